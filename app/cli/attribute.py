@@ -12,6 +12,7 @@ from q36eval.app.cli.options import (
     FamilyOption,
     JsonOption,
     OneBranch,
+    Quiet,
     ReferenceOption,
     SuiteOption,
     WeightsOnly,
@@ -72,13 +73,14 @@ def attribute(
         grid=grid,
         engine=engine_options(device, weights_only),
     )
+    history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
         attribution = run(plan, progress)
-    run_id = record(attribution, chosen.name, target.name, corpus_sha256(plan.documents), open_history(paths), paths)
+    run_id = record(attribution, chosen.name, target.name, corpus_sha256(plan.documents), history, paths)
     if as_json:
         body = json.loads(attribution.model_dump_json(exclude={"blames": {"__all__": {"clusters"}}}))
         print_json({"run": run_id, "branch": target.name, **body})
-    else:
+    elif not Quiet.wanted:
         _print(attribution, f"{chosen.name}/{target.name}")
     if plot is not None:  # last, so that a disk that is full costs the plot and nothing else
         write_attribution(attribution, f"{chosen.name}/{target.name}", plot)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from q36eval.app.cli import completing
 from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
@@ -30,7 +31,12 @@ def list_branches(family: FamilyOption = None, as_json: JsonOption = False) -> N
 
 @app.command("show")
 def show(
-    name: Annotated[str, typer.Argument(help="Branch name, as `branches list` shows it.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="BRANCH", help="Branch name, as `branches list` shows it.", autocompletion=completing.branches
+        ),
+    ],
     family: FamilyOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -16,6 +16,7 @@ from q36eval.app.cli.options import (
     JsonOption,
     KVCacheDtype,
     OwnCanaries,
+    Quiet,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -111,7 +112,7 @@ def _once(request: Request, paths: Paths, *, as_json: bool) -> int:
     run, history = measured(request, paths)
     if as_json:
         print_json(_body(run, history))
-    else:
+    elif not Quiet.wanted:
         print_summary(run, history)
     return exit_code(run, history)
 
@@ -128,7 +129,7 @@ def _repeated(request: Request, times: int, sizes: list[int], paths: Paths, *, a
     if as_json:
         bodies = [_body(run, history) for run in runs]
         print_json({"runs": bodies, "agreement": agreement_json(agreed, repeats)})
-    else:
+    elif not Quiet.wanted:
         print_summary(runs[0], history)
         print_agreement(agreed, repeats)
     return worst([exit_code(run, history) for run in runs])

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli.options import FamilyOption, JsonOption, open_history, print_json
+from q36eval.app.cli import completing
+from q36eval.app.cli.options import FamilyOption, JsonOption, Quiet, open_history, print_json
 from q36eval.app.targets import load_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -23,7 +24,11 @@ WORST_FIRST = (ExitCode.FAIL, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 def drift(
     branch: Annotated[
         str | None,
-        typer.Option("--branch", help="Branch name, or path of a checkpoint folder; all branches by default."),
+        typer.Option(
+            "--branch",
+            help="Branch name, or path of a checkpoint folder; all branches by default.",
+            autocompletion=completing.branches,
+        ),
     ] = None,
     family: FamilyOption = None,
     metric: Annotated[str | None, typer.Option(help="Only metrics whose key contains this.")] = None,
@@ -118,6 +123,8 @@ def _print(moved: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
     from q36eval.app.cli.tables import print_plain
 
     print_plain(f"{_state(moved)} {moved.branch} of {moved.family}: {moved.statement}")
+    if Quiet.wanted:
+        return
     if not moved.metrics:
         print_plain(f"No finished run measured it; q36eval gate --branch {moved.branch} makes one.")
         return

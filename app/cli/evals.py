@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from q36eval.app.cli import completing
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     AllowCodeExecution,
@@ -14,6 +15,7 @@ from q36eval.app.cli.options import (
     KVCacheDtype,
     MaxItems,
     OneBranch,
+    Quiet,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -45,7 +47,10 @@ def evals(
     plan: Annotated[
         bool, typer.Option("--plan", help="Only report what the suite can show, and how long it takes.")
     ] = False,
-    policy: Annotated[str | None, typer.Option(help="Policy to plan for, with --plan.", metavar="NAME|FILE")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policy to plan for, with --plan.", metavar="NAME|FILE", autocompletion=completing.policies),
+    ] = None,
     flips: Annotated[
         int | None, typer.Option(help="Show this many flips each way; 5 by default, all in --json.", min=0)
     ] = None,
@@ -84,7 +89,7 @@ def evals(
     run, history = measured(request, paths)
     if as_json:
         print_json(run_body(run, history) | evals_body(run, history, flips=flips, recovery_at_least=effective_recovery))
-    else:
+    elif not Quiet.wanted:
         shown = FLIPS_SHOWN if flips is None else flips
         print_summary(run, history, flips=shown, recovery_at_least=effective_recovery, by_task=by_task)
     return exit_code(run, history)

@@ -10,12 +10,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from q36eval.app.cli import completing
 from q36eval.app.cli.options import (
     AllowCodeExecution,
     BatchSize,
     BranchOption,
     ContextOption,
     CorpusOption,
+    DetailsOption,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -28,9 +30,9 @@ from q36eval.app.cli.options import (
     WeightsOnly,
     engine_options,
     load_policy,
+    note,
     open_history,
     resolve_reference,
-    say,
 )
 from q36eval.app.cli.report_formats import FORMATS, check_formats, clear_reports
 from q36eval.app.cli.streams import kept_in_history
@@ -72,10 +74,19 @@ def gate(
     suite: SuiteOption = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="Policy name or file; the suite's or the family's by default.", metavar="NAME|FILE"),
+        typer.Option(
+            help="Policy name or file; the suite's or the family's by default.",
+            metavar="NAME|FILE",
+            autocompletion=completing.policies,
+        ),
     ] = None,
-    skip: Annotated[list[ProbeName] | None, typer.Option(help="Skip this probe; its criteria cannot pass.")] = None,
-    resume: Annotated[str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN")] = None,
+    skip: Annotated[
+        list[ProbeName] | None,
+        typer.Option(help="Skip this probe (weights, kl, evals or canaries); its criteria cannot pass."),
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN", autocompletion=completing.runs)
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the reports into this folder.")] = None,
     format: Annotated[
         list[str] | None,
@@ -104,6 +115,7 @@ def gate(
     require_sign_off: Annotated[
         bool, typer.Option("--require-sign-off", help="Pass only after a reviewer has signed the run.")
     ] = False,
+    details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Judge branches against the reference.
@@ -125,7 +137,9 @@ def gate(
         formats = check_formats(format)
         if out is None and set(format or ()) - {"github"}:
             raise UsageError("--format writes files; name a folder for them with --out.")
-        output = Output(formats, announced="github" in (format or ()), as_json=as_json, branches=len(branch))
+        output = Output(
+            formats, announced="github" in (format or ()), as_json=as_json, branches=len(branch), details=details
+        )
         if resume is not None and len(branch) != 1:
             raise UsageError("--resume continues one run; give exactly one --branch with it.")
         paths = Paths.default()
@@ -136,7 +150,7 @@ def gate(
         branches = Branches(branch, chosen, paths, waivers_from, out, formats)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         for sentence in crowded([paths.state, *database, *([] if out is None else [out])]):
-            say(sentence)
+            note(sentence)
         history = open_history(paths, writing=True)
         resumed = None if resume is None else history.get_run(resume)  # before the reference is asked anything
         if resumed is not None and require_sign_off and resumed.state.value == "finished":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from q36eval.app.cli.github_output import announce, announce_unjudged
-from q36eval.app.cli.options import print_json, say, worst
+from q36eval.app.cli.options import Quiet, note, print_json, say, worst
 from q36eval.app.cli.report_formats import document_of, folder_name, make_report_folder, report_json, write_reports
 from q36eval.app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
@@ -56,7 +56,7 @@ class Branches:
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
         for sentence in strangers(self._waivers, family, self._names):
-            say(sentence)
+            note(sentence)
         self._folders = [out if out is None or self.alone else out / folder_name(name) for name in self._names]
         self._targets: list[Target | Q36Error] = []
 
@@ -134,6 +134,7 @@ class Output:
     announced: bool = False
     as_json: bool = False
     branches: int = 1
+    details: bool = False
 
 
 def finish(judged: Iterable[Judged], branches: Branches, history: "History", output: Output) -> int:
@@ -154,7 +155,7 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
     code = worst([one.candidate.exit_code for one in done])
     if output.as_json:
         print_json(_document(done, code, history, alone=branches.alone))
-    elif not branches.alone:
+    elif not branches.alone and not Quiet.wanted:
         _print_lanes([one.candidate for one in done])
     return code
 
@@ -190,19 +191,19 @@ def _report(one: Judged, history: "History", output: Output) -> None:
         return
     document = document_of(one.run, history)
     if not output.as_json:
-        _print_report(document)
+        _print_report(document, details=output.details)
     if one.folder is not None:
         write_reports(document, one.folder, output.formats)
     if output.announced:
         announce(document, sys.stderr if output.as_json else sys.stdout, output.branches)
 
 
-def _print_report(document: "Document") -> None:
+def _print_report(document: "Document", *, details: bool) -> None:
     from rich.console import Console
 
-    from q36eval.reports import to_console
+    from q36eval.reports.console_report import to_console, verdict_line
 
-    Console().print(to_console(document))
+    Console().print(verdict_line(document) if Quiet.wanted else to_console(document, details=details))
 
 
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:

@@ -1,7 +1,7 @@
 """`q36eval history`: the runs so far."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from q36eval.app.cli.history_gc import gc
 from q36eval.app.cli.history_list import list_runs
 from q36eval.app.cli.history_replay import replay
 from q36eval.app.cli.history_trust import accept, bless, verify
-from q36eval.app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, RunArgument, open_history, print_json
 
 if TYPE_CHECKING:
     from q36eval.history import History, Origin, RunRecord
@@ -29,9 +29,7 @@ app.command("verify")(verify)
 
 
 @app.command("show")
-def show(
-    run: Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.")], as_json: JsonOption = False
-) -> None:
+def show(run: RunArgument, as_json: JsonOption = False) -> None:
     """Show one run: its criteria, or what it measured."""
     history = open_history()
     record = history.get_run(run)

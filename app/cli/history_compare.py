@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from q36eval.app.cli import completing
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 
 if TYPE_CHECKING:
@@ -17,8 +18,13 @@ SHOWN_FIELD = 24
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="First run: id, unique prefix, or latest.", metavar="A")],
-    b: Annotated[str, typer.Argument(help="Second run, compared with the first.", metavar="B")],
+    a: Annotated[
+        str,
+        typer.Argument(help="First run: id, unique prefix, or latest.", metavar="A", autocompletion=completing.runs),
+    ],
+    b: Annotated[
+        str, typer.Argument(help="Second run, compared with the first.", metavar="B", autocompletion=completing.runs)
+    ],
     metric: Annotated[
         list[str] | None, typer.Option(help="Also compare metrics whose key contains this.", metavar="TEXT")
     ] = None,

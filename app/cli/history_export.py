@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from q36eval.app.cli import completing
 from q36eval.app.cli.history_list import (
     RunsOfBranch,
     RunsOfFamily,
@@ -17,7 +18,7 @@ from q36eval.app.cli.history_list import (
     check_known,
     run_filter,
 )
-from q36eval.app.cli.options import JsonOption, open_history, print_json, say
+from q36eval.app.cli.options import JsonOption, note, open_history, print_json, say
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 
@@ -30,7 +31,8 @@ FORMATS = ("parquet", "csv")
 
 def export(
     runs: Annotated[
-        list[str] | None, typer.Argument(help="Run ids, unique prefixes, or latest.", metavar="RUN…")
+        list[str] | None,
+        typer.Argument(help="Run ids, unique prefixes, or latest.", metavar="RUN…", autocompletion=completing.runs),
     ] = None,
     out: Annotated[
         Path | None,
@@ -100,10 +102,10 @@ def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> li
         files = [out / f"{run_id}.zip" for run_id in run_ids]
         for run_id, file in zip(run_ids, files, strict=True):
             write(history, paths, [run_id], file, say)
-        say(f"{len(run_ids):,} runs are in {out}, one archive each.")
+        note(f"{len(run_ids):,} runs are in {out}, one archive each.")
         return files
     write(history, paths, run_ids, out, say)
-    say(f"{len(run_ids):,} runs are in {out}, {out.stat().st_size / 1024 / 1024:,.1f} MiB; `history import` reads it.")
+    note(f"{len(run_ids):,} runs are in {out}, {out.stat().st_size / 1024 / 1024:,.1f} MiB; `history import` reads it.")
     return [out]
 
 
@@ -121,7 +123,7 @@ def _export_table(
         out = out / f"{table}.{format}"
     rows = write_table(history, runs, table, out, format == "csv")
     if out is not None:
-        say(f"{rows:,} rows of {len(runs):,} runs are in {out}.")
+        note(f"{rows:,} rows of {len(runs):,} runs are in {out}.")
     return [] if out is None else [out]
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli.options import JsonOption, load_policy, open_history, print_json
+from q36eval.app.cli import completing
+from q36eval.app.cli.options import JsonOption, RunArgument, load_policy, open_history, print_json
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -20,9 +21,14 @@ SHOWN = 20
 
 
 def replay(
-    run: Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.")],
+    run: RunArgument,
     policy: Annotated[
-        str | None, typer.Option(help="Judge the same evidence by this policy instead.", metavar="NAME|FILE")
+        str | None,
+        typer.Option(
+            help="Judge the same evidence by this policy instead.",
+            metavar="NAME|FILE",
+            autocompletion=completing.policies,
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Also compare with this report.json, kept elsewhere.", metavar="FILE")

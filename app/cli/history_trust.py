@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, RunArgument, open_history, print_json
 from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _list_waiting(history: "History", as_json: bool) -> None:
 
 
 def bless(
-    run: Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.")],
+    run: RunArgument,
     owner: Annotated[str, typer.Option(help="Who accepts it, or revokes the blessing.")],
     reason: Annotated[str, typer.Option(help="Why it is acceptable, or no longer.")],
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the blessing of this run instead.")] = False,

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli.options import FamilyOption, JsonOption, ReferenceOption, open_history, print_json
+from q36eval.app.cli import completing
+from q36eval.app.cli.options import (
+    BRANCH_HELP,
+    FamilyOption,
+    JsonOption,
+    Quiet,
+    ReferenceOption,
+    open_history,
+    print_json,
+)
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
 
 def inspect(
     checkpoint: Annotated[
-        str, typer.Argument(help="Branch name, or path of a checkpoint folder.", metavar="BRANCH|PATH")
+        str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", autocompletion=completing.branches)
     ],
     against: Annotated[
         str | None, typer.Option(help="Also list the stored tensors that differ from this one.", metavar="BRANCH|PATH")
@@ -50,9 +59,9 @@ def inspect(
     if as_json:
         print_json({"run": run, "branch": target.name, **_plain(inspection)})
     else:
-        from q36eval.app.cli.inspect_report import print_inspection
+        from q36eval.app.cli.inspect_report import print_findings, print_inspection
 
-        print_inspection(inspection, run)
+        (print_findings if Quiet.wanted else print_inspection)(inspection, run)
     return int(ExitCode.FAIL if inspection.blocking else ExitCode.PASS)
 
 
@@ -85,7 +94,7 @@ def _record(inspection: "Inspection", target: Target, family: Family, paths: Pat
     from q36eval.run.drift import keep_drifts
     from q36eval.run.weights import measurements
 
-    history = open_history(paths)
+    history = open_history(paths, writing=True)
     run = history.start_run(
         family=family.name,
         branch=target.name,

@@ -35,6 +35,13 @@ def print_inspection(inspection: Inspection, run: str) -> None:
         _against(console, inspection.against)
 
 
+def print_findings(inspection: Inspection, run: str) -> None:
+    """The findings alone, and of which run."""
+    console = Console()
+    console.print(Text(f"{inspection.checkpoint} (run {run})"))
+    _findings(console, inspection)
+
+
 def _findings(console: Console, inspection: Inspection) -> None:
     if not inspection.blocking:
         console.print(Text("No blocking finding.", style="green"))

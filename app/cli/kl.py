@@ -15,6 +15,7 @@ from q36eval.app.cli.options import (
     JsonOption,
     KVCacheDtype,
     OneBranch,
+    Quiet,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -70,7 +71,7 @@ def kl(
     run, history = measured(request, paths)
     if as_json:
         print_json(run_body(run, history) | kl_body(run, history, paths))
-    else:
+    elif not Quiet.wanted:
         print_summary(run, history, paths)
     if plot is not None:
         write_plot(run, history, paths, plot)

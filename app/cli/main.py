@@ -4,13 +4,13 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.completion import shell_complete
 
 from q36eval.app.cli import (
     attribute,
@@ -32,20 +32,23 @@ from q36eval.app.cli import (
     ui,
     waive,
 )
+from q36eval.app.cli.everywhere import with_everywhere
 from q36eval.app.cli.options import PRECEDENCE, say, worst
 from q36eval.app.cli.streams import tolerant_output
-from q36eval.config.paths import STATE, Paths
-from q36eval.errors import ExitCode, Q36Error, UsageError
+from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode, Q36Error
 from q36eval.interrupts import Terminated, stoppable
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 """What a disk answers that is full, read-only, closed to this user or broken."""
 
+COMPLETING = "_Q36EVAL_COMPLETE"
+"""The environment variable by which a shell's completion script speaks to this program."""
+
 app = typer.Typer(
     name="q36eval",
     help="Release gate for quantized LLM branches: PASS, FAIL or INCONCLUSIVE against BF16.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -89,50 +92,8 @@ app.command("doctor")(doctor.doctor)
 
 
 def program() -> Any:
-    """The command line as the parser has it: every command, each with `--state`."""
-    whole = typer.main.get_command(app)
-    option = _state_option()
-    for command in _commands(whole):
-        command.params.append(option)
-    return whole
-
-
-def _commands(command: Any) -> Iterator[Any]:
-    yield command
-    for each in getattr(command, "commands", {}).values():
-        yield from _commands(each)
-
-
-def _state_option() -> Any:
-    """`--state`, made of a command that has nothing else."""
-    only = typer.Typer(add_completion=False)
-
-    @only.command()
-    def _takes_it(
-        _: Annotated[
-            Path | None,
-            typer.Option(
-                "--state",
-                help="Folder of history and captures, instead of the one that q36eval doctor shows.",
-                metavar="DIR",
-                is_eager=True,
-                expose_value=False,
-                callback=_use_state,
-            ),
-        ] = None,
-    ) -> None:
-        pass
-
-    return typer.main.get_command(only).params[0]
-
-
-def _use_state(context: typer.Context, folder: Path | None) -> None:
-    if folder is None:
-        return
-    if not folder.parts:
-        raise UsageError("--state names no folder.")
-    os.environ[STATE] = str(folder)  # for whatever this command starts, too
-    context.meta[STATE] = "named by --state"
+    """The command line as the parser has it: every command, each with what all of them take."""
+    return with_everywhere(typer.main.get_command(app))
 
 
 def main() -> None:
@@ -150,6 +111,8 @@ def main() -> None:
 
 def _run() -> int:
     command = program()
+    if instruction := os.environ.get(COMPLETING):  # a shell asks what may come next
+        return shell_complete(command, {}, "q36eval", COMPLETING, instruction)
     try:
         # not by calling it, which makes a mere exit code of Ctrl-C and loses what there is to tell
         with command.make_context("q36eval", sys.argv[1:]) as context:
@@ -180,11 +143,19 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _usage_code(error: Exception) -> int | None:
-    """Wrong options are the parser's own errors, whichever click it is built on."""
-    show = getattr(error, "show", None)
-    if show is None or not hasattr(error, "exit_code"):
+    """Wrong options are the parser's own errors, whichever click it is built on: one sentence, and where help is."""
+    message, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
+    if message is None or not hasattr(error, "exit_code"):
         return None
-    show()
+    sentence = message()
+    if sentence.startswith("Usage:"):  # a group without a command: its help is the message
+        print(sentence, file=sys.stderr)
+        return ExitCode.USAGE
+    near = getattr(error, "possibilities", None)
+    if near:
+        sentence = f"No such option: {error.option_name}. Did you mean {' or '.join(near)}?"  # type: ignore[attr-defined]
+    end = "" if sentence.endswith((".", "?")) else "."
+    say(f"{sentence}{end} See {'q36eval' if context is None else context.command_path} --help.")
     return ExitCode.USAGE
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from q36eval.app.cli import completing
 from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import resolve
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype
@@ -21,15 +22,36 @@ if TYPE_CHECKING:
     from q36eval.gate import Policy
     from q36eval.history import History
 
+BRANCH_HELP = "Branch name, or path of a checkpoint folder."
+
 BranchOption = Annotated[
-    list[str], typer.Option("--branch", help="Branch name, or path of a checkpoint folder; repeat it for several.")
+    list[str],
+    typer.Option(
+        "--branch",
+        help="Branch name, or path of a checkpoint folder; repeat it for several.",
+        autocompletion=completing.branches,
+    ),
 ]
-OneBranch = Annotated[str, typer.Option("--branch", help="Branch name, or path of a checkpoint folder.")]
+OneBranch = Annotated[str, typer.Option("--branch", help=BRANCH_HELP, autocompletion=completing.branches)]
 ReferenceOption = Annotated[
-    str | None, typer.Option("--reference", help="Reference branch or folder; the family's reference by default.")
+    str | None,
+    typer.Option(
+        "--reference",
+        help="Reference branch or folder; the family's reference by default.",
+        autocompletion=completing.branches,
+    ),
 ]
 FamilyOption = Annotated[
-    str | None, typer.Option("--family", help="Family name or file; the sandbox by default.", metavar="NAME|FILE")
+    str | None,
+    typer.Option(
+        "--family",
+        help="Family name or file; the sandbox by default.",
+        metavar="NAME|FILE",
+        autocompletion=completing.families,
+    ),
+]
+RunArgument = Annotated[
+    str, typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN", autocompletion=completing.runs)
 ]
 SuiteOption = Annotated[
     str | None,
@@ -37,6 +59,7 @@ SuiteOption = Annotated[
         "--suite",
         help="A shipped suite or a .yaml file, with =DIR if its data was frozen with --out; the family's by default.",
         metavar="NAME|FILE[=DIR]",
+        autocompletion=completing.suites,
     ),
 ]
 ReferencePackOption = Annotated[
@@ -81,7 +104,68 @@ OwnCanaries = Annotated[
     Path | None,
     typer.Option("--canaries", help="Folder of your own canaries, evaluated beside the shipped ones.", metavar="DIR"),
 ]
+DetailsOption = Annotated[
+    bool, typer.Option("--details", help="Print all criteria, why, and what was evaluated, not one screen.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+PANELS = {
+    "How it runs": ("--device", "--weights-only", "--kv-cache-dtype", "--batch-size", "--context"),
+    "How much is evaluated": (
+        "--skip",
+        "--draws",
+        "--max-items",
+        "--allow-code-execution",
+        "--exhaustive",
+        "--fresh",
+        "--resume",
+    ),
+    "Decision and reports": ("--waivers-from", "--require-sign-off", "--out", "--format", "--details", "--json"),
+}
+"""The headings of the longest help pages, and what stands under each; the rest is under Options."""
+
+METAVARS = {
+    "--branch": "BRANCH",
+    "--reference": "BRANCH|DIR",
+    "--family": "FAMILY",
+    "--device": "DEVICE",
+    "--format": "FORMAT",
+    "--out": "DIR",
+    "--owner": "NAME",
+    "--name": "NAME",
+    "--reason": "WHY",
+    "--why": "WHY",
+    "--criterion": "ID",
+    "--canary": "ID",
+    "--id": "ID",
+    "--slice": "SLICE",
+    "--metric": "TEXT",
+    "--check": "CHECK",
+    "--skill": "SKILL",
+    "--run-state": "STATE",
+    "--verdict": "VERDICT",
+    "--table": "TABLE",
+    "--address": "ADDRESS",
+    "--port": "PORT",
+    "--part": "PART",
+    "--probe": "PROBE",
+    "--skip": "PROBE",
+    "--effective-recovery": "SHARE",
+    "--batch-size": "N",
+    "--context": "TOKENS",
+    "--max-new-tokens": "TOKENS",
+    "--budget": "TOKENS",
+    "--keep-days": "DAYS",
+    "--repeat": "N",
+}
+"""What help pages show for the value of an option that names none itself."""
+
+
+class Quiet:
+    """Whether only verdicts and errors are wanted (`-q`), for as long as one command runs."""
+
+    wanted = False
+
 
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
@@ -134,14 +218,17 @@ def worst(codes: list[int]) -> int:
 
 
 def open_history(paths: Paths | None = None, *, writing: bool = False) -> "History":
-    """The history of this working state; `writing` refuses what could not be written, before anything is measured.
+    """The history of this working state, or the one named; `writing` refuses what could not be written, before anything
+    is measured.
 
     Raises:
-        UsageError: the folder or the database cannot be used for that.
+        UsageError: the folder or the database cannot be used for that, or there is no file of the name given to read.
     """
     from q36eval.history import History
 
     chosen = paths or Paths.default()
+    if chosen.named_history is not None and not writing and not chosen.has_history:
+        raise UsageError(f"There is no history {chosen.named_history}; a gate makes one, or name another (--history).")
     try:
         chosen.state.mkdir(parents=True, exist_ok=True)
         if writing:
@@ -174,6 +261,12 @@ def check_device(device: str) -> None:
 def print_json(body: Any) -> None:
     """One JSON document on stdout; NaN and infinities are strings in what it is given."""
     write_document(printable_json(body, indent=1))
+
+
+def note(sentence: str) -> None:
+    """One line on stderr that a quiet command leaves out."""
+    if not Quiet.wanted:
+        say(sentence)
 
 
 def say(sentence: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from q36eval.app.cli import completing
 from q36eval.app.cli.options import JsonOption, OwnCanaries, SuiteOption, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -20,7 +21,10 @@ ForFamily = Annotated[
     str | None,
     typer.Option("--family", help="Family name or file; the policy's own by default.", metavar="NAME|FILE"),
 ]
-PolicyArgument = Annotated[str, typer.Argument(help="A shipped policy, or a .yaml file.", metavar="NAME|FILE")]
+PolicyArgument = Annotated[
+    str,
+    typer.Argument(help="A shipped policy, or a .yaml file.", metavar="NAME|FILE", autocompletion=completing.policies),
+]
 
 
 @app.command("list")
@@ -144,7 +148,7 @@ def explain(
 
 
 @app.command("schema")
-def schema() -> None:
+def schema(_as_json: JsonOption = True) -> None:
     """Print the JSON Schema of a policy file, for editors."""
     from q36eval.gate.policy_schema import policy_schema
 

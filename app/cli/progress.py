@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.table import Column
 from rich.text import Text
 
+from q36eval.app.cli.options import Quiet
 from q36eval.interrupts import surviving_hangup
 from q36eval.probes import Progress
 from q36eval.run.progress import Estimate
@@ -52,7 +53,8 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._progress = _Bars(*_columns(), console=self._console, disable=not self._console.is_terminal, expand=True)
+        drawn = self._console.is_terminal and not self._console.is_dumb_terminal and not Quiet.wanted
+        self._progress = _Bars(*_columns(), console=self._console, disable=not drawn, expand=True)
         self._task: TaskID | None = None
         self._estimate = Estimate()
         self._told = time.monotonic()
@@ -72,7 +74,7 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
 
     def stage(self, title: str, total: int) -> None:
         """Begin a stage of `total` items."""
-        if self._progress.disable:
+        if self._progress.disable and not Quiet.wanted:
             print(f"{title}: {total} items", file=sys.stderr, flush=True)
         self._progress.left = ""
         self._task = self._progress.add_task(title, total=total)
@@ -105,5 +107,5 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         left = self._estimate.sentence()
         if not self._progress.disable:
             self._progress.left = f"Remaining: {left}" if left else ""
-        elif left:
+        elif left and not Quiet.wanted:
             print(f"Remaining: {left}", file=sys.stderr, flush=True)

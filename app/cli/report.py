@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from q36eval.app.cli import completing
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
-from q36eval.app.cli.options import open_history, say
+from q36eval.app.cli.options import DetailsOption, note, open_history
 from q36eval.app.cli.report_formats import FORMATS, check_formats, document_of
 from q36eval.app.cli.streams import write_document
 from q36eval.errors import StorageError, UsageError
@@ -16,17 +17,25 @@ from q36eval.files import write_atomically
 
 
 def report(
-    run: Annotated[str | None, typer.Argument(help="Run id, unique prefix, or latest.")] = None,
-    format: Annotated[str, typer.Option("--format", help=f"Report format: {', '.join(FORMATS)}.")] = "markdown",
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN", autocompletion=completing.runs),
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", help=f"Report format: {', '.join(FORMATS)}; markdown by default.")
+    ] = None,
     into: Annotated[
         Path | None,
         typer.Option(help="With --format card: update this model card; its own text stays.", metavar="FILE"),
     ] = None,
+    details: DetailsOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json.")] = False,
 ) -> None:
     """Print the report of a finished gate run.
 
-    The format github prints annotations, and writes the summary to $GITHUB_STEP_SUMMARY if that is set.
+    --details prints it for a terminal, whole. The format github prints annotations, and writes the summary to
+    $GITHUB_STEP_SUMMARY if that is set.
     """
     if schema:
         from q36eval.reports import json_schema
@@ -35,13 +44,22 @@ def report(
         return
     if run is None:
         raise UsageError("Name the run to report: its id, a unique prefix, or latest.")
-    check_formats([format])
+    if (details or as_json) and format not in (None, "json" if as_json else None):
+        raise UsageError("--details and --json are formats of their own; leave --format out.")
+    (format,) = check_formats(["json" if as_json else format or "markdown"])
     if into is not None and format != "card":
         raise UsageError("--into puts a section into a model card; give --format card with it.")
+    from rich.console import Console
+
+    from q36eval.reports import to_console
+
     history = open_history()
     record = history.get_run(run)
     history.check_verdict(record.id)
     document = document_of(record, history)
+    if details:
+        Console().print(to_console(document))
+        return
     if into is not None:
         _put_into(into, FORMATS[format].text(document))
         return
@@ -66,11 +84,11 @@ def _put_into(file: Path, card: str) -> None:
     ends = "\r\n" if existing is not None and "\r\n" in existing else "\n"  # as an editor of that system left it
     text = card if existing is None else update_card(existing.replace(ends, "\n"), card).replace("\n", ends)
     if text == existing:
-        say(f"The model card {file} holds this run's figures already.")
+        note(f"The model card {file} holds this run's figures already.")
         return
     try:
         write_atomically(file, text)
     except OSError as error:
         raise StorageError(f"The file {file} could not be written: {error.strerror or error}.") from error
     done = "was made" if existing is None else "holds this run now; the rest of it is as it was"
-    say(f"The model card {file} {done}.")
+    note(f"The model card {file} {done}.")

@@ -16,6 +16,7 @@ from q36eval.files import write_atomically
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
     from q36eval.reports import Document
+    from q36eval.reports.next_step import Since
 
     Writer = Callable[[Document], str]
 
@@ -53,6 +54,9 @@ FORMATS = {
     "card": ReportFormat("card.md", "q36eval.reports.card_report:to_card", _CARD),
 }
 
+SHORT = {"md": "markdown"}
+"""Other names of formats, as people type them."""
+
 LONGEST_REPORT = 64 << 20
 """Bytes; a longer file is none of ours."""
 
@@ -63,10 +67,11 @@ def check_formats(named: Sequence[str] | None) -> list[str]:
     Raises:
         UsageError: there is no such format.
     """
-    unknown = [name for name in named or [] if name not in FORMATS]
+    meant = [SHORT.get(name, name) for name in named or []]
+    unknown = [name for name in meant if name not in FORMATS]
     if unknown:
         raise UsageError(f"There is no report format {unknown[0]!r}; formats are: {', '.join(FORMATS)}.")
-    return list(named or FORMATS)
+    return list(dict.fromkeys(meant)) or list(FORMATS)
 
 
 def make_report_folder(folder: Path | None, distinct: bool, formats: Sequence[str]) -> None:
@@ -166,4 +171,13 @@ def document_of(run: "RunRecord", history: "History") -> "Document":
     if run.report is None:
         raise UsageError(f"Run {run.id} has no verdict to report; it is {run.state} and only measured.")
     answers = tuple(map(deciding_answer, deciding_items(history, run)))
-    return Document(run.report, run, history.measurements(run.id), answers)
+    return Document(run.report, run, history.measurements(run.id), answers, _since(run, history))
+
+
+def _since(run: "RunRecord", history: "History") -> "Since":
+    from q36eval.reports.next_step import Since
+
+    blessings = history.blessings(run.branch, run.family)
+    counted = () if run.report is None else run.report.signed_by
+    signed = [one.owner for one, origin in history.signatures(run.id) if origin.in_force and one not in counted]
+    return Since(bool(blessings) and blessings[0].run_id == run.id, tuple(signed))

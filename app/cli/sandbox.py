@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from q36eval.app.cli.options import JsonOption, print_json, say
+from q36eval.app.cli.options import JsonOption, note, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import CorruptCheckpointError, UsageError
 
@@ -53,6 +53,7 @@ def build(
             metavar="DIR|URL",
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Fetch and build branches, and verify their bytes.
 
@@ -67,17 +68,22 @@ def build(
     wanted = names() if branch == "all" else [branch]
     if not paths.is_checkout:
         if branch in ("all", *names()):
-            fetch(wanted, paths, source, say)
+            fetch(wanted, paths, source, note)
     elif source is not None:
         raise UsageError(
             "This checkout has the sandbox's weights; restore damaged ones with: git checkout data/sandbox"
         )
+    folders = {}
     for name in wanted:
-        print(f"{name}: {build_branch(name, paths.sandbox, paths.built)}")
+        folders[name] = str(build_branch(name, paths.sandbox, paths.built))
+        if not as_json:
+            print(f"{name}: {folders[name]}")
+    if as_json:
+        print_json(folders)
 
 
 @app.command("verify")
-def verify() -> None:
+def verify(as_json: JsonOption = False) -> None:
     """Check every committed data file.
 
     Exit 1 when a file differs from its manifest.
@@ -91,4 +97,7 @@ def verify() -> None:
         raise CorruptCheckpointError(" ".join(problems))
     for folder in ("tasks", "corpus"):
         verify_frozen(paths.data / folder / "sandbox")
-    print("Every data file is as its manifest says.")
+    if as_json:
+        print_json({"as_the_manifest_says": True})
+    else:
+        print("Every data file is as its manifest says.")

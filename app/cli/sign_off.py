@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from q36eval.app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, RunArgument, open_history, print_json
 
 
 def sign_off(
-    run: Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.")],
+    run: RunArgument,
     owner: Annotated[str, typer.Option(help="Who signs.")],
     reason: Annotated[str, typer.Option(help="What was checked, and why it may be released.")],
     as_json: JsonOption = False,

@@ -1,6 +1,5 @@
 """`q36eval ui`: the dashboard."""
 
-import os
 import re
 import subprocess
 import sys
@@ -24,9 +23,6 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 def ui(
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8501,
     address: Annotated[str, typer.Option(help="Address to listen on; loopback by default.")] = "127.0.0.1",
-    history: Annotated[
-        str | None, typer.Option(help="Show another history: a file, or a database URL.", metavar="FILE|URL")
-    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,14 +51,12 @@ def ui(
     # -P: a folder `app` where somebody starts it is not ours
     command = [sys.executable, "-P", "-m", SERVER, "--address", address, "--port", str(port)]
     command += [part for name in hosts for part in ("--allow-host", name)]
-    # whoever may list processes reads arguments; a database URL may hold a password
-    environment = os.environ | ({} if history is None else {"Q36EVAL_HISTORY": history})
-    return _serve([*command, "--", *[READ_ONLY] * read_only, *who], environment)
+    return _serve([*command, "--", *[READ_ONLY] * read_only, *who])
 
 
-def _serve(command: list[str], environment: dict[str, str]) -> int:
+def _serve(command: list[str]) -> int:
     """Until it ends, or this process is stopped: then it is stopped with it."""
-    with subprocess.Popen(command, env=environment) as server:
+    with subprocess.Popen(command) as server:
         try:
             return server.wait()
         except KeyboardInterrupt:

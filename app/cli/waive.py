@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from q36eval.app.cli import completing
 from q36eval.app.cli.options import FamilyOption, JsonOption, OneBranch, load_policy, open_history, print_json
 from q36eval.app.targets import load_family, name_in_history
 from q36eval.config import Family
@@ -21,7 +22,9 @@ app = typer.Typer(no_args_is_help=True, help="Add, list, revoke and export waive
 IN_FORCE = "in force"
 SHOWN_STATES = (IN_FORCE, "imported, not in force")
 
-AnyBranch = Annotated[str | None, typer.Option("--branch", help="Only waivers of this branch.")]
+AnyBranch = Annotated[
+    str | None, typer.Option("--branch", help="Only waivers of this branch.", autocompletion=completing.branches)
+]
 
 
 @app.command("add")
@@ -38,7 +41,11 @@ def add(
     family: FamilyOption = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="Policy whose criterion ids it uses; the family's by default.", metavar="NAME|FILE"),
+        typer.Option(
+            help="Policy whose criterion ids it uses; the family's by default.",
+            metavar="NAME|FILE",
+            autocompletion=completing.policies,
+        ),
     ] = None,
     ahead: Annotated[
         bool, typer.Option("--ahead", help="Write it for the next gate, though the newest run does not need it.")
@@ -143,6 +150,7 @@ def export(
     branch: AnyBranch = None,
     family: FamilyOption = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.", metavar="FILE")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Export the waivers in force as YAML.
 
@@ -151,7 +159,12 @@ def export(
     from q36eval.app.reviewing.waiver_files import waivers_yaml
 
     today = datetime.now(UTC).date()
-    text = waivers_yaml(record for record in _records(branch, family) if _state(record, today) == IN_FORCE)
+    records = [record for record in _records(branch, family) if _state(record, today) == IN_FORCE]
+    text = waivers_yaml(records)
+    if as_json:
+        print_json([_row(record, today) for record in records])
+    if out is None and as_json:
+        return
     if out is None:
         print(text, end="")
         return

@@ -31,7 +31,8 @@ def deciding_items(history: History, run: RunRecord, limit: int = MOST) -> list[
                 key=lambda item: (not (item.must_pass and standing(item) is Standing.FLIPPED), not item.must_pass)
             )
     if ProbeName.EVALS in probes and len(lost) < limit:
-        lost += _lost(history.items(run.id, ProbeName.EVALS, flips_only=True, limit=READ))
+        for group in _deciding_groups(decisive.values()):
+            lost += _lost(history.items(run.id, ProbeName.EVALS, group, flips_only=True, limit=READ))
     return _varied(lost)[:limit]
 
 
@@ -43,13 +44,24 @@ def _required_decide(decisive: Iterable[CriterionResult]) -> bool:
     return any(result.metric.startswith("must_pass") for result in decisive)
 
 
+def _deciding_groups(decisive: Iterable[CriterionResult]) -> list[str | None]:
+    """Of evals the groups of tasks that decided; all of them where one criterion is over all."""
+    groups: list[str | None] = [one.slice.split("/")[0] for one in decisive if _judges_answers(one)]
+    return [None] if "all" in groups else list(dict.fromkeys(groups))
+
+
+def _judges_answers(result: CriterionResult) -> bool:
+    return result.probe is ProbeName.EVALS and result.metric != "perplexity"
+
+
 def _varied(items: list[ItemOutcome]) -> list[ItemOutcome]:
-    """The same in rounds: the first of each group, then the second of each."""
+    """The same in rounds: the first of each group, or subject, then the second of each."""
     seen: dict[str, int] = {}
     rounds = []
     for place, item in enumerate(items):
-        round_ = seen.get(item.group, 0)
-        seen[item.group] = round_ + 1
+        kind = item.cluster.partition("|")[0] if "|" in item.cluster else item.group
+        round_ = seen.get(kind, 0)
+        seen[kind] = round_ + 1
         rounds.append((not item.must_pass, round_, place, item))
     return [item for *_, item in sorted(rounds, key=lambda entry: entry[:3])]
 
@@ -57,7 +69,7 @@ def _varied(items: list[ItemOutcome]) -> list[ItemOutcome]:
 def deciding_answer(item: ItemOutcome) -> DecidingAnswer:
     """The item for a report."""
     return DecidingAnswer(
-        name=item.cluster if item.cluster.startswith(item.group) else f"{item.group}: {item.cluster}",
+        name=_name(item),
         prompt=cut(item.prompt or "", PROMPT_CHARACTERS, end=True),
         reference=cut(item.reference.text or "", ANSWER_CHARACTERS),
         branch=cut(item.branch.text or "", ANSWER_CHARACTERS),
@@ -65,3 +77,12 @@ def deciding_answer(item: ItemOutcome) -> DecidingAnswer:
         parting=parting_words(item) or "",
         required=item.must_pass,
     )
+
+
+def _name(item: ItemOutcome) -> str:
+    """Its group and what it is called; a question made from a template (`subject|template|filling`) as it was asked."""
+    _, _, asked = item.cluster.partition("|")
+    template, _, filling = asked.partition("|")
+    if "{0}" in template and filling:
+        return f"{item.group}: {template.replace('{0}', filling)}"
+    return item.cluster if item.cluster.startswith(item.group) else f"{item.group}: {item.cluster}"

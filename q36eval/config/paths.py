@@ -11,6 +11,9 @@ from q36eval.errors import UsageError
 STATE = "Q36EVAL_STATE"
 """The environment variable that names the state folder; `--state` sets it for one command."""
 
+HISTORY = "Q36EVAL_HISTORY"
+"""The environment variable that names another history; `--history` sets it for one command."""
+
 LOCAL_STATE = ".q36eval"
 """Where none is named, a state folder of this name in the current folder is used."""
 
@@ -43,7 +46,7 @@ class Paths:
                 f"The policies, families and suites of q36eval are missing from {data}: install q36eval again."
             )
         state, because = _state(data.parent)
-        return cls(data.parent, state, os.environ.get("Q36EVAL_HISTORY") or None, because)
+        return cls(data.parent, state, os.environ.get(HISTORY) or None, because)
 
     @property
     def is_checkout(self) -> bool:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from q36eval.gate.noise import floor_metric
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.records import Interval, Measurement, ProbeName
+from q36eval.reports.evals_figures import SUITE, EvalsFigures, GroupFigures, percent, recovery_words
 from q36eval.reports.flips import Flips, flips
-from q36eval.reports.story import distance_text
-from q36eval.reports.text import figure_text, html, interval_text, margin_text, name_text, number, verdict_text
+from q36eval.reports.story import distance_text, worst_first
+from q36eval.reports.text import figure_text, html, interval_text, margin_text, number, verdict_text
 
 
 @dataclass(frozen=True)
@@ -49,29 +50,42 @@ class Axis:
         return [10.0**power for power in range(round(math.log10(self.low)), round(math.log10(self.high)) + 1)]
 
 
-WIDTH, LEFT, RIGHT, ROW, TOP = 1060, 250, 720, 26, 30
+WIDTH, LEFT, RIGHT, ROW, TOP = 1080, 300, 710, 26, 30
+TALL_ROW = 34
+"""Of names that stand on two lines: the title, and the id below it."""
+
+MOST_ROWS = 20
+"""Slices, and groups of items, that are drawn: the worst."""
+
+MOST_SLICES = 5
+"""Slices of a group of tasks that are drawn: the worst."""
+
 MARK = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "NOT_MEASURED": "∅"}
 KL = "kl_divergence"
 
 
 def criteria_plot(report: GateReport) -> str:
     """Every criterion with an interval: how much of its margin is used up, 0 as the reference, 1 the margin itself."""
-    shown = [result for result in report.criteria if result.loss_interval is not None and _limit(result) > 0]
+    shown = [one for one in worst_first(report.criteria) if one.loss_interval is not None and _limit(one) > 0]
     if not shown:
         return ""
     axis = Axis(-1.0, 2.5, LEFT, RIGHT)
-    height = TOP + ROW * len(shown) + 8
+    height = TOP + TALL_ROW * len(shown) + 8
     parts = [f'<rect class="band" x="{axis.at(-1)}" y="{TOP - 6}" width="{axis.at(1) - LEFT:.1f}" height="{height}"/>']
     ticks = ((-1.0, "-100 %"), (0.0, "as the reference"), (1.0, "margin"), (2.0, "200 %"))
     parts += [part for value, words in ticks for part in _tick(axis.at(value), words, height, limit=value == 1.0)]
+    parts.append(_axis_title("share of the margin used up, in %"))
     for place, result in enumerate(shown):
-        parts += _criterion_row(result, axis, TOP + ROW * place + ROW / 2)
+        parts += _criterion_row(result, axis, TOP + TALL_ROW * place + TALL_ROW / 2)
     caption = (
-        "How much of its margin each criterion uses up: the dot is the figure, the bar its interval (each bound holds "
-        "one-sided at the criterion's confidence). It passes when the whole bar lies left of the margin, and fails "
-        "when it lies right of it beyond chance. Arrows: further than drawn, with how many margins the figure is."
+        "How much of its margin each criterion uses up, the worst first: the dot is the figure, the bar its interval "
+        "(each bound holds one-sided at the criterion's confidence). It passes when the whole bar lies left of the "
+        "dashed margin, and fails when it lies right of it beyond chance. Arrows: further than drawn, with how many "
+        "margins the figure is. Short grey line: the noise floor, where it was measured. Starred: advisory."
     )
-    return _figure("Criteria as intervals against their margins", caption, parts, height)
+    failed = [result.heading for result in shown if result.verdict is CriterionVerdict.FAIL]
+    summary = f"{len(shown)} criteria; beyond their margins: {', '.join(failed) or 'none'}"
+    return _figure("Criteria as intervals against their margins", summary, caption, parts, height)
 
 
 def _limit(result: CriterionResult) -> float:
@@ -84,35 +98,51 @@ def _criterion_row(result: CriterionResult, axis: Axis, y: float) -> Iterator[st
     words = f"{figure_text(result)} {interval_text(result.margin, result.figure_interval)}"
     hover = "; ".join(filter(None, (f"{result.name}: {words}", distance_text(result))))
     yield f'<g class="{result.verdict}"><title>{html(hover)}</title>'
-    yield _label(name_text(result), y)
+    star = "*" if result.tier == "advisory" else ""
+    yield _label(f"{result.heading}{star}", y - 5)
+    yield f'<text class="tick" x="{LEFT - 14}" y="{y + 11}" text-anchor="end">{html(_cut(result.id, 48))}</text>'
+    if result.noise_floor is not None and 0 < result.noise_floor.loss < axis.high * limit:
+        yield _line("floor", axis.at(result.noise_floor.loss / limit), y - 7, y + 7)
     value = math.nan if result.loss is None else result.loss / limit
     if axis.beyond(interval.lower / limit) > 0:
         yield f'<text class="tick" x="{RIGHT - 10}" y="{y + 4}" text-anchor="end">{value:.1f} ×</text>'
     yield from _interval(axis, interval.lower / limit, value, interval.upper / limit, y)
     rule = margin_text(result.margin, result.unit)
     yield f'<text class="says" x="{RIGHT + 16}" y="{y + 4}">{MARK[result.verdict]} {html(verdict_text(result))}</text>'
-    yield f'<text x="{RIGHT + 130}" y="{y + 4}">{html(_cut(f"{figure_text(result)}, {rule}", 32))}</text></g>'
+    yield f'<text x="{RIGHT + 150}" y="{y + 4}">{html(_cut(f"{figure_text(result)}, {rule}", 34))}</text></g>'
 
 
 def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> str:
     """The divergence of every slice, with its noise floor and the margin where the policy judges it."""
-    shown = [m for m in measurements if m.probe is ProbeName.KL and m.metric == KL]
-    if not shown:
+    measured = [m for m in measurements if m.probe is ProbeName.KL and m.metric == KL]
+    if not measured:
         return ""
     judged = {r.slice: r for r in report.criteria if r.probe is ProbeName.KL and r.metric == KL}
-    floors = {m.slice: m.value for m in measurements if m.probe is ProbeName.KL and m.metric == floor_metric(KL)}
+    # all of it, what the policy judges, then the others; of each the worst
+    shown = sorted(measured, key=lambda m: (m.slice != "all", m.slice not in judged, -m.value))[:MOST_ROWS]
+    drawn, floor = {m.slice for m in shown}, floor_metric(KL)
+    floors = {
+        m.slice: m.value for m in measurements if m.probe is ProbeName.KL and m.metric == floor and m.slice in drawn
+    }
     margins = [r.margin.value for r in judged.values()]
     bounds = [bound for m in shown for bound in (m.value, m.effect_interval.lower, m.effect_interval.upper)]
     axis = Axis.decades([*bounds, *margins, *floors.values()], LEFT, RIGHT)
     height = TOP + ROW * len(shown) + 8
     parts = [part for power in axis.powers() for part in _tick(axis.at(power), f"{power:g}", height)]
+    parts.append(_axis_title(f"{shown[0].unit}, logarithmic"))
     for place, m in enumerate(shown):
         parts += _kl_row(m, judged.get(m.slice), floors.get(m.slice), axis, TOP + ROW * place + ROW / 2)
     caption = (
-        f"Mean KL divergence from the reference by slice, in {html(shown[0].unit)}, on a logarithmic axis. Dashed: the "
-        "margin, where the policy judges the slice. Short grey line: what the reference loses against itself."
+        f"Mean KL divergence from the reference by slice, in {html(shown[0].unit)}, on a logarithmic axis"
+        f"{_of(measured)}: what the policy judges first, then the worst. Dashed: the margin, where one holds. "
+        "Short grey line: what the reference loses against itself."
     )
-    return _figure("KL divergence by slice", caption, parts, height)
+    summary = f"{len(shown)} slices; all: {number(shown[0].value)} {shown[0].unit}"
+    return _figure("KL divergence by slice", summary, caption, parts, height)
+
+
+def _of(everything: Sequence[object]) -> str:
+    return f" ({MOST_ROWS} of {len(everything)})" if len(everything) > MOST_ROWS else ""
 
 
 def _kl_row(m: Measurement, judged: CriterionResult | None, floor: float | None, axis: Axis, y: float) -> Iterator[str]:
@@ -128,23 +158,83 @@ def _kl_row(m: Measurement, judged: CriterionResult | None, floor: float | None,
     yield f'<text x="{RIGHT + 16}" y="{y + 4}">{html(_cut(words, 46))}</text></g>'
 
 
-def flips_plot(measurements: Sequence[Measurement]) -> str:
-    """Items lost and gained, group by group: equal accuracy can hide many of either."""
-    shown = flips(measurements)
+def recovery_plot(report: GateReport, measurements: Sequence[Measurement]) -> str:
+    """How much of the reference's score each group of tasks keeps, with its worst slices, against the margin."""
+    figures = EvalsFigures(measurements)
+    judged = {r.slice: r for r in report.criteria if r.probe is ProbeName.EVALS and r.margin.kind == "min_recovery"}
+    shown: list[tuple[GroupFigures, bool]] = []
+    for group in sorted(_recovered(figures.groups()), key=_recovery):
+        worst = sorted(_recovered(figures.slices(group.name)), key=_recovery)[:MOST_SLICES]
+        shown += [(group, False), *((slice_, True) for slice_ in worst)]
     if not shown:
         return ""
-    most = max(max(group.lost, group.gained) for group in shown) or 1
+    axis = Axis(0.4, 1.2, LEFT, RIGHT)
+    height = TOP + ROW * len(shown) + 8
+    ticks = ((0.4, "40 %"), (0.6, "60 %"), (0.8, "80 %"), (1.0, "as the reference"), (1.2, "120 %"))
+    parts = [part for value, words in ticks for part in _tick(axis.at(value), words, height)]
+    parts.append(_axis_title("recovery, in % of the reference's score"))
+    for place, (figure, part_of) in enumerate(shown):
+        parts += _recovery_row(figure, part_of, judged.get(figure.name), axis, TOP + ROW * place + ROW / 2)
+    caption = (
+        "The branch's score as a share of the reference's over the same items, by group of tasks, each with its "
+        f"{MOST_SLICES} worst slices: the dot is the figure, the bar its interval. Dashed: the margin, where the "
+        "policy judges the group. A slice has few items, so its bar is wide."
+    )
+    summary = ", ".join(f"{figure.name} {percent(_recovery(figure))}" for figure, part_of in shown if not part_of)
+    return _figure("Recovery by task", summary, caption, parts, height)
+
+
+def _group_name(name: str) -> str:
+    return "the whole suite" if name == SUITE else name
+
+
+def _recovered(figures: Sequence[GroupFigures]) -> list[GroupFigures]:
+    return [one for one in figures if one.recovery is not None and math.isfinite(one.recovery.value)]
+
+
+def _recovery(figures: GroupFigures) -> float:
+    return math.nan if figures.recovery is None else figures.recovery.value
+
+
+def _recovery_row(
+    figure: GroupFigures, part_of: bool, judged: CriterionResult | None, axis: Axis, y: float
+) -> Iterator[str]:
+    m = figure.recovery
+    assert m is not None, "only what has one is drawn"
+    lower, upper = m.effect_interval.lower, m.effect_interval.upper
+    verdict = "blue" if judged is None else str(judged.verdict)
+    words = recovery_words(m)
+    hover = f"{figure.name}: {words}, {figure.accuracy.counts.scored} items"
+    yield f'<g class="{verdict}"><title>{html(hover)}</title>'
+    yield _label(figure.name.partition("/")[2] if part_of else _group_name(figure.name), y, soft=part_of)
+    if judged is not None:
+        yield _line("limit", axis.at(judged.margin.value), y - 11, y + 11)
+    yield from _interval(axis, lower, m.value, upper, y)
+    yield f'<text x="{RIGHT + 16}" y="{y + 4}">{html(_cut(words, 46))}</text></g>'
+
+
+def flips_plot(measurements: Sequence[Measurement]) -> str:
+    """Items lost and gained, group by group: equal accuracy can hide many of either."""
+    everything = flips(measurements)
+    if not everything:
+        return ""
+    turned = sorted((one for one in everything if one.lost or one.gained), key=lambda one: (-one.lost, one.name))
+    shown, calm = turned[:MOST_ROWS], len(everything) - len(turned)
+    most = max([1, *(max(group.lost, group.gained) for group in shown)])
     axis = Axis(-most, most, LEFT, RIGHT)
     height = TOP + ROW * len(shown) + 8
     ticks = ((-most, f"{most} lost"), (0, "0"), (most, f"{most} gained"))
     parts = [part for value, words in ticks for part in _tick(axis.at(value), words, height)]
+    parts.append(_axis_title("items"))
     for place, group in enumerate(shown):
         parts += _flips_row(group, axis, TOP + ROW * place + ROW / 2)
     caption = (
-        "The same items for both: left those that only the reference answers right, right those that only the "
-        "branch does."
+        "The same items for both, by group of tasks and by family of canaries: left those that only the reference "
+        f"answers right, right those that only the branch does. Most lost first{_of(turned)}. Nothing turned in {calm} "
+        f"of {len(everything)} groups, which are not drawn."
     )
-    return _figure("Items lost and gained", caption, parts, height)
+    summary = f"{sum(one.lost for one in shown)} lost, {sum(one.gained for one in shown)} gained in {len(shown)} groups"
+    return _figure("Items lost and gained", summary, caption, parts, height)
 
 
 def _flips_row(group: Flips, axis: Axis, y: float) -> Iterator[str]:
@@ -158,12 +248,18 @@ def _flips_row(group: Flips, axis: Axis, y: float) -> Iterator[str]:
     yield f'<text x="{RIGHT + 16}" y="{y + 4}">{html(words)}</text></g>'
 
 
-def _figure(title: str, caption: str, parts: Sequence[str], height: float) -> str:
+def _figure(title: str, summary: str, caption: str, parts: Sequence[str], height: float) -> str:
+    """`caption` is HTML already; who does not see the figure hears its title and `summary`."""
     drawn = "\n".join(parts)
     return (
-        f'<figure>\n<figcaption>{caption}</figcaption>\n<div class="wide">'
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html(title)}">\n{drawn}\n</svg></div>\n</figure>'
+        f'<figure>\n<figcaption>{caption}</figcaption>\n<div class="wide" tabindex="0" role="group" '
+        f'aria-label="{html(title)}"><svg viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="{html(f"{title}. {summary}")}">\n{drawn}\n</svg></div>\n</figure>'
     )
+
+
+def _axis_title(words: str) -> str:
+    return f'<text class="tick" x="{RIGHT + 50}" y="{TOP - 14}">{html(words)}</text>'
 
 
 def _tick(x: float, words: str, height: float, *, limit: bool = False) -> tuple[str, str]:
@@ -178,8 +274,9 @@ def _line(cls: str, x: float, above: float, below: float) -> str:
     return f'<line class="{cls}" x1="{x:.1f}" x2="{x:.1f}" y1="{above:.1f}" y2="{below:.1f}"/>'
 
 
-def _label(name: str, y: float) -> str:
-    return f'<text class="head" x="{LEFT - 14}" y="{y + 4}" text-anchor="end">{html(_cut(name, 32))}</text>'
+def _label(name: str, y: float, *, soft: bool = False) -> str:
+    cls = "part" if soft else "head"
+    return f'<text class="{cls}" x="{LEFT - 14}" y="{y + 4}" text-anchor="end">{html(_cut(name, 42))}</text>'
 
 
 def _interval(axis: Axis, lower: float, value: float, upper: float, y: float) -> Iterator[str]:
@@ -200,4 +297,9 @@ def _bounds(interval: Interval) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    """At the end of a word, where there is one in the second half."""
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 1]
+    at_word = kept.rpartition(" ")[0]
+    return f"{at_word if len(at_word) > limit // 2 else kept}…"

@@ -1,67 +1,144 @@
-"""The report for a terminal."""
+"""The report for a terminal: the verdict on one screen of 80 columns and 24 rows, and everything else where asked."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry
-from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, name_text, plain, verdict_text
+from q36eval.reports.next_step import lapsing
+from q36eval.reports.story import by_id, decided_by, worst_first
+from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, plain, verdict_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
+    from q36eval.gate.report import CriterionResult, LaneResult
+
 STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "NOT_MEASURED": "bold magenta"}
-WIDE_ONLY = ("lanes", "branch", "reference", "floor", "scored")
-WIDE = 110
+
+DECIDING_SHOWN = 4
+"""So many criteria that decided stand on the one screen."""
+
+DECIDING_COLUMNS = ("criterion", "judged", "margin", "verdict")
+
+FIRST_TO_GO = ("lanes", "floor", "scored", "reference", "branch", "interval")
+"""Columns that a narrow terminal has no room for, in the order in which they go."""
+
+CRITERION_AT_LEAST = 30
+CELL_AT_MOST = 26
+"""Characters of the column whose words wrap, and of every other one."""
 
 
-def to_console(document: Document) -> "RenderableType":
-    """Verdict first, lanes, what decided and how nearly, a table of criteria; then why anything is not PASS, what was
-    not measured, where evaluation stopped, and what to do. No text is read as markup."""
-    return _ConsoleReport(document)
+def to_console(document: Document, *, details: bool = True) -> "RenderableType":
+    """Verdict, lanes, what decided by name, the first answers that show it, and what to do; no text is read as markup.
+
+    With `details` also the table of all criteria, why anything is not PASS, what was not measured, and where evaluation
+    stopped.
+    """
+    return _Detailed(document) if details else _OneScreen(document)
+
+
+def verdict_line(document: Document) -> "Text":
+    """The verdict, of what, and which run: all that a quiet gate prints."""
+    report, run = document.report, document.run
+    line = _text(report.headline, STYLES[report.verdict])
+    return line if run is None else line.append("  ").append_text(_text(f"{document.subject}, run {run.id}"))
 
 
 @dataclass(frozen=True)
-class _ConsoleReport:
+class _OneScreen:
+    """Whatever is named in it, no line but a criterion's title is ever longer than the terminal is wide."""
+
+    document: Document
+
+    def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
+        document, width = self.document, options.max_width
+        results = worst_first(decided_by(document.report))
+        yield _one_line(verdict_line(document))
+        yield from (_one_line(_lane_line(lane, document)) for lane in document.report.lanes)
+        yield from (_one_line(_text(f"  {words}", "yellow")) for words in _rests_on(document))
+        if results:
+            yield _text(document.decided.title, "bold underline")
+            yield _table(DECIDING_COLUMNS, results[:DECIDING_SHOWN], document, width - 2, headed=False)
+        if len(results) > DECIDING_SHOWN:
+            yield _text(f"  and {len(results) - DECIDING_SHOWN} more", "dim")
+        yield from _listed(ANSWERS_TITLE, (_one_line(_text(answer.name)) for answer in document.answers))
+        yield from _listed("Next", map(_one_line, _steps(document, width)))
+        if document.run is not None:
+            yield _one_line(_text(f"All of it: q36eval report {document.run.id} --details", "dim"))
+
+
+def _lane_line(lane: "LaneResult", document: Document) -> "Text":
+    """The lane's verdict, and what decided it or has the smallest headroom, by the first name."""
+    line = _text("").append(f"  {lane.lane:<12}").append_text(_text(lane.headline, STYLES[lane.verdict]))
+    if lane.decisive:
+        criteria = by_id(document.report)
+        first, *others = worst_first(criteria[name] for name in lane.decisive if name in criteria)
+        line.append("  by ").append_text(_text(first.heading))
+        line.append(f" and {len(others)} more" if others else "")
+    return line
+
+
+def _rests_on(document: Document) -> Iterator[str]:
+    """What the verdict rests on besides the figures."""
+    waiver = lapsing(document.report)
+    if waiver is not None:
+        yield f"waived until {waiver.expires} by {waiver.owner}: {waiver.scope}"
+    if document.report.awaiting_sign_off:
+        yield "a reviewer's sign-off is required and missing, so nothing passes yet"
+
+
+def _steps(document: Document, width: int) -> Iterator["Text"]:
+    """Each command with what it gives: beside it where there is room, else below it."""
+    steps = [(step.command, step.why) for step in document.next_steps]
+    for what, why in steps + [(link.address, link.words) for link in document.links[:1]]:
+        line = _text(what, "bold cyan")
+        if len(what) + len(why) + 4 <= width:
+            yield line.append("  ").append_text(_text(why))
+        else:
+            yield line
+            yield _text("  ").append_text(_text(why))
+
+
+@dataclass(frozen=True)
+class _Detailed:
     """Lays itself out for the width it is given."""
 
     document: Document
 
     def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
         document = self.document
-        yield _verdict_line(document)
+        yield verdict_line(document)
+        yield _text(f"policy {document.report.policy}, exit code {document.report.exit_code}")
         yield from _lane_lines(document)
+        yield from (_text(f"  {words}", "yellow") for words in _rests_on(document))
         yield from _listed(document.decided.title, map(_entry, document.decided.entries))
         yield from _listed(ANSWERS_TITLE, (_text(answer.name) for answer in document.answers))
-        yield _criteria_table(document, wide=options.max_width >= WIDE)
+        results = [row.result for row in document.criteria]
+        yield _table(COLUMNS, results, document, options.max_width, headed=True)
         for section in (document.held, document.floors):  # their lines say themselves what they are of
             yield from map(_entry, section.entries)
         for section in document.details:
             yield from _listed(section.title, map(_entry, section.entries))
-        steps = [(step.command, step.why) for step in document.next_steps]
-        steps += [(link.address, link.words) for link in document.links]
-        yield from _listed(
-            "Next", (_text(what, "bold cyan").append("  ").append_text(_text(why)) for what, why in steps)
-        )
+        yield from _listed("Next", _steps(document, options.max_width))
+        yield from _listed("In the review UI", (_text(link.address) for link in document.links[1:]))
         if document.run is not None and document.run.entry is not None:
             yield _text(f"Entry in the history's chain: {document.run.entry}", "dim")
 
 
 def _text(content: str, style: str = "", limit: int = MAX_CHARACTERS) -> "Text":
+    """Harmless, with the indentation it is given; a word longer than the terminal is cut, never broken."""
     from rich.text import Text
 
-    return Text(plain(content, limit), style=style)
+    indent = content[: len(content) - len(content.lstrip(" "))]
+    return Text(indent + plain(content, limit), style=style, overflow="ellipsis")
 
 
-def _verdict_line(document: Document) -> "Text":
-    report, run = document.report, document.run
-    line = _text(report.headline, STYLES[report.verdict])
-    if run is not None:
-        line.append("  ").append_text(_text(f"{document.subject}, run {run.id}"))
-    return line.append("  ").append_text(_text(f"(policy {report.policy}, exit code {report.exit_code})"))
+def _one_line(text: "Text") -> "Text":
+    text.no_wrap = True
+    return text
 
 
 def _lane_lines(document: Document) -> Iterator["Text"]:
@@ -73,24 +150,54 @@ def _lane_lines(document: Document) -> Iterator["Text"]:
         yield line
 
 
-def _criteria_table(document: Document, *, wide: bool) -> "Table":
+def _table(
+    columns: Sequence[str], results: "Sequence[CriterionResult]", document: Document, width: int, *, headed: bool
+) -> "RenderableType":
+    """The criteria in as many of the columns as fit `width`: none is ever wider, no word and no id is broken."""
     from rich import box
+    from rich.padding import Padding
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    names = [name for name in COLUMNS if wide or name not in WIDE_ONLY]
-    for name in names:
+    cells = {row.result.id: row.cells for row in document.criteria}
+    shown, widths = _fitting(columns, [cells[result.id] for result in results], width)
+    table = Table(
+        box=box.SIMPLE_HEAD if headed else None,
+        show_header=headed,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        header_style="bold",
+    )
+    for name in shown:
         justify: Literal["left", "right"] = "right" if name in NUMERIC else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=name == "verdict")
-    for row in document.criteria:
-        cells = row.cells | {"lanes": " ".join(lane.value[0].upper() for lane in row.result.lanes)}
-        if not wide:  # the id, which has no place to break, stands in the lines above and below
-            cells["criterion"] = name_text(row.result, with_id=False)
-        styles = {"verdict": STYLES[row.result.verdict]}
-        table.add_row(*(_text(cells[name], styles.get(name, "")) for name in names))
-    if document.advisory_note:
+        table.add_column(name, justify=justify, overflow="ellipsis", width=widths[name])
+    for result in results:
+        table.add_row(*(_cell(result, name, cells[result.id][name]) for name in shown))
+    if headed and document.advisory_note:
         table.caption, table.caption_justify = _text(document.advisory_note), "left"
-    return table
+    return table if headed else Padding(table, (0, 0, 0, 2))
+
+
+def _fitting(columns: Sequence[str], rows: Sequence[dict[str, str]], width: int) -> tuple[list[str], dict[str, int]]:
+    """The columns that fit, and how wide each is: the criterion's takes what the others leave."""
+    widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in columns}
+    natural = widths["criterion"]
+    widths = {name: min(each, CELL_AT_MOST) for name, each in widths.items()}
+    shown = list(columns)
+    for name in ("", *FIRST_TO_GO):
+        shown = [column for column in shown if column != name]
+        room = width - 2 - sum(widths[column] + 2 for column in shown if column != "criterion")
+        if room >= min(natural, CRITERION_AT_LEAST):
+            break
+    return shown, widths | {"criterion": max(8, min(natural, room))}
+
+
+def _cell(result: "CriterionResult", column: str, words: str) -> "Text":
+    if column == "verdict":
+        return _text(words, STYLES[result.verdict])
+    if column != "criterion":
+        return _text(words)
+    star = "*" if result.tier == "advisory" else ""
+    return _text(result.heading).append_text(_text(f" ({result.id}){star}", "dim"))
 
 
 def _listed(title: str, lines: "Iterable[Text]") -> Iterator["RenderableType"]:

@@ -14,7 +14,7 @@ from q36eval.records import Measurement, ProbeFailure
 from q36eval.reports import story
 from q36eval.reports.deciding import DecidingAnswer
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
-from q36eval.reports.next_step import NextStep, next_steps
+from q36eval.reports.next_step import NOTHING_SINCE, NextStep, Since, next_steps
 from q36eval.reports.text import (
     ADVISORY_NOTE,
     COLUMNS,
@@ -106,13 +106,14 @@ class Document:
     """One report. Text in it is as people and models wrote it: every format makes it harmless in its own way.
 
     `measurements` are the run's; without them only what the policy judges is reported. `answers` show why it did not
-    pass.
+    pass. `since` is what people did about the run since it was decided.
     """
 
     report: GateReport
     run: "RunRecord | None" = None
     measurements: Sequence[Measurement] = ()
     answers: Sequence[DecidingAnswer] = ()
+    since: Since = NOTHING_SINCE
 
     @property
     def subject(self) -> str:
@@ -133,7 +134,7 @@ class Document:
     @cached_property
     def next_steps(self) -> tuple[NextStep, ...]:
         """What to do about it."""
-        return next_steps(self.report, self.run)
+        return next_steps(self.report, self.run, self.since)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -142,8 +143,8 @@ class Document:
 
     @cached_property
     def criteria(self) -> tuple[Row, ...]:
-        """Every criterion."""
-        return tuple(_row(result) for result in self.report.criteria)
+        """Every criterion, the worst first. (The JSON report keeps the order that `GateReport` promises.)"""
+        return tuple(map(_row, story.worst_first(self.report.criteria)))
 
     @property
     def advisory_note(self) -> str:

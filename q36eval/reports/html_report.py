@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.gate.report import CriterionVerdict, LaneResult
 from q36eval.records import DeploymentIdentity, Verdict
-from q36eval.reports._plots import MARK, criteria_plot, flips_plot, kl_plot
+from q36eval.reports._plots import MARK, criteria_plot, flips_plot, kl_plot, recovery_plot
 from q36eval.reports.deciding import ANSWERS_TITLE, DecidingAnswer
 from q36eval.reports.document import Document, Entry, Row, Section
 from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, block, html, number, verdict_text
@@ -55,7 +55,8 @@ def _sections(document: Document) -> Iterator[str]:
     yield section("Criteria against their margins", criteria_plot(report))
     yield section("KL divergence by slice", kl_plot(report, document.measurements))
     lengths = "".join(f"<p>{html(sentence)}</p>" for sentence in document.lengths)
-    yield section("Flips", flips_plot(document.measurements), lengths)
+    yield section("Recovery by task", recovery_plot(report, document.measurements), lengths)
+    yield section("Items lost and gained", flips_plot(document.measurements))
     advisory = f'<p class="soft">{html(document.advisory_note)}</p>' if document.advisory_note else ""
     yield section("All criteria", table(COLUMNS, map(_cells, document.criteria), NUMERIC), advisory)
     yield _listed(document.held)
@@ -89,7 +90,10 @@ def _entry(entry: Entry) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    return (*map(html, tuple(row.cells.values())[:-1]), _says(row.result.verdict, row.cells["verdict"]))
+    result = row.result
+    star = "*" if result.tier == "advisory" else ""
+    named = f'{html(result.heading)}{star} <span class="soft">{html(result.id)}</span>'
+    return (named, *map(html, tuple(row.cells.values())[1:-1]), _says(row.result.verdict, row.cells["verdict"]))
 
 
 def _provenance(run: "RunRecord") -> Iterator[str]:
@@ -110,11 +114,14 @@ def _identity(whose: str, identity: DeploymentIdentity) -> Iterator[tuple[str, s
 
 
 def _value(value: object) -> str:
+    """What was recorded, in words: nested names and values, a dash for what is not there."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_value(inner)}" for name, inner in value.items()) or "–"
     if isinstance(value, list | tuple):
         return ", ".join(map(_value, value)) or "–"
-    return str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "–" if value is None else str(value)
 
 
 STYLE = """
@@ -155,7 +162,9 @@ th, td { text-align: left; padding: 5px 10px 5px 0; border-bottom: 1px solid var
 td { min-width: 50px; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 td.n, th.n { text-align: right; }
-td.id { font-weight: 600; min-width: 150px; }
+td.id { font-weight: 600; min-width: 190px; }
+td.id .soft { display: block; font-weight: 400; }
+.wide:focus-visible { outline: 2px solid var(--blue); }
 figure { margin: 0; }
 figcaption { color: var(--soft); font-size: 13px; margin: 4px 0 8px; }
 svg { display: block; width: 100%; min-width: 760px; height: auto; }
@@ -166,12 +175,19 @@ svg .limit { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 4 3; }
 svg .floor { stroke: var(--soft); stroke-width: 2; }
 svg .band { fill: var(--band); }
 svg .head { font-weight: 600; }
+svg .part { fill: var(--soft); }
 svg .bar { stroke: currentColor; stroke-width: 3; stroke-linecap: round; }
 svg .dot { fill: currentColor; }
 svg .arrow { fill: currentColor; }
 svg .says { fill: currentColor; font-weight: 600; }
 svg .blue { color: var(--blue); }
-@media print { main { max-width: none; } section { break-inside: avoid; } }
+@page { margin: 14mm; }
+@media print { :root { color-scheme: light; --back: #ffffff; --card: #f6f7f9; --line: #d5d9e0; --ink: #1c2128;
+  --soft: #59636e; --pass: #1a7f37; --fail: #cf222e; --open: #9a6700; --none: #6e40c9; --blue: #0969da;
+  --band: #1a7f3718; }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  main { max-width: none; padding: 0; } h2, h3 { break-after: avoid; } figure, tr, li { break-inside: avoid; }
+  svg { min-width: 0; } table { font-size: 10px; } pre { max-height: none; } .wide { overflow: visible; } }
 """.strip()
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from q36eval.errors import ExitCode
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.records import ProbeName, Verdict
-from q36eval.reports.story import chance_text, decided_by, names_text, stopped_early
+from q36eval.reports.story import chance_text, decided_by, names_text, stopped_early, waits_for_signature
 from q36eval.reports.text import plain
 
 if TYPE_CHECKING:
@@ -29,13 +29,31 @@ class NextStep:
     why: str
 
 
-def next_steps(report: GateReport, run: "RunRecord | None" = None) -> tuple[NextStep, ...]:
+@dataclass(frozen=True)
+class Since:
+    """What people did about a run since it was decided: whether it is the blessed one, and who signed it.
+
+    `signed_by` are those whose signatures its decision does not count yet.
+    """
+
+    blessed: bool = False
+    signed_by: tuple[str, ...] = ()
+
+
+NOTHING_SINCE = Since()
+
+
+def next_steps(
+    report: GateReport, run: "RunRecord | None" = None, since: Since = NOTHING_SINCE
+) -> tuple[NextStep, ...]:
     """At most three. Without a run there is nothing to name, so none."""
-    return () if run is None else tuple(_steps(report, run))[:3]
+    return () if run is None else tuple(_steps(report, run, since))[:3]
 
 
-def _steps(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
-    if report.awaiting_sign_off:
+def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextStep]:
+    if since.signed_by and waits_for_signature(report):
+        yield NextStep(_decide_again(run), f"decides it with the signature of {', '.join(since.signed_by)}")
+    elif report.awaiting_sign_off:
         yield NextStep(f"q36eval sign-off {run.id} --owner NAME --reason WHY", "a reviewer signs this very report")
     if report.verdict is Verdict.FAIL:
         yield from _after_fail(report, run)
@@ -47,11 +65,17 @@ def _steps(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         why = "a pre-check releases nothing: this measures what a release takes"
         yield NextStep(f"q36eval gate {branch_option(run)} --suite release", why)
     elif report.verdict is Verdict.INCONCLUSIVE:
-        yield from _after_inconclusive(report, run)
+        yield from _after_inconclusive(report, run, since)
     else:
-        yield NextStep(
-            f"q36eval history bless {run.id} --owner NAME --reason WHY", "accept it as what drift is measured from"
-        )
+        lapses = lapsing(report)
+        if lapses is not None:
+            why = f"before the waiver by {lapses.owner} lapses: it passes until {lapses.expires}, that day included"
+            yield NextStep(f"q36eval gate {branch_option(run)}", why)
+        if since.blessed:
+            yield NextStep(f"q36eval drift {branch_option(run)}", "this run is blessed: says what moved since")
+        else:
+            why = "accept it as what drift is measured from"
+            yield NextStep(f"q36eval history bless {run.id} --owner NAME --reason WHY", why)
         yield NextStep(f"q36eval report {run.id} --format card", "the figures for its model card")
 
 
@@ -65,7 +89,12 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES}:
         yield NextStep(f"q36eval attribute {branch_option(run)}", "says which tensors cost the quality")
     if stopped_early(report):
-        yield NextStep(full_record(run), "measures the rest too, for the full record")
+        can = bool(failed) and all(_may_be_waived(result, run) for result in failed)
+        why = "a waiver needs the full record, and" if can else "for the full record:"
+        yield NextStep(full_record(run), f"{why} this gate stopped when it had failed")
+    elif len(failed) == 1 and _may_be_waived(failed[0], run):
+        wanted = f"--criterion {_word(failed[0].id, 'ID')} --owner NAME --reason WHY --expires YYYY-MM-DD"
+        yield NextStep(f"q36eval waive add {branch_option(run)} {wanted}", "a reviewer's written exception")
 
 
 def full_record(run: "RunRecord") -> str:
@@ -73,14 +102,31 @@ def full_record(run: "RunRecord") -> str:
     return f"q36eval gate {branch_option(run)} --exhaustive"
 
 
-def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
+def _may_be_waived(result: CriterionResult, run: "RunRecord") -> bool:
+    """Whether the policy that judged the run lets a reviewer excuse it."""
+    rules = (run.policy or {}).get("criteria", ())
+    return any(rule.get("id") == result.id and rule.get("waivable", True) for rule in rules)
+
+
+def lapsing(report: GateReport) -> Waiver | None:
+    """The waiver that lapses first, of those that the verdict rests on."""
+    waivers = [waiver for result in report.criteria for waiver in result.waived_by]
+    return min(waivers, key=lambda waiver: (waiver.expires, waiver.owner), default=None)
+
+
+def _decide_again(run: "RunRecord") -> str:
+    return f"q36eval gate {branch_option(run)} --resume {run.id} --require-sign-off"
+
+
+def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextStep]:
     if report.awaiting_sign_off and not report.decisive:
         return
     open_ = decided_by(report)
     if any(result.anomalous for result in open_):
-        signs = "a reviewer accepts the gain, having looked at why the branch beats its reference"
-        yield NextStep(f"q36eval sign-off {run.id} --owner NAME --reason WHY", signs)
-        yield NextStep(f"q36eval gate {branch_option(run)} --resume {run.id} --require-sign-off", "decides it again")
+        if not since.signed_by:
+            signs = "a reviewer accepts the gain, having looked at why the branch beats its reference"
+            yield NextStep(f"q36eval sign-off {run.id} --owner NAME --reason WHY", signs)
+            yield NextStep(_decide_again(run), "decides it again")
         open_ = tuple(result for result in open_ if not result.anomalous)
         if not open_:
             return

@@ -1,5 +1,6 @@
 """The sentences that reports and pages share: what decided, what would help, what the reference can do. Pure."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,32 @@ def decided_by(report: GateReport, lane: LaneResult | None = None) -> tuple[Crit
     else:
         names = report.decisive or dict.fromkeys(name for lane in report.lanes for name in lane.nearest)
     return tuple(criteria[name] for name in names if name in criteria)
+
+
+_RANKS = {
+    CriterionVerdict.FAIL: 0,
+    CriterionVerdict.NOT_MEASURED: 1,
+    CriterionVerdict.INCONCLUSIVE: 2,
+    CriterionVerdict.PASS: 3,
+}
+
+
+def worst_first(results: Iterable[CriterionResult]) -> list[CriterionResult]:
+    """What blocks first: failed, not measured, open; then what is advisory or waived, what a certain FAIL left out,
+    and what passes.
+
+    Of equal ones the furthest beyond its margin comes first, of those that pass the nearest to it.
+    """
+    return sorted(results, key=_badness)
+
+
+def _badness(result: CriterionResult) -> tuple[bool, bool, bool, int, float, str]:
+    left_out = result.verdict is CriterionVerdict.NOT_MEASURED and CERTAIN in result.reason
+    passes = result.verdict is CriterionVerdict.PASS
+    # of a count any excess is whole faults: before every share of a margin
+    share = math.inf if result.to_turn is None or not result.limit else result.to_turn / result.limit
+    excused = result.tier == "advisory" or result.waived
+    return passes, left_out, excused, _RANKS[result.verdict], share if passes else -share, result.id
 
 
 def decision_line(result: CriterionResult) -> str:

@@ -1,6 +1,6 @@
 """How `q36eval ui` starts the server: who can reach it, under which names, and what others on the machine can read."""
 
-import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,26 +10,27 @@ from q36eval.app.dashboard.guard import asked_on_this_machine
 from q36eval.app.dashboard.server import hosts_of
 from q36eval.app.dashboard.started import Started
 from q36eval.errors import UsageError
+from tests import commands
 
 URL = "postgresql+psycopg://eva:secret@db.example.org/q36eval"
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Starts it; its arguments, those of the page, and its environment."""
+    """Starts it; its arguments, and those of the page."""
     called: dict[str, Any] = {}
-    monkeypatch.setattr(starting, "_serve", lambda command, env: called.update(command=command, env=env) or 0)
+    monkeypatch.setattr(starting, "_serve", lambda command: called.update(command=command) or 0)
 
-    def start(**options: Any) -> tuple[list[str], list[str], dict[str, str]]:
+    def start(**options: Any) -> tuple[list[str], list[str]]:
         starting.ui(**options)
         place = called["command"].index("--")
-        return called["command"][:place], called["command"][place + 1 :], called["env"]
+        return called["command"][:place], called["command"][place + 1 :]
 
     return start
 
 
 def test_only_on_loopback_nobody_needs_to_log_in(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    command, page, _ = started()
+    command, page = started()
     assert "--allow-host" not in command
     assert page == ["--local"]
     for options in ({"allow_host": ["review.example.org"]}, {"address": "0.0.0.0"}, {"address": "10.0.0.7"}):
@@ -75,8 +76,11 @@ def test_what_was_asked_on_this_machine(headers: dict[str, str], here: bool) -> 
     assert asked_on_this_machine(headers) is here
 
 
-def test_a_password_of_the_history_is_no_argument(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    command, page, environment = started(history=URL)
-    assert not any("secret" in part for part in (*command, *page))
-    monkeypatch.setattr(os, "environ", environment)
-    assert Started.of(page).source == URL
+def test_a_password_of_the_history_is_no_argument(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever may list processes reads arguments; the server finds the URL in its environment."""
+    started: list[str] = []
+    monkeypatch.setattr(starting, "_serve", lambda command: started.extend([Started.of([]).source, *command]) or 0)
+    assert commands.q36eval("ui", "--history", URL, state=tmp_path).returncode == 0
+    source, *arguments = started
+    assert source == URL
+    assert not any("secret" in part for part in arguments)

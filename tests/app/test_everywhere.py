@@ -1,0 +1,245 @@
+"""What every command takes and how it answers: help, JSON, history, quiet, colours, completion, errors."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import words
+from tests import commands
+from tests.app.judged_runs import judge_run, open_history
+
+COMMANDS = dict(words.command_tree())
+NO_JSON = {"q36eval ui"}
+"""A server: it has no document to print."""
+
+READ_NO_HISTORY = {
+    **{"branches list": [], "branches show": ["main"], "data freeze": ["nope", "--tokenizer", "x"]},
+    **{"data verify": ["nope"], "sandbox list": [], "sandbox build": ["nope"], "sandbox verify": []},
+    **{"policy list": [], "policy show": ["release"], "policy explain": ["release"], "policy schema": []},
+}
+"""The commands without `--history`, with arguments that lead them through their work or to their error."""
+
+
+def options(command: Any) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    history = open_history(tmp_path)
+    judge_run(history, 120, date(2026, 5, 1), branch="main")
+    judge_run(history, 0, date(2026, 5, 2), branch="main")
+    return tmp_path
+
+
+def test_every_command_that_opens_a_history_takes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All others are led through their work here, and open none."""
+    without = {name.removeprefix("q36eval ") for name, one in COMMANDS.items() if "--history" not in options(one)}
+    groups = {"branches", "data", "sandbox"}
+    assert without - groups == set(READ_NO_HISTORY)
+
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError("it opened a history")
+
+    monkeypatch.setattr("q36eval.history.History.open", opened)
+    for name, arguments in READ_NO_HISTORY.items():
+        done = commands.q36eval(*name.split(), *arguments, state=tmp_path)
+        assert "opened a history" not in done.stderr, name
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_history_named_is_the_one_read(state: Path, tmp_path_factory: pytest.TempPathFactory, before: bool) -> None:
+    elsewhere, file = tmp_path_factory.mktemp("elsewhere"), str(state / "history.sqlite")
+    for command in (["history", "list"], ["report", "latest"], ["history", "show", "latest"], ["doctor"]):
+        arguments = ["--history", file, *command] if before else [*command, "--history", file]
+        done = commands.q36eval(*arguments, "--json", state=elsewhere)
+        assert "main" in done.stdout or file in done.stdout, (command, done.stderr)
+    assert not (elsewhere / "history.sqlite").exists()
+    done = commands.q36eval("history", "list", "--history", "typo.sqlite", state=state)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "There is no history typo.sqlite" in done.stderr
+    assert not Path("typo.sqlite").exists()
+
+
+def test_every_command_takes_json() -> None:
+    leaves = {name for name, command in COMMANDS.items() if not hasattr(command, "commands")}
+    assert {name for name in leaves if "--json" not in options(COMMANDS[name])} == NO_JSON
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("branches list", "branches show main", "canaries list", "canaries show json-nested", "doctor"),
+        *("history list", "history compare {run} {other}", "history show latest", "history replay latest"),
+        *("history verify", "history gc --dry-run", "policy list", "policy show release", "policy explain release"),
+        *("policy schema", "policy check release", "drift", "drift --branch main", "report latest"),
+        *("reference show", "sandbox list", "waive list", "waive export"),
+        *("waive add --branch main --criterion tools --owner eva --reason why --expires 2026-12-01",),
+        *("history bless latest --owner eva --reason why", "sign-off latest --owner eva --reason why"),
+    ],
+)
+def test_with_json_a_command_prints_one_document(command: str, state: Path) -> None:
+    runs = [run.id for run in open_history(state).summaries()]
+    arguments = command.format(run=runs[0], other=runs[-1]).split()
+    done = commands.q36eval(*arguments, "--json", state=state)
+    assert done.stdout, done.stderr
+    json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_values_in_plain_words_on_80_columns(name: str) -> None:
+    command = COMMANDS[name]
+    with command.make_context(name, [], resilient_parsing=True) as context:
+        text = command.get_help(context)
+    assert not re.search(r"<[a-z]|\[str\]", text), text
+    assert max(map(len, text.splitlines())) <= 80
+    for option in ("--state", "--quiet", "--no-color"):
+        assert option in text.partition("Everywhere:")[2]
+
+
+def test_the_longest_help_has_headings() -> None:
+    with COMMANDS["q36eval gate"].make_context("gate", [], resilient_parsing=True) as context:
+        text = COMMANDS["q36eval gate"].get_help(context)
+    headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert headings == ["Options", "How it runs", "How much is evaluated", "Decision and reports", "Everywhere"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["gaet"], "q36eval: No such command 'gaet'. Did you mean 'gate'? See q36eval --help.\n"),
+        (
+            ["history", "lst"],
+            "q36eval: No such command 'lst'. Did you mean 'list'? See q36eval history --help.\n",
+        ),
+        (
+            ["report", "latest", "--fromat", "md"],
+            "q36eval: No such option: --fromat. Did you mean --format? See q36eval report --help.\n",
+        ),
+        (["report", "latest", "--history", ""], "q36eval: --history names no file.\n"),
+    ],
+)
+def test_a_slip_is_one_sentence_on_stderr_with_the_nearest_name(
+    arguments: list[str], sentence: str, tmp_path: Path
+) -> None:
+    done = commands.q36eval(*arguments, state=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
+
+
+def test_md_is_markdown(state: Path) -> None:
+    short, long = (commands.q36eval("report", "latest", "--format", name, state=state) for name in ("md", "markdown"))
+    assert short.stdout == long.stdout
+    assert short.stdout.startswith("# PASS")
+
+
+def test_quiet_prints_the_verdict_alone_and_exits_as_ever(state: Path) -> None:
+    loud, quiet = (commands.q36eval("drift", "--branch", "main", *q, state=state) for q in ([], ["-q"]))
+    assert quiet.returncode == loud.returncode
+    assert quiet.stdout.splitlines() == loud.stdout.splitlines()[:1]
+    after = commands.q36eval("drift", "--branch", "main", state=state)
+    assert after.stdout == loud.stdout  # the next command is not quiet
+
+
+def terminal(arguments: list[str], state: Path, **environment: str) -> bytes:
+    """What the real program writes to a pseudo-terminal."""
+    import pty
+
+    child, end = pty.fork()
+    if child == 0:
+        os.environ.update({"TERM": "xterm-256color", "Q36EVAL_STATE": str(state), **environment})
+        os.execv(sys.executable, [sys.executable, "-m", "q36eval", *arguments])
+    written = b""
+    while True:
+        try:
+            written += os.read(end, 65536)
+        except OSError:
+            break
+    os.waitpid(child, 0)
+    return written
+
+
+def test_colours_go_where_nobody_wants_them(state: Path) -> None:
+    colour = re.compile(rb"\x1b\[[\d;]*3\dm")
+    shown = ["report", "latest", "--details"]
+    assert colour.search(terminal(shown, state))
+    assert not colour.search(terminal([*shown, "--no-color"], state))
+    assert not colour.search(terminal(["--no-color", *shown], state))
+    assert not colour.search(terminal(shown, state, NO_COLOR="1"))
+    assert b"\x1b" not in terminal(shown, state, TERM="dumb")
+
+
+def completed(line: str, shell: str, state: Path) -> list[str]:
+    """What a shell is told at Tab, by the real program in a process of its own."""
+    typed = line.split(" ")
+    asked = {
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(typed) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    done = subprocess.run(
+        [sys.executable, "-m", "q36eval"],
+        env={**os.environ, "Q36EVAL_STATE": str(state), "_Q36EVAL_COMPLETE": f"complete_{shell}", **asked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    if shell == "zsh":
+        return re.findall(r'"([^"]*)"(?::"|\n|\))', done.stdout)
+    return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_names_are_completed(shell: str, state: Path) -> None:
+    assert "int2-experts" in completed("q36eval gate --branch ", shell, state)
+    run = open_history(state).summaries()[0].id
+    assert run in completed("q36eval report 20", shell, state)
+
+
+def test_a_family_s_branches_suites_policies_and_options_are_completed(state: Path) -> None:
+    assert "w4a16" in completed("q36eval gate --family sandbox --branch w", "bash", state)
+    named = completed("q36eval kl --family qwen3.6-35b-a3b --branch ", "bash", state)
+    assert "fp8-head" in named
+    assert "int2-experts" not in named
+    assert {"quick", "release", "sandbox"} <= set(completed("q36eval gate --suite ", "bash", state))
+    assert completed("q36eval gate --policy release-s", "bash", state) == ["release-structured"]
+    assert completed("q36eval report latest --hist", "bash", state) == ["--history"]
+    elsewhere = f"q36eval --history {state / 'history.sqlite'} report 20"
+    assert completed(elsewhere, "bash", state / "no")
+    assert "".join(completed("q36eval report 20", "bash", state / "no")) == ""
+
+
+def test_completion_opens_no_history_and_imports_nothing_heavy(state: Path) -> None:
+    code = (
+        "import sys\nfrom q36eval.app.cli.main import program\nfrom q36eval.app.cli import completing\n"
+        "import typer\nfrom types import SimpleNamespace\n"
+        "assert [v for v, _ in completing.runs(SimpleNamespace(params={}), '20')]\n"
+        "assert completing.branches(SimpleNamespace(params={}), '')\n"
+        "print([m for m in ('sqlalchemy', 'numpy', 'torch', 'rich', 'plotly') if m in sys.modules])"
+    )
+    environment = {**os.environ, "Q36EVAL_STATE": str(state)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_installed(shell: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    for option in ("--show-completion", "--install-completion"):
+        done = subprocess.run(
+            [sys.executable, "-m", "q36eval", option, shell],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert shell in done.stdout or "_Q36EVAL_COMPLETE" in done.stdout
+    assert any("_Q36EVAL_COMPLETE" in file.read_text() for file in tmp_path.rglob("*") if file.is_file())
