@@ -20,9 +20,9 @@ Level = Literal["error", "warning", "notice"]
 
 
 def to_summary(document: Document, *, limit_bytes: int = SUMMARY_LIMIT_BYTES) -> str:
-    """The Markdown report, cut after a whole line where it would exceed `limit_bytes` of UTF-8."""
+    """The Markdown report, its tables folded, cut after a whole line where it would exceed `limit_bytes` of UTF-8."""
     where = "" if document.run is None else f" All of it: `q36eval report {document.run.id}`."
-    return _cut(to_markdown(document), where, limit_bytes)
+    return _cut(to_markdown(document, folded=True), where, limit_bytes)
 
 
 def unjudged_summary(branch: str, problem: str, *, limit_bytes: int = SUMMARY_LIMIT_BYTES) -> str:
@@ -40,8 +40,27 @@ def _cut(whole: str, where: str, limit_bytes: int) -> str:
         if left < 0:
             break
         kept.append(line)
+    while kept and (closing := _open_end(kept)):
+        text = "".join(kept).rstrip("\n") + closing + ending
+        if len(text.encode("utf-8")) <= limit_bytes:
+            return text
+        kept.pop()
     text = "".join(kept).rstrip("\n") + ending
     return text if len(text.encode("utf-8")) <= limit_bytes else ""
+
+
+def _open_end(lines: list[str]) -> str:
+    """What ends a code block and a folded part that the lines leave open; text in a code block begins nothing."""
+    fence, folded = "", 0
+    for line in map(str.strip, lines):
+        ticks = line[: len(line) - len(line.lstrip("`"))]
+        if fence:
+            fence = "" if line == ticks and len(ticks) >= len(fence) else fence
+        elif len(ticks) >= 3:
+            fence = ticks
+        else:
+            folded += line.startswith("<details") - (line == "</details>")
+    return (f"\n{fence}" if fence else "") + "\n\n</details>" * folded
 
 
 def to_annotations(document: Document, *, per_level: int = ANNOTATIONS_PER_LEVEL) -> list[str]:

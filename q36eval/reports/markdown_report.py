@@ -28,13 +28,23 @@ EVALS_HEADER = (
 )
 
 
-def to_markdown(document: Document) -> str:
-    """Verdict first, then lanes, what decided and how nearly, what to do; then all criteria, why anything is not PASS,
-    what was not measured, where evaluation stopped, and what accuracy alone hides of the evals."""
-    lines = [*_verdict(document), *_answers(document), *_criteria(document)]
-    for section in document.details:
-        lines += _section(section)
-    return "\n".join([*lines, *_evals(document)]) + "\n"
+def to_markdown(document: Document, *, folded: bool = False) -> str:
+    """Verdict first, then lanes, what decided and how nearly, what to do, and the answers that show it; then all
+    criteria, why anything is not PASS, what was not measured, where evaluation stopped, and what accuracy alone hides
+    of the evals. Where it is `folded`, each of the latter is closed until a reader opens it.
+    """
+    rest = [("Criteria", list(_criteria(document)))]
+    rest += [(section.title, [f"- {_entry(entry)}" for entry in section.entries]) for section in document.details]
+    rest += list(_evals(document))
+    lines = [*_verdict(document), *_answers(document)]
+    for title, body in rest:
+        if body:
+            lines += _folded(title, body) if folded else ["", f"## {title}", "", *body]
+    return "\n".join(lines) + "\n"
+
+
+def _folded(title: str, body: list[str]) -> list[str]:
+    return ["", f"<details><summary>{html(title)}</summary>", "", *body, "", "</details>"]
 
 
 def _verdict(document: Document) -> Iterator[str]:
@@ -65,9 +75,10 @@ def _origin(run: "RunRecord | None") -> str:
 def _answers(document: Document) -> Iterator[str]:
     if document.answers:
         yield from ("", f"## {ANSWERS_TITLE}", "")
-    for answer in document.answers:
+    for place, answer in enumerate(document.answers):
         required = "required prompt " if answer.required else ""
-        yield from (f"<details><summary>{required}{html(answer.name)}</summary>", "")
+        shown = " open" if place == 0 else ""
+        yield from (f"<details{shown}><summary>{required}{html(answer.name)}</summary>", "")
         for title, text in (("Prompt", answer.prompt), ("Reference", answer.reference), ("Branch", answer.branch)):
             yield from (f"{title}:", "", *fenced(text), "")
         yield from (md(sentence, SENTENCE) for sentence in (answer.why, answer.parting) if sentence)
@@ -75,7 +86,6 @@ def _answers(document: Document) -> Iterator[str]:
 
 
 def _criteria(document: Document) -> Iterator[str]:
-    yield from ("", "## Criteria", "")
     rows = ((*map(md, tuple(row.cells.values())[:-1]), f"**{md(row.cells['verdict'])}**") for row in document.criteria)
     yield from _table(COLUMNS, rows)
     if document.advisory_note:
@@ -84,17 +94,15 @@ def _criteria(document: Document) -> Iterator[str]:
     yield from _section(document.floors)
 
 
-def _evals(document: Document) -> Iterator[str]:
+def _evals(document: Document) -> Iterator[tuple[str, list[str]]]:
     groups, perplexities = document.evals.groups(), document.evals.perplexities()
-    if groups:
-        yield from ("", "## Evals: the same items for branch and reference", "")
-        yield from _table(EVALS_HEADER, map(_group_cells, groups))
-    for sentence in document.lengths:
-        yield from ("", md(sentence))
-    if perplexities:
-        yield from ("", "## Perplexity, its ratio to the reference's", "")
-        texts = ((p.name, ratio_words(p.token), ratio_words(p.word), ratio_words(p.byte)) for p in perplexities)
-        yield from _table(("text", "per token", "per word", "per byte"), (tuple(map(md, row)) for row in texts))
+    lengths = [line for sentence in document.lengths for line in ("", md(sentence))]
+    table = list(_table(EVALS_HEADER, map(_group_cells, groups))) if groups else []
+    yield "Evals: the same items for branch and reference", [*table, *lengths]
+    texts = ((p.name, ratio_words(p.token), ratio_words(p.word), ratio_words(p.byte)) for p in perplexities)
+    rows = (tuple(map(md, row)) for row in texts)
+    table = list(_table(("text", "per token", "per word", "per byte"), rows)) if perplexities else []
+    yield "Perplexity, its ratio to the reference's", table
 
 
 def _group_cells(group: GroupFigures) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +81,13 @@ def test_every_command_takes_json() -> None:
         *("history verify", "history gc --dry-run", "policy list", "policy show release", "policy explain release"),
         *("policy schema", "policy check release", "drift", "drift --branch main", "report latest"),
         *("reference show", "sandbox list", "waive list", "waive export"),
-        *("waive add --branch main --criterion tools --owner eva --reason why --expires 2026-12-01",),
+        *("waive add --branch main --criterion tools --owner eva --reason why --ahead --expires {soon}",),
         *("history bless latest --owner eva --reason why", "sign-off latest --owner eva --reason why"),
     ],
 )
 def test_with_json_a_command_prints_one_document(command: str, state: Path) -> None:
     runs = [run.id for run in open_history(state).summaries()]
-    arguments = command.format(run=runs[0], other=runs[-1]).split()
+    arguments = command.format(run=runs[0], other=runs[-1], soon=date.today() + timedelta(days=30)).split()
     done = commands.q36eval(*arguments, "--json", state=state)
     assert done.stdout, done.stderr
     json.loads(done.stdout)

@@ -3,11 +3,13 @@
 import re
 
 import pytest
+from markdown_it import MarkdownIt
 from report_samples import HOSTILE, clean_report, criterion, hostile_report, measured, run_of, with_distances
 
 from q36eval.gate import Policy, decide
 from q36eval.records import Verdict
-from q36eval.reports import Document, to_annotations, to_markdown, to_summary
+from q36eval.reports import Document, to_annotations, to_summary
+from q36eval.reports.deciding import DecidingAnswer
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, unjudged_annotation, unjudged_summary
 from q36eval.reports.text import fenced, plain
 
@@ -123,16 +125,41 @@ def test_hidden_text_is_shown_as_such() -> None:
     assert plain(hidden) == "\ufffd" * len(hidden)
 
 
-@pytest.mark.parametrize("limit", [0, 90, 400, 1500, 2500])
-def test_a_summary_is_cut_after_a_whole_line(limit: int) -> None:
-    whole = to_markdown(Document(hostile_report(), run_of(), measured()))
-    cut = to_summary(Document(hostile_report(), run_of(), measured()), limit_bytes=limit)
+ANSWER = DecidingAnswer("a-canary", "What?\n```\n<details>\n", "this", "</details>\n" * 40, required=True)
+
+
+def whole_parts(text: str) -> None:
+    """As GitHub reads it, nothing is left open: code blocks and folded parts end before the text does."""
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+    blocks = "".join(token.content for token in tokens if token.type in ("html_block", "html_inline"))
+    assert blocks.count("<details") == blocks.count("</details>")
+    assert not [token for token in tokens if token.type == "fence" and "Cut here" in token.content]
+
+
+@pytest.mark.parametrize("limit", [0, 90, 400, 700, 1100, 1500, 2500, 4000])
+def test_a_summary_is_cut_after_a_whole_line_and_leaves_nothing_open(limit: int) -> None:
+    document = Document(hostile_report(), run_of(), measured(), (ANSWER, ANSWER))
+    whole = to_summary(document)
+    cut = to_summary(document, limit_bytes=limit)
     assert len(cut.encode()) <= limit < len(whole.encode())
     kept = cut.rpartition("\n\nCut here")[0]
     assert (limit <= 400) == (kept == "")
-    assert whole.startswith(kept + "\n" if kept else "")
-    assert to_summary(Document(hostile_report(), run_of(), measured())) == whole
+    whole_parts(cut)
+    kept = re.sub(r"(\n`+|\n\n</details>)+$", "", kept)
+    assert whole.startswith(kept)
     assert SUMMARY_LIMIT_BYTES == 2**20
+
+
+def test_a_summary_shows_the_verdict_and_the_prompts_and_folds_the_tables() -> None:
+    summary = to_summary(Document(with_distances(hostile_report()), run_of(), measured(), (ANSWER,)))
+    whole_parts(summary)
+    shown = re.sub(r"<details>.*?</details>", "", summary, flags=re.DOTALL)
+    assert next(line for line in shown.splitlines() if line.startswith("#")).startswith("# FAIL")
+    order = [shown.index(words) for words in ("| structured |", "## Decided by", "a-canary")]
+    assert order == sorted(order)
+    assert "| criterion |" not in shown
+    assert "| criterion |" in summary
+    assert "<details><summary>Criteria</summary>" in summary
 
 
 def test_very_long_text_stays_short() -> None:
