@@ -1,5 +1,6 @@
 """The report for a terminal: the verdict on one screen of 80 columns and 24 rows, and everything else where asked."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from q36eval.gate.report import CriterionResult, LaneResult
+    from q36eval.reports.ui_address import Link
 
 STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "NOT_MEASURED": "bold magenta"}
 
@@ -41,10 +43,11 @@ def to_console(document: Document, *, details: bool = True) -> "RenderableType":
 
 
 def verdict_line(document: Document) -> "Text":
-    """The verdict, of what, and which run: all that a quiet gate prints."""
+    """The verdict, of what, in which run, by which policy: all that a quiet gate prints."""
     report, run = document.report, document.run
     line = _text(report.headline, STYLES[report.verdict])
-    return line if run is None else line.append("  ").append_text(_text(f"{document.subject}, run {run.id}"))
+    of = "" if run is None else f"{document.subject}, run {run.id}, "
+    return line.append("  ").append_text(_text(f"{of}policy {report.policy}"))
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class _OneScreen:
         if len(results) > DECIDING_SHOWN:
             yield _text(f"  and {len(results) - DECIDING_SHOWN} more", "dim")
         yield from _listed(ANSWERS_TITLE, (_one_line(_text(answer.name)) for answer in document.answers))
-        yield from _listed("Next", map(_one_line, _steps(document, width)))
+        yield from _listed("Next", _steps(document, width))
+        yield from _link_lines(document.links[:1])
         if document.run is not None:
             yield _one_line(_text(f"All of it: q36eval report {document.run.id} --details", "dim"))
 
@@ -85,21 +89,43 @@ def _rests_on(document: Document) -> Iterator[str]:
     """What the verdict rests on besides the figures."""
     waiver = lapsing(document.report)
     if waiver is not None:
-        yield f"waived until {waiver.expires} by {waiver.owner}: {waiver.scope}"
+        named = [result.name for result in document.report.criteria if waiver in result.waived_by]
+        others = f" and {len(named) - 1} more" if named[1:] else ""
+        yield f"waived until {waiver.expires} by {waiver.owner}: {named[0]}{others}"
     if document.report.awaiting_sign_off:
         yield "a reviewer's sign-off is required and missing, so nothing passes yet"
 
 
 def _steps(document: Document, width: int) -> Iterator["Text"]:
     """Each command with what it gives: beside it where there is room, else below it."""
-    steps = [(step.command, step.why) for step in document.next_steps]
-    for what, why in steps + [(link.address, link.words) for link in document.links[:1]]:
-        line = _text(what, "bold cyan")
+    for what, why in [(step.command, step.why) for step in document.next_steps]:
         if len(what) + len(why) + 4 <= width:
-            yield line.append("  ").append_text(_text(why))
+            yield _text(what, "bold cyan").append("  ").append_text(_text(why))
         else:
-            yield line
-            yield _text("  ").append_text(_text(why))
+            yield from (_one_line(_text(line, "bold cyan")) for line in _command_lines(what, width - 2))
+            yield _text("").append("  ").append_text(_text(why, limit=2 * width - 12))
+
+
+def _link_lines(links: "Iterable[Link]") -> Iterator["Text"]:
+    """An address is broken where a line ends: a terminal still opens it, and so does who copies it."""
+    for link in links:
+        line = _text(f"{link.words}: ").append_text(_text(link.address, "cyan"))
+        line.overflow = "fold"
+        yield line
+
+
+def _command_lines(command: str, width: int) -> Iterator[str]:
+    """A command that can be copied whole whatever the width: broken between words, with `\\` where it goes on."""
+    if len(command) <= width:
+        yield command
+        return
+    line = ""
+    for word in map(shlex.quote, shlex.split(command)):
+        if line and len(line) + len(word) + 3 > width:
+            yield f"{line} \\"
+            line = "  "
+        line = f"{line} {word}" if line.strip() else line + word
+    yield line
 
 
 @dataclass(frozen=True)
@@ -111,7 +137,7 @@ class _Detailed:
     def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
         document = self.document
         yield verdict_line(document)
-        yield _text(f"policy {document.report.policy}, exit code {document.report.exit_code}")
+        yield _text(f"  exit code {document.report.exit_code}", "dim")
         yield from _lane_lines(document)
         yield from (_text(f"  {words}", "yellow") for words in _rests_on(document))
         yield from _listed(document.decided.title, map(_entry, document.decided.entries))
@@ -123,7 +149,7 @@ class _Detailed:
         for section in document.details:
             yield from _listed(section.title, map(_entry, section.entries))
         yield from _listed("Next", _steps(document, options.max_width))
-        yield from _listed("In the review UI", (_text(link.address) for link in document.links[1:]))
+        yield from _listed("In the review UI", _link_lines(document.links))
         if document.run is not None and document.run.entry is not None:
             yield _text(f"Entry in the history's chain: {document.run.entry}", "dim")
 
@@ -163,7 +189,7 @@ def _table(
     table = Table(
         box=box.SIMPLE_HEAD if headed else None,
         show_header=headed,
-        padding=(0, 1, 0, 0),
+        padding=(0, 1 if headed else 2, 0, 0),
         pad_edge=False,
         header_style="bold",
     )

@@ -69,7 +69,7 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
     else:
         lapses = lapsing(report)
         if lapses is not None:
-            why = f"before the waiver by {lapses.owner} lapses: it passes until {lapses.expires}, that day included"
+            why = f"before {lapses.expires} is over, when the waiver by {lapses.owner} lapses"
             yield NextStep(f"q36eval gate {branch_option(run)}", why)
         if since.blessed:
             yield NextStep(f"q36eval drift {branch_option(run)}", "this run is blessed: says what moved since")

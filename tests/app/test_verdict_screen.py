@@ -1,0 +1,185 @@
+"""What a gate leaves in a terminal: the verdict on one screen, at three widths, read from a screen that is emulated.
+
+The records in tests/assets/gates are of gates on the sandbox: the run, without its provenance, and its deciding
+answers. The frames are committed; `Q36EVAL_WRITE_FRAMES=1` writes them anew.
+"""
+
+import io
+import json
+import os
+import re
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyte
+import pytest
+from rich.console import Console
+
+from q36eval.gate import GateReport, Waiver
+from q36eval.gate.report import SignOff, Stage, StageState
+from q36eval.history import RunRecord
+from q36eval.records import Verdict
+from q36eval.reports import Document, to_console
+from q36eval.reports.deciding import DecidingAnswer
+from q36eval.reports.next_step import Since
+from tests.app.dashboard.written_history import HOSTILE
+
+GATES = Path(__file__).parents[1] / "assets" / "gates"
+FRAMES = Path(__file__).with_name("frames")
+ROWS = 24
+
+
+def gate(branch: str, since: Since = Since(), **changes: object) -> Document:  # noqa: B008 - it is frozen
+    body = json.loads((GATES / f"{branch}.json").read_text(encoding="utf-8"))
+    run = RunRecord.model_validate(body["run"])
+    assert run.report is not None
+    run = run.model_copy(update={"report": run.report.model_copy(update=changes)})
+    answers = tuple(DecidingAnswer(**answer) for answer in body["answers"])
+    assert run.report is not None
+    return Document(run.report, run, (), answers, since)
+
+
+def passed(since: Since = Since(), **changes: object) -> Document:  # noqa: B008
+    return gate("gptq-int4", since, **changes)
+
+
+def report_of(document: Document) -> GateReport:
+    return document.report
+
+
+def waived() -> Document:
+    document = gate("int2-experts")
+    waiver = Waiver(owner="eva", reason="served without tools", criterion="kl", expires=date(2026, 12, 24))
+    criteria = tuple(
+        one.model_copy(update={"waived_by": (waiver,) if one.verdict != "PASS" else ()})
+        for one in report_of(document).criteria
+    )
+    lanes = tuple(
+        lane.model_copy(update={"verdict": Verdict.PASS, "headline": "PASS with waivers", "decisive": ()})
+        for lane in report_of(document).lanes
+    )
+    now = {"verdict": Verdict.PASS, "headline": "PASS with waivers", "exit_code": 0, "decisive": ()}
+    return gate("int2-experts", criteria=criteria, lanes=lanes, **now)
+
+
+def stopped() -> Document:
+    stages = (
+        Stage(name="kl", state=StageState.MEASURED, items=246, planned=246, settled=("kl",)),
+        Stage(name="evals", state=StageState.NOT_EVALUATED, items=0, planned=2166),
+    )
+    return gate("int2-experts", stages=stages)
+
+
+UNSIGNED = {"verdict": Verdict.INCONCLUSIVE, "headline": "INCONCLUSIVE", "exit_code": 3, "awaiting_sign_off": True}
+
+
+def hostile() -> Document:
+    document = gate("int2-experts")
+    assert document.run is not None
+    name = HOSTILE + "x" * 300
+    criteria = tuple(
+        one.model_copy(update={"title": f"{name} of {one.id}", "id": f"{one.id}-{'y' * 90}"}) if one.id == "kl" else one
+        for one in document.report.criteria
+    )
+    run = document.run.model_copy(update={"branch": name, "family": "f" * 200})
+    answers = tuple(DecidingAnswer(name, "?", "a", "b") for _ in range(3))
+    report = document.report.model_copy(update={"criteria": criteria, "policy": name})
+    return Document(report, run, (), answers)
+
+
+STATES = {
+    "fail": lambda: gate("int2-experts"),
+    "fail-stopped-early": stopped,
+    "pass": passed,
+    "pass-blessed": lambda: passed(Since(blessed=True)),
+    "pass-waived": waived,
+    "unsigned": lambda: passed(**UNSIGNED),
+    "signed-since": lambda: passed(Since(signed_by=("eva",)), **UNSIGNED),
+    "hostile": hostile,
+}
+
+
+def printed(document: Document, columns: int, *, details: bool) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=columns, color_system=None).print(to_console(document, details=details))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize("state", STATES)
+def test_the_verdict_is_on_one_screen(state: str, columns: int) -> None:
+    """With the prompt of the shell below it, from the first line on."""
+    text = printed(STATES[state](), columns, details=False)
+    screen = pyte.Screen(columns, ROWS)
+    pyte.Stream(screen).feed(text.replace("\n", "\r\n") + "$ ")
+    shown = [line.rstrip() for line in screen.display]
+    assert shown[0] == text.splitlines()[0]
+    assert "$" in shown
+    assert max(map(len, text.splitlines())) <= columns
+    if state == "hostile":
+        return
+    frame = FRAMES / f"verdict-{state}-{columns}.txt"
+    if os.environ.get("Q36EVAL_WRITE_FRAMES"):
+        frame.write_text(text, encoding="utf-8")
+    assert text == frame.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize("branch", ["int2-experts", "gptq-int4"])
+def test_the_details_break_no_word_and_no_id(branch: str, columns: int) -> None:
+    """Every word of the screen is a word of the report, and the worst criteria come first."""
+    document = gate(branch)
+    text = printed(document, columns, details=True)
+    assert max(map(len, text.splitlines())) <= columns
+    rows = text[text.index("criterion ") : text.index("* advisory")]
+    known = {word for row in document.criteria for cell in row.cells.values() for word in cell.replace("*", "").split()}
+    known |= set(rows.splitlines()[0].split())
+    words = {word for word in rows.replace("*", "").split() if not set(word) <= {"─"}}
+    assert words <= known, words - known
+    order = re.findall(r" (PASS|FAIL|INCONCLUSIVE|NOT MEASURED)", rows)
+    assert order.index("PASS") >= max([place for place, each in enumerate(order) if each != "PASS"], default=0)
+    for result in document.report.criteria:
+        assert f"({result.id})" in rows
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_hostile_names_are_cut_and_never_wider_than_the_terminal(columns: int) -> None:
+    for details in (True, False):
+        text = printed(hostile(), columns, details=details)
+        assert max(map(len, text.splitlines())) <= columns
+        assert text.replace("\n", "").isprintable()
+        assert "FAIL" in text
+
+
+def test_next_steps_know_what_was_done() -> None:
+    """A blessed run is not to be blessed, a signed one not to be signed; waivers lapse, and need the full record."""
+    signed = SignOff(owner="eva", reason="read", at=datetime(2026, 5, 2, tzinfo=UTC), report_sha256="0" * 64)
+    steps = {name: "\n".join(one.command for one in state().next_steps) for name, state in STATES.items()}
+    assert "history bless" in steps["pass"]
+    assert "bless" not in steps["pass-blessed"]
+    assert "sign-off 2" in steps["unsigned"]
+    assert "sign-off 2" not in steps["signed-since"]
+    assert "--require-sign-off" in steps["signed-since"]
+    assert "sign-off" not in "\n".join(one.command for one in passed(signed_by=(signed,)).next_steps)
+    whys = [one.why for one in waived().next_steps]
+    assert whys[0] == "before 2026-12-24 is over, when the waiver by eva lapses"
+    last = stopped().next_steps[-1]
+    assert last.command.endswith("--exhaustive")
+    assert "a waiver needs the full record" in last.why
+
+
+def test_what_quiet_prints_is_the_first_line() -> None:
+    from q36eval.reports.console_report import verdict_line
+
+    document = gate("int2-experts")
+    assert verdict_line(document).plain.endswith("policy sandbox")
+    assert verdict_line(document).plain == printed(document, 80, details=False).splitlines()[0]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("state", [state for state in STATES if state != "hostile"])
+def test_commands_can_be_copied_from_the_screen(state: str, columns: int) -> None:
+    document = STATES[state]()
+    joined = re.sub(r" \\\n\s*", " ", printed(document, columns, details=False))
+    for step in document.next_steps:
+        assert step.command in joined
