@@ -121,6 +121,8 @@ def _value(value: object) -> str:
         return ", ".join(map(_value, value)) or "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value)
     return "–" if value is None else str(value)
 
 

@@ -1,0 +1,175 @@
+"""Every format of every run of written histories: nothing of Python shows, the worst is first, a page loads nothing."""
+
+import html
+import math
+import re
+from dataclasses import replace
+from datetime import date, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from q36eval.app.cli.report_formats import FORMATS, document_of
+from q36eval.gate import Waiver
+from q36eval.history import History, RunRecord
+from q36eval.records import Interval
+from q36eval.reports import Document
+from q36eval.reports.html_report import to_html
+from tests.app.dashboard.written_history import write_history
+from tests.app.judged_runs import items_of, judge_run
+from tests.app.test_verdict_screen import STATES, printed
+from tests.q36eval.reports.report_samples import accuracy
+
+PYTHON = re.compile(
+    r"\bNone\b|\bTrue\b|\bFalse\b|\bnan\b|\{'|\['|\(\)|<[A-Z]\w+\.|\b(Verdict|CriterionVerdict|ProbeName|Lane|StageState)\."
+)
+"""What a value looks like that nobody put into words."""
+
+MOST_BYTES = 1_000_000
+
+
+def texts(document: Document) -> dict[str, str]:
+    """Each format but JSON, which is not for people to read; as they read it."""
+    named = {name: kind.text(document) for name, kind in FORMATS.items() if name != "json"}
+    named["html"] = re.sub(r"<style>.*?</style>", "", named["html"], flags=re.DOTALL)
+    named |= {f"console {details}": printed(document, 120, details=details) for details in (True, False)}
+    return {name: html.unescape(text.replace("\\", "")) for name, text in named.items()}
+
+
+def judged(folder: Path) -> History:
+    history = History.open(folder / "judged.sqlite")
+    today = date(2026, 5, 1)
+    judge_run(history, 120, today, items=items_of(120))
+    judge_run(history, 0, today, branch="unsigned", require_sign_off=True)
+    soon = Waiver(owner="eva", reason="known", criterion="tools", expires=today + timedelta(days=9))
+    history.add_waiver("sandbox", "waived", soon)
+    judge_run(history, 120, today, branch="waived")
+    return history
+
+
+def recorded(document: Document) -> RunRecord:
+    """Its run with all that a gate writes down of how it was measured: nested, and not all of it known."""
+    assert document.run is not None
+    nested = {
+        "all": {"title": "prompts", "unverified": None, "whole": True},
+        "tasks": ["mmlu", None],
+        "share": math.nan,
+    }
+    return document.run.model_copy(update={"provenance": {"measured_on": nested, "commit": None, "exhaustive": False}})
+
+
+RECOVERY = accuracy("mmlu", 30, 4).model_copy(
+    update={
+        "metric": "recovery",
+        "value": 0.93,
+        "effect": 0.93,
+        "effect_interval": Interval(lower=0.9, upper=0.96, level=0.95, method="betting"),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> list[Document]:
+    """Of two written histories, and of the gates whose records are kept."""
+    folder = tmp_path_factory.mktemp("histories")
+    write_history(folder / "written.sqlite")
+    histories = [History.open(folder / "written.sqlite"), judged(folder)]
+    runs = [(history, history.get_run(run.id)) for history in histories for run in history.summaries(limit=100)]
+    written = [document_of(run, history) for history, run in runs if run.report is not None]
+    kept = [replace(document, run=recorded(document)) for document in (state() for state in STATES.values())]
+    kept[0] = replace(kept[0], measurements=[*max((one.measurements for one in written), key=len), RECOVERY])
+    return [*written, *kept]
+
+
+def test_nothing_of_python_shows_in_any_format(documents: list[Document]) -> None:
+    assert len(documents) > 10
+    for document in documents:
+        for name, text in texts(document).items():
+            shown = PYTHON.search(text)
+            assert shown is None, (name, document.subject, text[max(0, shown.start() - 80) : shown.end() + 80])
+
+
+def test_the_worst_criteria_come_first_where_people_read(documents: list[Document]) -> None:
+    for document in documents:
+        verdicts = [row.result.verdict for row in document.criteria]
+        bad = [place for place, verdict in enumerate(verdicts) if verdict != "PASS"]
+        assert bad == list(range(len(bad)))
+        ids = [row.result.id for row in document.criteria if len(row.result.id) < 80]
+        for name in ("html", "markdown", "github", "console True"):
+            text = texts(document)[name]
+            heads = {"html": "All criteria", "console True": "criterion  "}
+            table = text[text.index(heads.get(name, "| criterion |")) :]
+            places = [table.index(f">{one}<" if name == "html" else f"({one})") for one in ids]
+            assert places == sorted(places), (name, document.subject)
+
+
+class _Page(HTMLParser):
+    """The addresses that a page would load by itself, and its figures' labels."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.figures: list[str] = []
+        self.svgs: list[str] = []
+        self.tags: set[str] = set()
+        self._caption: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.tags.add(tag)
+        loading = {"src", "srcset", "data", "poster", "xlink:href", "background"}
+        self.loaded += [value for name, value in values.items() if name in loading]
+        if tag in ("link", "image", "use", "base"):
+            self.loaded.append(values.get("href", tag))
+        if tag == "svg":
+            self.svgs.append(values.get("aria-label", "") if values.get("role") == "img" else "")
+        if tag == "figcaption":
+            self._caption = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._caption is not None:
+            self._caption += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "figcaption" and self._caption is not None:
+            self.figures.append(self._caption)
+            self._caption = None
+
+
+def test_a_page_is_one_small_file_that_loads_nothing_and_labels_every_figure(documents: list[Document]) -> None:
+    most_figures = 0
+    for document in documents:
+        text = to_html(document)
+        page = _Page(text)
+        assert len(text.encode()) < MOST_BYTES
+        assert page.loaded == []
+        assert not page.tags & {"script", "iframe", "img", "link", "object", "embed", "video", "audio"}
+        assert not re.search(r"@import|url\(", text)
+        assert len(page.svgs) == len(page.figures)
+        assert all(len(label) > 20 for label in (*page.svgs, *page.figures))
+        most_figures = max(most_figures, len(page.svgs))
+    assert most_figures == 4
+
+
+def test_figures_say_their_units_margins_and_noise_floors(documents: list[Document]) -> None:
+    pages = [to_html(document) for document in documents]
+    richest = max(pages, key=lambda page: page.count("<svg"))
+    for words in ("share of the margin used up, in %", "nats/token, logarithmic", "recovery, in %", ">items<"):
+        assert words in richest
+    assert 'class="limit"' in richest
+    assert any('class="floor"' in page for page in pages)
+
+
+def test_the_first_three_deciding_answers_are_in_every_format_for_people(documents: list[Document]) -> None:
+    answered = [document for document in documents if len(document.answers) == 3]
+    assert answered
+    for document in answered:
+        for name, text in texts(document).items():
+            if name in ("junit", "card"):
+                continue
+            for answer in document.answers:
+                assert " ".join(answer.name.split())[:30] in " ".join(text.split()), (name, document.subject)
+            if name in ("html", "markdown", "github"):
+                assert document.answers[0].branch.split("\n")[0][:30] in text
