@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from q36eval.gate.covering import policy_note
+from q36eval.records import Verdict
 from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry
 from q36eval.reports.next_step import lapsing
@@ -92,6 +94,9 @@ def _rests_on(document: Document) -> Iterator[str]:
         named = [result.name for result in document.report.criteria if waiver in result.waived_by]
         others = f" and {len(named) - 1} more" if named[1:] else ""
         yield f"waived until {waiver.expires} by {waiver.owner}: {named[0]}{others}"
+    fails, run = document.report.verdict is Verdict.FAIL, document.run
+    if not fails and run is not None and policy_note(document.report, run.provenance) is not None:
+        yield "this policy asks less than the family's own: its PASS is no leave to ship"
     if document.report.awaiting_sign_off:
         yield "a reviewer's sign-off is required and missing, so nothing passes yet"
 

@@ -16,9 +16,10 @@ import pytest
 from rich.console import Console
 
 from q36eval.gate import GateReport, Waiver
+from q36eval.gate.covering import DECLARED, Declaration
 from q36eval.gate.report import SignOff, Stage, StageState
 from q36eval.history import RunRecord
-from q36eval.records import Verdict
+from q36eval.records import Lane, Verdict
 from q36eval.reports import Document, to_console
 from q36eval.reports.deciding import DecidingAnswer
 from q36eval.reports.next_step import Since
@@ -87,12 +88,23 @@ def hostile() -> Document:
     return Document(report, run, (), answers)
 
 
+def asking_less() -> Document:
+    document = passed()
+    assert document.run is not None
+    said = Declaration(
+        lanes=tuple(Lane), policy="strict", policy_sha256="0", asks_less={"all": "asks less than the family's `strict`"}
+    )
+    run = document.run.model_copy(update={"provenance": {DECLARED: said.model_dump(mode="json")}})
+    return Document(document.report, run)
+
+
 STATES = {
     "fail": lambda: gate("int2-experts"),
     "fail-stopped-early": stopped,
     "pass": passed,
     "pass-blessed": lambda: passed(Since(blessed=True)),
     "pass-waived": waived,
+    "pass-asks-less": asking_less,
     "unsigned": lambda: passed(**UNSIGNED),
     "signed-since": lambda: passed(Since(signed_by=("eva",)), **UNSIGNED),
     "hostile": hostile,
