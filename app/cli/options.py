@@ -147,7 +147,6 @@ METAVARS = {
     "--table": "TABLE",
     "--address": "ADDRESS",
     "--port": "PORT",
-    "--part": "PART",
     "--probe": "PROBE",
     "--skip": "PROBE",
     "--effective-recovery": "SHARE",

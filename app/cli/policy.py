@@ -178,7 +178,9 @@ def calibrate(
     name: Annotated[
         str | None, typer.Option(help="Name of the new policy; the old name with -calibrated by default.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the changes as a policy that extends this one.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the changes as a policy that extends this one.", metavar="FILE")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Propose margins from measured noise.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from q36eval.gate.covering import policy_note
 from q36eval.records import Verdict
 from q36eval.reports.deciding import ANSWERS_TITLE
-from q36eval.reports.document import Document, Entry
+from q36eval.reports.document import Document, Entry, Gap
 from q36eval.reports.next_step import lapsing
 from q36eval.reports.story import by_id, decided_by, worst_first
 from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, plain, verdict_text
@@ -24,6 +24,9 @@ STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow
 
 DECIDING_SHOWN = 4
 """So many criteria that decided stand on the one screen."""
+
+MISSING_SHOWN = 2
+"""So many reasons why something was not measured."""
 
 DECIDING_COLUMNS = ("criterion", "judged", "margin", "verdict")
 
@@ -69,11 +72,19 @@ class _OneScreen:
             yield _table(DECIDING_COLUMNS, results[:DECIDING_SHOWN], document, width - 2, headed=False)
         if len(results) > DECIDING_SHOWN:
             yield _text(f"  and {len(results) - DECIDING_SHOWN} more", "dim")
+        missing = [gap.reason for gap in document.gaps if _matters(gap, results)][:MISSING_SHOWN]
+        yield from _listed("Not measured", (_text(reason, limit=2 * width - 12) for reason in missing))
         yield from _listed(ANSWERS_TITLE, (_one_line(_text(answer.name)) for answer in document.answers))
         yield from _listed("Next", _steps(document, width))
         yield from _link_lines(document.links[:1])
         if document.run is not None:
             yield _one_line(_text(f"All of it: q36eval report {document.run.id} --details", "dim"))
+
+
+def _matters(gap: Gap, deciding: "Sequence[CriterionResult]") -> bool:
+    """Whether it kept from judgement what decided, or is a probe that broke down."""
+    crashed = gap.failure is not None and gap.failure.kind == "crashed"
+    return not gap.judged and not gap.told and (crashed or any(result in deciding for result in gap.criteria))
 
 
 def _lane_line(lane: "LaneResult", document: Document) -> "Text":

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from q36eval.gate import GateReport, Waiver
 from q36eval.gate.covering import DECLARED, Declaration
-from q36eval.gate.report import SignOff, Stage, StageState
+from q36eval.gate.report import CriterionVerdict, SignOff, Stage, StageState
 from q36eval.history import RunRecord
 from q36eval.records import Lane, Verdict
 from q36eval.reports import Document, to_console
@@ -98,6 +98,24 @@ def asking_less() -> Document:
     return Document(document.report, run)
 
 
+def unmeasured() -> Document:
+    """The evals crashed: nothing they judge has a figure."""
+    document = gate("int2-experts")
+    reason = "the evals probe crashed: out of memory while scoring 2,166 items of mmlu and ruler on cuda:0"
+    missing = {"verdict": CriterionVerdict.NOT_MEASURED, "reason": reason, "figure": None, "to_turn": None}
+    criteria = tuple(
+        one.model_copy(update=missing) if one.probe == "evals" else one for one in document.report.criteria
+    )
+    ids = tuple(one.id for one in criteria if one.probe == "evals")
+    lanes = tuple(
+        lane.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "headline": "INCONCLUSIVE", "decisive": ids})
+        for lane in document.report.lanes
+    )
+    now = {"verdict": Verdict.INCONCLUSIVE, "headline": "INCONCLUSIVE", "exit_code": 4, "decisive": ids}
+    report = document.report.model_copy(update={"criteria": criteria, "lanes": lanes, **now})
+    return Document(report, document.run)
+
+
 STATES = {
     "fail": lambda: gate("int2-experts"),
     "fail-stopped-early": stopped,
@@ -107,6 +125,7 @@ STATES = {
     "pass-asks-less": asking_less,
     "unsigned": lambda: passed(**UNSIGNED),
     "signed-since": lambda: passed(Since(signed_by=("eva",)), **UNSIGNED),
+    "not-measured": unmeasured,
     "hostile": hostile,
 }
 
