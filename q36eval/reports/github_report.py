@@ -6,7 +6,7 @@ from typing import Literal
 from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.reports.document import Document
 from q36eval.reports.markdown_report import to_markdown
-from q36eval.reports.story import decided_by, decision_line
+from q36eval.reports.story import decided_by, decision_line, worst_first
 from q36eval.reports.text import markdown, plain, why_text
 
 SUMMARY_LIMIT_BYTES = 1024 * 1024
@@ -77,7 +77,8 @@ def to_annotations(document: Document, *, per_level: int = ANNOTATIONS_PER_LEVEL
     decisive = decided_by(report) if report.decisive else ()
     errors += [_command("error", result.name, f"{_words(result)}: {decision_line(result)}") for result in decisive]
     named = {result.id for result in decisive}
-    others = [r for r in report.criteria if r.id not in named and r.verdict is not CriterionVerdict.PASS]
+    rest = worst_first(report.criteria)
+    others = [r for r in rest if r.id not in named and r.verdict is not CriterionVerdict.PASS]
     warnings = [_command("warning", result.name, f"{_words(result)}: {why_text(result)}") for result in others]
     return [
         *_at_most(errors, per_level, "error", "of what decided"),

@@ -104,7 +104,7 @@ def _provenance(run: "RunRecord") -> Iterator[str]:
     for whose, identity in (("branch", run.identity), ("reference", run.reference_identity)):
         rows += [] if identity is None else _identity(whose, identity)
     rows += [(f"suite of {probe}", sha256) for probe, sha256 in sorted(run.suites.items())]
-    rows += [(name, _value(value)) for name, value in sorted(run.provenance.items())]
+    rows += [(name.replace("_", " "), _value(value)) for name, value in sorted(run.provenance.items())]
     yield table(("what", "is"), ((html(name), html(value)) for name, value in rows))
 
 
@@ -116,7 +116,7 @@ def _identity(whose: str, identity: DeploymentIdentity) -> Iterator[tuple[str, s
 def _value(value: object) -> str:
     """What was recorded, in words: nested names and values, a dash for what is not there."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_value(inner)}" for name, inner in value.items()) or "–"
+        return ", ".join(map(_named, value.items())) or "–"
     if isinstance(value, list | tuple):
         return ", ".join(map(_value, value)) or "–"
     if isinstance(value, bool):
@@ -124,6 +124,12 @@ def _value(value: object) -> str:
     if isinstance(value, float):
         return number(value)
     return "–" if value is None else str(value)
+
+
+def _named(entry: tuple[str, object]) -> str:
+    name, value = entry
+    words = name.replace("_", " ")
+    return f"{words} ({_value(value)})" if isinstance(value, dict) else f"{words} {_value(value)}"
 
 
 STYLE = """
@@ -163,7 +169,8 @@ table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-nu
 th, td { text-align: left; padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td { min-width: 50px; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
-td.n, th.n { text-align: right; }
+td { overflow-wrap: break-word; }
+td.n, th.n { text-align: right; white-space: nowrap; }
 td.id { font-weight: 600; min-width: 190px; }
 td.id .soft { display: block; font-weight: 400; }
 .wide:focus-visible { outline: 2px solid var(--blue); }

@@ -12,6 +12,12 @@ from typing import Any
 import pytest
 
 from benchmarks import words
+from q36eval.app.cli.gate_branches import Branches, Judged, Output, finish
+from q36eval.app.cli.options import Quiet
+from q36eval.app.cli.progress import ConsoleProgress
+from q36eval.app.reviewing.recommending import Candidate
+from q36eval.app.targets import load_family
+from q36eval.config.paths import Paths
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
 
@@ -80,14 +86,17 @@ def test_every_command_takes_json() -> None:
         *("history list", "history compare {run} {other}", "history show latest", "history replay latest"),
         *("history verify", "history gc --dry-run", "policy list", "policy show release", "policy explain release"),
         *("policy schema", "policy check release", "drift", "drift --branch main", "report latest"),
-        *("reference show", "sandbox list", "waive list", "waive export"),
+        *("reference show", "sandbox list", "sandbox verify", "waive list", "waive export"),
+        *("history export latest --out {out}", "history accept", "report latest --schema"),
         *("waive add --branch main --criterion tools --owner eva --reason why --ahead --expires {soon}",),
         *("history bless latest --owner eva --reason why", "sign-off latest --owner eva --reason why"),
     ],
 )
 def test_with_json_a_command_prints_one_document(command: str, state: Path) -> None:
     runs = [run.id for run in open_history(state).summaries()]
-    arguments = command.format(run=runs[0], other=runs[-1], soon=date.today() + timedelta(days=30)).split()
+    arguments = command.format(
+        run=runs[0], other=runs[-1], out=state / "archive.zip", soon=date.today() + timedelta(days=30)
+    ).split()
     done = commands.q36eval(*arguments, "--json", state=state)
     assert done.stdout, done.stderr
     json.loads(done.stdout)
@@ -145,6 +154,25 @@ def test_quiet_prints_the_verdict_alone_and_exits_as_ever(state: Path) -> None:
     assert quiet.stdout.splitlines() == loud.stdout.splitlines()[:1]
     after = commands.q36eval("drift", "--branch", "main", state=state)
     assert after.stdout == loud.stdout  # the next command is not quiet
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_quiet_gate_prints_the_verdict_alone(
+    quiet: bool, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history, paths = open_history(state), Paths.default()
+    run = history.get_run("latest")
+    monkeypatch.setattr(Quiet, "wanted", quiet)
+    branches = Branches(["main"], load_family(None, paths), paths, None, None)
+    assert run.report is not None
+    judged = Judged(Candidate(branch="main", run_id=run.id, report=run.report, exit_code=0), run, None)
+    assert finish([judged], branches, history, Output([])) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"PASS  sandbox/main, run {run.id}")
+    assert (len(lines) == 1) is quiet
+    with ConsoleProgress() as progress:
+        progress.stage("measuring the branch", 3)
+    assert (capsys.readouterr().err == "") is quiet
 
 
 def terminal(arguments: list[str], state: Path, **environment: str) -> bytes:
