@@ -7,15 +7,16 @@ with this program the newest run says so: the gate wrote it down (`q36eval.gate.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from q36eval.app.dashboard.models.front import Declared, Front, Judged, front
-from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, standing_waivers
+from q36eval.app.dashboard.models.front import Declared, Front, Judged, drifting, front
+from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, drift_need, standing_waivers
 from q36eval.config import Branch, Family
 from q36eval.config.paths import Paths
-from q36eval.drift import BranchDrift
+from q36eval.drift import FEWEST_RUNS, BranchDrift
 from q36eval.errors import Q36Error
 from q36eval.gate import GateReport, Policy
 from q36eval.gate.covering import ALL_LANES, judged_lanes, less_by_lane, recorded_declaration
@@ -24,6 +25,7 @@ from q36eval.history import (
     Blessing,
     BranchKey,
     BranchSummary,
+    History,
     RunRecord,
     RunState,
     StandingVerdict,
@@ -32,6 +34,7 @@ from q36eval.history import (
 from q36eval.history.attempts import same_deployment
 from q36eval.provenance import CHANGED
 from q36eval.records import Lane
+from q36eval.run.drift import read_kept, standing_drift
 
 BOTH = tuple(Lane)
 
@@ -59,6 +62,7 @@ class Source(Protocol):
     def blessings(self, family: str, branch: str) -> list[Blessing]: ...
     def unverified(self, run_ids: Sequence[str]) -> frozenset[str]: ...
     def run(self, run_id: str) -> RunRecord: ...
+    def drift(self, family: str, branch: str) -> BranchDrift: ...
     def shipped_rules(self, family: str) -> Rules | None: ...
 
 
@@ -87,6 +91,44 @@ def _size(branch: Branch, paths: Paths) -> float | None:
     folder = None if branch.source.path is None else paths.repository / branch.source.path
     files = [] if folder is None else list(folder.glob("*.safetensors"))
     return float(sum(file.stat().st_size for file in files)) or None
+
+
+class OfHistory:
+    """A history as it is read once."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.branches = history.branches
+        self.waiver_records = history.waiver_records
+        self.unverified = history.unverified
+        self.run = history.get_run
+        self.shipped_rules = shipped_rules
+
+    @cached_property
+    def _standing(self) -> dict[BranchKey, list[StandingVerdict]]:
+        return self._history.standing_verdicts()
+
+    @cached_property
+    def _kept(self) -> dict[BranchKey, BranchDrift]:
+        kept = self._history.kept_drifts()
+        found = {key: read_kept(now, kept.get(key)) for key, now in self._history.fingerprints().items()}
+        return {key: drift for key, drift in found.items() if drift is not None}
+
+    def standing_verdicts(self) -> dict[BranchKey, list[StandingVerdict]]:
+        """Of every branch the verdicts that may say how it stands."""
+        return self._standing
+
+    def kept_drifts(self) -> dict[BranchKey, BranchDrift]:
+        """Where the branches stand, of those that history keeps it of as they are now."""
+        return self._kept
+
+    def drift(self, family: str, branch: str) -> BranchDrift:
+        """Where a branch stands."""
+        return standing_drift(self._history, family, branch)
+
+    def blessings(self, family: str, branch: str) -> list[Blessing]:
+        """Blessings of a branch, newest first."""
+        return self._history.blessings(branch, family)
 
 
 def rules_of(source: Source) -> dict[str, Rules]:
@@ -141,6 +183,16 @@ class Fronts:
     def with_reports(self, rows: Iterable[Front]) -> list[Front]:
         """The rows with what their reports tell; slower, so of a page's rows and a banner's only."""
         return [self._reported(row) for row in rows]
+
+    def with_drift(self, rows: Iterable[Front]) -> list[Front]:
+        """The rows with what drift is found anew of those that would ship; a second each, where nobody kept it."""
+        kept, told = self._source.kept_drifts(), []
+        for row in rows:
+            if row.ships and row.row.key not in kept and row.row.of.runs >= FEWEST_RUNS:
+                need = drift_need(self._source.drift(*row.row.key))
+                row = drifting(row, None if need is None else need.words)
+            told.append(row)
+        return told
 
     def _review(self, of: BranchSummary) -> Review:
         return self._reviews[of.family, of.branch]

@@ -10,6 +10,7 @@ from q36eval.app.cli.history_export import export, take_in
 from q36eval.app.cli.history_gc import gc
 from q36eval.app.cli.history_list import list_runs
 from q36eval.app.cli.history_replay import replay
+from q36eval.app.cli.history_ship import ship
 from q36eval.app.cli.history_trust import accept, bless, verify
 from q36eval.app.cli.options import JsonOption, RunArgument, open_history, print_json
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="List, compare, verify, export and clean up past runs.")
 app.command("list")(list_runs)
+app.command("ship")(ship)
 app.command("compare")(compare)
 app.command("replay")(replay)
 app.command("export")(export)

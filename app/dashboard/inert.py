@@ -2,7 +2,7 @@
 
 import re
 
-from q36eval.reports.text import block, plain
+from q36eval.reports.text import block, name, plain
 
 __all__ = ["block", "figure_text", "label", "line", "name"]
 
@@ -10,16 +10,6 @@ __all__ = ["block", "figure_text", "label", "line", "name"]
 def line(text: str) -> str:
     """One line without control or bidirectional characters (shown as U+FFFD), cut at a readable length."""
     return plain(text)
-
-
-LONGEST_NAME = 48
-_INVISIBLE_SPACE = re.compile(r"\s")
-
-
-def name(text: str) -> str:
-    """A name among our own words: none of it can be taken for them, and it is not longer than a name."""
-    shown = plain(_INVISIBLE_SPACE.sub("\N{OPEN BOX}", text), LONGEST_NAME)
-    return shown or "\N{OPEN BOX}"
 
 
 _MARKUP = re.compile(r"([!-/:-@\[-`{-~])")

@@ -52,6 +52,14 @@ def plain(text: str, limit: int = MAX_CHARACTERS) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+LONGEST_NAME = 48
+
+
+def name(text: str) -> str:
+    """A name among our own words: one word that cannot be taken for several, and not longer than a name."""
+    return plain(re.sub(r"\s", "\N{OPEN BOX}", text), LONGEST_NAME) or "\N{OPEN BOX}"
+
+
 MAX_BLOCK_CHARACTERS = 20_000
 
 _HOSTILE_IN_BLOCKS = re.compile(

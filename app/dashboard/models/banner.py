@@ -1,14 +1,18 @@
 """A family in one sentence: what may ship for which use, and what stands in the way of the rest. Pure."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from q36eval.app.dashboard.models.front import SHIPS, Declared, Front, LaneStanding, Standing, in_order, uses
 from q36eval.records import Lane
+from q36eval.reports.text import name
+from q36eval.reports.text import plain as line
 
 MOST_IN_BANNER = 24
 """So many that ship, and so many that do not; of a family with more branches the banner leaves the rest to the rows."""
 
+_QUOTED = re.compile(r"`([^`]+)`")
 SENTENCES_BEGIN = ("It", "The", "A", "No", "Drifting")
 """Words that are written small within a sentence; names of criteria stay as they are."""
 
@@ -101,3 +105,45 @@ def _words(standing: LaneStanding) -> str:
     if standing.standing is Standing.BLOCKED:
         why = why.partition(";")[0]  # what weighs most; the row says the rest
     return f"{why[0].lower()}{why[1:]}" if why.split()[0] in SENTENCES_BEGIN else why
+
+
+def plain_text(text: str) -> str:
+    """As it is."""
+    return text
+
+
+def sentence(
+    told: Banner,
+    text: Callable[[str], str] = plain_text,
+    bold: Callable[[str], str] = plain_text,
+    code: Callable[[str], str] = plain_text,
+) -> str:
+    """The banner in one line: `text` makes words safe to show, `bold` and `code` mark what is safe already.
+
+    Names are one word each: none can be taken for a part of the sentence.
+    """
+
+    def named(each: Said, before: str, after: str = "") -> str:
+        parts = _QUOTED.split(line(each.words))  # every other one is a policy's name
+        words = "".join(code(text(part)) if place % 2 else text(part) for place, part in enumerate(parts))
+        use = f" for {each.use} use" if each.use else ""
+        return f"{code(text(name(each.branch)))}{use}{f'{before}{words}{after}' if words else ''}"
+
+    by_ships: dict[tuple[Said, ...], list[Lane]] = {}
+    for lane, ships in told.lanes.items():
+        by_ships.setdefault(ships, []).append(lane)
+    parts = []
+    for ships, lanes in by_ships.items():
+        may = f"{', '.join(named(each, ' (', ')') for each in ships)} may ship" if ships else "nothing may ship"
+        parts.append(f"{bold(f'{uses(lanes).capitalize()}:')} {may}.")
+    for title, said in (
+        ("Waiting", told.waiting),
+        ("Open", told.open),
+        ("Blocked", told.blocked),
+        ("Not judged", told.unjudged),
+    ):
+        if said:
+            parts.append(f"{bold(f'{title}:')} {'; '.join(named(each, ', ') for each in said)}.")
+    if told.more:
+        parts.append(f"{told.more} more below.")
+    return f"{bold(text(name(told.family)))} – {' '.join(parts)}"

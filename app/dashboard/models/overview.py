@@ -272,8 +272,9 @@ def _live(
     else:
         of = f" {progress.done:,} of {progress.total:,}" if progress.total else ""
         left = None if silent else remaining_seconds(run, progress, seen)
-        about = "" if left is None else f" · about {duration(left)} left"
-        words = f"{progress.stage}{of}{about} · {begun}"
+        time = None if left is None else duration(left)
+        about = "" if time is None else f"{time} left · " if time.startswith("under") else f"about {time} left · "
+        words = f"{about}{progress.stage}{of} · {begun}"
     if silent:
         what = "its process has ended; its last word was" if alive is False else "no sign of life since"
         words += f" · {what} {age_text(last, now)}"

@@ -1,6 +1,5 @@
 """Overview: what may ship in each family, one row a branch with what to do next, and what is being measured now."""
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -13,7 +12,7 @@ from q36eval.app.dashboard.drawing.parts import page_offset, reader_or_stop
 from q36eval.app.dashboard.drawing.sparkline import SparkPoint, sparkline, words
 from q36eval.app.dashboard.inert import label, line, name
 from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.models.banner import Banner, Said, banner, of_banner
+from q36eval.app.dashboard.models.banner import Banner, banner, of_banner, sentence
 from q36eval.app.dashboard.models.front import LANE_NAMES, SHIPS, Button, Front, Standing, drifting, in_order
 from q36eval.app.dashboard.models.overview import LiveRun, drift_need, live_runs, resume_command
 from q36eval.app.dashboard.reading import Reader, fronts
@@ -43,7 +42,6 @@ _PAGES = {
     Button.DRIFT: "branch",
 }
 
-_QUOTED = re.compile(r"`([^`]+)`")  # a policy's name
 _BANNER_STYLE = """<style>.banner { font-size: 1.05rem; line-height: 1.6; margin: 0 0 .5rem; overflow-wrap: anywhere; }
 .banner code { font-size: .95em; white-space: nowrap; } .banner b { font-weight: 650; }</style>"""
 
@@ -103,35 +101,8 @@ def _draw_banners(
 
 def _banner_html(told: Banner) -> str:
     """Names and reasons are escaped: a branch is called what somebody called it."""
-    parts: list[str] = []
-    by_ships: dict[tuple[Said, ...], list[str]] = {}
-    for lane, ships in told.lanes.items():
-        by_ships.setdefault(ships, []).append(LANE_NAMES[lane])
-    for ships, lanes in by_ships.items():
-        may = f"{_listed(ships)} may ship" if ships else "nothing may ship"
-        parts.append(f"<b>{' and '.join(lanes).capitalize()}:</b> {may}.")
-    for title, said in (
-        ("Waiting", told.waiting),
-        ("Open", told.open),
-        ("Blocked", told.blocked),
-        ("Not judged", told.unjudged),
-    ):
-        if said:
-            parts.append(f"<b>{title}:</b> {'; '.join(_code(each, ', ') for each in said)}.")
-    if told.more:
-        parts.append(f"{told.more} more below.")
-    return f'<p class="banner"><b>{escape(name(told.family))}</b> – {" ".join(parts)}</p>'
-
-
-def _listed(said: Sequence[Said]) -> str:
-    return ", ".join(_code(each, " (", ")") for each in said)
-
-
-def _code(each: Said, before: str, after: str = "") -> str:
-    said = _QUOTED.sub(r"<code>\1</code>", escape(line(each.words)))
-    words = f"{before}{said}{after}" if said else ""
-    use = f" for {each.use} use" if each.use else ""
-    return f"<code>{escape(name(each.branch))}</code>{use}{words}"
+    marked = sentence(told, escape, lambda words: f"<b>{words}</b>", lambda words: f"<code>{words}</code>")
+    return f'<p class="banner">{marked}</p>'
 
 
 def _choose(rows: list[Front]) -> tuple[list[Front], int]:

@@ -196,7 +196,7 @@ def test_a_run_that_says_nothing_for_long_is_called_silent(branches: dict[str, B
     now = run.started + timedelta(minutes=30)
     said = RunProgress(run_id=run.id, stage="kl", done=30, total=120, at=now - timedelta(seconds=2))
     live, silent = live_runs([(run, None), (run, said)], now)
-    words = "kl 30 of 120 · about 1 h 30 min left · begun 30 minutes ago"
+    words = "about 1 h 30 min left · kl 30 of 120 · begun 30 minutes ago"
     assert (live.silent, live.share, live.words) == (False, 0.25, words)
     before = said.model_copy(update={"done": 10, "at": said.at - timedelta(minutes=2)})
     (faster,) = live_runs([(run, said)], now, seen={run.id: before})

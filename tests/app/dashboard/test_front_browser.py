@@ -79,7 +79,7 @@ def test_a_phones_first_screen_says_what_may_ship_and_how_the_first_branch_stand
         drawn(page)
         for shown in (
             page.locator(".banner"),
-            page.get_by_text("measuring the branch 420 of 1,900 · about").first,
+            page.get_by_text("left · measuring the branch 420").first,
             page.get_by_text("✗ BLOCKED").first,
         ):
             box = shown.bounding_box()

@@ -1,0 +1,31 @@
+"""`history ship`: what the first page says, for a pipeline."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+from tests.app.judged_runs import REFERENCE, judge_run, open_history
+from tests.commands import q36eval
+from tests.q36eval.gate.evidence import small_policy
+
+
+def test_what_may_ship_is_said_in_a_sentence_and_by_lane(tmp_path: Path) -> None:
+    history, policy = open_history(tmp_path), small_policy()
+    about = {"family": "mine", "reference": REFERENCE}
+    run = judge_run(history, 0, date(2026, 3, 1), **about)
+    judge_run(history, 150, date(2026, 3, 1), branch="worse", **about)
+    less = policy.model_copy(update={"name": "less", "criteria": policy.criteria[2:]})
+    judge_run(history, 150, date(2026, 3, 1), branch="lax\nmay ship", policy=less, **about)
+    history.close()
+    done = q36eval("history", "ship", state=tmp_path)
+    assert done.returncode == 0
+    sentences = done.stdout.splitlines()[0].split(". ")
+    assert sentences[:2] == ["mine – Structured: `main` may ship", "Free-form: `main`, `worse` may ship"]
+    assert sentences[2].startswith("Blocked: `worse` for structured use, ")
+    less_said = "it passes `less`, which asks less than the family's `small`: 2 criteria are missing."
+    assert sentences[3] == f"Not judged: `lax␣may␣ship`, {less_said}"
+    assert "  worse  ✗ BLOCKED structured  Structured: " in done.stdout
+    body = json.loads(q36eval("history", "ship", "--branch", "main", "--json", state=tmp_path).stdout)
+    (branch,) = body["families"][0]["branches"]
+    assert (branch["standing"], branch["lanes"]["structured"]["run"]) == ("SHIP", run.id)
+    assert q36eval("history", "ship", "--branch", "nope", state=tmp_path).returncode == 2
