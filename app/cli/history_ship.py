@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def ship(family: RunsOfFamily = None, branch: RunsOfBranch = None, as_json: JsonOption = False) -> None:
-    """Say what may ship: a sentence for each family, a line for each branch.
+    """Say what may ship, of every family and branch.
 
-    A branch may ship for a use by the newest run of what is there now, judged by a policy that asks at least what its
-    family's policy asks. The exit code is 0, whatever may ship.
+    The newest run of what is there now decides for each use, if its policy is at least as strict as the family's. The
+    exit code is 0, whatever may ship.
     """
     from q36eval.app.dashboard.models.banner import banner, sentence
     from q36eval.app.dashboard.models.front import in_order
