@@ -13,6 +13,7 @@ from q36eval.app.cli.history_replay import replay
 from q36eval.app.cli.history_ship import ship
 from q36eval.app.cli.history_trust import accept, bless, verify
 from q36eval.app.cli.options import JsonOption, RunArgument, open_history, print_json
+from q36eval.app.cli.report_formats import document_of
 
 if TYPE_CHECKING:
     from q36eval.history import History, Origin, RunRecord
@@ -61,13 +62,13 @@ def show(run: RunArgument, as_json: JsonOption = False) -> None:
     from rich.text import Text
 
     from q36eval.app.cli.tables import print_plain
-    from q36eval.reports import Document, to_console
+    from q36eval.reports import to_console
 
     console = Console()
     if history.unverified([record.id]):
         print_plain(f"UNVERIFIED: run {record.id} is not what was written; see q36eval history verify.")
     if record.report is not None:
-        console.print(to_console(Document(record.report, record)))
+        console.print(to_console(document_of(record, history)))
         for line in _review_lines(history, record):
             console.print(Text(line))
         return

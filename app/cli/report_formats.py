@@ -16,7 +16,6 @@ from q36eval.files import write_atomically
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
     from q36eval.reports import Document
-    from q36eval.reports.next_step import Since
 
     Writer = Callable[[Document], str]
 
@@ -165,19 +164,10 @@ def document_of(run: "RunRecord", history: "History") -> "Document":
     Raises:
         UsageError: the run has no verdict.
     """
-    from q36eval.app.figures.deciding import deciding_answer, deciding_items
+    from q36eval.app.figures.deciding import deciding_answer, deciding_items, since_decided
     from q36eval.reports import Document
 
     if run.report is None:
         raise UsageError(f"Run {run.id} has no verdict to report; it is {run.state} and only measured.")
     answers = tuple(map(deciding_answer, deciding_items(history, run)))
-    return Document(run.report, run, history.measurements(run.id), answers, _since(run, history))
-
-
-def _since(run: "RunRecord", history: "History") -> "Since":
-    from q36eval.reports.next_step import Since
-
-    blessings = history.blessings(run.branch, run.family)
-    counted = () if run.report is None else run.report.signed_by
-    signed = [one.owner for one, origin in history.signatures(run.id) if origin.in_force and one not in counted]
-    return Since(bool(blessings) and blessings[0].run_id == run.id, tuple(signed))
+    return Document(run.report, run, history.measurements(run.id), answers, since_decided(history, run))

@@ -1,4 +1,4 @@
-"""Which items of a run show best why it did not pass. Reads history; draws nothing."""
+"""Which items of a run show best why it did not pass, and what people did about it. Reads history; draws nothing."""
 
 from collections.abc import Iterable
 
@@ -8,6 +8,7 @@ from q36eval.gate import CriterionResult
 from q36eval.history import History, RunRecord
 from q36eval.records import ItemOutcome, ProbeName, Verdict
 from q36eval.reports.deciding import ANSWER_CHARACTERS, MOST, PROMPT_CHARACTERS, DecidingAnswer, cut
+from q36eval.reports.next_step import Since
 
 READ = 500
 """Of the evals' flips, which may be thousands, only the first so many are looked through."""
@@ -64,6 +65,14 @@ def _varied(items: list[ItemOutcome]) -> list[ItemOutcome]:
         seen[kind] = round_ + 1
         rounds.append((not item.must_pass, round_, place, item))
     return [item for *_, item in sorted(rounds, key=lambda entry: entry[:3])]
+
+
+def since_decided(history: History, run: RunRecord) -> Since:
+    """What people did about a run since: so that nobody is told to bless what is blessed, or to sign what is signed."""
+    blessings = history.blessings(run.branch, run.family)
+    counted = () if run.report is None else run.report.signed_by
+    signed = [one.owner for one, origin in history.signatures(run.id) if origin.in_force and one not in counted]
+    return Since(bool(blessings) and blessings[0].run_id == run.id, tuple(signed))
 
 
 def deciding_answer(item: ItemOutcome) -> DecidingAnswer:

@@ -271,3 +271,33 @@ def test_completion_is_installed(shell: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert shell in done.stdout or "_Q36EVAL_COMPLETE" in done.stdout
     assert any("_Q36EVAL_COMPLETE" in file.read_text() for file in tmp_path.rglob("*") if file.is_file())
+
+
+def test_bash_itself_completes_with_what_is_installed(state: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.mktemp("home")
+    program = home / "q36eval"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m q36eval "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    line = """
+        source <(_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1 q36eval --show-completion bash)
+        COMP_WORDS=(q36eval gate --branch int2); COMP_CWORD=3
+        "$(complete -p q36eval | sed 's/.*-F \\([^ ]*\\).*/\\1/')" q36eval
+        echo "${COMPREPLY[@]}"
+    """
+    environment = {**os.environ, "PATH": f"{home}:{os.environ['PATH']}", "Q36EVAL_STATE": str(state)}
+    done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("int2-experts\n", "")
+
+
+def test_a_blessed_run_is_not_to_be_blessed_and_a_signed_one_not_to_be_signed(state: Path) -> None:
+    for before, done, after in (
+        ("history bless", ["history", "bless", "latest"], "q36eval drift --branch main"),
+        ("sign-off", ["sign-off", "latest"], "--resume"),
+    ):
+        if before == "sign-off":
+            judge_run(open_history(state), 0, date(2026, 5, 3), require_sign_off=True)
+        assert before in commands.q36eval("report", "latest", "--details", state=state).stdout
+        assert commands.q36eval(*done, "--owner", "eva", "--reason", "read", state=state).returncode == 0
+        shown = commands.q36eval("report", "latest", "--details", state=state).stdout
+        assert f"q36eval {before}" not in shown
+        assert after in shown

@@ -36,6 +36,7 @@ from q36eval.app.dashboard.models.run import (
     waiver_rows,
 )
 from q36eval.app.dashboard.reading import Reader
+from q36eval.app.figures.deciding import since_decided
 from q36eval.app.reviewing.replaying import replay
 from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
@@ -61,7 +62,7 @@ def draw() -> None:
     choose_format()
     _draw_verdict(reader, run)
     if run.report is not None:
-        _draw_deciding(run.report, run)
+        _draw_deciding(reader, run.report, run)
         _draw_answers(reader, run)
     _draw_gaps(reader, run)
     if run.report is not None:
@@ -124,14 +125,14 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
         st.info("This run only measured: no policy judged it, so it has no verdict.")
 
 
-def _draw_deciding(report: GateReport, run: RunRecord) -> None:
+def _draw_deciding(reader: Reader, report: GateReport, run: RunRecord) -> None:
     deciding = decided_by(report)
     if deciding:
         st.subheader(decided_title(report), anchor=False)
         with st.container(border=True):
             for one in deciding:
                 _draw_one_deciding(one, run)
-    steps = next_steps(report, run)
+    steps = next_steps(report, run, since_decided(reader.history, run))
     if steps:
         with st.expander("What to do next", icon=":material/arrow_forward:"):
             for step in steps:
