@@ -5,6 +5,16 @@ from dataclasses import dataclass
 from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Verdict
 
+GREEN, RED, AMBER, VIOLET, GREY = "#2e9e5b", "#e0483e", "#c98500", "#9468d6", "#8a8f98"
+BLUE, TEAL, ORANGE = "#3b7dd8", "#12a594", "#c8721f"
+"""What is drawn, on white and on dark grey alike: marks, lines and bars."""
+
+PRIMARY = {"light": "#1d5cb3", "dark": "#7fb2f8"}
+"""What is chosen: not in the red of a FAIL, as Streamlit's own theme has it. It is text, so it differs by theme."""
+
+AXES = {"light": "#5a5f69", "dark": "#b4b8c0"}
+"""Words on the axes of a chart; Streamlit's own are too faint on white."""
+
 
 @dataclass(frozen=True)
 class Look:
@@ -23,13 +33,13 @@ class Look:
 
 
 _LOOKS = {
-    "PASS": Look("✓", "PASS", "green", "#2e9e5b", "circle"),
-    "FAIL": Look("✗", "FAIL", "red", "#e0483e", "x"),
-    "INCONCLUSIVE": Look("?", "INCONCLUSIVE", "orange", "#c98500", "diamond"),
-    "NOT_MEASURED": Look("∅", "NOT MEASURED", "violet", "#9468d6", "square-open"),
+    "PASS": Look("✓", "PASS", "green", GREEN, "circle"),
+    "FAIL": Look("✗", "FAIL", "red", RED, "x"),
+    "INCONCLUSIVE": Look("?", "INCONCLUSIVE", "orange", AMBER, "diamond"),
+    "NOT_MEASURED": Look("∅", "NOT MEASURED", "violet", VIOLET, "square-open"),
 }
 
-NO_VERDICT = Look("–", "NO VERDICT", "gray", "#8a8f98", "circle-open")
+NO_VERDICT = Look("–", "NO VERDICT", "gray", GREY, "circle-open")
 
 
 def look_of(verdict: Verdict | CriterionVerdict | None) -> Look:

@@ -16,6 +16,7 @@ from typing import Any
 from q36eval.app.cli.streams import tolerant_output
 from q36eval.app.dashboard import views
 from q36eval.app.dashboard.guard import LOOPBACK, Guard
+from q36eval.app.dashboard.look import PRIMARY
 from q36eval.app.dashboard.started import READ_ONLY
 
 LATE = ("pandas", "plotly.graph_objects", "plotly.subplots", "plotly.io", "scipy.stats", "pyarrow.parquet")
@@ -28,9 +29,6 @@ SCRIPT = Path(__file__).parent / "main.py"
 EVERYWHERE = ("0.0.0.0", "::", "")
 """Addresses that stand for all of a machine's, and are none that anybody asks under."""
 
-BLUE = "#3b7dd8"
-"""What is chosen is not drawn in the red of a FAIL, which Streamlit's own theme does."""
-
 CONFIGURATION = {
     "server.headless": True,
     "server.fileWatcherType": "none",
@@ -42,8 +40,8 @@ CONFIGURATION = {
     "browser.gatherUsageStats": False,
     "client.toolbarMode": "minimal",
     "client.showErrorDetails": "type",
-    "theme.light.primaryColor": BLUE,
-    "theme.dark.primaryColor": BLUE,
+    "theme.light.primaryColor": PRIMARY["light"],
+    "theme.dark.primaryColor": PRIMARY["dark"],
 }
 """Whatever a configuration in the folder it is started from says of these."""
 

@@ -10,13 +10,13 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from q36eval.app.dashboard.inert import figure_text
+from q36eval.app.dashboard.look import BLUE, ORANGE, RED, TEAL
 from q36eval.app.figures.kl import Point
 
 BINS_PER_DECADE = 8
 SMALLEST_DRAWN = 1e-12
 """Divergences below it are rounding; they and exact zeros share the first bar."""
 
-BLUE, ORANGE, RED, TEAL = "#3b7dd8", "#d98032", "#e0483e", "#12a594"
 FAR_APART = 20.0
 HEIGHT = 340
 
@@ -75,7 +75,6 @@ def histogram_figure(divergences: NDArray[np.float64], marks: Sequence[Mark] = (
             text=figure_text(f"{mark.name} {mark.value:.3g}"),
             showarrow=False,
             yanchor="bottom",
-            font={"color": mark.colour},
         )
     title = f"KL(ref‖branch) of a token, nats (the first bar: up to {SMALLEST_DRAWN:g}, zero included)"
     figure.update_xaxes(type="log", title=title, exponentformat="power", dtick=2)

@@ -256,10 +256,10 @@ def test_the_page_shows_groups_lengths_and_flips_and_no_text_acts(run: Run, monk
     page.query_params["run"] = run[1].id
     page = page.switch_page("views/evals.py").run()
     assert not page.exception
-    assert [e.value for e in page.subheader] == ["By task", "Flips"]
+    assert [e.value for e in page.header] == ["By task", "Flips"]
     page.query_params["tab"] = "ruler"
     page = page.run()
-    assert [e.value for e in page.subheader] == ["By length in tokens", "By task", "Flips"]
+    assert [e.value for e in page.header] == ["By length in tokens", "By task", "Flips"]
     assert [tab.label for tab in page.tabs] == ["mmlu", "ruler", "Perplexity"]
     assert page.dataframe[0].value["group"].tolist() == ["mmlu", "ruler", "suite"]
     assert page.dataframe[1].value["tokens"].tolist() == ["512", "1,024", "16,384"]
@@ -271,7 +271,7 @@ def test_the_page_shows_groups_lengths_and_flips_and_no_text_acts(run: Run, monk
     codes = [code.value for code in page.code]
     assert any("<script>" in shown for shown in (beside, *codes))
     assert not any({"\x1b", "\u202e"} & set(shown) for shown in (beside, *codes))
-    markup = [e.value for kind in ("markdown", "caption", "subheader", "warning") for e in page.get(kind)]
+    markup = [e.value for kind in ("markdown", "caption", "header", "subheader", "warning") for e in page.get(kind)]
     assert not any("script" in text for text in markup)
     page = page.selectbox(key="evals_direction").set_value("gained").run()
     assert not page.exception

@@ -166,7 +166,7 @@ def test_the_dashboard_shows_the_run_without_torch(
     page.query_params["run"] = measured.id
     page = page.switch_page("views/kl.py").run()
     assert not page.exception
-    headings = [element.value for element in page.subheader]
+    headings = [element.value for element in page.header]
     assert headings[:2] == ["Tokens by their KL", "Where it diverges"]
     assert headings[-1] == "The 20 worst tokens"
     headline = page.dataframe[0].value

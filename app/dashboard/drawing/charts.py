@@ -7,15 +7,15 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from q36eval.app.dashboard.inert import figure_text
-from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.look import AMBER, BLUE, GREEN, GREY, RED, TEAL, VIOLET, look_of
 from q36eval.app.dashboard.models.drift import ControlLine, DriftPicture, Mark
 from q36eval.app.dashboard.models.run import MarginBar
 from q36eval.app.figures.canary_items import MarginPoint
 from q36eval.app.figures.evals import RecoveryPoint, ScorePair
 from q36eval.canaries.outcomes import AT_RISK_NATS
 
-GREY = "rgba(128,132,140,0.55)"
-LOST, GAINED = "#e0483e", "#3b7dd8"
+FAINT = "rgba(128,132,140,0.55)"
+LOST, GAINED = RED, BLUE
 INSIDE = "rgba(46,158,91,0.10)"
 TICKS = (-1000, -100, -10, -3, -1, 0, 1, 3, 10, 100, 1000, 10_000)
 WIDEST_LINEAR = 4.0
@@ -31,7 +31,7 @@ def margin_figure(bars: Sequence[MarginBar]) -> go.Figure:
     logarithmic = reach > WIDEST_LINEAR
     scale: Callable[[float], float] = math.asinh if logarithmic else float
     figure = go.Figure()
-    figure.add_vline(x=scale(1.0), line={"color": "#e0483e", "width": 2, "dash": "dash"})
+    figure.add_vline(x=scale(1.0), line={"color": RED, "width": 2, "dash": "dash"})
     for bar in bars:
         figure.add_trace(_bar_trace(bar, scale))
     left = min([0.0, *(x for bar in bars for x in (bar.share, bar.lower) if x is not None)])
@@ -87,9 +87,9 @@ def recovery_figure(points: Sequence[RecoveryPoint]) -> go.Figure:
             hovertemplate="%{text}<extra></extra>",
         )
     )
-    figure.add_vline(x=1.0, line={"color": GREY, "dash": "dash"})
+    figure.add_vline(x=1.0, line={"color": FAINT, "dash": "dash"})
     # an interval over a handful of items may reach ten times the reference: what is near it must stay to be seen
-    figure.update_xaxes(title="recovery: branch / reference", tickformat=".0%", range=[0.0, _reach(points)])
+    figure.update_xaxes(title="recovery, branch over reference", tickformat=".0%", range=[0.0, _reach(points)])
     figure.update_yaxes(type="category", autorange="reversed", automargin=True)
     figure.update_layout(height=90 + 22 * len(points), margin={"l": 10, "r": 10, "t": 10, "b": 10}, showlegend=False)
     return figure
@@ -123,7 +123,7 @@ def scores_figure(pairs: Sequence[ScorePair]) -> go.Figure:
                 hovertemplate="%{y}: " + name + " %{x:.1%} of %{customdata[0]} items<extra></extra>",
             )
         )
-    figure.update_xaxes(title="score", tickformat=".0%", range=[-0.03, 1.03])
+    figure.update_xaxes(title="score, share of items answered rightly", tickformat=".0%", range=[-0.03, 1.03])
     figure.update_yaxes(type="category", autorange="reversed", automargin=True)
     margin, legend = {"l": 10, "r": 10, "t": 30, "b": 10}, {"orientation": "h", "y": 1.0, "yanchor": "bottom"}
     figure.update_layout(height=110 + 22 * len(pairs), margin=margin, legend=legend)
@@ -132,11 +132,11 @@ def scores_figure(pairs: Sequence[ScorePair]) -> go.Figure:
 
 AT_RISK = "rgba(201,133,0,0.12)"
 LOOKS = {
-    "regression": ("#e0483e", "x"),
-    "improvement": ("#3b7dd8", "triangle-up"),
-    "both right": ("#2e9e5b", "circle"),
-    "both wrong": ("#8a8f98", "square-open"),
-    "not scored": ("#9468d6", "diamond-open"),
+    "regression": (RED, "x"),
+    "improvement": (BLUE, "triangle-up"),
+    "both right": (GREEN, "circle"),
+    "both wrong": (GREY, "square-open"),
+    "not scored": (VIOLET, "diamond-open"),
 }
 """Colour and symbol by outcome; the symbol says it without the colour."""
 
@@ -147,7 +147,7 @@ def margin_scatter(points: Sequence[MarginPoint]) -> go.Figure:
     values = [value for point in points for value in (point.reference, point.branch)]
     low, high = min([0.0, *values]), max([1.0, *values])
     figure.add_hrect(y0=min(low, 0.0), y1=AT_RISK_NATS, fillcolor=AT_RISK, line_width=0, layer="below")
-    line = {"color": GREY, "dash": "dash"}
+    line = {"color": FAINT, "dash": "dash"}
     figure.add_shape(type="line", x0=low, y0=low, x1=high, y1=high, line=line)
     for outcome, (colour, symbol) in LOOKS.items():
         chosen = [point for point in points if point.outcome == outcome]
@@ -173,10 +173,10 @@ def _trace(outcome: str, points: Sequence[MarginPoint], colour: str, symbol: str
     )
 
 
-APART, BLUE, AMBER, RED, TEAL = "#8a8f98", "#3b7dd8", "#c98500", "#e0483e", "#12a594"
+APART = GREY
 MOST_TICKS = 4  # so many dates stand side by side on a phone
-CONTROL = {"EWMA": ("#3b7dd8", "solid"), "CUSUM up": ("#9468d6", "dash"), "CUSUM down": ("#9468d6", "dash")}
-CONTROL |= {"change of level": ("#2e9e5b", "dot")}
+CONTROL = {"EWMA": (BLUE, "solid"), "CUSUM up": (VIOLET, "dash"), "CUSUM down": (VIOLET, "dash")}
+CONTROL |= {"change of level": (GREEN, "dot")}
 
 
 def drift_figure(picture: DriftPicture, baseline: str, unit: str) -> go.Figure:

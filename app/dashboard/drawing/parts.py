@@ -13,7 +13,7 @@ import streamlit as st
 from q36eval.app.dashboard.drawing.address import PAGE, number
 from q36eval.app.dashboard.drawing.head import name_tab
 from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.look import AXES, look_of
 from q36eval.app.dashboard.reading import Reader
 from q36eval.app.dashboard.started import Started
 from q36eval.errors import UsageError
@@ -245,5 +245,7 @@ def chart(figure: go.Figure, alt: str, name: str) -> None:
         "filename": file_name(name),
         "scale": 2,
     }
+    words = {"color": AXES.get(st.context.theme.type or "light", AXES["light"])}
+    figure.update_xaxes(tickfont=words, title_font=words).update_yaxes(tickfont=words, title_font=words)
     config = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
     st.plotly_chart(figure, key=f"chart {name}", alt=alt, config=config | {"toImageButtonOptions": image})

@@ -22,7 +22,7 @@ _CSS = """
 .q36-answers { display: grid; grid-template-columns: 1fr 1fr; gap: 0.75rem 1rem; font-family: var(--st-font); }
 @media (max-width: 700px) { .q36-answers { grid-template-columns: 1fr; } }
 .q36-answers section { min-width: 0; }
-.q36-answers .title { font-size: 0.875rem; margin: 0 0 0.25rem; opacity: 0.75; }
+.q36-answers .title { font-size: 0.875rem; margin: 0 0 0.25rem; opacity: 0.85; }
 .q36-answers pre { margin: 0; padding: 0.75rem; max-height: 22rem; overflow: auto; white-space: pre-wrap;
   overflow-wrap: anywhere; font-family: var(--st-code-font); font-size: 0.85rem; line-height: 1.5;
   background: var(--st-secondary-background-color); border-radius: var(--st-base-radius); color: var(--st-text-color); }

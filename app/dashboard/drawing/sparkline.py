@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.look import GREY, look_of
 from q36eval.records import Verdict
 
 WIDTH, HEIGHT, MARGIN = 180, 48, 7
 FIGURES_HEIGHT = 26
 """Below it runs without a figure stand apart, so that none looks like a low one."""
-LINE = "#8a8f98"
+LINE = GREY
 
 _SHAPES = {
     "circle": '<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>',

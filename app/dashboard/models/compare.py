@@ -6,11 +6,13 @@ from q36eval.app.dashboard.look import criterion_label
 from q36eval.gate.report import CriterionResult
 from q36eval.history import RunRecord, RunSummary
 from q36eval.history.comparing import ComparedCriterion, Comparison, FlipCounts, PairedDifference
+from q36eval.metrics import metric_of_key
 from q36eval.reports.text import figure_text, number
 
 ALL, MOVED, TURNED = "all", "moved", "verdict differs"
 CHOICES = (ALL, MOVED, TURNED)
 MOVED_WORDS = {"better": "▲ better", "worse": "▼ worse", "unclear": "≈ unclear"}
+WORST_FIRST = ("worse", None, "unclear", "better")
 SHOWN_FIELD = 40
 
 
@@ -66,30 +68,50 @@ def _turned(one: ComparedCriterion) -> bool:
 
 
 def criterion_rows(criteria: Sequence[ComparedCriterion]) -> list[dict[str, str]]:
-    """One row of plain text per criterion."""
+    """One row of plain text per criterion: what moved for the worse first, then where the verdict differs."""
+    ordered = sorted(criteria, key=lambda one: (WORST_FIRST.index(movement(one)), not _turned(one)))
     return [
         {
             "criterion": _heading(one),
             "id": one.id,
+            "moved": MOVED_WORDS.get(movement(one) or "", "–"),
             "A": _judged(one.a),
             "A judged": _figure(one.a),
             "B": _judged(one.b),
             "B judged": _figure(one.b),
-            **_difference(one.difference),
-            "moved": MOVED_WORDS.get(movement(one) or "", "–"),
+            **{name: cell for name, cell in _difference(one.difference).items() if name != "moved"},
             "unit": one.unit or "–",
             "why not paired": one.why,
         }
-        for one in criteria
+        for one in ordered
     ]
 
 
 def measurement_rows(comparison: Comparison) -> list[dict[str, str]]:
     """Figures beside the criteria, as `criterion_rows`; there are such where neither run was judged."""
     return [
-        {"figure": m.key, "A": number(m.a), "B": number(m.b), **_difference(m.difference), "unit": m.unit, "why": m.why}
+        {
+            "figure": titled(m.key),
+            "id": m.key,
+            "A": number(m.a),
+            "B": number(m.b),
+            **_difference(m.difference),
+            "unit": m.unit,
+            "why": m.why,
+        }
         for m in comparison.measurements
     ]
+
+
+def titled(key: str) -> str:
+    """What people call a figure."""
+    metric, slice = metric_of_key(key)
+    return metric.titled(slice)
+
+
+def side_name(name: str, run: RunRecord) -> str:
+    """Which run a side is, beside each of its answers."""
+    return f"{name}, {run.branch} of {run.started:%Y-%m-%d}"
 
 
 def _heading(one: ComparedCriterion) -> str:

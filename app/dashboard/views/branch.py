@@ -180,7 +180,7 @@ def _draw_metric(
 
 def _draw_words(metric: MetricDrift, against: AgainstBlessed | None) -> None:
     described, slice = metric_of_key(metric.key)
-    st.subheader(label(described.titled(slice)), anchor=False)
+    st.header(label(described.titled(slice)), anchor=False)
     st.caption(label(metric.key))
     name, colour = state_label(metric.state, metric.worse)
     st.badge(name, color=colour)
@@ -233,8 +233,9 @@ def _draw_run(run: RunSummary, blessed: bool) -> None:
             + "\n"
             + line(f"checkpoint {checkpoint}, engine {run.engine_version or '–'}")
         )
-        name = label(f"Run {run.id}")
-        links.page_link("views/run.py", label="Open", help=name, icon=":material/rule:", query_params={"run": run.id})
+        links.page_link(
+            "views/run.py", label=label(f"Run {run.id[-6:]}"), icon=":material/rule:", query_params={"run": run.id}
+        )
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def _draw_margins(points: list[MarginPoint], undrawn: int, name: str) -> None:
 
 
 def _draw_answers(reader: Reader, run: RunRecord, lines: ItemLines) -> None:
-    st.subheader("Answers", anchor=False)
+    st.header("Answers", anchor=False)
     named = st.query_params.get("item")
     if named:
         shown_items = asked_for(lines.items, named, st.query_params.get("canary"))

@@ -5,7 +5,8 @@ import streamlit as st
 from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.parts import choose_run, named_branch, newest_runs, page_of, reader_or_stop, table
-from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.drawing.side_by_side import side_by_side
+from q36eval.app.dashboard.inert import block, label, line
 from q36eval.app.dashboard.look import look_of
 from q36eval.app.dashboard.models.compare import (
     CHOICES,
@@ -16,14 +17,21 @@ from q36eval.app.dashboard.models.compare import (
     headline,
     measurement_rows,
     select,
+    side_name,
 )
 from q36eval.app.dashboard.reading import Reader
+from q36eval.app.figures.answers import diff_pieces
 from q36eval.history import RunRecord
 from q36eval.history.comparing import BetweenRuns, Comparison
 from q36eval.records import Answer
 
 FLIPS_PER_PAGE = 5
 WAYS = {"lost": "▼ LOST: right in A, not in B", "gained": "▲ GAINED: right in B, not in A"}
+EITHER = ("all", *WAYS)
+STYLE = """<style>div:has(> .st-key-compare_sides) { position: sticky; top: 3.75rem; z-index: 9; }
+.st-key-compare_sides { padding: .35rem .75rem; border-radius: .5rem; backdrop-filter: blur(16px) brightness(1);
+  background: rgba(128, 132, 140, .14); }
+@media (max-width: 700px) { .st-key-compare_sides [data-testid=stHorizontalBlock] { gap: .1rem; } }</style>"""
 
 
 def draw() -> None:
@@ -31,17 +39,16 @@ def draw() -> None:
     page_head("Compare")
     reader = reader_or_stop()
     first, second = _default(reader)
-    with st.container(border=True):
+    with st.expander("Choose other runs", icon=":material/tune:"):
         a = choose_run(reader, "compare_a", "a", "A: ", first)
         b = choose_run(reader, "compare_b", "b", "B: ", second)
-        st.button("Swap A and B", on_click=_swap, args=(a.id, b.id), icon=":material/swap_vert:", key="compare_swap")
     name_tab(f"{a.branch} {a.id}", f"{b.branch} {b.id}")
+    _draw_sides(a, b)
     comparison = reader.comparison(a, b)
-    _draw_verdicts(reader, a, b)
     st.text(headline(comparison, a, b))
     _draw_differing(comparison)
     _draw_criteria(comparison)
-    _draw_flips(comparison)
+    _draw_flips(comparison, a, b)
 
 
 def _default(reader: Reader) -> tuple[str, str]:
@@ -62,18 +69,22 @@ def _swap(a: str, b: str) -> None:
     st.query_params["a"], st.query_params["b"] = b, a
 
 
-def _draw_verdicts(reader: Reader, a: RunRecord, b: RunRecord) -> None:
+def _draw_sides(a: RunRecord, b: RunRecord) -> None:
+    """Which run is which; it stays in sight while the page is scrolled."""
+    st.html(STYLE)
+    with st.container(key="compare_sides"):
+        left, right, swap = st.columns((5, 5, 1.4), vertical_alignment="center")
+        for column, name, run in ((left, "A", a), (right, "B", b)):
+            with column.container(horizontal=True, vertical_alignment="center", gap="small"):
+                look = look_of(run.verdict)
+                st.badge(f"{name}: {look.label}", color=look.colour)
+                words = label(f"{run.branch}, {run.started:%Y-%m-%d %H:%M} UTC")
+                st.page_link("views/run.py", label=words, query_params={"run": run.id}, help=f"Run {name}: {run.id}")
+        swap.button("Swap", on_click=_swap, args=(a.id, b.id), icon=":material/swap_horiz:", key="compare_swap")
     for column, name, run in zip(st.columns(2), "AB", (a, b), strict=True):
-        with column.container(border=True):
-            look = look_of(run.verdict)
-            unverified = reader.is_unverified(run.id)  # then nobody knows what it was
-            st.badge(
-                f"{name}: {'! UNVERIFIED' if unverified else look.label}", color="red" if unverified else look.colour
-            )
-            st.text(line(f"{run.branch} of family {run.family}, {run.started:%Y-%m-%d %H:%M} UTC"))
-            for lane in () if run.report is None else run.report.lanes:
-                st.text(f"{lane.lane}: {look_of(lane.verdict).symbol} {lane.headline}")
-            st.page_link("views/run.py", label=f"Run {name}", icon=":material/rule:", query_params={"run": run.id})
+        lanes = () if run.report is None else run.report.lanes
+        said = " · ".join(f"{lane.lane} {look_of(lane.verdict).symbol} {lane.headline}" for lane in lanes)
+        column.caption(label(f"{name}: {said or 'no verdict'} · family {run.family} · run {run.id}"))
 
 
 def _draw_differing(comparison: Comparison) -> None:
@@ -92,7 +103,7 @@ def _draw_differing(comparison: Comparison) -> None:
 
 def _draw_criteria(comparison: Comparison) -> None:
     if comparison.criteria:
-        st.subheader("Criteria", anchor=False)
+        st.header("Criteria", anchor=False)
         which = st.segmented_control("Show", CHOICES, required=True, **address.choice("show", "compare_which", CHOICES))
         rows = criterion_rows(select(comparison.criteria, which))
         if rows:
@@ -103,36 +114,41 @@ def _draw_criteria(comparison: Comparison) -> None:
             "Intervals are of B against A over the items of both runs. Each holds by itself, so of many some miss."
         )
     if comparison.measurements:
-        st.subheader("Figures", anchor=False)
+        st.header("Figures", anchor=False)
         table(measurement_rows(comparison), "Figures of both runs with their paired difference", "compared figures")
 
 
-def _draw_flips(comparison: Comparison) -> None:
-    st.subheader("Flips between the two", anchor=False)
+def _draw_flips(comparison: Comparison, a: RunRecord, b: RunRecord) -> None:
+    st.header("Flips between the two", anchor=False)
     for counts in comparison.flips:
         st.text(flip_words(counts))
     if not comparison.flips:
         st.text("No items to compare: the runs evaluated none, or different ones.")
-    for flip in page_of(comparison.flipped, FLIPS_PER_PAGE, "compare_flips"):
-        _draw_flip(flip)
+    flipped = list(comparison.flipped)
+    if flipped:
+        way = st.segmented_control("Flips", EITHER, required=True, **address.choice("way", "compare_way", EITHER))
+        flipped = [flip for flip in flipped if way in (EITHER[0], flip.way)]
+    for flip in page_of(flipped, FLIPS_PER_PAGE, "compare_flips"):
+        _draw_flip(flip, (side_name("A", a), side_name("B", b)))
 
 
-def _draw_flip(flip: BetweenRuns) -> None:
+def _draw_flip(flip: BetweenRuns, names: tuple[str, str]) -> None:
     with st.container(border=True):
-        st.badge(WAYS[flip.way], color="red" if flip.way == "lost" else "green")
-        st.text(line(f"{flip.probe} · {flip.group} · {flip.cluster}"))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.badge(WAYS[flip.way], color="red" if flip.way == "lost" else "green")
+            st.text(line(f"{flip.probe} · {flip.group} · {flip.cluster}"), width="content")
         if flip.prompt is not None:
             with st.expander("Prompt and expected answer"):
                 st.code(block(flip.prompt), language=None, wrap_lines=True)
                 st.code(block(flip.expected or "–"), language=None, wrap_lines=True)
-        for column, name, answer in zip(st.columns(2), "AB", (flip.a, flip.b), strict=True):
-            with column:
-                st.caption(f"{name} answered, score {_score(answer)}")
-                st.code(block(answer.text or answer.error or "–"), language=None, wrap_lines=True)
+        sides = (flip.a, flip.b)
+        titles = tuple(f"{name}: {_score(answer)}" for name, answer in zip(names, sides, strict=True))
+        texts = tuple(answer.text or answer.error or "–" for answer in sides)
+        side_by_side((titles[0], titles[1]), diff_pieces(*texts), f"flip {flip.probe} {flip.group} {flip.item_key}")
 
 
 def _score(answer: Answer) -> str:
-    return "none" if answer.score is None else f"{answer.score:g}"
+    return "not scored" if answer.score is None else {1.0: "right", 0.0: "wrong"}.get(answer.score, f"{answer.score:g}")
 
 
 if __name__ == "__main__":

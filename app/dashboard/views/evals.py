@@ -115,7 +115,7 @@ def _draw_tasks(figures: EvalsFigures, group: str, run: RunRecord) -> None:
     rows = task_rows(figures, group)
     if not rows:
         return
-    st.subheader("By task", anchor=False)
+    st.header("By task", anchor=False)
     points, pairs = task_points(figures, group), score_pairs(figures, group)
     name = f"{group} by task {run.id}"
     if pairs:
@@ -129,7 +129,7 @@ def _draw_tasks(figures: EvalsFigures, group: str, run: RunRecord) -> None:
 
 
 def _draw_lengths(figures: EvalsFigures, group: str, sentence: str, run: RunRecord) -> None:
-    st.subheader("By length in tokens", anchor=False)
+    st.header("By length in tokens", anchor=False)
     st.text(line(sentence))
     points, name = length_points(figures, group), f"{group} by length {run.id}"
     if points:
@@ -139,7 +139,7 @@ def _draw_lengths(figures: EvalsFigures, group: str, sentence: str, run: RunReco
 
 
 def _draw_flips(reader: Reader, run: RunRecord) -> None:
-    st.subheader("Flips", anchor=False)
+    st.header("Flips", anchor=False)
     lines = read_lines(reader, run, ProbeName.EVALS, flips_only=True)
     by_key = {(item.group, item.item_key): item for item in lines.items}
     flips = flips_of(lines.items)

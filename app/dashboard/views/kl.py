@@ -90,7 +90,7 @@ def _draw_headline(figures: KLFigures, run: RunRecord) -> None:
 
 
 def _draw_histogram(reader: Reader, run: RunRecord, figures: KLFigures) -> None:
-    st.subheader("Tokens by their KL", anchor=False)
+    st.header("Tokens by their KL", anchor=False)
     divergences = reader.divergences(run)
     if divergences is None:
         st.text("The run's tokens are not here, so how they spread cannot be drawn.")
@@ -114,7 +114,7 @@ def _draw_groupings(figures: KLFigures, run: RunRecord) -> None:
     shown = {title: grouping for grouping, title in GROUPINGS.items() if len(figures.rows(grouping)) >= 2}
     if not shown:
         return
-    st.subheader("Where it diverges", anchor=False)
+    st.header("Where it diverges", anchor=False)
     tabs = address.tabs("by", "kl_by", [f"By {title}" for title in shown], list(shown.values()))
     for (title, grouping), tab in zip(shown.items(), tabs, strict=True):
         if tab.open:
@@ -134,7 +134,7 @@ def _draw_grouping(figures: KLFigures, grouping: str, title: str, run: RunRecord
 
 def _draw_blame(reader: Reader, run: RunRecord) -> None:
     blamed = attribution_of(reader.history.series_runs(run.branch, run.family))
-    st.subheader("Which tensors cost it", anchor=False)
+    st.header("Which tensors cost it", anchor=False)
     if blamed is None:
         st.text("No attribution of this branch yet. This says which classes of tensors and which layers cost the KL:")
         st.code(line(f"q36eval attribute --branch {shlex.quote(run.branch)}"), language=None)
@@ -150,7 +150,7 @@ def _draw_blame(reader: Reader, run: RunRecord) -> None:
 def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
     if not worst:
         return
-    st.subheader(f"The {len(worst)} worst tokens", anchor=False)
+    st.header(f"The {len(worst)} worst tokens", anchor=False)
     of, kind = st.columns(2)
     slices, kinds = ([ALL, *sorted({getattr(token, field) for token in worst})] for field in ("slice", "kind"))
     chosen_slice = of.selectbox("Slice", slices, format_func=line, **address.choice("slice", "kl_slice", slices))

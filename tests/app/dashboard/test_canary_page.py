@@ -167,7 +167,7 @@ def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit:
     assert any("prompt" in frame and "fixed/unstable" in set(frame["prompt"]) for frame in frames)
     cells = "".join(str(value) for frame in frames for value in frame.to_numpy().ravel())
     assert not {"\x1b", "\x07", "\u202e"} & set(cells + texts + json.dumps(shown, ensure_ascii=False))
-    markup = [e.value for kind in ("markdown", "caption", "subheader", "warning") for e in app.get(kind)]
+    markup = [e.value for kind in ("markdown", "caption", "header", "subheader", "warning") for e in app.get(kind)]
     assert not any("script" in text for text in markup)
     app = app.selectbox(key="canary_outcome").set_value("unstable").run()
     assert not app.exception

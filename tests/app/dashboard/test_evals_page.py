@@ -89,7 +89,7 @@ def test_flips_show_both_answers_and_their_choices(recorded: tuple[Path, str], v
     (side,) = beside(app)
     assert side["sides"][1]["pieces"][0][0].startswith("<script>")
     assert side["choices"] == []
-    markup = [e.value for kind in ("markdown", "caption", "subheader", "warning") for e in app.get(kind)]
+    markup = [e.value for kind in ("markdown", "caption", "header", "subheader", "warning") for e in app.get(kind)]
     assert not any("script" in text for text in markup)
 
 

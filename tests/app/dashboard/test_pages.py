@@ -166,7 +166,7 @@ def test_hostile_text_of_a_worst_token_stays_inert(visit: Visit, written: Writte
     folder.mkdir(parents=True)
     write_worst(folder / WORST, [worst])
     app = visit(written[0], "kl", run=run.id)
-    markup = [e.value for kind in ("markdown", "caption", "subheader", "warning") for e in app.get(kind)]
+    markup = [e.value for kind in ("markdown", "caption", "header", "subheader", "warning") for e in app.get(kind)]
     assert not any("script" in text for text in markup)
     (shown,) = [code for code in codes(app) if "⟦" in code]
     assert "<script>" in shown
