@@ -3,7 +3,7 @@
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
-from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.inert import block, label, line
 from q36eval.app.figures.answers import diff_pieces
 from q36eval.app.figures.canary_items import choices, margin_words, outcome_label, parting_words, reasons
 from q36eval.history import RunRecord
@@ -15,22 +15,22 @@ PROMPT_HEIGHT = 150  # pixels; a longer one scrolls
 def draw_item(item: ItemOutcome, run: RunRecord, *, prompt_first: bool = False) -> None:
     """Both answers with what differs, where they part, and why an answer is wrong; on request the prompt above them."""
     with st.container(border=True):
-        label, colour = outcome_label(item)
+        outcome, colour = outcome_label(item)
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.badge(label, color=colour)
+            st.badge(outcome, color=colour)
             if item.must_pass:
                 st.badge("! MUST PASS", color="orange")
             st.text(line(f"{item.group} · {item.cluster}"))
             st.page_link(
                 "views/canaries.py",
-                label="Link to this question",
+                label=f"Link to this question :small[{label(item.cluster)}]",
                 icon=":material/link:",
                 query_params={"run": run.id, "canary": item.group, "item": item.item_key[:16]},
             )
             if item.flip == "regression" and run.report is not None:
                 st.page_link(
                     "views/review.py",
-                    label="Waive it",
+                    label=f"Waive it :small[{label(item.group)}]",
                     icon=":material/rate_review:",
                     query_params={"run": run.id, "canary": item.group},
                 )

@@ -19,7 +19,7 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_badge,
 )
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
-from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.inert import block, label, line
 from q36eval.app.dashboard.reading import Reader
 from q36eval.app.figures.answers import diff_pieces, shortened
 from q36eval.app.figures.evals import (
@@ -184,8 +184,9 @@ def _draw_flip(flip: Flip, run: RunRecord) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge("✗ LOST" if lost else "↑ GAINED", color="red" if lost else "blue")
             st.text(line(flip_words(flip)))
+            name = f"Link to this item :small[{label(flip.stratum or flip.group)} {flip.item_key[:6]}]"
             query = {"run": run.id, "item": flip.item_key[:16]}
-            st.page_link("views/evals.py", label="Link to this item", icon=":material/link:", query_params=query)
+            st.page_link("views/evals.py", label=name, icon=":material/link:", query_params=query)
         sides = (_said(flip.reference), _said(flip.branch))
         titles = (f"Reference: score {number(flip.reference.score)}", f"Branch: score {number(flip.branch.score)}")
         choices = answer_choices(flip)

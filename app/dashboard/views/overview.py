@@ -156,10 +156,9 @@ def _draw_row(reader: Reader, row: Front) -> tuple[DeltaGenerator, DeltaGenerato
                 asked |= {"lane": row.worst.lane.value, "standing": "confirmed"}
         button.page_link(
             f"views/{page}.py",
-            label=row.button_words,
+            label=f"{row.button_words} :small[{label(name(of.branch))}]",
             icon=":material/arrow_forward:",
             query_params=asked,
-            help=f"{row.button_words}: {label(name(of.branch))}",
         )
     return chip, why
 

@@ -17,6 +17,7 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_badge,
     verdict_heading,
 )
+from q36eval.app.dashboard.inert import label as inert_label
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import criterion_label, look_of
 from q36eval.app.dashboard.models.overview import BranchRow
@@ -87,7 +88,10 @@ def _draw_waiting(row: BranchRow) -> None:
         for need in row.needs:
             needs.text(f"→ {line(need.words)}")
         link.page_link(
-            "views/review.py", label="Review", icon=":material/rate_review:", query_params={"run": row.shown.id}
+            "views/review.py",
+            label=inert_label(f"Review {row.of.branch}"),
+            icon=":material/rate_review:",
+            query_params={"run": row.shown.id},
         )
 
 

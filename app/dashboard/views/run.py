@@ -4,6 +4,7 @@ import shlex
 
 import streamlit as st
 
+from q36eval.app.dashboard import inert
 from q36eval.app.dashboard.drawing.charts import margin_figure
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.items import draw_item
@@ -155,7 +156,7 @@ def _draw_one_deciding(one: Deciding, run: RunRecord) -> None:
         st.text(line(one.words), width="stretch")
         place = evidence_place(one.result, run.id)
         if place is not None and one.result.verdict is not CriterionVerdict.NOT_MEASURED:
-            label = f"Show {place.label}"
+            label = f"Show {place.label} :small[{inert.label(one.result.heading)}]"
             st.page_link(f"views/{place.page}.py", label=label, icon=ICONS[place.page], query_params=dict(place.query))
 
 

@@ -59,7 +59,7 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
     assert "<b>Open:</b> <code>main</code>, Not measured: Multiple-choice accuracy, Perplexity, " in banner
     for chip in ("✗ BLOCKED", "? INCONCLUSIVE", "✓ SHIP", "– NOT JUDGED"):
         assert chip in text.replace("\\", "")
-    assert "See the 3 prompts" in links(app)
+    assert "See the 3 prompts :small[int2-experts]" in links(app)
     assert f"q36eval gate --branch w4a16 --resume {written[1]['interrupted'].id}" in text
     order = [links(app).index(f"**{name}**") for name in ("int2-experts", "main", "fp8-head", "w4a16")]
     assert order == sorted(order), "what needs a person most comes first"
@@ -73,7 +73,7 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
 
 def test_the_count_on_a_button_is_that_of_the_list_it_leads_to(visit: Visit, written: Written) -> None:
     app = visit(written[0])
-    (button,) = [link.proto for link in app.get("page_link") if link.proto.label == "See the 3 prompts"]
+    (button,) = [link.proto for link in app.get("page_link") if link.proto.label.startswith("See the 3 prompts")]
     address = dict(parse_qsl(button.query_string))
     assert address == {
         "run": written[1]["ruined"].id,
