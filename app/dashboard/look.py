@@ -1,5 +1,6 @@
 """How a verdict looks: a symbol and a word that say it without colour, and a colour beside them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from q36eval.gate.report import CriterionResult, CriterionVerdict
@@ -47,6 +48,12 @@ def look_of(verdict: Verdict | CriterionVerdict | None) -> Look:
     return NO_VERDICT if verdict is None else _LOOKS[verdict.value]
 
 
-def criterion_label(result: CriterionResult) -> str:
-    """Symbol and words of a criterion; a waiver does not change what was found."""
-    return f"{look_of(result.verdict).label}{' (waived)' if result.waived else ''}"
+NOT_EVALUATED = Look("–", "NOT EVALUATED", "gray", GREY, "circle-open")
+"""What was left out since the verdict was certain without it: nothing is wrong with it, and nothing is known."""
+
+
+def criterion_label(result: CriterionResult, left_out: Collection[str] = ()) -> str:
+    """Symbol and words of a criterion, `left_out` being the ids of those that were not evaluated since the verdict was
+    certain; a waiver does not change what was found."""
+    look = NOT_EVALUATED if result.id in left_out else look_of(result.verdict)
+    return f"{look.label}{' (waived)' if result.waived else ''}"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from textwrap import wrap
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -22,8 +23,14 @@ WIDEST_LINEAR = 4.0
 WIDEST_RECOVERY = 2.0
 
 
+NAME_WIDTH = 46
+"""Characters of a criterion's name in one line: what a phone's screen holds. Longer ones break between words."""
+NAME_LINE, BAR_LINE, ROW_GAP = 17, 26, 8
+"""Pixels of one line of a name, of the bar below it, and before the next."""
+
+
 def margin_figure(bars: Sequence[MarginBar]) -> go.Figure:
-    """Each criterion's loss and interval against its margin, which stands at 1.
+    """Each criterion's loss and interval against its margin, which stands at 1, its name above it.
 
     Past a few margins the axis turns logarithmic on both sides of zero (asinh), since a loss may be negative.
     """
@@ -31,29 +38,54 @@ def margin_figure(bars: Sequence[MarginBar]) -> go.Figure:
     logarithmic = reach > WIDEST_LINEAR
     scale: Callable[[float], float] = math.asinh if logarithmic else float
     figure = go.Figure()
-    figure.add_vline(x=scale(1.0), line={"color": RED, "width": 2, "dash": "dash"})
+    top, places = 0, []
     for bar in bars:
-        figure.add_trace(_bar_trace(bar, scale))
+        names = _name_lines(bar)
+        at = {"x": 0, "xref": "paper", "xanchor": "left", "y": top + ROW_GAP, "yanchor": "top"}
+        figure.add_annotation(text=names, showarrow=False, align="left", font={"size": 13}, **at)
+        top += ROW_GAP + NAME_LINE * (1 + names.count("<br>")) + BAR_LINE
+        places.append(top - BAR_LINE // 2)
     left = min([0.0, *(x for bar in bars for x in (bar.share, bar.lower) if x is not None)])
+    right = max([1.2, *(1.05 * x for bar in bars for x in (bar.share, bar.upper) if x is not None)])
+    line = {"color": RED, "width": 2, "dash": "dash"}
+    figure.add_vline(x=scale(1.0), line=line, layer="below")
     figure.add_vrect(x0=scale(left * 1.1 - 0.1), x1=scale(1.0), fillcolor=INSIDE, line_width=0, layer="below")
+    figure.add_trace(
+        go.Scatter(name="the policy's margin", x=[None], y=[None], mode="lines", line=line, hoverinfo="skip")
+    )
+    for bar, place in zip(bars, places, strict=True):
+        figure.add_trace(_bar_trace(bar, place, scale))
+    floors = [(scale(bar.floor), place) for bar, place in zip(bars, places, strict=True) if bar.floor is not None]
+    if floors:
+        figure.add_trace(_floor_trace(floors))
     ticks = [t for t in TICKS if abs(t) <= max(1.0, reach * 1.5)]
     axis = {"tickmode": "array", "tickvals": [scale(t) for t in ticks], "ticktext": [f"{t:g}" for t in ticks]}
-    words = "share of the margin used (1 = all of it; below 0 = better than the reference)"
-    right = max([1.2, *(1.05 * x for bar in bars for x in (bar.share, bar.upper) if x is not None)])
+    words = "loss, in margins" + (" (logarithmic)" if logarithmic else "") + "<br>below 0: better than the reference"
     figure.update_xaxes(range=[scale(left * 1.1 - 0.1), scale(right)])  # the margin is always in sight
-    figure.update_xaxes(title=words + (", logarithmic" if logarithmic else ""), **(axis if logarithmic else {}))
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_layout(height=90 + 34 * len(bars), margin={"l": 10, "r": 10, "t": 10, "b": 10}, showlegend=False)
+    figure.update_xaxes(title=words, **(axis if logarithmic else {}))
+    figure.update_yaxes(range=[top, 0], visible=False)
+    legend = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False}
+    margin = {"l": 10, "r": 10, "t": 40, "b": 60}
+    figure.update_layout(height=top + 100, margin=margin, showlegend=True, legend=legend)
     return figure
 
 
-def _bar_trace(bar: MarginBar, scale: Callable[[float], float]) -> go.Scatter:
+def _name_lines(bar: MarginBar) -> str:
+    """Verdict and title, then the id in grey; broken between words only."""
+    lines = wrap(f"{bar.label}  {bar.title}", NAME_WIDTH, break_long_words=False, break_on_hyphens=False)
+    grey = f'<span style="color:{GREY}">{figure_text(bar.id)}</span>'
+    fits = len(lines[-1]) + len(bar.id) < NAME_WIDTH
+    return "<br>".join(f"<b>{figure_text(part)}</b>" for part in lines) + ("  " if fits else "<br>") + grey
+
+
+def _bar_trace(bar: MarginBar, place: float, scale: Callable[[float], float]) -> go.Scatter:
     look = look_of(bar.verdict)
     centre = scale(bar.share)
     return go.Scatter(
         x=[centre],
-        y=[figure_text(f"{bar.title}  {bar.label}")],
+        y=[place],
         mode="markers",
+        showlegend=False,
         marker={"color": look.hex_colour, "symbol": look.marker, "size": 11},
         error_x={
             "type": "data",
@@ -65,6 +97,18 @@ def _bar_trace(bar: MarginBar, scale: Callable[[float], float]) -> go.Scatter:
         },
         text=[figure_text(f"{bar.title} {bar.label}: {bar.detail}")],
         hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _floor_trace(places: Sequence[tuple[float, float]]) -> go.Scatter:
+    """What the reference loses against itself, as an upright mark in each row that has one."""
+    return go.Scatter(
+        name="noise floor: the reference against itself",
+        x=[x for x, _ in places],
+        y=[y for _, y in places],
+        mode="markers",
+        marker={"symbol": "line-ns", "size": 14, "line": {"width": 2, "color": BLUE}},
+        hoverinfo="skip",
     )
 
 

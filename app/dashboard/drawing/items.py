@@ -6,10 +6,12 @@ from q36eval.app.dashboard.drawing.side_by_side import side_by_side
 from q36eval.app.dashboard.inert import block, label, line
 from q36eval.app.figures.answers import diff_pieces
 from q36eval.app.figures.canary_items import choices, margin_words, outcome_label, parting_words, reasons
+from q36eval.app.figures.deciding import deciding_answer
 from q36eval.history import RunRecord
-from q36eval.records import Answer, ItemOutcome
+from q36eval.records import Answer, ItemOutcome, ProbeName
 
 PROMPT_HEIGHT = 150  # pixels; a longer one scrolls
+LINES_WHOLE, CHARACTERS_WHOLE = 4, 300
 
 
 def draw_item(item: ItemOutcome, run: RunRecord, *, prompt_first: bool = False) -> None:
@@ -20,22 +22,26 @@ def draw_item(item: ItemOutcome, run: RunRecord, *, prompt_first: bool = False) 
             st.badge(outcome, color=colour)
             if item.must_pass:
                 st.badge("! MUST PASS", color="orange")
-            st.text(line(f"{item.group} · {item.cluster}"))
+            name = deciding_answer(item).name
+            of_canary = item.probe is ProbeName.CANARIES
+            group = {"canary": item.group} if of_canary else {}
             st.page_link(
-                "views/canaries.py",
-                label=f"Link to this question :small[{label(item.cluster)}]",
+                f"views/{item.probe}.py",
+                label=label(name),
                 icon=":material/link:",
-                query_params={"run": run.id, "canary": item.group, "item": item.item_key[:16]},
+                query_params={"run": run.id, **group, "item": item.item_key[:16]},
+                help="A link to this question alone",
             )
             if item.flip == "regression" and run.report is not None:
                 st.page_link(
                     "views/review.py",
-                    label=f"Waive it :small[{label(item.group)}]",
+                    label=f"Waive {label(item.group)}" if of_canary else "Waive a criterion",
                     icon=":material/rate_review:",
-                    query_params={"run": run.id, "canary": item.group},
+                    query_params={"run": run.id, **group},
                 )
         if prompt_first and item.prompt is not None:
-            with st.container(height=PROMPT_HEIGHT, border=False):
+            long = item.prompt.count("\n") > LINES_WHOLE or len(item.prompt) > CHARACTERS_WHOLE
+            with st.container(height=PROMPT_HEIGHT if long else "content", border=False):
                 st.code(block(item.prompt), language=None, wrap_lines=True)
         _draw_texts(item)
         margin = margin_words(item)
@@ -55,14 +61,18 @@ def draw_item(item: ItemOutcome, run: RunRecord, *, prompt_first: bool = False) 
 
 def _draw_texts(item: ItemOutcome) -> None:
     reference, branch = (item.reference.text or "", item.branch.text or "")
-    titles = (f"Reference: {_score_words(item.reference)}", f"Branch: {_score_words(item.branch)}")
+    titles = (
+        f"Reference: {_score_words(item.reference, 'reference')}",
+        f"Branch: {_score_words(item.branch, 'branch')}",
+    )
     pieces = diff_pieces(reference, branch)
     side_by_side(titles, pieces, f"answers {item.group} {item.item_key}", parting_words(item), choices(item))
 
 
-def _score_words(answer: Answer) -> str:
+def _score_words(answer: Answer, side: str) -> str:
     if answer.text is None and answer.score is not None:
         return "no text was kept"
     if answer.score is None:
         return "not scored" if answer.unreadable is None else "cannot be read"
-    return {1.0: "right", 0.0: "wrong"}.get(answer.score, f"score {answer.score:.3g}")
+    score = {1.0: "right", 0.0: "wrong"}.get(answer.score, f"score {answer.score:.3g}")
+    return score if (answer.text or "").strip() else f"{score}, the {side} answered nothing"

@@ -1,16 +1,18 @@
 """What the run page shows: criteria as table rows and as shares of their margins, identities, provenance. Pure."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from q36eval.app.dashboard.look import criterion_label, look_of
+from q36eval.app.figures.canary_lanes import LANES, CanaryLanes
+from q36eval.canaries.outcomes import question_name
 from q36eval.files import canonical_json
 from q36eval.gate.noise import has_floor
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Waiver
+from q36eval.gate.report import CERTAIN, CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Waiver
 from q36eval.history import Decision, Origin, RunEvent, RunRecord
-from q36eval.metrics import metric_of
-from q36eval.records import DeploymentIdentity, Measurement
+from q36eval.metrics import ALL, metric_of
+from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement
 from q36eval.reports import story
 from q36eval.reports.document import not_measured
 from q36eval.reports.story import NOT_RIGHT, able_text, left_out_text, not_right_cell
@@ -29,7 +31,7 @@ from q36eval.reports.text import (
 class MarginBar:
     """A criterion's loss as a share of the most that its margin allows: at most 1 is inside, below 0 is a gain.
 
-    `lower` and `upper` are None where that bound is not finite.
+    `lower` and `upper` are None where that bound is not finite, `floor` where no noise was measured.
     """
 
     id: str
@@ -40,6 +42,7 @@ class MarginBar:
     lower: float | None
     upper: float | None
     detail: str
+    floor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,17 @@ class Deciding:
 
 
 def margin_bars(criteria: Sequence[CriterionResult]) -> list[MarginBar]:
-    """Criteria that can be drawn: a finite loss against a margin that allows some (a count of none has no scale)."""
+    """Criteria that can be drawn, worst first: a finite loss against a margin that allows some (a count of none has no
+    scale)."""
     bars = []
-    for result in criteria:
+    for result in story.worst_first(criteria):
         if result.loss is None or result.limit is None or not math.isfinite(result.loss) or not result.limit > 0:
             continue
         interval = result.loss_interval
         bars.append(
             MarginBar(
                 id=result.id,
-                title=result.name if result.tier == "blocking" else f"{result.name}, advisory",
+                title=result.heading if result.tier == "blocking" else f"{result.heading}, advisory",
                 verdict=result.verdict,
                 label=criterion_label(result),
                 share=result.loss / result.limit,
@@ -69,6 +73,7 @@ def margin_bars(criteria: Sequence[CriterionResult]) -> list[MarginBar]:
                 upper=None if interval is None else _share(interval.upper, result.limit),
                 detail=f"{figure_text(result)} {interval_text(result.margin, interval)}, "
                 f"margin {margin_text(result.margin, result.unit)}{_floor_detail(result)}",
+                floor=None if result.noise_floor is None else _share(result.noise_floor.loss, result.limit),
             )
         )
     return bars
@@ -83,22 +88,38 @@ def not_drawn(criteria: Sequence[CriterionResult]) -> list[str]:
     return [result.id for result in criteria if not margin_bars([result])]
 
 
+def counted_apart(report: GateReport) -> list[tuple[str, int]]:
+    """What the chart leaves to the table, in words, and how many of it; what was not evaluated or not measured is told
+    elsewhere."""
+    undrawn = set(not_drawn(report.criteria))
+    left = [r for r in report.criteria if r.id in undrawn and r.verdict is not CriterionVerdict.NOT_MEASURED]
+    counts = [result for result in left if result.margin.kind == story.COUNTED]
+    over = sum(result.verdict is not CriterionVerdict.PASS for result in counts)
+    said = [
+        ("counts of faults exceed what the policy allows.", over),
+        ("counts of faults are within what the policy allows, and stand in the table.", len(counts) - over),
+        ("criteria have no finite figure to draw, and stand in the table.", len(left) - len(counts)),
+    ]
+    return [(words, count) for words, count in said if count]
+
+
 def _share(bound: float, limit: float) -> float | None:
     return bound / limit if math.isfinite(bound) else None
 
 
-def criteria_rows(criteria: Iterable[CriterionResult]) -> list[dict[str, str]]:
-    """One row of plain text per criterion, what is not PASS first."""
-    order = [CriterionVerdict.FAIL, CriterionVerdict.NOT_MEASURED, CriterionVerdict.INCONCLUSIVE, CriterionVerdict.PASS]
-    return [_criterion_row(result) for result in sorted(criteria, key=lambda r: (order.index(r.verdict), r.id))]
+def criteria_rows(report: GateReport) -> list[dict[str, str]]:
+    """One row of plain text per criterion, worst first; what was left out since the verdict was certain, at the end."""
+    left_out = story.not_evaluated(report)
+    ordered = sorted(story.worst_first(report.criteria), key=lambda result: result.id in left_out)
+    return [_criterion_row(result, left_out) for result in ordered]
 
 
-def _criterion_row(result: CriterionResult) -> dict[str, str]:
+def _criterion_row(result: CriterionResult, left_out: Collection[str]) -> dict[str, str]:
     counts = result.counts
     return {
         "criterion": result.heading,
         "id": result.id,
-        "verdict": criterion_label(result),
+        "verdict": criterion_label(result, left_out),
         "judged": figure_text(result),
         "interval": interval_text(result.margin, result.figure_interval),
         "noise floor": floor_text(result),
@@ -121,17 +142,53 @@ def _criterion_row(result: CriterionResult) -> dict[str, str]:
 
 
 def gap_lines(report: GateReport) -> list[str]:
-    """One sentence for every reason why something was not measured, with the criteria that it kept from judgement."""
-    gaps = [gap for gap in not_measured(report) if gap.stage is None and not gap.judged and not gap.told]
-    return [": ".join(filter(None, (", ".join(result.name for result in gap.criteria), gap.reason))) for gap in gaps]
+    """One sentence for every reason why something was not measured, with the criteria that it kept from judgement;
+    without what was left out since the verdict was certain."""
+    left_out = story.not_evaluated(report)
+    lines = []
+    for gap in not_measured(report):
+        missing = [result.name for result in gap.criteria if result.id not in left_out]
+        certain = gap.failure is not None and CERTAIN in gap.reason
+        told = gap.stage is not None or gap.judged or gap.told or certain
+        if not told and (missing or not gap.criteria):
+            lines.append(": ".join(filter(None, (", ".join(missing), gap.reason))))
+    return lines
+
+
+def missing_count(report: GateReport) -> int:
+    """How many criteria were really not measured."""
+    unmeasured = {result.id for result in report.criteria if result.verdict is CriterionVerdict.NOT_MEASURED}
+    return len(unmeasured - story.not_evaluated(report))
+
+
+def required_words(lanes: CanaryLanes, flips: Iterable[ItemOutcome]) -> str | None:
+    """How many required prompts the gate counts as flipped, by lane, and how many other fixed prompts flipped; None
+    where none of either did."""
+    counted = lanes.flipped.get(ALL, frozenset())
+    lost = [item for item in flips if item.must_pass and item.flip == "regression"]
+    others = sum(question_name(item) not in counted for item in lost)
+    by_lane = [f"{len(lanes.flipped[lane])} in lane {lane}" for lane in LANES if lane in lanes.flipped]
+    said = []
+    if counted:
+        prompts = "required prompt" if len(counted) == 1 else "required prompts"
+        said.append(f"{len(counted)} {prompts} flipped, confirmed in every batch ({', '.join(by_lane)}).")
+    if others and lanes.flipped:
+        prompts = "fixed prompt was" if others == 1 else "fixed prompts were"
+        said.append(f"{others} other {prompts} answered wrong by the branch alone, and judged as a rate.")
+    return " ".join(said) or None
 
 
 def decided_by(report: GateReport, lane: LaneResult | None = None) -> list[Deciding]:
-    """What the verdict hangs on: what kept it from PASS, else what has the smallest headroom."""
+    """What the verdict hangs on, worst first: what kept it from PASS, else what has the smallest headroom."""
     return [
-        Deciding(result, criterion_label(result), f"{result.name}: {story.decision_line(result)}")
-        for result in story.decided_by(report, lane)
+        Deciding(result, criterion_label(result), _decision_words(result))
+        for result in story.worst_first(story.decided_by(report, lane))
     ]
+
+
+def _decision_words(result: CriterionResult) -> str:
+    counted = result.margin.kind == story.COUNTED and result.verdict is not CriterionVerdict.NOT_MEASURED
+    return (story.distance_text(result) if counted else None) or story.decision_line(result)
 
 
 def stage_rows(report: GateReport, timings: Mapping[str, float]) -> list[dict[str, str]]:

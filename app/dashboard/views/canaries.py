@@ -58,7 +58,7 @@ ITEMS_PER_PAGE = 5
 CONFIRMED = "confirmed"
 FIELDS = {"canary": "Canary", "outcome": "Outcome", "lane": "Lane", "standing": "Standing"}
 SWITCHES = {"flips": "Flips only", "must": "Must-pass only"}
-FIELD_WIDTH = 210
+FIELD_WIDTH = 190
 CONFIRMED_CHOICE = "confirmed flips that count"
 CONFIRMED_WORDS = "Confirmed: required prompts that flipped in every batch and that the gate counts, of"
 
@@ -74,12 +74,14 @@ def draw() -> None:
         _draw_empty(reader, run)
         return
     choose_format()
-    asked_for_one = bool(st.query_params.get("item"))
-    if asked_for_one:  # a link to one question shows that first
-        _draw_answers(reader, run, lines)
-    _draw_figures(CanaryRun.of(reader.measurements(run), lines.items), run.id)
-    if not asked_for_one:
-        _draw_answers(reader, run, lines)
+    figures = CanaryRun.of(reader.measurements(run), lines.items)
+    st.text(line(must_pass_words(figures)))
+    asked = any(name in st.query_params for name in ("item", *FIELDS, *SWITCHES))
+    # open where somebody comes to look around, closed where a link asks for answers; and it stays as it was then
+    open_ = st.session_state.setdefault(f"canary_figures {run.id}", not asked or "tab" in st.query_params)
+    with st.expander("Rates, margins and checks", expanded=open_):
+        _draw_figures(figures, run.id)
+    _draw_answers(reader, run, lines)
 
 
 def _draw_empty(reader: Reader, run: RunRecord) -> None:
@@ -92,7 +94,6 @@ def _draw_empty(reader: Reader, run: RunRecord) -> None:
 
 def _draw_figures(run: CanaryRun, name: str) -> None:
     """What the questions come to, a tab each; what has nothing to show is left out, as of older runs."""
-    st.text(line(must_pass_words(run)))
     points, undrawn = margin_points(run.items)
     tables = {
         "Must-pass, not passed": must_pass_rows(run),
@@ -175,25 +176,15 @@ def _choose_filter(lines: ItemLines, lanes: CanaryLanes) -> Filter | None:
             st.warning("This run has no question of what the address asks for, so none is shown:")
             st.text(line(f"{FIELDS[name].lower()} {named}"))
             unknown = True
-        address.follow(name, f"canary_{name}", options)
-    for name in SWITCHES:
-        if st.query_params.get(name) == "yes":
-            st.session_state[f"canary_{name}"] = True
     chosen = {}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         for name, options in fields.items():
             if len(options) > 1:
-                chosen[name] = st.selectbox(
-                    FIELDS[name],
-                    options,
-                    key=f"canary_{name}",
-                    format_func=lambda value: CONFIRMED_CHOICE if value == CONFIRMED else line(value),
-                    on_change=_follow,
-                    args=(name,),
-                    width=FIELD_WIDTH,
-                )
-        for name, words in SWITCHES.items():
-            st.toggle(words, key=f"canary_{name}", on_change=_follow, args=(name,))
+                kept = address.choice(name, f"canary_{name}", options)
+                chosen[name] = st.selectbox(FIELDS[name], options, format_func=_choice, width=FIELD_WIDTH, **kept)
+        switched = {
+            name: st.toggle(words, **address.switch(name, f"canary_{name}")) for name, words in SWITCHES.items()
+        }
     if unknown:
         return None
     return Filter(
@@ -201,18 +192,13 @@ def _choose_filter(lines: ItemLines, lanes: CanaryLanes) -> Filter | None:
         outcome=chosen.get("outcome", ALL),
         lane=chosen.get("lane", ALL),
         confirmed_only=chosen.get("standing", ALL) == CONFIRMED,
-        flips_only=st.session_state["canary_flips"],
-        must_pass_only=st.session_state["canary_must"],
+        flips_only=switched["flips"],
+        must_pass_only=switched["must"],
     )
 
 
-def _follow(name: str) -> None:
-    """The address says what was just chosen."""
-    value = st.session_state[f"canary_{name}"]
-    if value in (ALL, False):
-        address.forget(name)
-    else:
-        st.query_params[name] = "yes" if value is True else value
+def _choice(value: str) -> str:
+    return CONFIRMED_CHOICE if value == CONFIRMED else line(value)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.address import forget as forget_asked
+from q36eval.app.dashboard.drawing.drafts import Field, drop_drafts, keep_drafts
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.item_lines import read_lines
 from q36eval.app.dashboard.drawing.parts import (
@@ -174,6 +175,7 @@ def _draw_decisions(reader: Reader, run: RunRecord) -> None:
 
 
 USUAL_DAYS = 30
+MOST_NAME, MOST_REASON = 80, 2000
 REASONS = ("waive_reason", "sign_reason", "bless_reason")
 DRAWN = "review_drawn"
 
@@ -187,6 +189,9 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         st.text(line(needed))
         st.code(line(full_record(run)), language=None)
     if allowed.may_write:
+        who = allowed.name or "whoever types"
+        reasons = [Field(key, MOST_REASON, f"{who} {reader.key} {run.id}") for key in REASONS]
+        keep_drafts([Field("reviewer", MOST_NAME, who, once=False), *reasons])
         _draw_name(allowed)
     titles = {
         "Waive": _draw_waive,
@@ -208,6 +213,7 @@ def start_anew() -> None:
     """Empty the reasons: what was just written had its own. To be called before the forms are drawn."""
     for key in REASONS:
         st.session_state[key] = ""
+    drop_drafts()
     st.session_state.pop(DRAWN, None)
 
 
@@ -224,7 +230,9 @@ def _draw_name(allowed: Permission) -> None:
     if allowed.name is not None:
         st.text(line(f"You write as {allowed.name}."))
         return
-    st.text_input("Your name", key="reviewer", max_chars=80, help="It stands beside everything you write.", width=360)
+    st.text_input(
+        "Your name", key="reviewer", max_chars=MOST_NAME, help="It stands beside everything you write.", width=360
+    )
 
 
 def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
@@ -365,7 +373,7 @@ def _draw_change(before: GateReport, after: GateReport, title: str) -> None:
 
 
 def _reason(key: str, label: str, allowed: Permission) -> str:
-    return st.text_area(label, key=f"{key}_reason", max_chars=2000, height=90) if allowed.may_write else ""
+    return st.text_area(label, key=f"{key}_reason", max_chars=MOST_REASON, height=90) if allowed.may_write else ""
 
 
 def _write_button(label: str, key: str, allowed: Permission, write: Callable[[str], str]) -> None:

@@ -4,9 +4,9 @@ import shlex
 
 import streamlit as st
 
-from q36eval.app.dashboard import inert
 from q36eval.app.dashboard.drawing.charts import margin_figure
 from q36eval.app.dashboard.drawing.head import page_head
+from q36eval.app.dashboard.drawing.item_lines import read_lines
 from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
     chart,
@@ -17,10 +17,11 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_badge,
     verdict_heading,
 )
-from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.inert import label, line
+from q36eval.app.dashboard.look import NOT_EVALUATED, look_of
 from q36eval.app.dashboard.models.run import (
     Deciding,
+    counted_apart,
     criteria_rows,
     decided_by,
     decision_rows,
@@ -29,8 +30,9 @@ from q36eval.app.dashboard.models.run import (
     identity_rows,
     margin_bars,
     measurement_rows,
-    not_drawn,
+    missing_count,
     provenance_rows,
+    required_words,
     signature_rows,
     stage_rows,
     summary,
@@ -44,10 +46,10 @@ from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord, RunState
 from q36eval.measured_on import recorded_unverified
 from q36eval.provenance import CHANGED
-from q36eval.reports import Document
+from q36eval.records import ProbeName
 from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.next_step import next_steps
-from q36eval.reports.story import decided_title, notes, remedy_text
+from q36eval.reports.story import decided_title, not_evaluated, notes, remedy_text
 from q36eval.reports.ui_address import evidence_place
 
 PROBES = {"kl": "KL", "evals": "Evals", "canaries": "Canaries"}
@@ -56,18 +58,16 @@ DIFFERENCES_SHOWN = 20
 
 
 def draw() -> None:
-    """The page."""
+    """The page: the verdict, the answers that decided, the margins, and the rest a click away."""
     page_head("Run")
     reader = reader_or_stop()
     run = choose_run(reader, "run_page_run")
     choose_format()
     _draw_verdict(reader, run)
-    if run.report is not None:
-        _draw_deciding(reader, run.report, run)
-        _draw_answers(reader, run)
+    _draw_answers(reader, run)
     _draw_gaps(reader, run)
     if run.report is not None:
-        _draw_criteria(run.report, run)
+        _draw_margins(run.report, run)
     _draw_rest(reader, run)
 
 
@@ -78,21 +78,17 @@ def _draw_verdict(reader: Reader, run: RunRecord) -> None:
         st.error("Unverified: this verdict is not what was written. See q36eval history verify.")
     if run.imported is not None:
         st.text("Imported from another history, and decided here by its evidence.")
-    _draw_links(run)
     if run.report is None:
+        _draw_links(run)
         _draw_undecided(reader, run)
         return
+    with st.container(horizontal=True):
+        for lane in run.report.lanes:
+            verdict_badge(lane.verdict, f" {lane.lane.value}{' with waivers' if lane.waived else ''}")
+    _draw_links(run)
     if run.report.awaiting_sign_off:
         st.info("A reviewer's sign-off is required and missing: nothing passes before it.")
-    for column, lane in zip(st.columns(max(2, len(run.report.lanes))), run.report.lanes, strict=False):
-        with column.container(border=True):
-            st.caption(f"Lane: {lane.lane.value}")
-            verdict_badge(lane.verdict, " with waivers" if lane.waived else "")
-            how, names = Document(run.report, run).deciding_lane(lane)
-            if names:
-                st.text(line(f"{how} {', '.join(names)}"))
-            if lane.waived:
-                st.text(line(f"waived: {', '.join(lane.waived)}"))
+    _draw_deciding(reader, run.report, run)
 
 
 def _draw_links(run: RunRecord) -> None:
@@ -133,6 +129,9 @@ def _draw_deciding(reader: Reader, report: GateReport, run: RunRecord) -> None:
         with st.container(border=True):
             for one in deciding:
                 _draw_one_deciding(one, run)
+    waived = [result for result in report.criteria if result.waived]
+    if waived:
+        st.text(line(f"Waived: {', '.join(result.heading for result in waived)}"))
     steps = next_steps(report, run, since_decided(reader.history, run))
     if steps:
         with st.expander("What to do next", icon=":material/arrow_forward:"):
@@ -141,33 +140,43 @@ def _draw_deciding(reader: Reader, report: GateReport, run: RunRecord) -> None:
                 st.code(line(step.command), language=None)
 
 
+def _draw_one_deciding(one: Deciding, run: RunRecord) -> None:
+    result = one.result
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(one.label, color=look_of(result.verdict).colour)
+        of = f"{result.id}, {' and '.join(result.lanes)}"
+        st.markdown(f"**{label(result.heading)}** :gray[{label(of)}]", width="content")
+        place = evidence_place(result, run.id)
+        if place is not None and result.verdict is not CriterionVerdict.NOT_MEASURED:
+            words, query = f"Show {place.label} ({label(result.id)})", dict(place.query)
+            st.page_link(f"views/{place.page}.py", label=words, icon=ICONS[place.page], query_params=query)
+    st.text(line(one.words))
+
+
 def _draw_answers(reader: Reader, run: RunRecord) -> None:
     """The prompts that show best why it did not pass, before any figure."""
-    items = reader.deciding(run)
-    if items:
-        st.subheader(ANSWERS_TITLE, anchor=False)
+    items = [] if run.report is None else reader.deciding(run)
+    if not items:
+        return
+    st.subheader(ANSWERS_TITLE, anchor=False)
+    if any(item.must_pass for item in items):
+        flips = read_lines(reader, run, ProbeName.CANARIES, flips_only=True).items
+        words = required_words(reader.canary_lanes(run), flips)
+        if words is not None:
+            st.text(words)
     for item in items:
         draw_item(item, run, prompt_first=True)
-
-
-def _draw_one_deciding(one: Deciding, run: RunRecord) -> None:
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(one.label, color=look_of(one.result.verdict).colour)
-        st.text(line(one.words), width="stretch")
-        place = evidence_place(one.result, run.id)
-        if place is not None and one.result.verdict is not CriterionVerdict.NOT_MEASURED:
-            label = f"Show {place.label} :small[{inert.label(one.result.heading)}]"
-            st.page_link(f"views/{place.page}.py", label=label, icon=ICONS[place.page], query_params=dict(place.query))
 
 
 def _draw_gaps(reader: Reader, run: RunRecord) -> None:
     """What is missing, before any figure: a run is only as good as what it measured."""
     missing = [] if run.report is None else gap_lines(run.report)
     if missing and run.report is not None:
-        label = look_of(CriterionVerdict.NOT_MEASURED).label
-        count = sum(result.verdict is CriterionVerdict.NOT_MEASURED for result in run.report.criteria)
+        badge = look_of(CriterionVerdict.NOT_MEASURED).label
         with st.container(border=True):
-            st.error(f"{label}: {count} of the policy's criteria. What was not measured never passes.")
+            st.error(
+                f"{badge}: {missing_count(run.report)} of the policy's criteria. What was not measured never passes."
+            )
             for sentence in missing:
                 st.text(line(sentence))
     failures = reader.failures(run) if run.report is None else []
@@ -188,36 +197,40 @@ def _draw_gaps(reader: Reader, run: RunRecord) -> None:
         st.text(f"Note: {line(note)}")
 
 
-def _draw_criteria(report: GateReport, run: RunRecord) -> None:
-    st.subheader("Criteria against their margins", anchor=False)
+def _draw_margins(report: GateReport, run: RunRecord) -> None:
+    st.subheader("Criteria against their margins, worst first", anchor=False)
     bars = margin_bars(report.criteria)
     if bars:
-        alt = "Loss of each criterion, with its interval, as a share of its margin"
+        alt = "Loss of each criterion, with its interval, in multiples of its margin, worst first"
         chart(margin_figure(bars), alt, f"margins {run.id}")
-    left_out = not_drawn(report.criteria)
-    if not bars:
+    else:
         st.text("No criterion has a loss that could be drawn against its margin; the table has them all.")
-    elif left_out:
-        st.caption("Only in the table (a count, or no finite figure):")
-        st.text(line(", ".join(result.name for result in report.criteria if result.id in left_out)))
-    table(criteria_rows(report.criteria), "Criteria of the policy", f"criteria {run.id}")
+    certain = not_evaluated(report)
+    if certain:
+        st.badge(
+            f"{NOT_EVALUATED.label}: {len(certain)} of {len(report.criteria)} criteria", color=NOT_EVALUATED.colour
+        )
+        st.caption(
+            "The verdict was certain without them, so the gate stopped. They are no faults, and nothing is known."
+        )
+    for words, count in counted_apart(report):
+        st.text(line(f"{count} {words}"))
+    with st.expander(f"All {len(report.criteria)} criteria", icon=":material/table:"):
+        table(criteria_rows(report), "Criteria of the policy", f"criteria {run.id}")
 
 
 def _draw_rest(reader: Reader, run: RunRecord) -> None:
-    measured, review, story, again, identity, provenance = st.tabs(
-        ["All measurements", "Waivers and signatures", "What happened", "Replay", "Identity", "Provenance"]
-    )
-    with measured:
-        _table_or(measurement_rows(reader.measurements(run)), "All measurements", run, "Nothing was measured.")
-    with review:
+    measured = measurement_rows(reader.measurements(run))
+    with st.expander(f"All measurements ({len(measured)})"):
+        _table_or(measured, "All measurements", run, "Nothing was measured.")
+    with st.expander("Waivers and signatures"):
         _draw_review(reader, run)
-    with story:
+    with st.expander("What happened"):
         _draw_story(reader, run)
-    with again:
+    with st.expander("Replay"):
         _draw_replay(reader, run)
-    with identity:
+    with st.expander("Identity and provenance"):
         table(identity_rows(run), "Identity of branch and reference", f"identity {run.id}")
-    with provenance:
         table(provenance_rows(run), "Provenance of the run", f"provenance {run.id}")
 
 

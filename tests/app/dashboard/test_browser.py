@@ -100,7 +100,7 @@ def test_what_differs_is_marked_and_can_be_reached_by_keyboard(
     page, _ = visit(browser, f"{root}/canaries?run={runs['ruined'].id}&outcome=regression", "REGRESSION")
     for mark, words in (("del", "90"), ("ins", "80")):
         page.locator(mark, has_text=words).first.wait_for(timeout=WAIT_S * 1000)
-    missing = {"PRE ", "Link to this question", "Waive it", "Prompt", "CSV"}
+    missing = {"PRE ", "tool-calls/8", "Waive tool-calls", "Prompt", "CSV"}
     for _ in range(60):
         page.keyboard.press("Tab")
         at = page.evaluate("[document.activeElement.tagName, document.activeElement.innerText].join(' ')")
@@ -114,6 +114,7 @@ def test_what_differs_is_marked_and_can_be_reached_by_keyboard(
 def test_what_is_shown_can_be_saved(browser: Any, served: tuple[str, dict[str, Any]]) -> None:
     root, runs = served
     page, _ = visit(browser, f"{root}/run?run={runs['ruined'].id}", "Criteria against their margins")
+    page.locator("summary", has_text="criteria").click()
     with page.expect_download(timeout=WAIT_S * 1000) as download:
         page.locator("[data-testid=stDownloadButton] button").first.click()
     saved = download.value

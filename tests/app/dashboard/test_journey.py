@@ -8,6 +8,7 @@ import pytest
 from driving import CHROMIUM, WAIT_S, chromium, drawn, problems_of, serving
 from written_history import POLICY, evidence, identity, measured
 
+from q36eval.canaries.outcomes import question_name
 from q36eval.gate import Circumstances, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
@@ -20,6 +21,22 @@ pytestmark = [
 CANARIES = ("json-flat", "czech-discount", "tool-call")
 FLIPPED = "czech-discount"
 PARTING = {"position": 7, "said": " A", "top": [[" A", -0.05], [" B", -3.1]]}
+
+
+SCREEN = 1000
+COUNTED = """window.addEventListener('click', (event) => {
+  if (event.isTrusted) sessionStorage.clicks = 1 + Number(sessionStorage.clicks || 0);
+}, true);"""
+"""Counts what a person clicks, from the first page on."""
+FROM_THE_TOP = """(shown) => {
+  const main = document.querySelector('[data-testid=stMain]');
+  return shown.getBoundingClientRect().bottom + main.scrollTop;
+}"""
+
+
+def clicks(page: Any) -> int:
+    """How often a person has clicked so far."""
+    return int(page.evaluate("Number(sessionStorage.clicks || 0)"))
 
 
 def prompt(canary: str) -> ItemOutcome:
@@ -42,8 +59,10 @@ def prompt(canary: str) -> ItemOutcome:
 
 def must_pass(found: Measurement) -> Measurement:
     """Its count of flips, by prompt, of as many as the policy asks for: one, and that in the freeform lane alone."""
-    names = tuple(f"{CANARIES[place % 3]}/{place}" for place in range(60))
-    flips = tuple(float(name == f"{FLIPPED}/1" and found.slice == "freeform") for name in names)
+    canaries = [CANARIES[place % 3] for place in range(60)]
+    asked = [prompt(name).model_copy(update={"cluster": f"{name}/{at}"}) for at, name in enumerate(canaries)]
+    flips = tuple(float(one.cluster == f"{FLIPPED}/1" and found.slice == "freeform") for one in asked)
+    names = tuple(map(question_name, asked))
     clusters = Clusters(units=(1,) * 60, branch=flips, errored=(0,) * 60, names=names)
     return measured(found.probe, found.metric, found.slice, clusters, "census", found.unit)
 
@@ -73,8 +92,9 @@ def page(failed: tuple[Path, str]) -> Iterator[tuple[Any, str, list[str]]]:
     """The dashboard over it, in a browser; its address, and what goes wrong."""
     pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: pip install playwright")
     with serving(failed[0]) as root, chromium() as browser:
-        opened = browser.new_page(viewport={"width": 1400, "height": 1000})
+        opened = browser.new_page(viewport={"width": 1400, "height": SCREEN})
         opened.set_default_timeout(WAIT_S * 1000)
+        opened.add_init_script(COUNTED)
         yield opened, root, problems_of(opened)
 
 
@@ -96,11 +116,13 @@ def write(page: Any, label: str, words: str) -> None:
 def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     page: tuple[Any, str, list[str]], failed: tuple[Path, str]
 ) -> None:
+    from playwright.sync_api import expect
+
     browser, root, problems = page
     path, run = failed
     browser.goto(root)
     browser.get_by_text("✗ BLOCKED").first.wait_for()
-    browser.get_by_text("Blocked: fp8-head, 1 required prompt flipped.").wait_for()
+    browser.get_by_text("1 required prompt flipped").first.wait_for()
     drawn(browser)
     lost = f"**/canaries?run={run}&outcome=regression&must=yes*"
     follow(browser, "See the prompt", lost, "1 of 3 questions")  # one click from the first page
@@ -108,11 +130,22 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
         browser.locator(mark).first.wait_for()
     assert browser.locator("del").all_inner_texts() == ["A"]
     assert browser.locator("ins").all_inner_texts() == ["B"]
-    browser.get_by_text("The answers part at token 8: the reference says ' A', the branch ' B'.").wait_for()
-    follow(browser, "Waive it", f"**/review?run={run}&canary={FLIPPED}", "Your name")
+    parting = browser.get_by_text("The answers part at token 8: the reference says ' A', the branch ' B'.")
+    parting.wait_for()
+    assert clicks(browser) <= 2
+    assert parting.evaluate(FROM_THE_TOP) <= 2 * SCREEN, "no scroll beyond two screens"
+    follow(browser, f"Waive {FLIPPED}", f"**/review?run={run}&canary={FLIPPED}", "Your name")
     write(browser, "Your name", "Jana")
     write(browser, "What is known about it", "a near tie; the shop names are alike")
+    browser.get_by_role("textbox", name="What is known about it").press_sequentially(", half ty")
+    browser.reload()  # before anybody leaves the field: what was typed is still there
+    reason = browser.get_by_role("textbox", name="What is known about it")
+    expect(reason).to_have_value("a near tie; the shop names are alike, half ty", timeout=WAIT_S * 1000)
+    expect(browser.get_by_role("textbox", name="Your name")).to_have_value("Jana", timeout=WAIT_S * 1000)
+    drawn(browser)
     browser.get_by_role("button", name="Write the waiver and decide again").click()
+    browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
+    assert clicks(browser) <= 4
     browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
     assert problems == []
     browser.goto(root)
