@@ -32,6 +32,7 @@ from q36eval.history._runs import add_run
 from q36eval.history._texts import json_values
 from q36eval.history.store import item_rows, measurement_rows
 from q36eval.records import ProbeName
+from q36eval.run.drift import keep_drifts
 from tests.app.dashboard.driving import chromium, drawn, serving
 from tests.app.dashboard.written_history import POLICY, canary_items, evidence, identity
 
@@ -76,6 +77,7 @@ def write_history(path: Path, runs: int, seed: int = 20) -> None:
             write_checkpoint(history, policy, (f"branch-{branch:02d}", part), worse, moments, rng)
         newest = history.summaries(RunFilter(branch=f"branch-{branch:02d}"), limit=1)[0].id
         history.bless(newest, "Jana", "the level to hold")
+    keep_drifts(history)  # as every gate does
     history.close()
 
 
