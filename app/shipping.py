@@ -232,10 +232,14 @@ def _verdicts(
                 if (number, family) not in less:
                     less[number, family] = less_by_lane(policy, of.policy)
                 asks_less = less[number, family]
-            lacks = {
+            lacks: dict[Lane | None, str] = {
                 None if lane == ALL_LANES else Lane(lane): f"It passes `{one.run.policy}`, which {words}."
                 for lane, words in asks_less.items()
             }
+            known = recorded_declaration(one.provenance)
+            if known is not None and known.against:
+                other_one = f"It passes, held against `{known.against}`, which is not the family's reference."
+                lacks = dict.fromkeys((*BOTH, None), other_one)
             current = other == newest or (newest is not None and other is not None and same_deployment(newest, other))
             pre_check = policy is not None and policy.purpose == "pre-check"
             judged.setdefault((family, branch), []).append(Judged(one.run, lacks, current, pre_check, one.of_itself))

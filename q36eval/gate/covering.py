@@ -158,7 +158,8 @@ class Declaration(Record):
     policy judges them, its size, whether it is the reference, and the policy that judges the family.
 
     `asks_less` is what the run's own policy asks less than that one, by each lane that it judges (or `ALL_LANES`), as a
-    sentence goes on after its name; nothing of a lane where it asks as much.
+    sentence goes on after its name; nothing of a lane where it asks as much. `against` is the branch that it was held
+    against, where that is another of the family than its reference.
     """
 
     lanes: tuple[Lane, ...]
@@ -167,13 +168,20 @@ class Declaration(Record):
     policy: str
     policy_sha256: str
     asks_less: dict[str, str] = Field(default_factory=dict)
+    against: str = ""
 
 
 ALL_LANES = "all"
 
 
 def declaration(
-    own: Policy, declared: Policy, *, lanes: Sequence[Lane], size_bytes: int | None, is_reference: bool
+    own: Policy,
+    declared: Policy,
+    *,
+    lanes: Sequence[Lane],
+    size_bytes: int | None,
+    is_reference: bool,
+    against: str = "",
 ) -> Declaration:
     """What is to be written down with a run by the policy `own`, of a family whose policy is `declared`."""
     return Declaration(
@@ -183,6 +191,7 @@ def declaration(
         policy=declared.name,
         policy_sha256=json_sha256(declared.untitled.model_dump(mode="json")),
         asks_less=less_by_lane(own, declared),
+        against=against,
     )
 
 
@@ -213,10 +222,16 @@ def recorded_declaration(provenance: Mapping[str, Any]) -> Declaration | None:
 
 
 def policy_note(report: GateReport, provenance: Mapping[str, Any]) -> str | None:
-    """A sentence beside a verdict by a policy that asks less than the family's in a lane that it judges; of a
-    pre-check none, which says itself that it releases nothing."""
+    """A sentence beside a verdict by a policy that asks less than the family's in a lane that it judges, or against
+    another branch than its reference; of a pre-check none, which says itself that it releases nothing."""
     declared = recorded_declaration(provenance)
-    less = None if declared is None else declared.asks_less.get(ALL_LANES)
-    if less is None or report.purpose == "pre-check":
+    if declared is None or report.purpose == "pre-check":
         return None
-    return f"the policy `{report.policy}` {less}; its PASS does not say that the branch may ship"
+    less = declared.asks_less.get(ALL_LANES)
+    if declared.against:
+        said = f"it was held against `{declared.against}`, which is not the family's reference"
+    elif less is not None:
+        said = f"the policy `{report.policy}` {less}"
+    else:
+        return None
+    return f"{said}; its PASS does not say that the branch may ship"

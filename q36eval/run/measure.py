@@ -231,12 +231,14 @@ def _declaration(request: Request) -> dict[str, Any]:
         return {}
     known = request.family.branches.get(request.branch.name)
     sizes = [file.stat().st_size for file in request.branch.folder.glob("*.safetensors")]
+    against = "" if request.reference is None else request.reference.name
     declared = declaration(
         request.policy,
         request.declared,
         lanes=known.lanes if known else (),
         size_bytes=sum(sizes) or None,
         is_reference=request.branch.name == request.family.reference,
+        against=against if against in request.family.branches and against != request.family.reference else "",
     )
     return {DECLARED: declared.model_dump(mode="json")}
 

@@ -161,6 +161,15 @@ def test_an_upgraded_engine_is_the_same_deployment(history: History) -> None:
     assert told(history)["main"].standing is Standing.SHIP
 
 
+def test_a_pass_against_another_branch_than_the_reference_does_not_ship(history: History) -> None:
+    gate(history, SANDBOX, declares=SANDBOX, against="int2-experts")
+    row = told(history)["main"]
+    assert (row.standing, row.why) == (
+        Standing.NOT_JUDGED,
+        "It passes, held against `int2-experts`, which is not the family's reference.",
+    )
+
+
 def test_a_family_of_ones_own_is_known_from_what_its_gate_wrote_down(history: History, visit: Visit) -> None:
     """Which lanes, which size, which policy: the page never sees the file."""
     about = {"family": "mine", "declares": SANDBOX}
