@@ -19,7 +19,7 @@ from q36eval.config.paths import Paths
 from q36eval.drift import FEWEST_RUNS, BranchDrift
 from q36eval.errors import Q36Error
 from q36eval.gate import GateReport, Policy
-from q36eval.gate.covering import ALL_LANES, judged_lanes, less_by_lane, recorded_declaration
+from q36eval.gate.covering import ALL_LANES, is_by, judged_lanes, less_by_lane, recorded_declaration
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import (
     Blessing,
@@ -168,7 +168,8 @@ class Fronts:
     def __init__(self, source: Source, now: datetime) -> None:
         self._source, self._now = source, now
         self.rules = rules_of(source)
-        self._verdicts = _verdicts(source.standing_verdicts(), self.rules)
+        self._standing = source.standing_verdicts()
+        self._verdicts = _verdicts(self._standing, self.rules)
         self._reviews = reviews(source, self._verdicts)
 
     def all(self) -> list[Front]:
@@ -207,8 +208,13 @@ class Fronts:
         if row.row.of.judged is not None:
             said.add(row.row.of.judged.id)
         reports = {run_id: report for run_id in said if (report := self._source.run(run_id).report) is not None}
-        own = row.row.of.judged
+        own, key = row.row.of.judged, row.row.key
         review = replace(self._review(row.row.of), report=None if own is None else reports.get(own.id))
+        for one in self._standing.get(key, ()):
+            report, policy = reports.get(one.run.id), _policy(one.policy)
+            if report is not None and policy is not None and not is_by(report, policy):
+                review = replace(review, unverified=True)
+        self._reviews[key] = replace(self._reviews[key], unverified=review.unverified)
         return self._front(branch_row(row.row.of, review, self._now), reports)
 
 

@@ -60,6 +60,19 @@ def test_a_verdict_that_was_rewritten_ships_nothing(path: Path, visit: Visit) ->
     assert "The newest verdict is not what was written" in queue
 
 
+def test_a_policy_that_was_written_in_later_ships_nothing(path: Path, visit: Visit) -> None:
+    """Its verdict is as it was written: it passed a small policy, beside which somebody put the family's."""
+    history = History.open(path)
+    write_run(history, "int2-experts", 4.0, 4)
+    passed = judge_run(history, 0, date(2026, 3, 1), reference=REFERENCE)
+    history.close()
+    with sqlite3.connect(path) as database:
+        other = "SELECT policy, policy_name FROM runs WHERE id != :id"
+        database.execute(f"UPDATE runs SET (policy, policy_name) = ({other}) WHERE id = :id", {"id": passed.id})
+    assert told(path)["main"].standing is Standing.UNVERIFIED
+    assert "nothing may ship" in banners(visit(path))
+
+
 def test_a_pass_of_other_bytes_than_the_newest_run_began_is_stale(path: Path) -> None:
     history = History.open(path)
     about = {"family": "sandbox", "reference_identity": identity("a")}
