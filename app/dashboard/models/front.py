@@ -282,10 +282,10 @@ class _Found:
         if run.awaiting_sign_off:
             why = f"It passes but for a signature.{self._newer_bytes(run)}"
             return LaneStanding(Standing.SIGN, why, Button.SIGN, run)
-        return self._passed(run, report, lane)
+        return self._passed(run, report, of)
 
-    def _passed(self, run: RunSummary, report: GateReport | None, lane: Lane) -> LaneStanding:
-        used = waivers_of(report, lane)
+    def _passed(self, run: RunSummary, report: GateReport | None, of: Lane | None) -> LaneStanding:
+        used = waivers_of(report, of)
         gone = self._of_other_bytes(run) or _gone(used, self.review.waivers, self.now.astimezone(UTC).date())
         if gone is not None:
             return LaneStanding(Standing.STALE, gone, Button.RUN, run)
@@ -299,7 +299,7 @@ class _Found:
         if used or (report is None and run.waived):
             until = f"until {used[0].expires} by {names(sorted({waiver.owner for waiver in used}), 2)}" if used else ""
             criteria = () if report is None else report.criteria
-            waived = [one.heading for one in criteria if one.waived and lane in one.lanes]
+            waived = [one.heading for one in criteria if one.waived and of in (None, *one.lanes)]
             why = f"It passes with a waiver of {names(waived, 3)}." if waived else "It passes by waivers."
             return LaneStanding(Standing.WAIVED, why, Button.WAIVERS, run, until)
         if self.review.blessing is None:

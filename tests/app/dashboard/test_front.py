@@ -53,6 +53,8 @@ def test_a_verdict_that_was_rewritten_ships_nothing(path: Path, visit: Visit) ->
     app = visit(path)
     assert "<code>fp8-head</code> may ship." in banners(app)
     assert "<code>int2-experts</code>, the newest verdict is not what was written" in banners(app)
+    compared = visit(path, "compare", a=good.id, b=bad.id)
+    assert [one.value for one in compared.markdown if "UNVERIFIED" in one.value] == [":red-badge[B: ! UNVERIFIED]"]
     report = q36eval("report", bad.id, "--format", "card", state=path.parent)
     assert (report.returncode, report.stdout) == (2, ""), "nobody puts it into a model card"
     assert "is not what was written" in report.stderr
