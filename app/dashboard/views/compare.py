@@ -43,7 +43,7 @@ def draw() -> None:
         a = choose_run(reader, "compare_a", "a", "A: ", first)
         b = choose_run(reader, "compare_b", "b", "B: ", second)
     name_tab(f"{a.branch} {a.id}", f"{b.branch} {b.id}")
-    _draw_sides(a, b)
+    _draw_sides(reader, a, b)
     comparison = reader.comparison(a, b)
     st.text(headline(comparison, a, b))
     _draw_differing(comparison)
@@ -69,7 +69,7 @@ def _swap(a: str, b: str) -> None:
     st.query_params["a"], st.query_params["b"] = b, a
 
 
-def _draw_sides(a: RunRecord, b: RunRecord) -> None:
+def _draw_sides(reader: Reader, a: RunRecord, b: RunRecord) -> None:
     """Which run is which; it stays in sight while the page is scrolled."""
     st.html(STYLE)
     with st.container(key="compare_sides"):
@@ -77,7 +77,11 @@ def _draw_sides(a: RunRecord, b: RunRecord) -> None:
         for column, name, run in ((left, "A", a), (right, "B", b)):
             with column.container(horizontal=True, vertical_alignment="center", gap="small"):
                 look = look_of(run.verdict)
-                st.badge(f"{name}: {look.label}", color=look.colour)
+                unverified = reader.is_unverified(run.id)  # then nobody knows what it was
+                st.badge(
+                    f"{name}: {'! UNVERIFIED' if unverified else look.label}",
+                    color="red" if unverified else look.colour,
+                )
                 words = label(f"{run.branch}, {run.started:%Y-%m-%d %H:%M} UTC")
                 st.page_link("views/run.py", label=words, query_params={"run": run.id}, help=f"Run {name}: {run.id}")
         swap.button("Swap", on_click=_swap, args=(a.id, b.id), icon=":material/swap_horiz:", key="compare_swap")
