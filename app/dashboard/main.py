@@ -12,6 +12,7 @@ from q36eval.errors import Q36Error
 # A table's own way to CSV leaves formulas as they are; the button below each does not.
 STYLE = """<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }
 .stMain h1 { font-size: 2rem; padding: .5rem 0; } .stMain h2 { font-size: 1.4rem; } .stMain h3 { font-size: 1.1rem; }
+.stMain [data-testid="stPageLink-NavLink"] :is(span, p, div) { white-space: normal; overflow: visible; }
 [data-testid="stCaptionContainer"] { color: inherit !important; opacity: .8; }
 :is(a, button, summary, [role=tab], input, [tabindex]):focus-visible { outline: 2px solid currentColor !important;
   outline-offset: 2px; }

@@ -52,6 +52,7 @@ from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effec
 from q36eval.reports.text import number
 
 FLIPS_PER_PAGE = 5
+SENTENCES_SHOWN = 5
 
 # the seconds of a group are in its items, which the page does not read
 SHOWN_COLUMNS = len(GROUP_COLUMNS) - 1
@@ -84,8 +85,13 @@ def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
     st.caption("The same items for reference and branch. Recovery is the branch's score over the reference's.")
     rows = [dict(zip(GROUP_COLUMNS[:SHOWN_COLUMNS], row, strict=False)) for row in group_rows(figures)]
     table(rows, "Score, recovery and flips by group", f"evals {run.id}")
-    for sentence in (*macro_words(figures), *answer_words(figures)):
+    sentences = [*macro_words(figures), *answer_words(figures)]
+    for sentence in sentences[:SENTENCES_SHOWN]:
         st.text(line(sentence))
+    if sentences[SENTENCES_SHOWN:]:
+        with st.expander(f"More about what was scored ({len(sentences) - SENTENCES_SHOWN})"):
+            for sentence in sentences[SENTENCES_SHOWN:]:
+                st.text(line(sentence))
     required = {} if run.report is None else recovery_asked(run.report)
     lengths = effective_lengths(figures, required)
     groups = [group.name for group in figures.groups() if group.name in lengths or task_rows(figures, group.name)]
