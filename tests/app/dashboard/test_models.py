@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_history import identity, outcome
+from written_history import POLICY, evidence, identity, outcome
 
 from q36eval.app.dashboard.drawing.charts import margin_figure
 from q36eval.app.dashboard.inert import block, figure_text, line
+from q36eval.app.dashboard.models.drift import margin_as_effect
 from q36eval.app.dashboard.models.run import identity_rows, margin_bars, not_drawn
 from q36eval.app.figures.canary_items import Filter, outcome_label, reasons, select
-from q36eval.records import Answer, Interval
+from q36eval.gate import decide
+from q36eval.gate.policy_file import read_policy
+from q36eval.records import Answer, Direction, Interval
 
 Written = tuple[Path, dict[str, Any]]
 
@@ -74,3 +77,20 @@ def test_inert_text() -> None:
     assert "\n" not in line("a\nb")
     assert figure_text("<a href='x'>$y$</a>") == "&lt;a href='x'&gt;＄y＄&lt;/a&gt;"
     assert block("x" * 30_000).endswith("30000 characters in all]")
+
+
+@pytest.mark.parametrize("damage", [0.05, 4.0])
+def test_the_margin_that_a_chart_draws_parts_what_the_gate_parts(damage: float) -> None:
+    policy = read_policy(POLICY)
+    found = evidence(policy, damage, 1)
+    measured = {(one.probe, one.metric, one.slice): one for one in found}
+    kinds = set()
+    for result in decide(policy, found).criteria:
+        drawn, one = margin_as_effect(result), measured.get((result.probe, result.metric, result.slice))
+        if drawn is None or one is None or result.loss is None or result.limit is None:
+            continue
+        higher = one.direction is Direction.HIGHER_IS_BETTER
+        beyond = one.effect < drawn if higher else one.effect > drawn
+        assert beyond is (result.loss > result.limit), result.id
+        kinds.add(result.margin.kind)
+    assert kinds == {"max_value", "max_count", "max_increase", "min_retention", "min_recovery"}
