@@ -15,6 +15,7 @@ from typing import Any
 
 from q36eval.app.cli.streams import tolerant_output
 from q36eval.app.dashboard import views
+from q36eval.app.dashboard.front_page import FrontPage
 from q36eval.app.dashboard.guard import LOOPBACK, Guard
 from q36eval.app.dashboard.look import PRIMARY
 from q36eval.app.dashboard.started import READ_ONLY
@@ -76,7 +77,7 @@ def guarded(hosts: list[str]) -> Any:
         has_login = secrets_singleton.load_if_toml_exists() and bool(secrets_singleton.get("auth"))
         return Guard(app, hosts, config.get_option("server.baseUrlPath"), pages, has_login=has_login)
 
-    return st.App(SCRIPT, middleware=[Middleware(guard)])
+    return st.App(SCRIPT, middleware=[Middleware(guard), Middleware(FrontPage)])
 
 
 def hosts_of(address: str, allowed: list[str]) -> list[str]:

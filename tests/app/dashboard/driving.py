@@ -103,12 +103,13 @@ def drawn(page: Any) -> None:
 
 
 def problems_of(page: Any) -> list[str]:
-    """What goes wrong on a page from now on: errors of scripts, dialogs that only markup could have opened, and what is
-    asked of other machines.
+    """What goes wrong on a page from now on: errors of scripts, dialogs that only markup could have opened, what is
+    asked of other machines, and what is not found.
     """
     found: list[str] = []
     page.on("pageerror", lambda error: found.append(str(error)))
     page.on("request", lambda request: found.append(request.url) if _is_elsewhere(request.url) else None)
+    page.on("response", lambda got: found.append(f"{got.status} {got.url}") if got.status >= 400 else None)
     page.on("dialog", lambda dialog: (found.append(f"dialog {dialog.message}"), dialog.dismiss()))
     return found
 

@@ -1,11 +1,15 @@
 """How `q36eval ui` starts the server: who can reach it, under which names, and what others on the machine can read."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import PlainTextResponse
 
 import q36eval.app.cli.ui as starting
+from q36eval.app.dashboard import views
+from q36eval.app.dashboard.front_page import PAGES, FrontPage
 from q36eval.app.dashboard.guard import asked_on_this_machine
 from q36eval.app.dashboard.server import hosts_of
 from q36eval.app.dashboard.started import Started
@@ -84,3 +88,28 @@ def test_a_password_of_the_history_is_no_argument(monkeypatch: pytest.MonkeyPatc
     source, *arguments = started
     assert source == URL
     assert not any("secret" in part for part in arguments)
+
+
+def answered(app: Any) -> tuple[dict[bytes, bytes], bytes]:
+    """Headers and body of what an app answers a browser that asks for a page."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asked = {"type": "http", "method": "GET", "path": "/run", "headers": [(b"accept", b"text/html")]}
+    asyncio.run(app(asked, None, send))
+    return dict(sent[0]["headers"]), b"".join(message["body"] for message in sent[1:])
+
+
+def test_the_page_is_told_where_its_server_is_and_nothing_else_is_touched() -> None:
+    """Also below a proxy's path. What is not HTML passes byte for byte, compressed or not."""
+    html = PlainTextResponse("<html><head></head></html>", media_type="text/html", headers={"etag": "x"})
+    other = PlainTextResponse("<head>", headers={"etag": "x"})
+    (told, body), (as_it_was, rest) = (answered(FrontPage(app)) for app in (html, other))
+    assert body.startswith(b"<html><head><script>window.__streamlit = {")
+    assert int(told[b"content-length"]) == len(body)
+    assert b"etag" not in told
+    assert (rest, as_it_was[b"etag"]) == (b"<head>", b"x")
+    titles = {path.stem for path in Path(views.__file__).parent.glob("[a-z]*.py")}
+    assert {*PAGES, "overview"} == titles, "a page that is not named is taken for a folder"
