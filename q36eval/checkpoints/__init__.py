@@ -3,7 +3,7 @@
 A tensor goes from `header` (where its bytes lie) and `reader` (the folder) through `names`, `schemes` and `groups`
 (what the configuration says of it) to a `LogicalWeight` of `weights`, is decoded by a module of `formats`, and put into
 its parameter by `loader`, which also installs what `emulation` and `kv_cache` do to activations, keys and values.
-`hashing` says what a checkpoint is, `inspection` whether it is what it says.
+`hashing` and `tokenizer` say what a checkpoint is, `inspection` whether it is what it says.
 
 Of q36eval it imports `errors`, `records` and `schemes`. Importing the package brings in nothing heavy: torch comes with
 `loader`, and where a tensor is read.
@@ -11,8 +11,9 @@ Of q36eval it imports `errors`, `records` and `schemes`. Importing the package b
 
 from typing import TYPE_CHECKING, Any
 
-from q36eval.checkpoints.hashing import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
-from q36eval.checkpoints.reader import Checkpoint, TensorEntry, load_tokenizer, open_checkpoint
+from q36eval.checkpoints.hashing import checkpoint_sha256
+from q36eval.checkpoints.reader import Checkpoint, TensorEntry, open_checkpoint
+from q36eval.checkpoints.tokenizer import chat_template_sha256, load_tokenizer, tokenizer_sha256
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.loader import LoadedModel, LoadReport, load_model

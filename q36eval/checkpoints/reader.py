@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.header import TensorEntry, read_header
 from q36eval.checkpoints.held import HeldFolder, hold
-from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -213,26 +213,6 @@ def _check_index(folder: Path, weight_map: dict[str, str], tensors: dict[str, Te
         for name, entry in tensors.items():
             if name not in weight_map and entry.file.name != MTP_FILE:
                 raise CorruptCheckpointError(f"{entry.file}: tensor {name!r} is not named in {INDEX_FILE}.")
-
-
-def load_tokenizer(folder: Path | HeldFolder) -> Any:
-    """The tokenizer of a checkpoint folder, from its files as they were opened; nothing of them is executed.
-
-    Raises:
-        CorruptCheckpointError: it is missing or cannot be read.
-    """
-    from transformers import AutoTokenizer
-
-    held = hold(folder)
-    try:
-        with held.small_files() as place:
-            tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
-        tokenizer.name_or_path = str(held.path)
-        return tokenizer
-    except EngineError:
-        raise
-    except Exception as error:  # the tokenizers library raises bare exceptions for malformed files
-        raise CorruptCheckpointError(f"{held.path} has no tokenizer that can be read: {one_line(error)}.") from error
 
 
 def one_line(error: Exception) -> str:

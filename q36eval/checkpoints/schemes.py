@@ -3,7 +3,6 @@
 import copy
 import fnmatch
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from q36eval.checkpoints.groups import is_pair, read_groups
 from q36eval.checkpoints.names import canonical, module_type
+from q36eval.checkpoints.patterns import check_pattern, matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
 
@@ -178,16 +178,15 @@ def _as_the_library_reads(folder: Path, config: dict[str, Any]) -> Any:
 def _check_patterns(folder: Path, patterns: list[str]) -> None:
     for pattern in patterns:
         try:
-            re.compile(pattern)
-        except re.error as error:
-            message = f"quantization_config holds the malformed pattern {pattern!r} ({error})"
-            raise CorruptCheckpointError(f"{folder}/config.json: {message}.") from error
+            check_pattern(pattern)
+        except CorruptCheckpointError as error:
+            raise CorruptCheckpointError(f"{folder}/config.json: quantization_config: {error}.") from error
 
 
 def _match_name(name: str, target: str) -> bool:
     """Whether a target means that name, as `compressed_tensors.utils.match.match_name` has it."""
     if target.startswith("re:"):
-        return re.match(target.removeprefix("re:"), name) is not None
+        return matches_pattern(target.removeprefix("re:"), name)
     return target == name
 
 
@@ -244,7 +243,7 @@ def _gptq_rule(rules: dict[str, dict[str, Any]], module: str) -> dict[str, Any] 
     Patterns match from the beginning of a name, as in GPTQModel's `dynamic_get`.
     """
     for pattern, overrides in rules.items():
-        if any(re.match(pattern.removeprefix("-:").removeprefix("+:"), name) for name in _names(module)):
+        if any(matches_pattern(pattern.removeprefix("-:").removeprefix("+:"), name) for name in _names(module)):
             return None if pattern.startswith("-:") else overrides
     return {}
 

@@ -11,6 +11,7 @@ from typing import Any
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored import UNQUANTIZED, Unit, declared_label, stored_kind, stored_label
 from q36eval.checkpoints.names import canonical, module_type, split_part
+from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import scheme_name
@@ -30,11 +31,11 @@ def matches(method: str | None, pattern: str, module: str) -> bool:
     """Whether a pattern of that method's configuration means a stored module (in either published layout)."""
     names = (module, canonical(module))
     if method == "gptq":
-        return any(re.match(pattern.removeprefix("-:").removeprefix("+:"), name) for name in names)
+        return any(matches_pattern(pattern.removeprefix("-:").removeprefix("+:"), name) for name in names)
     if method == "modelopt":
         return any(fnmatch.fnmatchcase(name, pattern) for name in names)
     if pattern.startswith("re:"):
-        return any(re.match(pattern.removeprefix("re:"), name) for name in names)
+        return any(matches_pattern(pattern.removeprefix("re:"), name) for name in names)
     if pattern in names or pattern == module_type(canonical(module)):
         return True
     # fine-grained FP8 lists modules and whole subtrees by name
@@ -50,7 +51,7 @@ def dead_patterns(quantization: Mapping[str, Any], modules: Iterable[str]) -> li
 def _matches_any(method: str | None, pattern: str, modules: list[str]) -> bool:
     try:
         return any(matches(method, pattern, module) for module in modules)
-    except re.error:
+    except CorruptCheckpointError:
         return False
 
 

@@ -5,16 +5,11 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
 
-from q36eval.checkpoints.hashing import (
-    TOKENIZER_SETTINGS,
-    chat_template_sha256,
-    tokenizer_sha256,
-)
-from q36eval.checkpoints.held import SLOW_TOKENIZER_FILES, HeldFolder
+from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.opening import integrity
+from q36eval.checkpoints.tokenizer import chat_templates, tokenizer_rules
 from q36eval.errors import CorruptCheckpointError, UsageError
-from q36eval.files import canonical_json
 
 SHOWN = 3
 MALFORMED = (CorruptCheckpointError, OSError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -34,40 +29,36 @@ def text_findings(folder: HeldFolder, reference: HeldFolder | None, vocab_size: 
             findings += check(folder, reference)
         except MALFORMED as error:
             findings.append(integrity("unreadable-file", check.__name__.strip("_"), f"cannot be read: {error}"))
-    with suppress(*MALFORMED):  # reported above
+    with suppress(UsageError, *MALFORMED):  # reported above
         findings += _vocabulary(folder, vocab_size)
     return findings
 
 
 def _tokenizer(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding]:
     try:
-        mine = tokenizer_sha256(folder)
+        mine = tokenizer_rules(folder)
     except UsageError:
         names = "tokenizer.json, or vocab.json and merges.txt"
         return [_finding("tokenizer-missing", "tokenizer.json", f"the tokenizer is missing ({names}).")]
     if reference is None:
         return []
     try:
-        theirs = tokenizer_sha256(reference)
+        theirs = tokenizer_rules(reference)
     except UsageError:
         return []
     if mine == theirs:
         return []
-    message = "the tokenizer differs from the reference's: " + "; ".join(_tokenizer_differences(folder, reference))
+    message = "the tokenizer differs from the reference's: " + "; ".join(_tokenizer_differences(mine, theirs))
     return [_finding("tokenizer-differs", "tokenizer.json", message + ".")]
 
 
-def _tokenizer_differences(folder: HeldFolder, reference: HeldFolder) -> list[str]:
-    for name in ("tokenizer.json", *SLOW_TOKENIZER_FILES):
-        if (name in folder) != (name in reference):
-            return [f"{name} is {'only here' if name in folder else 'missing'}"]
-    differences: list[str] = []
-    if "tokenizer.json" in folder:
-        differences += _core_differences(folder.json("tokenizer.json"), reference.json("tokenizer.json"))
-    if all("tokenizer_config.json" in place for place in (folder, reference)):
-        mine_settings, their_settings = (place.json("tokenizer_config.json") for place in (folder, reference))
-        differences += _field_differences(mine_settings, their_settings, TOKENIZER_SETTINGS)
-    return differences or ["its files differ"]
+def _tokenizer_differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """Of two `tokenizer_rules`."""
+    differences = _core_differences(mine["backend"], theirs["backend"])
+    for part in ("special_tokens", "settings"):
+        one, other = mine[part], theirs[part]
+        differences += _field_differences(one, other, sorted({*one, *other}))
+    return differences or ["an added token's options"]
 
 
 def _core_differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
@@ -84,7 +75,7 @@ def _core_differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]
     merge = next(((n, a, b) for n, (a, b) in enumerate(pairs) if a != b), None)
     if merge is not None:
         differences.append(f"merge {merge[0]} is {merge[1]!r}, the reference's {merge[2]!r}")
-    rest = [key for key in mine.keys() | theirs.keys() if key not in ("model", "truncation", "padding")]
+    rest = {*mine, *theirs} - {"model", *(["added_tokens"] if moved else [])}
     differences += [f"section {key!r}" for key in sorted(rest) if mine.get(key) != theirs.get(key)]
     skipped = ("vocab", "merges")
     differences += [f"model.{key}" for key in sorted({*model, *other} - {*skipped}) if model.get(key) != other.get(key)]
@@ -115,32 +106,29 @@ def _shown(value: Any) -> str:
 
 
 def _template(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding]:
-    mine = _template_text(folder)
-    if not mine:
+    mine = chat_templates(folder)
+    if not any(mine.values()):
         return [_finding("chat-template-missing", "chat_template.jinja", "the chat template is missing.")]
-    if reference is None or not _template_text(reference):
-        return []
-    if chat_template_sha256(folder) == chat_template_sha256(reference):
-        return []
-    pairs = zip_longest(mine.splitlines(), _template_text(reference).splitlines())
+    theirs = {} if reference is None else chat_templates(reference)
+    return [_template_difference(name, mine, theirs) for name in sorted({*mine, *theirs})
+            if theirs and mine.get(name) != theirs.get(name)]  # fmt: skip
+
+
+def _template_difference(name: str, mine: dict[str, str], theirs: dict[str, str]) -> Finding:
+    file = "chat_template.jinja" if name == "default" else f"additional_chat_templates/{name}.jinja"
+    which = "the chat template" if name == "default" else f"the chat template {name!r}"
+    if name not in theirs:
+        return _finding("chat-template-differs", file, f"{which} is one that the reference does not have.")
+    if name not in mine:
+        return _finding("chat-template-differs", file, f"{which} of the reference is missing.")
+    pairs = zip_longest(mine[name].splitlines(), theirs[name].splitlines())
     line, here, there = next(((n, a, b) for n, (a, b) in enumerate(pairs, 1) if a != b), (0, "", ""))
-    message = (
-        f"the chat template differs from the reference's, first in line {line}: {_line(here)} against {_line(there)}."
-    )
-    return [_finding("chat-template-differs", "chat_template.jinja", message)]
+    message = f"{which} differs from the reference's, first in line {line}: {_line(here)} against {_line(there)}."
+    return _finding("chat-template-differs", file, message)
 
 
 def _line(text: str | None) -> str:
     return "no such line" if text is None else repr(text)
-
-
-def _template_text(folder: HeldFolder) -> str:
-    if "chat_template.jinja" in folder:
-        return folder.text("chat_template.jinja", errors="replace")
-    if "tokenizer_config.json" in folder:
-        template = folder.json("tokenizer_config.json").get("chat_template") or ""
-        return template if isinstance(template, str) else canonical_json(template, non_finite=True)
-    return ""
 
 
 def _generation(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding]:
@@ -163,9 +151,9 @@ def _generation(folder: HeldFolder, reference: HeldFolder | None) -> list[Findin
 
 def _vocabulary(folder: HeldFolder, vocab_size: int | None) -> list[Finding]:
     """Every token id must have a row in the embeddings; rows without a token are padding."""
-    if vocab_size is None or "tokenizer.json" not in folder:
+    if vocab_size is None:
         return []
-    ids = _token_ids(folder.json("tokenizer.json"))
+    ids = _token_ids(tokenizer_rules(folder)["backend"])
     if not ids or max(ids.values()) < vocab_size:
         return []
     token = max(ids, key=lambda token: ids[token])

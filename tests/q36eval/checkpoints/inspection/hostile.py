@@ -66,6 +66,18 @@ def quantization(**changes: Any) -> Change:
     )
 
 
+ENDLESS = r"re:(?:\w|\.|[a-z])+\Z(?<=[0-9])"
+"""Tries every way to cut a name into pieces before it gives up."""
+
+
+def target(pattern: str) -> Change:
+    def change(document: dict[str, Any]) -> None:
+        for group in document["quantization_config"]["config_groups"].values():
+            group["targets"] = [pattern]
+
+    return lambda folder: edit_json(folder, "config.json", change)
+
+
 def model_optimizers_file_of_nothing(folder: Path) -> None:
     (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": None}))
     edit_json(folder, "config.json", lambda document: document.pop("quantization_config"))
@@ -105,6 +117,10 @@ FILES: list[tuple[str, str, Change, str]] = [
     ("rule of a number", "gptq-int4", quantization(dynamic={"+:.*": 3}), "dynamic"),
     ("layers of numbers", "nvfp4-modelopt", quantization(quant_algo="MIXED_PRECISION", quantized_layers={"a": 3}),
      "quantization configuration"),
+    ("a pattern without end", "fp8-head", quantization(ignore=[ENDLESS]), "takes too long"),
+    ("a target without end", "main", target(ENDLESS), "takes too long"),
+    ("a rule without end", "gptq-int4", quantization(dynamic={"-:" + ENDLESS.removeprefix("re:"): {}}),
+     "takes too long"),
     ("nothing in a table's place", "nvfp4-modelopt", model_optimizers_file_of_nothing, "hf_quant_config.json"),
 ]  # fmt: skip
 """What cannot be judged beyond its header or configuration: what a message must name."""

@@ -1,6 +1,7 @@
 """Files made to break their reader end in a sentence that names them, in bounded time; a damaged reference is no fault
 of the branch."""
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -72,6 +73,18 @@ def test_a_hostile_file_is_named(branch: str, change: Change, named: str, tmp_pa
 def test_a_deep_tokenizer_is_named(tmp_path: Path) -> None:
     folder = changed("main", lambda folder: (folder / "tokenizer.json").write_text('{"a":' * 200_000), tmp_path)
     assert any("tokenizer.json is not valid JSON" in message for message in blocking(inspected(folder)))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"])
+def test_a_pipe_in_the_place_of_a_file_is_a_missing_file(name: str, tmp_path: Path) -> None:
+    """Opened, it would wait for a writer for ever."""
+
+    def put_a_pipe(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    folder = changed("main", put_a_pipe, tmp_path)
+    assert any("missing" in message for message in blocking(inspected(folder)))
 
 
 @pytest.mark.parametrize("text", INDEXES)

@@ -1,0 +1,63 @@
+"""Regular expressions that a checkpoint's configuration holds, matched for a limited time.
+
+Somebody else wrote them: `(a+)+$` takes longer than the universe's age over a name of forty characters.
+"""
+
+import re
+import time
+from collections import defaultdict
+from functools import lru_cache
+from typing import Any
+
+import regex
+
+from q36eval.errors import CorruptCheckpointError
+
+SECONDS = 0.5
+"""For one name; a pattern as producers write it takes microseconds."""
+SLOW_SECONDS = 0.001
+SECONDS_IN_ALL = 5.0
+"""For all names on which it takes longer than `SLOW_SECONDS`: a checkpoint has 120,000."""
+_slow: dict[str, float] = defaultdict(float)
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuse what compressed-tensors and GPTQModel, who compile it by `re`, would fail at.
+
+    Raises:
+        CorruptCheckpointError: it is malformed.
+    """
+    try:
+        re.compile(pattern)
+        _compiled(pattern)
+    except (re.error, regex.error, RecursionError, OverflowError) as error:
+        raise CorruptCheckpointError(f"the pattern {pattern!r} is malformed ({error})") from error
+
+
+def matches_pattern(pattern: str, name: str) -> bool:
+    """Whether the name begins with what the pattern means, as `re.match` has it.
+
+    Raises:
+        CorruptCheckpointError: it is malformed, or does not come to an end.
+    """
+    begun = time.perf_counter()
+    try:
+        found = _compiled(pattern).match(name, timeout=SECONDS) is not None
+    except TimeoutError:
+        found, _slow[pattern] = False, SECONDS_IN_ALL + 1
+    except regex.error as error:
+        raise CorruptCheckpointError(f"the pattern {pattern!r} is malformed ({error})") from error
+    seconds = time.perf_counter() - begun
+    if seconds > SLOW_SECONDS:
+        _slow[pattern] += seconds
+    if _slow[pattern] > SECONDS_IN_ALL:
+        raise CorruptCheckpointError(
+            f"the pattern {pattern!r} takes too long to be matched with the names of tensors; write it without nested "
+            f"repetitions"
+        )
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Any:
+    return regex.compile(pattern, regex.VERSION0)

@@ -1,0 +1,133 @@
+"""What a checkpoint's tokenizer does once it is loaded: its rules, and the hashes that identities hold.
+
+What files say is not enough: transformers adds the words of `extra_special_tokens`, `added_tokens.json` and others
+to the vocabulary, and some classes (`Qwen2Tokenizer`) put their own pre-tokenizer in the place of tokenizer.json's.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from q36eval.checkpoints.hashing import json_sha256
+from q36eval.checkpoints.held import SLOW_TOKENIZER_FILES, HeldFolder, hold
+from q36eval.checkpoints.reader import one_line
+from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
+
+_CALIBRATION = ("truncation", "padding")
+"""Settings that quantization tools leave in tokenizer.json; no answer depends on them."""
+_OFFSETS = ("trim_offsets",)
+"""Where in the text a token stood, which nobody asks."""
+_SETTINGS = ("clean_up_tokenization_spaces", "split_special_tokens")
+
+
+def load_tokenizer(folder: Path | HeldFolder) -> Any:
+    """The tokenizer of a checkpoint folder, from its files as they were opened; nothing of them is executed.
+
+    Raises:
+        CorruptCheckpointError: it is missing or cannot be read.
+    """
+    from transformers import AutoTokenizer
+
+    held = hold(folder)
+    try:
+        with held.small_files() as place:
+            tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+        tokenizer.name_or_path = str(held.path)
+        return tokenizer
+    except EngineError:
+        raise
+    except Exception as error:  # the tokenizers library raises bare exceptions for malformed files
+        raise CorruptCheckpointError(f"{held.path} has no tokenizer that can be read: {one_line(error)}.") from error
+
+
+def tokenizer_rules(folder: str | Path | HeldFolder) -> dict[str, Any]:
+    """All that decides how text becomes token ids and back, in one writing: `backend` (normalizer, pre-tokenizer, model
+    with vocabulary and merges, decoder, added tokens), `special_tokens` by name, and `settings`.
+
+    Raises:
+        UsageError: the folder holds no tokenizer.
+        CorruptCheckpointError: a file is malformed, or the tokenizer is of a kind whose rules cannot be compared.
+    """
+    held = hold(folder)
+    if not {"tokenizer.json", *SLOW_TOKENIZER_FILES} & {*held.files}:
+        raise UsageError(f"{held.path} holds no tokenizer: tokenizer.json (or vocab.json and merges.txt) is needed.")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if name in held:
+            held.json(name)  # which names a malformed file better than what loads it
+    tokenizer = load_tokenizer(held)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        kind = type(tokenizer).__name__
+        raise CorruptCheckpointError(f"{held.path}: the tokenizer loads as {kind}, whose rules cannot be compared.")
+    rules = {key: value for key, value in json.loads(backend.to_str()).items() if key not in _CALIBRATION}
+    rules["post_processor"] = _post_processor(rules.get("post_processor"))
+    rules["decoder"] = _decoder(rules.get("decoder"))
+    rules["added_tokens"] = sorted(rules.get("added_tokens") or [], key=lambda token: token["id"])
+    # of a model that knows every byte, nothing is unknown; of others the backend holds the token itself
+    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if name != "unk_token"}
+    settings = {name: getattr(tokenizer, name, None) for name in _SETTINGS}
+    return {"backend": _essential(rules), "special_tokens": special, "settings": _essential(settings)}
+
+
+def _post_processor(given: Mapping[str, Any] | None) -> Any:
+    """None for one that adds no token."""
+    if given is None or given["type"] == "ByteLevel":
+        return None
+    return given if given["type"] != "TemplateProcessing" or given.get("special_tokens") else None
+
+
+def _decoder(given: Mapping[str, Any] | None) -> Any:
+    """Of one over bytes the type alone: its options are those of the pre-tokenizer of the same name."""
+    return {"type": "ByteLevel"} if given is not None and given["type"] == "ByteLevel" else given
+
+
+def _essential(value: Any) -> Any:
+    """Without entries that say nothing, so that a library that writes out more of its defaults gives the same rules."""
+    if isinstance(value, dict):
+        kept = {key: _essential(entry) for key, entry in value.items() if key not in _OFFSETS}
+        return {key: entry for key, entry in kept.items() if entry is not False and entry not in (None, "", [], {})}
+    return [_essential(entry) for entry in value] if isinstance(value, list) else value
+
+
+_known: "WeakKeyDictionary[HeldFolder, str]" = WeakKeyDictionary()
+
+
+def tokenizer_sha256(folder: str | Path | HeldFolder) -> str:
+    """Hash of `tokenizer_rules`: equal where all text becomes the same token ids and the other way round.
+
+    Raises:
+        UsageError: the folder holds no tokenizer.
+        CorruptCheckpointError: it cannot be loaded.
+    """
+    held = hold(folder)
+    if held not in _known:
+        _known[held] = json_sha256(tokenizer_rules(held))
+    return _known[held]
+
+
+def chat_templates(folder: str | Path | HeldFolder) -> dict[str, str]:
+    """The texts of the chat templates by name, `default` and those beside it, wherever they are kept.
+
+    Files take the place of what `tokenizer_config.json` says, as in transformers. Of several, that for conversations
+    with tools (`tool_use`) is chosen by what is rendered.
+    """
+    held = hold(folder)
+    templates: dict[str, str] = {}
+    if "tokenizer_config.json" in held:
+        given = held.json("tokenizer_config.json").get("chat_template") or {}
+        if isinstance(given, str):
+            templates["default"] = given
+        elif isinstance(given, list):
+            templates |= {str(entry.get("name")): str(entry.get("template")) for entry in given}
+        elif isinstance(given, dict):
+            templates |= {str(name): str(template) for name, template in given.items()}
+    files = {name: Path(name).stem for name in held.files if name.startswith("additional_chat_templates/")}
+    files |= {"chat_template.jinja": "default"} if "chat_template.jinja" in held else {}
+    return {key: held.text(name, errors="replace") for name, key in files.items()} if files else templates
+
+
+def chat_template_sha256(folder: str | Path | HeldFolder) -> str:
+    """Hash of `chat_templates`."""
+    return json_sha256(chat_templates(folder))
