@@ -40,22 +40,21 @@ def matches_pattern(pattern: str, name: str) -> bool:
     Raises:
         CorruptCheckpointError: it is malformed, or does not come to an end.
     """
-    begun = time.perf_counter()
-    try:
-        found = _compiled(pattern).match(name, timeout=SECONDS) is not None
-    except TimeoutError:
-        found, _slow[pattern] = False, SECONDS_IN_ALL + 1
-    except regex.error as error:
-        raise CorruptCheckpointError(f"the pattern {pattern!r} is malformed ({error})") from error
-    seconds = time.perf_counter() - begun
-    if seconds > SLOW_SECONDS:
-        _slow[pattern] += seconds
-    if _slow[pattern] > SECONDS_IN_ALL:
-        raise CorruptCheckpointError(
-            f"the pattern {pattern!r} takes too long to be matched with the names of tensors; write it without nested "
-            f"repetitions"
-        )
-    return found
+    if _slow[pattern] <= SECONDS_IN_ALL:
+        begun = time.perf_counter()
+        try:
+            return _compiled(pattern).match(name, timeout=SECONDS) is not None
+        except TimeoutError:
+            _slow[pattern] = SECONDS_IN_ALL + 1
+        except regex.error as error:
+            raise CorruptCheckpointError(f"the pattern {pattern!r} is malformed ({error})") from error
+        finally:
+            seconds = time.perf_counter() - begun
+            _slow[pattern] += seconds if seconds > SLOW_SECONDS else 0.0
+    raise CorruptCheckpointError(
+        f"the pattern {pattern!r} takes too long to be matched with the names of tensors; write it without nested "
+        f"repetitions"
+    )
 
 
 @lru_cache(maxsize=1024)

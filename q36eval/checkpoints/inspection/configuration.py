@@ -7,13 +7,16 @@ takes transformers' import and 40 layers of 256 experts; a test compares the two
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored import Unit
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.files import canonical_json
 
+MOST_FILES = 3
 FULL, LINEAR = "full_attention", "linear_attention"
 _EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 Shapes = dict[str, tuple[int, ...]]
@@ -128,6 +131,14 @@ NO_PART_OF_THE_COMPUTATION = (
     "use_cache",
 )
 ROPE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
+ENGINES_HONOUR: Mapping[str, tuple[Any, str]] = {
+    "norm_topk_prob": (True, "vLLM honours it, and does not divide the weights of the chosen experts by their sum"),
+    "attn_output_gate": (True, "vLLM honours it, and leaves the attention's output gate out"),
+    "mlp_only_layers": ([], "engines that take Qwen3-Next's layers put dense ones in the place of experts"),
+    "decoder_sparse_step": (1, "engines that take Qwen3-Next's layers put dense ones in the place of experts"),
+}
+"""Entries that transformers does not read for this model and engines do: what is measured here, and what an engine does
+by another value (vLLM, vllm/model_executor/models/qwen3_next.py, which its Qwen3.5 is made of)."""
 
 
 def _finding(rule: str, message: str, subject: str = "config.json", severity: Severity = Severity.BLOCKING) -> Finding:
@@ -140,6 +151,7 @@ def configuration_findings(
     """Architecture, layer types, tied head, and every value that changes what the model computes."""
     settings = text_settings(checkpoint.config)
     findings = [*_architecture(checkpoint.config), *_layer_types(settings, units), *_tied_head(settings, units)]
+    findings += [*_read_otherwise(settings), *_rope_contradictions(settings), *_ends(checkpoint), *_code(checkpoint)]
     if reference is not None:
         findings += [*_compute_dtype(checkpoint.config, reference), *_computation(settings, text_settings(reference))]
     return findings
@@ -263,12 +275,80 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value is not None}
 
 
+def _read_otherwise(settings: Mapping[str, Any]) -> list[Finding]:
+    """Entries by which an engine serves another model than the one that is measured."""
+    return [
+        _finding(
+            "engines-read-otherwise",
+            f"{key} is {json.dumps(settings[key])}: transformers does not read it, and this gate measures "
+            f"{json.dumps(measured)}; {what}.",
+        )
+        for key, (measured, what) in ENGINES_HONOUR.items()
+        if key in settings and settings[key] is not None and settings[key] != measured
+    ]
+
+
+def _rope_contradictions(settings: Mapping[str, Any]) -> list[Finding]:
+    """One value of the rotary embedding given twice, differently: every engine takes the one it looks at first."""
+    places = {
+        "config.json": settings,
+        "rope_scaling": settings.get("rope_scaling") or {},
+        "rope_parameters": settings.get("rope_parameters") or {},
+    }
+    findings = []
+    for key in sorted({key for place in places.values() for key in place if key in ROPE or place is not settings}):
+        if key in ("rope_scaling", "rope_parameters"):
+            continue
+        given = {name: place[key] for name, place in places.items() if place.get(key) is not None}
+        if len({canonical_json(value) for value in given.values()}) > 1:
+            told = " and ".join(f"{json.dumps(value)} in {name}" for name, value in given.items())
+            findings.append(_finding("rope-contradicts", f"{key} is {told}: engines differ in which one they take."))
+    return findings
+
+
+def _ends(checkpoint: Checkpoint) -> list[Finding]:
+    """The tokens at which an answer ends: engines take those of either file, this gate those of generation_config."""
+    name = "generation_config.json"
+    if name not in checkpoint.held:
+        return []
+    with suppress(CorruptCheckpointError):  # reported with the text files
+        stops = _ids(checkpoint.held.json(name).get("eos_token_id"))
+        declared = _ids(text_settings(checkpoint.config).get("eos_token_id", checkpoint.config.get("eos_token_id")))
+        if stops and not declared <= stops:
+            message = (
+                f"eos_token_id is {sorted(declared)} in config.json and {sorted(stops)} in {name}: an engine that "
+                f"reads the former ends answers elsewhere than this gate."
+            )
+            return [_finding("ends-contradict", message)]
+    return []
+
+
+def _ids(given: Any) -> set[int]:
+    entries = given if isinstance(given, list) else [given]
+    return {entry for entry in entries if isinstance(entry, int) and not isinstance(entry, bool)}
+
+
+def _code(checkpoint: Checkpoint) -> list[Finding]:
+    """Python that comes with a checkpoint: nothing here runs it, and a tool that trusts it runs what was not judged."""
+    named = ["config.json"] if "auto_map" in checkpoint.config else []
+    with suppress(CorruptCheckpointError, UsageError):  # reported with the text files
+        settings = checkpoint.held.json("tokenizer_config.json")
+        named += ["tokenizer_config.json"] if "auto_map" in settings else []
+    files = sorted(file.name for file in checkpoint.path.glob("*.py"))
+    if not named and not files:
+        return []
+    what = [*(f"auto_map in {name}" for name in named), *files[:MOST_FILES]]
+    more = f" and {len(files) - MOST_FILES} more files" if len(files) > MOST_FILES else ""
+    message = f"it brings code of its own ({', '.join(what)}{more}), which is not run here; other tools may run it."
+    return [_finding("own-code", message, what[-1].removeprefix("auto_map in "), Severity.ADVISORY)]
+
+
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The values that matter, with the rotary ones gathered from wherever the config's age put them."""
     kept = {
         key: value
         for key, value in settings.items()
-        if key not in NO_PART_OF_THE_COMPUTATION and key not in ROPE and not key.startswith("mtp_")
+        if key not in (*NO_PART_OF_THE_COMPUTATION, *ROPE, *ENGINES_HONOUR) and not key.startswith("mtp_")
     }
     if "num_hidden_layers" in settings or "layer_types" in settings:
         kept["layer_types"] = layer_types(settings)

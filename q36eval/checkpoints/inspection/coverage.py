@@ -126,7 +126,7 @@ def _gptq_head(quantization: Mapping[str, Any], units: Sequence[Unit]) -> list[F
     """GPTQ says of the head alone whether it is quantized (`lm_head`); engines choose its kernel by that entry."""
     if quantization.get("quant_method") != "gptq":
         return []
-    excluded = any(matches("gptq", pattern, "lm_head") for pattern in ignore_patterns(quantization))
+    excluded = any(_matches_any("gptq", pattern, ["lm_head"]) for pattern in ignore_patterns(quantization))
     declared = bool(quantization.get("lm_head")) and not excluded
     head = next((unit for unit in units if unit.name == HEAD), None)
     stored = head is not None and not head.is_plain

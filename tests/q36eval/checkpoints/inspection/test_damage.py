@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from q36eval.app.cli.inspect import inspect
 from q36eval.app.sandbox import build
 from q36eval.app.targets import load_family, resolve
-from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
+from q36eval.checkpoints.inspection import Inspection, Section, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.examination import not_judged
 from q36eval.config import Paths
 from q36eval.errors import UsageError
@@ -237,12 +238,7 @@ def test_entries_that_transformers_does_not_know_do_not_block(tmp_path: Path) ->
     """Published configurations hold them, and producers drop them: told, and no more. One that it knows blocks."""
     folder = tmp_path / "copy"
     shutil.copytree(SANDBOX / "main", folder)
-    entries = {
-        "attn_output_gate": True,
-        "output_gate_type": "swish",
-        "mamba_ssm_dtype": "float32",
-        "mlp_only_layers": [],
-    }
+    entries = {"mamba_ssm_dtype": "float32", "output_gate_type": "swish"}
     damage.edit_json(folder, "config.json", lambda config: config.update(entries))
     inspection = inspected(folder)
     assert not inspection.blocking
@@ -250,6 +246,45 @@ def test_entries_that_transformers_does_not_know_do_not_block(tmp_path: Path) ->
     assert [message.split()[0] for message in told] == sorted(entries)
     damage.edit_json(folder, "config.json", lambda config: config.update(attention_bias=True))
     assert [finding.message.split()[0] for finding in inspected(folder).blocking] == ["attention_bias"]
+
+
+READ_OTHERWISE: list[tuple[dict[str, Any], str]] = [
+    ({"norm_topk_prob": False}, "engines-read-otherwise"),
+    ({"attn_output_gate": False}, "engines-read-otherwise"),
+    ({"mlp_only_layers": [0]}, "engines-read-otherwise"),
+    ({"decoder_sparse_step": 2}, "engines-read-otherwise"),
+    ({"rope_theta": 1e6}, "rope-contradicts"),
+    ({"rope_scaling": {"rope_type": "default", "rope_theta": 5.0}}, "rope-contradicts"),
+    ({"eos_token_id": 5}, "ends-contradict"),
+]
+MEASURED = {"norm_topk_prob": True, "attn_output_gate": True, "mlp_only_layers": [], "decoder_sparse_step": 1}
+
+
+@pytest.mark.parametrize(("entries", "rule"), READ_OTHERWISE)
+def test_an_entry_by_which_an_engine_serves_another_model_blocks(
+    entries: dict[str, Any], rule: str, tmp_path: Path
+) -> None:
+    """transformers gives bit-equal logits with most of them, so nothing that is measured here can tell."""
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    damage.edit_json(folder, "config.json", lambda config: config.update(MEASURED | {"rope_theta": 10000.0}))
+    assert not inspected(folder).blocking
+    damage.edit_json(folder, "config.json", lambda config: config.update(entries))
+    assert {finding.rule for finding in inspected(folder).blocking} - {"computation-differs"} == {rule}
+    assert rule in {finding.rule for finding in inspect_checkpoint(folder).blocking}, "whatever the reference says"
+
+
+def test_code_that_comes_with_a_checkpoint_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    (folder / "modeling_own.py").write_text("raise SystemExit")
+    damage.edit_json(
+        folder, "tokenizer_config.json", lambda own: own.update(auto_map={"AutoTokenizer": ["own.T", None]})
+    )
+    inspection = inspected(folder)
+    told = next(finding for finding in inspection.findings if finding.rule == "own-code")
+    assert told.severity is Severity.ADVISORY
+    assert "auto_map in tokenizer_config.json, modeling_own.py" in told.message
 
 
 def test_a_quantized_cache_over_unquantized_weights_is_clean(tmp_path: Path) -> None:
