@@ -170,6 +170,11 @@ def _weights() -> Iterator[Metric]:
             "differences in configuration, tokenizer or chat template",
             "What of configuration, tokenizer, chat template and generation config is not as the reference's.",
         ),
+        (
+            "served_differences",
+            "places where serving engines are known to read the files otherwise",
+            "Places where serving engines are known to make another model of the files than the one that was measured.",
+        ),
     ):
         yield Metric(WEIGHTS, name, label, meaning, "faults", estimator="census")
     yield Metric(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from q36eval.checkpoints.inspection import Inspection, Section
+from q36eval.checkpoints.inspection.findings import OF_ITSELF
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.metrics import METRICS
 from q36eval.records import Counts, DeclaredFigure, Measurement, ProbeName
@@ -17,9 +18,8 @@ CENSUSES = {
         "configuration_differences",
         "configuration, tokenizer, chat template and generation config are as the reference's",
     ),
+    Section.SERVABILITY: ("served_differences", "no known fault of an engine is met by these files"),
 }
-OF_ITSELF = (Section.INTEGRITY, Section.COVERAGE)
-"""What is judged without a reference's weights."""
 NOTED = 20
 """Findings named in one note."""
 

@@ -21,8 +21,9 @@ from q36eval.checkpoints.inspection.error import (
     grouped,
     outliers,
 )
-from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
+from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding, Inspection, Section, Severity
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
+from q36eval.checkpoints.inspection.servability import servability_findings
 from q36eval.checkpoints.inspection.stored import Unit, units_of
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.values import activation_findings, kv_cache_findings, left_out_faults
@@ -108,6 +109,8 @@ def _contents(
     with _entries_judged(findings, measured, Section.COVERAGE):
         quantization = quantization_config(checkpoint)
         findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, excepted)
+    with _entries_judged(findings, measured, Section.SERVABILITY):
+        findings += servability_findings(checkpoint, units, shapes)
     how = Pass(shapes, known.units if known else {}, excepted)
     updates = _judge(units, examine_all(list(units.values()), how, workers), findings)
     with _entries_judged(findings, measured, None):
@@ -133,7 +136,7 @@ def _entries_judged(findings: list[Finding], measured: list[Section], section: S
 
 def not_judged(measured: list[Section], against_reference: bool, findings: list[Finding]) -> list[Finding]:
     """What could not be judged is no pass: where no finding says why, this one says that."""
-    wanted = list(Section) if against_reference else [Section.INTEGRITY, Section.COVERAGE]
+    wanted = list(Section) if against_reference else list(OF_ITSELF)
     left = [section for section in wanted if section not in measured]
     if not left or any(finding.severity is Severity.BLOCKING for finding in findings):
         return []

@@ -23,6 +23,11 @@ class Section(StrEnum):
     OUTLIERS = "outliers"
     BOUNDS = "bounds"
     UNQUANTIZED = "unquantized"
+    SERVABILITY = "servability"
+
+
+OF_ITSELF = (Section.INTEGRITY, Section.COVERAGE, Section.SERVABILITY)
+"""What is judged without a reference's weights."""
 
 
 class Finding(Record):

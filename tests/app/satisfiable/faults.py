@@ -211,5 +211,6 @@ OF_WEIGHTS: dict[str, Callable[[Path], object]] = {
     "errors_beyond_scheme": damaged_scales.twice_as_coarse,
     "unquantized_differences": damaged_tensors.other_unquantized_weight,
     "configuration_differences": damage.other_generation_config,
+    "served_differences": damaged_scales.global_scale_of_its_own,
 }
 """By metric, what is stored wrong in the sandbox's NVFP4 branch."""

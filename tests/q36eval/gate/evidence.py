@@ -15,6 +15,7 @@ WEIGHT_CENSUSES = (
     "errors_beyond_scheme",
     "unquantized_differences",
     "configuration_differences",
+    "served_differences",
 )
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 

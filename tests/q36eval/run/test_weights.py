@@ -33,6 +33,7 @@ def test_blocking_findings_are_counted_under_their_section_and_named() -> None:
         "errors_beyond_scheme": 0,
         "unquantized_differences": 0,
         "configuration_differences": 0,
+        "served_differences": 0,
     }
     notes = {measurement.metric: measurement.note for measurement in found}
     assert "a.weight: is wrong." in notes["error_outliers"]

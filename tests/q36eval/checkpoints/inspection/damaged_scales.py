@@ -130,3 +130,22 @@ def unknown_kv_cache(folder: Path) -> str:
     scheme = {"num_bits": 4, "type": "int", "strategy": "tensor", "dynamic": False, "symmetric": True}
     edit_json(folder, "config.json", lambda config: config["quantization_config"].update(kv_cache_scheme=scheme))
     return "config.json"
+
+
+def rescale(module: str, factor: float) -> Callable[[Tensors], None]:
+    """Another global scale, with the local ones that make up for it: the same values, as this gate decodes them."""
+
+    def change(tensors: Tensors) -> None:
+        divided = f"{module}.weight_global_scale" in tensors
+        name = f"{module}.weight_global_scale" if divided else f"{module}.weight_scale_2"
+        tensors[name] = tensors[name] * (factor if divided else 1 / factor)
+        local = tensors[f"{module}.weight_scale"]
+        tensors[f"{module}.weight_scale"] = (local.float() * factor).to(local.dtype)
+
+    return change
+
+
+def global_scale_of_its_own(folder: Path) -> str:
+    """An engine that takes the gate's for both reads the up projection twice as large."""
+    edit_tensors(folder, rescale(UP, 0.5))
+    return f"{EXPERT}.gate_up_proj"

@@ -97,6 +97,7 @@ DAMAGES = [
     ("main", "key_scales_for_other_heads", "kv-cache-scale"),
     ("main", "key_scale_of_linear_attention", "kv-cache-scale"),
     ("main", "unknown_kv_cache", "kv-cache"),
+    ("main", "global_scale_of_its_own", "fused-global-scales"),
 ]
 """Branch, damage, and every blocking rule that names what was damaged."""
 

@@ -1,0 +1,263 @@
+"""What serving engines are known to make of such files, foreseen from the files alone.
+
+An engine fuses modules that this gate runs one by one, and leaves tensors unread that it does not know. Each rule says
+which engine does so, what users see, and where it was reported. The checks look at names and at tensors of one value.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.stored import Unit, stored_kind
+from q36eval.checkpoints.kv_cache import kv_cache_scales
+from q36eval.checkpoints.reader import Checkpoint
+from q36eval.errors import CorruptCheckpointError
+
+GLOBAL_SCALES = {"weight_global_scale": -1, "weight_scale_2": 1}
+"""The one scale of an NVFP4 weight, and the power in which its values take it: compressed-tensors divides by it."""
+TOLERATED = 0.01
+"""An error of all values of a weight by so much is shown; a larger one blocks. NVFP4 itself costs about 0.1."""
+MOST_NAMED = 3
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an engine makes of what the files hold. `versions` are those in which it was seen."""
+
+    engine: str
+    versions: str
+    symptom: str
+    source: str
+    severity: Severity = Severity.BLOCKING
+
+
+RULES = {
+    "fused-global-scales": Rule(
+        "vLLM",
+        "0.26 to 0.29 (open in September 2026)",
+        "takes one global scale for modules that it fuses, and only warns: experts' up projections come out by the "
+        "gate's scale, others by the largest",
+        "https://github.com/vllm-project/vllm/issues/54974",
+    ),
+    "fused-schemes": Rule(
+        "vLLM",
+        "all",
+        "holds these modules as one, which has one scheme, and refuses to load them",
+        "https://github.com/intel/auto-round/issues/1726",
+    ),
+    "kv-scales-ignored": Rule(
+        "vLLM and SGLang",
+        "vLLM 0.27, SGLang of August 2026",
+        "leave the stored scales of the KV cache of this family unread, and store keys and values by 1.0",
+        "https://github.com/vllm-project/vllm/issues/54623",
+        Severity.ADVISORY,
+    ),
+    "expert-input-scales": Rule(
+        "vLLM",
+        "0.22 to 0.27",
+        "divides by the missing scale of an expert's inputs: prompts that route there answer nothing",
+        "https://github.com/vllm-project/vllm/issues/45212",
+    ),
+    "router-gates-quantized": Rule(
+        "vLLM",
+        "all",
+        "keeps router gates unquantized, and so finds no parameter for what is stored",
+        "vllm/model_executor/models/qwen3_next.py",
+        Severity.ADVISORY,
+    ),
+}
+"""By the name of the rule that findings carry."""
+
+FUSED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
+    "in_proj_ba": ("in_proj_b", "in_proj_a"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
+"""Modules that vLLM holds as one (vllm/model_executor/models/qwen3_5.py, `stacked_params_mapping`), the first first."""
+_FUSED_OF = {part: fused for fused, parts in FUSED.items() for part in parts}
+
+
+def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shapes: Shapes) -> list[Finding]:
+    """All rules over one checkpoint; a rule that holds in many places is one finding a class of tensor."""
+    groups = fused_groups(units)
+    return [
+        *_global_scales(groups),
+        *_schemes(groups, shapes),
+        *_kv_scales(checkpoint),
+        *_input_scales(units),
+        *_router_gates(units),
+    ]
+
+
+def fused_groups(units: Mapping[str, Unit]) -> dict[str, list[Unit]]:
+    """The weights that an engine holds as one, by the name that it has there, in its order; whole groups alone."""
+    found: dict[str, dict[str, Unit]] = defaultdict(dict)
+    for name, unit in units.items():
+        module, _, part = name.removesuffix(".weight").rpartition(".")
+        if part in _FUSED_OF:
+            found[f"{module}.{_FUSED_OF[part]}"][part] = unit
+    return {
+        name: [members[part] for part in FUSED[name.rpartition(".")[2]]]
+        for name, members in found.items()
+        if len(members) == len(FUSED[name.rpartition(".")[2]])
+    }
+
+
+def as_fused(members: Sequence[Unit]) -> list[float] | None:
+    """By which factor each member's values come out of an engine that takes one global scale for all of them.
+
+    Of routed experts that is the first member's, the gate's; of others the largest number that is stored (the smallest
+    multiplier, where the number is divided by). None where not all have one finite, positive global scale.
+    """
+    found = [_global_scale(unit) for unit in members]
+    if any(each is None for each in found):
+        return None
+    stored = [each for each in found if each is not None]
+    if len({part for part, _ in stored}) != 1:
+        return None
+    power, values = GLOBAL_SCALES[stored[0][0]], [value for _, value in stored]
+    chosen = values[0] if members[0].tensor_class == "routed experts" else max(values)
+    return [(chosen / value) ** power for value in values]
+
+
+def _global_scale(unit: Unit) -> tuple[str, float] | None:
+    parts = dict(unit.weight.parts)
+    part = next((name for name in GLOBAL_SCALES if name in parts), None)
+    if part is None or math.prod(parts[part].shape) != 1:
+        return None
+    value = float(unit.weight.checkpoint.read_entry(parts[part]).float().reshape(()))
+    return (part, value) if math.isfinite(value) and value > 0 else None
+
+
+def _global_scales(groups: Mapping[str, Sequence[Unit]]) -> Iterator[Finding]:
+    by_class: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    counted: dict[tuple[str, str], int] = defaultdict(int)
+    for name, members in groups.items():
+        factors = as_fused(members)
+        if factors is None:
+            continue
+        kind = members[0].tensor_class, " and ".join(FUSED[name.rpartition(".")[2]])
+        counted[kind] += 1
+        error = max(abs(factor - 1) for factor in factors)
+        if error > 0:
+            by_class[kind][name] = error
+    for (tensor_class, parts), errors in by_class.items():
+        worst = max(errors, key=lambda name: errors[name])
+        message = (
+            f"{parts} of {tensor_class} have different global scales in {len(errors):,} of "
+            f"{counted[tensor_class, parts]:,} places: as one module, values are up to {errors[worst]:.1%} off (median "
+            f"{median(errors.values()):.1%}; most in {worst})"
+        )
+        severity = Severity.BLOCKING if errors[worst] > TOLERATED else Severity.ADVISORY
+        yield _finding("fused-global-scales", worst, message, severity)
+
+
+def _schemes(groups: Mapping[str, Sequence[Unit]], shapes: Shapes) -> Iterator[Finding]:
+    """Members stored differently: one left unquantized beside a quantized one, or by another scheme."""
+    by_kinds: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for name, members in groups.items():
+        kinds = tuple(_kind(unit, shapes) for unit in members)
+        if len(set(kinds)) > 1:
+            parts = FUSED[name.rpartition(".")[2]]
+            told = tuple(f"{part} {kind}" for part, kind in zip(parts, kinds, strict=True))
+            by_kinds[members[0].tensor_class, told].append(name)
+    for (tensor_class, told), names in by_kinds.items():
+        message = f"one module of an engine, stored by several schemes in {len(names):,} places of {tensor_class}: "
+        yield _finding("fused-schemes", names[0], message + ", ".join(told))
+
+
+def _kind(unit: Unit, shapes: Shapes) -> str:
+    return "unquantized" if unit.is_plain else stored_kind(unit, shapes.get(unit.name, ())) or unit.weight.scheme.format
+
+
+def _kv_scales(checkpoint: Checkpoint) -> Iterator[Finding]:
+    try:
+        scales = kv_cache_scales(checkpoint)
+    except CorruptCheckpointError:
+        return  # reported with the stored numbers
+    values = [float(value) for layer in scales.values() for scale in layer.values() for value in scale.reshape(-1)]
+    other = [value for value in values if value != 1.0]
+    if other:
+        layer = min(scales)
+        message = (
+            f"{len(other)} of {len(values)} stored scales of the KV cache are not 1 ({min(other):.3g} to "
+            f"{max(other):.3g}): without them other keys and values are read back than were judged"
+        )
+        yield _finding("kv-scales-ignored", f"{layer}.k_scale", message)
+
+
+def _input_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
+    """Experts without the static scale of their inputs that others of the same layer and projection have."""
+    have: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    lacking: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, unit in units.items():
+        if unit.tensor_class != "routed experts" or unit.is_plain:
+            continue
+        place = name.partition(".experts.")[0], name.split(".")[-2]
+        has = bool({"input_global_scale", "input_scale"} & {part for part, _ in unit.weight.parts})
+        have[place].append(has)
+        lacking[place] += [] if has else [name]
+    names = [name for place, missing in lacking.items() if any(have[place]) for name in missing]
+    if names:
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        message = f"{len(names):,} experts lack the scale of their inputs: {', '.join(names[:MOST_NAMED])}{more}"
+        yield _finding("expert-input-scales", names[0], message)
+
+
+def _router_gates(units: Mapping[str, Unit]) -> Iterator[Finding]:
+    names = [name for name, unit in units.items() if unit.tensor_class == "router gates" and not unit.is_plain]
+    if names:
+        message = f"{len(names)} router gates are quantized ({names[0]} among them)"
+        yield _finding("router-gates-quantized", names[0], message)
+
+
+def _finding(rule: str, subject: str, message: str, severity: Severity | None = None) -> Finding:
+    told = RULES[rule]
+    return Finding(
+        section=Section.SERVABILITY,
+        rule=rule,
+        severity=severity or told.severity,
+        subject=subject,
+        message=f"{message}; {told.engine} ({told.versions}) {told.symptom} ({told.source}).",
+    )
+
+
+def page() -> str:
+    """docs/servability.md."""
+    rows = [
+        f"| `{name}` | {rule.engine} | {rule.versions} | {rule.symptom} | {rule.severity} | {rule.source} |"
+        for name, rule in RULES.items()
+    ]
+    groups = [f"| `{fused}` | {', '.join(f'`{part}`' for part in parts)} |" for fused, parts in FUSED.items()]
+    return f"""# What engines make of a checkpoint
+
+`q36eval inspect` and the gate's weights stage foresee, from the files alone, faults that serving engines are known to
+make of them. A blocking one counts under the metric `served_differences` (criterion `served-as-measured`, "Served as
+measured"); an advisory one is shown. Where another engine serves the branch, waive it.
+
+| rule | engine | seen in | what it does | severity | source |
+|---|---|---|---|---|---|
+{chr(10).join(rows)}
+
+Different global scales block where they put values of a weight off by more than {TOLERATED:.0%}; smaller errors are
+advisory. All values of one module are off by one factor, so its relative error is that factor less 1, exactly.
+
+Modules that vLLM holds as one, in its order:
+
+| there | here |
+|---|---|
+{chr(10).join(groups)}
+
+Entries of config.json that engines honour and transformers does not (`norm_topk_prob`, `attn_output_gate`,
+`mlp_only_layers`, `decoder_sparse_step`), rotary entries that contradict each other and `eos_token_id` that
+generation_config.json lacks block too, as differences of the configuration.
+"""
+
+
+if __name__ == "__main__":
+    print(page(), end="")

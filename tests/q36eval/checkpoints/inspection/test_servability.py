@@ -1,0 +1,121 @@
+"""Each rule on a checkpoint that meets it and on one that does not; errors are those of decoding as engines do."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
+from q36eval.checkpoints.inspection.servability import RULES, TOLERATED, as_fused, fused_groups, page
+from q36eval.checkpoints.inspection.stored import units_of
+from q36eval.checkpoints.weights import index_weights
+
+from .damage import EXPERT, Tensors, edit_json, edit_tensors
+from .damaged_scales import rescale
+
+SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
+ATTENTION = "model.layers.2.self_attn"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SANDBOX / "main", tmp_path / "copy"))
+
+
+@pytest.fixture
+def modelopt(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SANDBOX / "nvfp4-modelopt", tmp_path / "modelopt"))
+
+
+def found(folder: Path, rule: str | None = None) -> list[Finding]:
+    inspection: Inspection = inspect_checkpoint(folder, SANDBOX / "bf16")
+    assert Section.SERVABILITY in inspection.measured
+    kept = [finding for finding in inspection.findings if finding.section is Section.SERVABILITY]
+    return [finding for finding in kept if rule in (None, finding.rule)]
+
+
+@pytest.mark.parametrize("branch", ["folder", "modelopt"])
+def test_experts_up_projections_come_out_by_the_gates_scale(branch: str, request: pytest.FixtureRequest) -> None:
+    folder: Path = request.getfixturevalue(branch)
+    assert found(folder) == []
+    edit_tensors(folder, rescale(f"{EXPERT}.up_proj", 0.5))
+    inspection = inspect_checkpoint(folder, SANDBOX / "bf16")
+    (finding,) = inspection.blocking
+    assert (finding.section, finding.rule) == (Section.SERVABILITY, "fused-global-scales")
+    units = units_of(index_weights(open_checkpoint(folder)).weights)
+    members = fused_groups(units)[f"{EXPERT}.gate_up_proj"]
+    factors = as_fused(members)
+    assert factors is not None
+    own, parts = members[1].decode(members[1].read_parts()), members[1].read_parts()
+    scale = next(name for name in parts if name in ("weight_global_scale", "weight_scale_2"))
+    engines = members[1].decode({**parts, scale: members[0].read_parts()[scale]})
+    error = float((engines.float() - own.float()).norm() / own.float().norm())
+    assert error == pytest.approx(abs(factors[1] - 1), rel=1e-6)
+    assert f"up to {error:.1%} off" in finding.message
+    assert RULES["fused-global-scales"].source in finding.message
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(2.0, "kv"), (0.5, "q")])
+def test_of_other_modules_the_largest_stored_scale_counts(folder: Path, factor: float, wrong: str) -> None:
+    """compressed-tensors divides by it: the others come out too small."""
+    edit_tensors(folder, rescale(f"{ATTENTION}.q_proj", factor))
+    units = units_of(index_weights(open_checkpoint(folder)).weights)
+    groups = {name: members for name, members in fused_groups(units).items() if name.startswith(ATTENTION)}
+    if not groups or as_fused(groups[f"{ATTENTION}.qkv_proj"]) is None:
+        pytest.skip("this branch leaves self-attention unquantized")
+    factors = dict(zip("qkv", as_fused(groups[f"{ATTENTION}.qkv_proj"]) or (), strict=True))
+    assert {name for name, factor in factors.items() if factor != 1} == set(wrong)
+    assert all(factors[name] == pytest.approx(0.5) for name in wrong)
+
+
+def test_a_small_difference_is_told_and_no_more(folder: Path) -> None:
+    def nudge(tensors: Tensors) -> None:
+        tensors[f"{EXPERT}.up_proj.weight_global_scale"] *= 1 + TOLERATED / 2
+
+    edit_tensors(folder, nudge)
+    (finding,) = found(folder)
+    assert (finding.rule, finding.severity) == ("fused-global-scales", Severity.ADVISORY)
+
+
+def test_modules_that_an_engine_fuses_are_stored_alike(folder: Path) -> None:
+    reference = open_checkpoint(SANDBOX / "bf16")
+    module = f"{EXPERT}.gate_proj"
+
+    def leave_out(tensors: Tensors) -> None:
+        for name in [name for name in tensors if name.startswith(f"{module}.")]:
+            del tensors[name]
+        fused = reference.tensors.get(f"{module}.weight")
+        assert fused is not None, "experts are stored one by one"
+        tensors[f"{module}.weight"] = reference.read(f"{module}.weight")
+
+    edit_tensors(folder, leave_out)
+    edit_json(folder, "config.json", lambda config: config["quantization_config"]["ignore"].append(module))
+    (finding,) = found(folder, "fused-schemes")
+    assert "gate_proj unquantized, up_proj NVFP4" in finding.message
+
+
+def test_calibrated_scales_of_the_cache_are_told(folder: Path) -> None:
+    def calibrate(tensors: Tensors) -> None:
+        tensors[f"{ATTENTION}.k_scale"], tensors[f"{ATTENTION}.v_scale"] = torch.tensor(0.5), torch.tensor(1.0)
+
+    edit_tensors(folder, calibrate)
+    (finding,) = found(folder, "kv-scales-ignored")
+    assert finding.severity is Severity.ADVISORY
+    assert "1 of 2 stored scales of the KV cache are not 1 (0.5 to 0.5)" in finding.message
+
+
+def test_an_expert_without_the_scale_of_its_inputs_is_named(modelopt: Path) -> None:
+    edit_tensors(modelopt, lambda tensors: tensors.pop(f"{EXPERT}.up_proj.input_scale"))
+    (finding,) = found(modelopt, "expert-input-scales")
+    assert f"1 experts lack the scale of their inputs: {EXPERT}.up_proj.weight" in finding.message
+
+
+def test_every_rule_says_who_does_what_and_where_it_was_reported() -> None:
+    for rule in RULES.values():
+        assert all((rule.engine, rule.versions, rule.symptom))
+        assert rule.source.startswith(("https://", "vllm/")), rule
+    assert (SANDBOX.parents[1] / "docs" / "servability.md").read_text() == page(), (
+        "q36eval.checkpoints.inspection.servability prints it"
+    )
