@@ -22,6 +22,7 @@ from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.provenance import provenance
 from q36eval.run.request import Target
+from q36eval.run.weights import measurements, promises_of
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
@@ -37,7 +38,11 @@ def inspect(
     reference: ReferenceOption = None,
     excepted: Annotated[
         list[str] | None,
-        typer.Option("--except", help="Tensors that may be unquantized or differ from the reference.", metavar="GLOB"),
+        typer.Option(
+            "--except",
+            help="Tensors that may be stored otherwise than usual, or differ from the reference.",
+            metavar="GLOB",
+        ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core by default.", min=1)] = None,
     family: FamilyOption = None,
@@ -54,7 +59,9 @@ def inspect(
     target = resolve(checkpoint, chosen, paths)
     other = None if against is None else resolve(against, chosen, paths).folder
     base = _reference(reference, target, chosen, paths)
-    inspection = inspect_checkpoint(target.folder, base, other, workers, tuple(excepted or ()))
+    inspection = inspect_checkpoint(
+        target.folder, base, other, workers, tuple(excepted or ()), promises_of(chosen, target.name)
+    )
     run = _record(inspection, target, chosen, paths)
     if as_json:
         print_json({"run": run, "branch": target.name, **_plain(inspection)})
@@ -92,7 +99,6 @@ def _same_size(folder: Path, reference: Path) -> bool:
 def _record(inspection: "Inspection", target: Target, family: Family, paths: Paths) -> str:
     """Write the measurements to history, as the other probe commands do; returns the run's id."""
     from q36eval.run.drift import keep_drifts
-    from q36eval.run.weights import measurements
 
     history = open_history(paths, writing=True)
     run = history.start_run(

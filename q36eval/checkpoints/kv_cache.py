@@ -10,11 +10,12 @@ Another dtype is one more function in `ROUND_TRIPS`.
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.schemes import quantization_config
+from q36eval.checkpoints.schemes import OWN_FILE, quantization_config
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 if TYPE_CHECKING:
@@ -54,13 +55,14 @@ def check_kv_cache_dtype(dtype: str) -> None:
 
 
 def declared_kv_cache_dtype(checkpoint: Checkpoint) -> str:
-    """What the checkpoint's configuration asks an engine to store keys and values in; `auto` when it does not say.
+    """What either file of the checkpoint's configuration asks an engine to store keys and values in; `auto` when none
+    says.
 
     Raises:
         UsageError: it declares a kind of KV cache that is not emulated.
     """
     config = quantization_config(checkpoint)
-    declared = config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
+    declared = config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo") or _declared_beside(checkpoint)
     if not declared:
         return "auto"
     if isinstance(declared, dict):
@@ -74,6 +76,16 @@ def declared_kv_cache_dtype(checkpoint: Checkpoint) -> str:
             f"name the one that is served with --kv-cache-dtype ({', '.join(KV_CACHE_DTYPES)})."
         )
     return "fp8_e4m3"
+
+
+def _declared_beside(checkpoint: Checkpoint) -> Any:
+    """What Model Optimizer's own file alone says: some engines read that one, and the worse of the two is judged."""
+    if OWN_FILE not in checkpoint.held:
+        return None
+    with suppress(CorruptCheckpointError):
+        own = checkpoint.held.json(OWN_FILE).get("quantization")
+        return own.get("kv_cache_quant_algo") if isinstance(own, dict) else None
+    return None
 
 
 def kv_cache_scales(checkpoint: Checkpoint) -> dict[str, dict[str, "Tensor"]]:

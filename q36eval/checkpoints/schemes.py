@@ -33,6 +33,8 @@ class Scheme:
         return dict(self.settings).get(name)
 
 
+OWN_FILE = "hf_quant_config.json"
+"""Where Model Optimizer declares its quantization, beside config.json or in its place."""
 PLAIN = Scheme("plain")
 SchemeOf = Callable[[str, frozenset[str]], Scheme]
 """Maps a stored module name and the parts stored for it to its scheme."""
@@ -99,7 +101,7 @@ def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
     table = checkpoint.config.get("quantization_config") or text.get("quantization_config")
     if table:
         return _table(config, "quantization_config", table)
-    own = checkpoint.path / "hf_quant_config.json"
+    own = checkpoint.path / OWN_FILE
     if own.name in checkpoint.held:
         quantization = _table(own, "quantization", checkpoint.held.json(own.name).get("quantization", {}))
         return {**quantization, "quant_method": "modelopt", "ignore": quantization.get("exclude_modules", [])}
@@ -260,6 +262,8 @@ _MODELOPT: dict[str, Scheme] = {
 
 def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
     def scheme_of(algorithm: Any) -> Scheme:
+        # 0.47 writes some of its names in capitals and some not
+        algorithm = algorithm.upper() if isinstance(algorithm, str) else algorithm
         if algorithm not in _MODELOPT:
             raise UsageError(
                 f"{folder}: Model Optimizer's {algorithm!r} is not decoded; known: {', '.join(_MODELOPT)}."

@@ -43,6 +43,19 @@ class Figure(Written):
     source: str
 
 
+class Stored(Written):
+    """How a branch's card says that some tensors are stored: what it is held to.
+
+    `tensors` is a class of tensor as `q36eval inspect` names it (`linear attention`, `router gates`, `routed experts`,
+    `shared expert`, `self-attention`, `lm_head`, `embeddings`), or a glob of tensor names; `stored` is `unquantized`,
+    or a scheme such as `NVFP4`, `FP8`, `FP8_BLOCK` or `INT4`.
+    """
+
+    tensors: str
+    stored: str
+    source: str
+
+
 class Branch(Written):
     """One published checkpoint revision under an alias that is unique within the family."""
 
@@ -55,6 +68,7 @@ class Branch(Written):
     checkpoint_sha256: str | None = None
     """As `q36eval.checkpoints.checkpoint_sha256` gives it: what a pack of it must have been captured from."""
     built_on_first_use: bool = False
+    stores: tuple[Stored, ...] = ()
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -28,6 +28,7 @@ from q36eval.run.reuse import reuse_answers
 from q36eval.run.room import refuse_uncaptured
 from q36eval.run.rounds import TokenizedDifferentlyError, not_evaluated_after, run_probes
 from q36eval.run.showable import refuse_unshowable
+from q36eval.run.weights import promises_of
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
@@ -274,7 +275,9 @@ def _inspect(request: Request) -> "Inspection | None":
 
     with hold(request.branch.folder).hashed_ahead():
         return inspect_checkpoint(
-            request.branch.folder, None if request.reference is None else request.reference.folder
+            request.branch.folder,
+            None if request.reference is None else request.reference.folder,
+            promises=promises_of(request.family, request.branch.name),
         )
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from q36eval.checkpoints.inspection import Inspection, Section
+from q36eval.checkpoints.inspection import Inspection, Promise, Section
 from q36eval.checkpoints.inspection.findings import OF_ITSELF
+from q36eval.config import Family
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.metrics import METRICS
 from q36eval.records import Counts, DeclaredFigure, Measurement, ProbeName
@@ -45,6 +46,12 @@ def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> lis
         errored = inspection.unbounded_weights if section is Section.BOUNDS else 0
         figures.append(_census(section, messages, inspection.compared_weights - errored, errored))
     return [*figures, *_schemes(inspection)]
+
+
+def promises_of(family: Family, branch: str) -> tuple[Promise, ...]:
+    """How the family's file says that a branch's tensors are stored; nothing of a folder that is no branch of it."""
+    stores = family.branches[branch].stores if branch in family.branches else ()
+    return tuple(Promise(tensors=one.tensors, stored=one.stored, source=one.source) for one in stores)
 
 
 def _schemes(inspection: Inspection) -> list[Measurement]:

@@ -15,6 +15,7 @@ from q36eval.checkpoints.inspection.findings import (
     Finding,
     Inspection,
     LeftOutRow,
+    Promise,
     Section,
     Severity,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "Finding",
     "Inspection",
     "LeftOutRow",
+    "Promise",
     "Section",
     "Severity",
     "inspect_checkpoint",

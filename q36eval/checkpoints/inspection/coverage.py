@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Section, Severity
+from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Promise, Section, Severity
 from q36eval.checkpoints.inspection.stored import UNQUANTIZED, Unit, declared_label, stored_kind, stored_label
 from q36eval.checkpoints.names import canonical, module_type, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.schemes import OWN_FILE
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import scheme_name
 
@@ -56,8 +57,9 @@ def _matches_any(method: str | None, pattern: str, modules: list[str]) -> bool:
 
 
 HEAD = "lm_head.weight"
-OWN_FILE = "hf_quant_config.json"
-MUST_STAY = ("linear attention", "router gates")
+USUALLY_UNQUANTIZED = ("linear attention", "router gates")
+"""What most cards leave in BF16 (vLLM #40252). `nvidia/Qwen3.6-35B-A3B-NVFP4` has FP8 linear attention: its KL judges
+that; a card that promises otherwise is held to it (`Promise`)."""
 _EXPERT = re.compile(r"(model\.layers\.(\d+)\.mlp\.experts)\.\d+\.(\w+)\.weight")
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 Shapes = Mapping[str, tuple[int, ...]]
@@ -91,14 +93,17 @@ def coverage_findings(
     shapes: Shapes,
     quantization: Mapping[str, Any],
     excepted: tuple[str, ...] = (),
+    promises: Sequence[Promise] = (),
 ) -> list[Finding]:
-    """Everything about coverage that blocks or is worth knowing. `excepted` are globs of experts that may stay BF16."""
+    """Everything about coverage that blocks or is worth knowing. `excepted` are globs of tensors that may be stored
+    otherwise than is usual, than the experts beside them, or than is promised."""
     quantized = [unit for unit in units if not unit.is_plain]
     modules = {split_part(name)[0] for name in checkpoint.tensors}
     return [
         *_declared_against_stored(quantized, shapes),
         *_gptq_head(quantization, units),
-        *_must_stay(quantized),
+        *_promised([unit for unit in units if not _is_excepted(unit, excepted)], shapes, promises),
+        *_usually_unquantized([unit for unit in quantized if not _is_excepted(unit, excepted)], promises),
         *_experts_left_out(units, excepted),
         *_ignore_list(quantization, modules),
         *_absent_schemes(quantization, quantized),
@@ -160,23 +165,56 @@ def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -
         _finding(
             "declared-twice",
             OWN_FILE,
-            f"{OWN_FILE}: {key} is {json.dumps(own.get(key))}, config.json says {json.dumps(said)}.",
+            f"{OWN_FILE}: {key} is {json.dumps(own.get(key))}, config.json says {json.dumps(said)}"
+            f"{', and engines read the one or the other; judged with the quantized cache.' if alone else '.'}",
+            Severity.ADVISORY if alone else Severity.BLOCKING,
         )
         for key, said in pairs
         if own.get(key) != said
+        for alone in [key == "kv_cache_quant_algo" and None in (own.get(key), said)]
     ]
 
 
-def _must_stay(quantized: Sequence[Unit]) -> list[Finding]:
-    return [
-        _finding(
-            "must-stay-unquantized",
-            unit.name,
-            f"{unit.name} is quantized: {unit.tensor_class} must stay as in the reference (vLLM #40252, the cards).",
-        )
-        for unit in quantized
-        if unit.tensor_class in MUST_STAY
-    ]
+def _promised(units: Sequence[Unit], shapes: Shapes, promises: Sequence[Promise]) -> list[Finding]:
+    """What a card says of some tensors, held against how each of them is stored."""
+    findings = []
+    for promise in promises:
+        meant = [unit for unit in units if _is_meant(promise, unit)]
+        broken = [(unit, kind) for unit in meant if (kind := _kind(unit, shapes)) != promise.stored]
+        if broken:
+            first, kind = broken[0]
+            message = (
+                f"{promise.tensors}: {len(broken)} of {len(meant)} tensors are not {promise.stored}, as is promised "
+                f"({promise.source}); {first.name} is {kind}."
+            )
+            findings.append(_finding("not-as-promised", first.name, message))
+    return findings
+
+
+def _is_meant(promise: Promise, unit: Unit) -> bool:
+    return unit.tensor_class == promise.tensors or fnmatch.fnmatchcase(unit.name, promise.tensors)
+
+
+def _kind(unit: Unit, shapes: Shapes) -> str:
+    return UNQUANTIZED if unit.is_plain else stored_kind(unit, shapes.get(unit.name, ())) or unit.weight.scheme.format
+
+
+def _usually_unquantized(quantized: Sequence[Unit], promises: Sequence[Promise]) -> list[Finding]:
+    """Told where no card says that it is so on purpose."""
+    findings = []
+    for tensor_class in USUALLY_UNQUANTIZED:
+        unsaid = [
+            unit
+            for unit in quantized
+            if unit.tensor_class == tensor_class and not any(_is_meant(promise, unit) for promise in promises)
+        ]
+        if unsaid:
+            message = (
+                f"{len(unsaid)} tensors of {tensor_class} are quantized, {unsaid[0].name} among them; most cards leave "
+                f"them as in the reference (vLLM #40252), and its KL says what that costs."
+            )
+            findings.append(_finding("usually-unquantized", unsaid[0].name, message, Severity.ADVISORY))
+    return findings
 
 
 def _experts_left_out(units: Iterable[Unit], excepted: tuple[str, ...]) -> list[Finding]:
@@ -196,8 +234,12 @@ def _experts_left_out(units: Iterable[Unit], excepted: tuple[str, ...]) -> list[
         for members in groups.values()
         if (plain := [unit for unit in members if unit.is_plain]) and len(plain) < len(members)
         for unit in plain
-        if not any(fnmatch.fnmatchcase(unit.name, pattern) for pattern in excepted)
+        if not _is_excepted(unit, excepted)
     ]
+
+
+def _is_excepted(unit: Unit, excepted: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(unit.name, pattern) for pattern in excepted)
 
 
 def _ignore_list(quantization: Mapping[str, Any], modules: Iterable[str]) -> list[Finding]:

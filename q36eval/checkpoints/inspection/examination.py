@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from q36eval.checkpoints.inspection.error import (
     grouped,
     outliers,
 )
-from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding, Inspection, Section, Severity
+from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding, Inspection, Promise, Section, Severity
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.servability import servability_findings
 from q36eval.checkpoints.inspection.stored import Unit, units_of
@@ -40,11 +41,13 @@ def inspect_checkpoint(
     against: Path | None = None,
     weights_workers: int | None = None,
     excepted: tuple[str, ...] = (),
+    promises: tuple[Promise, ...] = (),
 ) -> Inspection:
     """Everything that can be said about a checkpoint without running it.
 
     Damage is reported, never raised; what could not be judged is missing from `measured`. `excepted` are globs of
-    canonical tensor names that may differ from the reference unquantized, and of experts that may stay unquantized.
+    canonical tensor names that may differ from the reference, from the experts beside them, and from the `promises` of
+    how tensors are stored.
 
     Raises:
         UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference or the
@@ -57,11 +60,19 @@ def inspect_checkpoint(
         for place in (folder, reference, against):
             if place is not None:
                 reading.enter_context(hold(place).being_read())
-        return _inspected(folder, reference, against, weights_workers, excepted)
+        return _inspected(folder, reference, against, weights_workers, Allowed(excepted, promises))
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What is said of a checkpoint beforehand; the fields are those of `inspect_checkpoint`."""
+
+    excepted: tuple[str, ...] = ()
+    promises: tuple[Promise, ...] = ()
 
 
 def _inspected(
-    folder: Path, reference: Path | None, against: Path | None, weights_workers: int | None, excepted: tuple[str, ...]
+    folder: Path, reference: Path | None, against: Path | None, weights_workers: int | None, allowed: Allowed
 ) -> Inspection:
     held = hold(folder)
     known = None if reference is None else _Reference(reference)
@@ -69,7 +80,7 @@ def _inspected(
     checkpoint, findings, readable = open_damaged(held)
     measured = [Section.INTEGRITY]
     updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
-    updates |= _contents(checkpoint, readable, known, workers, excepted, findings, measured)
+    updates |= _contents(checkpoint, readable, known, workers, allowed, findings, measured)
     theirs = None if reference is None else hold(reference)
     findings += text_findings(held, theirs, _vocab_size(checkpoint.config))
     if known is not None and readable:
@@ -88,7 +99,7 @@ def _contents(
     readable: bool,
     known: "_Reference | None",
     workers: int,
-    excepted: tuple[str, ...],
+    allowed: Allowed,
     findings: list[Finding],
     measured: list[Section],
 ) -> dict[str, Any]:
@@ -108,10 +119,12 @@ def _contents(
         return {}
     with _entries_judged(findings, measured, Section.COVERAGE):
         quantization = quantization_config(checkpoint)
-        findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, excepted)
+        findings += coverage_findings(
+            checkpoint, list(units.values()), shapes, quantization, allowed.excepted, allowed.promises
+        )
     with _entries_judged(findings, measured, Section.SERVABILITY):
         findings += servability_findings(checkpoint, units, shapes)
-    how = Pass(shapes, known.units if known else {}, excepted)
+    how = Pass(shapes, known.units if known else {}, allowed.excepted)
     updates = _judge(units, examine_all(list(units.values()), how, workers), findings)
     with _entries_judged(findings, measured, None):
         findings += [*activation_findings(units), *kv_cache_findings(checkpoint)]

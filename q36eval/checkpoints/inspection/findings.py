@@ -30,6 +30,18 @@ OF_ITSELF = (Section.INTEGRITY, Section.COVERAGE, Section.SERVABILITY)
 """What is judged without a reference's weights."""
 
 
+class Promise(Record):
+    """How some tensors are stored, as a card says it.
+
+    `tensors` is a class of tensor (`linear attention`) or a glob of canonical names; `stored` is `unquantized` or a
+    scheme (`NVFP4`, `FP8`, `FP8_BLOCK`, `INT4`); `source` is the card.
+    """
+
+    tensors: str
+    stored: str
+    source: str
+
+
 class Finding(Record):
     """One thing that is not as it should be. `subject` is the tensor or file it is about."""
 

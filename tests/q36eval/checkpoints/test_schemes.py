@@ -83,6 +83,8 @@ def test_model_optimizer_lists_layers_of_several_kinds() -> None:
 def test_model_optimizer_may_quantize_the_kv_cache_alone() -> None:
     config = {"quant_method": "modelopt", "quant_algo": None}
     assert resolve(config | {"kv_cache_quant_algo": "FP8"}, QUERY).format == "plain"
+    lower = {"quant_method": "modelopt", "quant_algo": "fp8_pb_wo"}  # as Model Optimizer 0.47 writes it
+    assert resolve(lower, QUERY).setting("block") == (128, 128)
     with pytest.raises(UsageError, match="None"):
         resolve(config, QUERY)
 

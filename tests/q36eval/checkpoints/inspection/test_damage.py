@@ -50,7 +50,7 @@ DAMAGES = [
     ("main", "top_k_by_default", "computation-differs"),
     ("main", "other_layer_types", "layer-types"),
     ("main", "head_that_would_be_ignored", "tied-head unexpected-tensor"),
-    ("main", "quantized_linear_attention", "beyond-scheme must-stay-unquantized"),
+    ("main", "quantized_linear_attention", "beyond-scheme"),
     ("main", "dead_ignore_list", "ignore-list-matches-nothing"),
     ("main", "declared_but_not_stored", "not-as-declared"),
     ("main", "dead_group", "declared-scheme-absent"),
