@@ -57,6 +57,13 @@ def show(
     if branch.source.path is None:
         size = "its weights" if branch.size_gib is None else f"about {branch.size_gib:g} GiB of weights"
         lines.append(f"  needs    {size} on this machine; then: q36eval gate --family {chosen.name} --branch FOLDER")
-    lines += [f"  figure   {figure.metric}: {figure.value} ({figure.source})" for figure in branch.figures]
+    told = [
+        *(("stores", f"{one.tensors}: {one.stored}", one.source) for one in branch.stores),
+        *(("serving", f"{fact.what}: {fact.value}", fact.source) for fact in branch.serving),
+        *(("figure", f"{figure.metric}: {figure.value}", figure.source) for figure in branch.figures),
+    ]
+    sources = sorted({source for *_, source in told})
+    lines += [f"  {kind:<8} {text}{f' ({source})' if len(sources) > 1 else ''}" for kind, text, source in told]
+    lines += [f"  these by {sources[0]}"] if len(sources) == 1 else []
     lines += [f"  note     {note}" for note in branch.notes]
     print("\n".join(lines))

@@ -43,6 +43,14 @@ class Figure(Written):
     source: str
 
 
+class Fact(Written):
+    """What a card says of how its branch is served; quoted for people."""
+
+    what: str
+    value: str
+    source: str
+
+
 class Stored(Written):
     """How a branch's card says that some tensors are stored: what it is held to.
 
@@ -69,6 +77,8 @@ class Branch(Written):
     """As `q36eval.checkpoints.checkpoint_sha256` gives it: what a pack of it must have been captured from."""
     built_on_first_use: bool = False
     stores: tuple[Stored, ...] = ()
+    serving: tuple[Fact, ...] = ()
+    """With what its card serves it: engine and version, parsers, patches, dtypes of states."""
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
 
