@@ -1,4 +1,4 @@
-"""An inspection as tables. Names and messages come from files: they are shown as they are, never as markup."""
+"""An inspection as tables. Names and messages come from files: they are text of one line, never markup or control."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from q36eval.checkpoints.inspection import AgainstReport, Inspection, Section, Severity
+from q36eval.reports.text import SENTENCE, plain
 
 SHOWN = 20
 """Findings of one rule, and differing tensors, that are listed singly."""
@@ -17,20 +18,20 @@ STYLES = {Severity.BLOCKING: "bold red", Severity.ADVISORY: "yellow"}
 def print_inspection(inspection: Inspection, run: str) -> None:
     """Findings first, blocking ones in front; then coverage, error per class, and what differs from the other."""
     console = Console()
-    console.print(Text(f"{inspection.checkpoint}, compared with {inspection.reference or 'no reference'} (run {run})"))
+    console.print(_text(f"{inspection.checkpoint}, compared with {inspection.reference or 'no reference'} (run {run})"))
     _findings(console, inspection)
     if inspection.schemes is not None:
         counted = ", ".join(f"{name} ({count} weights)" for name, count in inspection.schemes.items())
-        console.print(Text(f"schemes: {counted or 'nothing is quantized'}"), soft_wrap=True)
+        console.print(_text(f"schemes: {counted or 'nothing is quantized'}"), soft_wrap=True)
     if inspection.coverage:
         console.print(_coverage(inspection))
     if inspection.errors:
         _errors(console, inspection)
     for reason, count in inspection.left_out.items():
-        console.print(Text(f"left out ({reason}): {count} tensors{_left_out(inspection, reason)}"), soft_wrap=True)
+        console.print(_text(f"left out ({reason}): {count} tensors{_left_out(inspection, reason)}"), soft_wrap=True)
     missing = [section.value for section in Section if section not in inspection.measured]
     if missing:
-        console.print(Text(f"not judged: {', '.join(missing)}", style="yellow"))
+        console.print(_text(f"not judged: {', '.join(missing)}", style="yellow"))
     if inspection.against is not None:
         _against(console, inspection.against)
 
@@ -38,24 +39,24 @@ def print_inspection(inspection: Inspection, run: str) -> None:
 def print_findings(inspection: Inspection, run: str) -> None:
     """The findings alone, and of which run."""
     console = Console()
-    console.print(Text(f"{inspection.checkpoint} (run {run})"))
+    console.print(_text(f"{inspection.checkpoint} (run {run})"))
     _findings(console, inspection)
 
 
 def _findings(console: Console, inspection: Inspection) -> None:
     if not inspection.blocking:
-        console.print(Text("No blocking finding.", style="green"))
+        console.print(_text("No blocking finding.", style="green"))
     shown: Counter[str] = Counter()
     for finding in inspection.findings:
         shown[finding.rule] += 1
         if shown[finding.rule] > SHOWN:
             continue
         line = Text(f"{finding.severity.value} ", style=STYLES[finding.severity])
-        line.append(f"{finding.rule} [{finding.subject}]: {finding.message}", style="default")
+        line.append_text(_text(f"{finding.rule} [{finding.subject}]: {finding.message}", style="default"))
         console.print(line, soft_wrap=True)
     for rule, count in shown.items():
         if count > SHOWN:
-            console.print(Text(f"{rule}: {count - SHOWN} more (--json lists them all)"))
+            console.print(_text(f"{rule}: {count - SHOWN} more (--json lists them all)"))
 
 
 def _coverage(inspection: Inspection) -> Table:
@@ -79,10 +80,10 @@ def _errors(console: Console, inspection: Inspection) -> None:
         console.print(table)
     for row in inspection.errors:
         if row.worst_relative_error > 0:
-            console.print(Text(f"worst of {row.tensor_class} as {row.stored}: {row.worst}"), soft_wrap=True)
+            console.print(_text(f"worst of {row.tensor_class} as {row.stored}: {row.worst}"), soft_wrap=True)
     exact = [f"{row.count} {row.tensor_class}" for row in inspection.errors if row.worst_relative_error == 0]
     if exact:
-        console.print(Text(f"equal to the reference: {', '.join(exact)}"), soft_wrap=True)
+        console.print(_text(f"equal to the reference: {', '.join(exact)}"), soft_wrap=True)
 
 
 _ERROR_COLUMNS = (">n", ">median", ">worst", ">median dB", ">worst dB", ">of bound")
@@ -102,14 +103,14 @@ def _against(console: Console, against: AgainstReport) -> None:
         _add(table, kind, str(against.identical.get(kind, 0)), str(against.different.get(kind, 0)))
     console.print(table)
     for name, how in list(against.differences.items())[:SHOWN]:
-        console.print(Text(f"  {name}: {how}"), soft_wrap=True)
+        console.print(Text("  ").append_text(_text(f"{name}: {how}")), soft_wrap=True)
     more = len(against.differences) - SHOWN
     if more > 0:
         console.print(Text(f"  and {more} more (--json lists them all)"))
 
 
 def _table(title: str, *headings: str) -> Table:
-    table = Table(title=Text(title), title_justify="left", padding=(0, 0))
+    table = Table(title=_text(title), title_justify="left", padding=(0, 0))
     for heading in headings:
         right = heading.startswith(">")
         table.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
@@ -121,4 +122,8 @@ def _add(table: Table, *cells: str) -> None:
 
 
 def _texts(cells: Iterable[str]) -> list[Text]:
-    return [Text(cell) for cell in cells]
+    return [_text(cell) for cell in cells]
+
+
+def _text(content: str, style: str = "") -> Text:
+    return Text(plain(content, SENTENCE), style=style)

@@ -154,6 +154,25 @@ def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatc
     assert "lm_head.weight: BF16" in output
 
 
+HOSTILE = "model.x\n::error file=a::passed\x1b[31m\u202e.weight"
+
+
+def test_what_a_checkpoint_calls_its_tensors_moves_no_cursor_and_is_no_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pipeline's log a line that begins with `::` is a command to its runner."""
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    damage.edit_tensors(folder, lambda tensors: tensors.update({HOSTILE: torch.zeros(2)}))
+    damage.edit_json(folder, "config.json", lambda config: config.update(architectures=["Own\n::error::passed\x1b[2J"]))
+    for more in ([], ["--against", "fp8-head"]):
+        _, output = command(str(folder), *more, state=tmp_path / "state", monkeypatch=monkeypatch)
+        assert "unexpected-tensor" in output
+        assert "::passed" not in output.replace(":: ", "")
+        assert not [line for line in output.splitlines() if line.startswith("::")]
+        assert not {"\x1b", "\u202e"} & set(output)
+
+
 def test_every_fault_of_a_file_is_told_and_names_its_tensor(tmp_path: Path) -> None:
     told = {
         "truncated": ["ends at byte"],
