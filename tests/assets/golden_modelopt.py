@@ -4,7 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from golden_base import calibration, from_folder, save_decoded
+from golden_base import SMALL, calibration, from_folder, save_decoded
+
+DEFAULTS = {
+    "modelopt-nvfp4": "NVFP4_EXPERTS_ONLY_CFG",
+    "modelopt-nvfp4-default": "NVFP4_DEFAULT_CFG",
+    "modelopt-nvfp4-w4a16": "W4A16_NVFP4_CFG",
+    "modelopt-fp8-default": "FP8_DEFAULT_CFG",
+    "modelopt-fp8-block": "FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG",
+    "modelopt-fp8-token": "FP8_PER_CHANNEL_PER_TOKEN_CFG",
+}
+"""Model Optimizer's own configuration by the name of the checkpoint."""
+FIRST = ("modelopt-nvfp4", "modelopt-fp8", "modelopt-mixed")
+"""Written before the others, of a larger vocabulary."""
 
 
 def modelopt_recipe(name: str) -> Any:
@@ -12,8 +24,8 @@ def modelopt_recipe(name: str) -> Any:
 
     import modelopt.torch.quantization as mtq
 
-    if name == "modelopt-nvfp4":
-        return mtq.NVFP4_EXPERTS_ONLY_CFG
+    if name in DEFAULTS:
+        return getattr(mtq, DEFAULTS[name])
     config = copy.deepcopy(mtq.FP8_DEFAULT_CFG)
     if name == "modelopt-fp8":
         config["quant_cfg"] = [*config["quant_cfg"], *mtq.FP8_KV_CFG["quant_cfg"]]
@@ -32,8 +44,8 @@ def make_modelopt(name: str, target: Path) -> None:
     from modelopt.torch.quantization.qtensor import FP8QTensor, NVFP4QTensor
     from safetensors.torch import load_file
 
-    model = from_folder(target.parent)
-    sequences = calibration()
+    model = from_folder(target.parent) if name in FIRST else from_folder(target.parent, **SMALL)
+    sequences = calibration() if name in FIRST else calibration(SMALL["vocab_size"])
 
     def calibrate(quantized: torch.nn.Module) -> None:
         with torch.no_grad():
@@ -53,6 +65,10 @@ def make_modelopt(name: str, target: Path) -> None:
             tensor = NVFP4QTensor((weight.shape[0], weight.shape[1] * 2), torch.float32, weight)
             double = stored[f"{module}.weight_scale_2"]
             decoded[key] = tensor.dequantize(torch.float32, scale=scale, double_scale=double, block_sizes={-1: 16})
+        elif name == "modelopt-fp8-block":
+            blocks = {"scale": scale.reshape(1, 1), "block_sizes": {-1: 128, -2: 128}}  # no weight here has two blocks
+            decoded[key] = FP8QTensor(weight.shape, torch.float32, weight).dequantize(torch.float32, **blocks)
         else:
-            decoded[key] = FP8QTensor(weight.shape, torch.float32, weight).dequantize(torch.float32, scale=scale)
+            per_row = scale.unsqueeze(-1) if scale.dim() else scale
+            decoded[key] = FP8QTensor(weight.shape, torch.float32, weight).dequantize(torch.float32, scale=per_row)
     save_decoded(target, decoded)

@@ -12,6 +12,7 @@ from q36eval.checkpoints.formats.parts import (
     FLOATS,
     WHOLE_ROW,
     ActivationScheme,
+    ceil_divide,
     need_dtypes,
     need_matrix,
     need_one_value,
@@ -19,6 +20,7 @@ from q36eval.checkpoints.formats.parts import (
     rows_along,
     stored_scalar,
     unpack_fp4,
+    without_ones,
 )
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError
@@ -82,7 +84,7 @@ def fp8_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     out, columns = need_matrix("weight", parts["weight"])
     scale, block = parts["weight_scale"], scheme.setting("block")
     if block is not None:
-        return block_shape(parts["weight"], _grid(scale), block)
+        return block_shape(parts["weight"], _grid(parts, block), block)
     if scheme.setting("per_channel"):
         if scale.numel() != out:
             raise CorruptCheckpointError(f"weight_scale has shape {tuple(scale.shape)}, one per output is needed")
@@ -96,13 +98,15 @@ def decode_fp8(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     fp8_shape(parts, scheme)
     scale, block = parts["weight_scale"], scheme.setting("block")
     if block is not None:
-        return block_scaled(parts["weight"], _grid(scale), block)
+        return block_scaled(parts["weight"], _grid(parts, block), block)
     return parts["weight"].float().mul_(scale.float().reshape(-1, 1))
 
 
 def fp8_rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
     """The parts of rows [start, stop) of an FP8 weight."""
     block = scheme.setting("block")
+    if block is not None:
+        parts = {**parts, "weight_scale": _grid(parts, block)}
     height = block[0] if block else 1 if scheme.setting("per_channel") else None
     return rows_along(parts, start, stop, {"weight": 1} if height is None else {"weight": 1, "weight_scale": height})
 
@@ -116,6 +120,9 @@ def fp8_activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
     return None
 
 
-def _grid(scale: "torch.Tensor") -> "torch.Tensor":
-    """Block scales [out / 128, in / 128], also where they are stored with the block's own axes of size one."""
-    return scale[:, 0, :, 0] if scale.dim() == 4 and scale.shape[1] == scale.shape[3] == 1 else scale
+def _grid(parts: Parts, block: tuple[int, int]) -> "torch.Tensor":
+    """Block scales [out / 128, in / 128], also where they are stored with the block's own axes of size one, or without
+    any axis of size one (Model Optimizer 0.47: `[in / 128]` of a weight of at most 128 rows)."""
+    scale, (out, columns) = parts["weight_scale"], need_matrix("weight", parts["weight"])
+    needed = (ceil_divide(out, block[0]), ceil_divide(columns, block[1]))
+    return scale.reshape(needed) if without_ones(scale.shape) == without_ones(needed) else scale

@@ -4,7 +4,7 @@ Packed values are taken apart by vectorised code of our own: importing the forma
 Tests hold each function to the library's result, bit for bit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -42,6 +42,11 @@ def need_matrix(name: str, tensor: "torch.Tensor") -> tuple[int, int]:
     if tensor.dim() != 2:
         raise CorruptCheckpointError(f"{name} has shape {tuple(tensor.shape)}, rows and columns are needed")
     return int(tensor.shape[0]), int(tensor.shape[1])
+
+
+def without_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape without its axes of size one."""
+    return tuple(size for size in shape if size != 1)
 
 
 def need_one_value(name: str, tensor: "torch.Tensor") -> None:

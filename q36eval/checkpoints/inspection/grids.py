@@ -115,7 +115,7 @@ def _steps(scale: Tensor, weight: Tensor, block: Block | None, least: float, mos
     what it is over the latter.
     """
     out, columns = weight.shape
-    grid = grid_of(tuple(scale.shape))
+    grid = grid_of(tuple(scale.shape), (out, columns), block)
     height, width = (
         min(one, two) for one, two in zip(block_of(grid, (out, columns), block), weight.shape, strict=True)
     )

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.compressed import plain_name
-from q36eval.checkpoints.formats.parts import ceil_divide
+from q36eval.checkpoints.formats.parts import ceil_divide, without_ones
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.checkpoints.weights import LogicalWeight
@@ -85,7 +85,7 @@ def stored_label(unit: Unit, shape: Shape) -> str:
         return f"INT{32 * words // shape[1]} {_words(block_of((shape[0], groups), shape, declared), shape)}"
     values = entries.get("weight_packed") or entries["weight"]
     scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
-    grid = (1, 1) if scale is None else grid_of(scale.shape)
+    grid = (1, 1) if scale is None else grid_of(scale.shape, shape, declared)
     where = _words(block_of(grid, shape, declared), shape)
     if values.dtype == "U8":
         return f"NVFP4 {where}"
@@ -111,14 +111,14 @@ def stored_kind(unit: Unit, shape: Shape) -> str | None:
         return f"INT{32 * values.shape[1] // shape[1]}"
     if values.dtype == "F8_E4M3":
         scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
-        return "FP8_BLOCK" if scale is not None and _in_blocks(grid_of(scale.shape), shape, unit) else "FP8"
+        return "FP8_BLOCK" if scale is not None and _in_blocks(scale.shape, shape, unit) else "FP8"
     return "INT8" if values.dtype == "I8" else None
 
 
-def _in_blocks(grid: Block, shape: Shape, unit: Unit) -> bool:
+def _in_blocks(scale: Shape, shape: Shape, unit: Unit) -> bool:
     """Whether several rows, but not for that reason all, share a scale; one block may be larger than the weight."""
     declared = declared_block(unit.weight.scheme)
-    block = block_of(grid, shape, declared)
+    block = block_of(grid_of(scale, shape, declared), shape, declared)
     return 1 < block[0] < ALL and (block == declared or block != shape)
 
 
@@ -131,8 +131,13 @@ def _malformed(entries: Mapping[str, TensorEntry]) -> bool:
     return any(len(entry.shape) != 2 or 0 in entry.shape for entry in tables)
 
 
-def grid_of(scale: Shape) -> Block:
-    """Rows and columns of a grid of scales, whichever way its shape is written: `[out]`, `[1]`, `[a, 1, b, 1]`."""
+def grid_of(scale: Shape, shape: Shape, declared: Block | None) -> Block:
+    """Rows and columns of a grid of scales, whichever way its shape is written: `[out]`, `[1]`, `[a, 1, b, 1]`, or what
+    is declared less its axes of size one."""
+    if declared is not None:
+        needed = ceil_divide(shape[0], declared[0]), ceil_divide(shape[1], declared[1])
+        if without_ones(scale) == without_ones(needed):
+            return needed
     if prod(scale) == 1:
         return 1, 1
     if len(scale) == 4 and scale[1] == scale[3] == 1:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.formats import FORMATS
+from q36eval.checkpoints.formats import FORMATS, modelopt
+from q36eval.checkpoints.inspection.stored import grid_of
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 
@@ -190,3 +191,24 @@ def test_blocks_that_begin_before_a_run_of_rows_are_refused() -> None:
     parts = {"weight": torch.zeros(384, 128).to(torch.float8_e4m3fn), "weight_scale_inv": torch.ones(4, 1)}
     with pytest.raises(UsageError, match="every 96 rows"):
         FORMATS["fp8"].rows(parts, scheme, 128, 256)
+
+
+@pytest.mark.parametrize(
+    ("shape", "stored"), [((32, 300), (3,)), ((300, 32), (3,)), ((32, 32), ()), ((300, 300), (3, 3))]
+)
+def test_model_optimizer_leaves_axes_of_size_one_out_of_its_block_scales(
+    shape: tuple[int, int], stored: tuple[int, ...]
+) -> None:
+    """As 0.47 writes `fp8_pb_wo`, whose scales it squeezes; every row cut out decodes to the same."""
+    scheme = Scheme("modelopt-fp8", settings=(("block", (128, 128)),))
+    whole = tuple(-(-size // 128) for size in shape)
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
+    scale = torch.rand(whole, generator=generator) + 0.5
+    expected = weight.float() * scale.repeat_interleave(128, 0)[: shape[0]].repeat_interleave(128, 1)[:, : shape[1]]
+    parts = {"weight": weight, "weight_scale": scale.reshape(stored)}
+    assert torch.equal(modelopt.decode_fp8(parts, scheme), expected)
+    for start in range(0, shape[0], 128):
+        rows = modelopt.fp8_rows(parts, scheme, start, min(start + 128, shape[0]))
+        assert torch.equal(modelopt.decode_fp8(rows, scheme), expected[start : start + 128])
+    assert grid_of(stored, shape, (128, 128)) == whole
