@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 
 from q36eval.app.figures.canary_items import parting_words, reasons
+from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.gate import CriterionResult
 from q36eval.history import History, RunRecord
+from q36eval.metrics import ALL
 from q36eval.records import ItemOutcome, ProbeName, Verdict
 from q36eval.reports.deciding import ANSWER_CHARACTERS, MOST, PROMPT_CHARACTERS, DecidingAnswer, cut
 from q36eval.reports.next_step import Since
@@ -17,24 +19,30 @@ READ = 500
 def deciding_items(history: History, run: RunRecord, limit: int = MOST) -> list[ItemOutcome]:
     """What the reference answers right and the branch wrong, of the probes that decided; whole, `limit` at most.
 
-    Required prompts that flipped in every batch come first, then other required ones; one of each kind of question
-    before a second of any. Nothing of a run that passed, or that answers did not decide.
+    Required prompts that the gate counts as flipped come first, then others that flipped in every batch, then other
+    required ones; one of each kind of question before a second of any. Nothing of a run that passed, or that answers
+    did not decide.
     """
     if run.report is None or run.report.verdict is Verdict.PASS:
         return []
     decisive = {result.id: result for result in run.report.criteria if result.id in run.report.decisive}
     probes = {result.probe for result in decisive.values()}
     lost: list[ItemOutcome] = []
+    counted: list[ItemOutcome] = []
     if ProbeName.CANARIES in probes:
         lost = _lost(history.items(run.id, ProbeName.CANARIES, flips_only=True))
         if _required_decide(decisive.values()):
+            lanes = CanaryLanes.of(history.measurements(run.id))
+            # what the gate counts, before prompts that flipped too and are judged as a rate
+            counted = [item for item in lost if lanes.counts(ALL, item)]
             lost.sort(
                 key=lambda item: (not (item.must_pass and standing(item) is Standing.FLIPPED), not item.must_pass)
             )
     if ProbeName.EVALS in probes and len(lost) < limit:
         for group in _deciding_groups(decisive.values()):
             lost += _lost(history.items(run.id, ProbeName.EVALS, group, flips_only=True, limit=READ))
-    return _varied(lost)[:limit]
+    first = _varied(counted)
+    return [*first, *(item for item in _varied(lost) if item not in first)][:limit]
 
 
 def _lost(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from canary_records import HOSTILE, answer, item, outcomes
-from written_history import measured
+from written_history import POLICY, measured
 
 from q36eval.app.dashboard.drawing.charts import margin_scatter
 from q36eval.app.dashboard.drawing.item_lines import lines_of
@@ -19,7 +19,10 @@ from q36eval.app.figures.answers import Held, diff_pieces
 from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
 from q36eval.app.figures.canary_items import Filter, asked_for, choices, margin_points, risk_rows, select
 from q36eval.app.figures.canary_lanes import CanaryLanes
+from q36eval.app.figures.deciding import deciding_items
 from q36eval.canaries.outcomes import question_name
+from q36eval.gate import decide
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.records import Clusters, Measurement, ProbeName
 from q36eval.reports.ui_address import evidence_place
@@ -213,3 +216,20 @@ def test_the_number_in_the_sentence_the_criterion_and_the_list_is_one(written: A
     app = visit(path, "canaries", run=run.id, lane="nowhere")
     assert "none is shown" in app.warning[0].value
     assert shown_beside(app) == []
+
+
+def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(tmp_path: Path) -> None:
+    """`early` is of another canary and flipped in every batch as well, and is judged as a rate."""
+    history, policy = History.open(tmp_path / "history.sqlite"), read_policy(POLICY)
+    run = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None, policy=policy)
+    flip = next(one for one in outcomes() if one.cluster == "fixed/flip")
+    again = flip.model_copy(update={"cluster": "fixed/again", "item_key": "again".rjust(64, "0")})
+    early = flip.model_copy(update={"cluster": "early/1", "group": "early", "item_key": "early".rjust(64, "0")})
+    names = tuple(map(question_name, (flip, again)))
+    clusters = Clusters(units=(1, 1), branch=(1.0, 1.0), errored=(0, 0), names=names)
+    found = [measured(ProbeName.CANARIES, "must_pass_flips", "freeform", clusters, "census", "count")]
+    history.add_measurement(run.id, found[0])
+    history.add_items(run.id, [early, flip, again])
+    done = history.finish_run(run.id, decide(policy, found))
+    assert [one.cluster for one in deciding_items(history, done, 3)] == ["fixed/flip", "fixed/again", "early/1"]
+    history.close()
