@@ -37,7 +37,7 @@ from q36eval.history import BranchKey, RunFilter, RunState, RunSummary
 from q36eval.metrics import metric_of_key
 from q36eval.records import Verdict
 
-METRICS_PER_PAGE = 3
+METRICS_PER_PAGE = 2
 RUNS_PER_PAGE = 10
 DRAWN_FIRST = "the newest 30"
 RUNS_DRAWN = {DRAWN_FIRST: 30, "the newest 100": 100, "all": 1_000_000}
