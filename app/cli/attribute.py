@@ -78,7 +78,8 @@ def attribute(
         attribution = run(plan, progress)
     run_id = record(attribution, chosen.name, target.name, corpus_sha256(plan.documents), history, paths)
     if as_json:
-        body = json.loads(attribution.model_dump_json(exclude={"blames": {"__all__": {"clusters"}}}))
+        clusters = {"clusters"}
+        body = json.loads(attribution.model_dump_json(exclude={"blames": {"__all__": clusters}, "as_served": clusters}))
         print_json({"run": run_id, "branch": target.name, **body})
     elif not Quiet.wanted:
         _print(attribution, f"{chosen.name}/{target.name}")
@@ -110,6 +111,15 @@ def _print(attribution: "Attribution", title: str) -> None:
             restored, alone = (_one(attribution, kind, name, direction) for direction in ("restored", "alone"))
             table.add_row(*(Text(cell) for cell in (name, *_cells(restored), *_cells(alone))))
         console.print(table)
+    if attribution.as_served is not None:
+        served = attribution.as_served
+        lower, upper = served.extra_interval.lower, served.extra_interval.upper
+        console.print(
+            Text(
+                f"as {served.engine} fuses it: KL {served.kl:.4g} nats/token, {served.extra:+.3g} [{lower:.3g}, "
+                f"{upper:.3g}], since {served.weights:,} weights get another global scale than their own"
+            )
+        )
     if attribution.identical:
         console.print(Text(f"identical to the reference: {', '.join(attribution.identical)}"))
 

@@ -11,6 +11,7 @@ import typer
 from q36eval.app.cli.canaries_new import new
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
+    AsServed,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -55,6 +56,7 @@ def canaries(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    as_served: AsServed = None,
     own: OwnCanaries = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Evaluate only this canary; repeat it for several.", metavar="ID")
@@ -90,6 +92,7 @@ def canaries(
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
     sizes = batch_size or []
     repeated = repeat > 1 or len(sizes) > 1
+    first_size = sizes[0] if sizes and not repeated else None
     request = request_of(
         ProbeName.CANARIES,
         branch,
@@ -97,7 +100,7 @@ def canaries(
         reference=reference,
         reference_pack=reference_pack,
         suite=suite,
-        engine=engine_options(device, weights_only, kv_cache_dtype, sizes[0] if sizes and not repeated else None),
+        engine=engine_options(device, weights_only, kv_cache_dtype, first_size, as_served),
         paths=paths,
     )
     request = replace(request, canaries=chosen)

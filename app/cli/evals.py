@@ -9,6 +9,7 @@ from q36eval.app.cli import completing
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     AllowCodeExecution,
+    AsServed,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -43,6 +44,7 @@ def evals(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    as_served: AsServed = None,
     max_items: MaxItems = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only report what the suite can show, and how long it takes.")
@@ -76,7 +78,7 @@ def evals(
             reference=reference,
             reference_pack=reference_pack,
             suite=suite,
-            engine=engine_options(device, weights_only, kv_cache_dtype),
+            engine=engine_options(device, weights_only, kv_cache_dtype, as_served=as_served),
             paths=paths,
         ),
         max_items=max_items,

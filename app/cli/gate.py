@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 from q36eval.app.cli import completing
 from q36eval.app.cli.options import (
     AllowCodeExecution,
+    AsServed,
     BatchSize,
     BranchOption,
     ContextOption,
@@ -95,6 +96,7 @@ def gate(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    as_served: AsServed = None,
     batch_size: BatchSize = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
@@ -146,7 +148,7 @@ def gate(
         chosen = load_family(family, paths)
         suite_name = suite or chosen.suite
         rules = load_policy(policy, chosen, paths, suite_name)
-        engine = engine_options(device, weights_only, kv_cache_dtype, batch_size)
+        engine = engine_options(device, weights_only, kv_cache_dtype, batch_size, as_served)
         branches = Branches(branch, chosen, paths, waivers_from, out, formats)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         for sentence in crowded([paths.state, *database, *([] if out is None else [out])]):

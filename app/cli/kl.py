@@ -8,6 +8,7 @@ import typer
 
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
+    AsServed,
     ContextOption,
     CorpusOption,
     DeviceOption,
@@ -36,6 +37,7 @@ def kl(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    as_served: AsServed = None,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
@@ -61,7 +63,7 @@ def kl(
             reference=reference,
             reference_pack=reference_pack,
             suite=suite,
-            engine=engine_options(device, weights_only, kv_cache_dtype),
+            engine=engine_options(device, weights_only, kv_cache_dtype, as_served=as_served),
             paths=paths,
         ),
         corpus=corpus,

@@ -10,6 +10,7 @@ import typer
 from q36eval.app.cli import completing
 from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import resolve
+from q36eval.checkpoints.fused import check_as_served
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -80,6 +81,14 @@ KVCacheDtype = Annotated[
         metavar="DTYPE",
     ),
 ]
+AsServed = Annotated[
+    str | None,
+    typer.Option(
+        "--as-served",
+        help="Measure the branch as this engine fuses its modules: vllm; otherwise as it is stored.",
+        metavar="ENGINE",
+    ),
+]
 BatchSize = Annotated[
     int | None,
     typer.Option("--batch-size", help="Generate at most this many answers of the branch together.", min=1),
@@ -110,7 +119,7 @@ DetailsOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 PANELS = {
-    "How it runs": ("--device", "--weights-only", "--kv-cache-dtype", "--batch-size", "--context"),
+    "How it runs": ("--device", "--weights-only", "--kv-cache-dtype", "--as-served", "--batch-size", "--context"),
     "How much is evaluated": (
         "--skip",
         "--draws",
@@ -170,18 +179,27 @@ PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INC
 
 
 def engine_options(
-    device: str, weights_only: bool = False, kv_cache_dtype: str | None = None, batch_size: int | None = None
+    device: str,
+    weights_only: bool = False,
+    kv_cache_dtype: str | None = None,
+    batch_size: int | None = None,
+    as_served: str | None = None,
 ) -> EngineOptions:
     """How the branch is opened, as the options of the command line say it; checked before anything is measured.
 
     Raises:
-        UsageError: no such device, or a KV cache that is not emulated.
+        UsageError: no such device, or a KV cache or an engine's fusing that is not emulated.
     """
     check_device(device)
+    check_as_served(as_served)
     if kv_cache_dtype is not None:
         check_kv_cache_dtype(kv_cache_dtype)
     return EngineOptions(
-        device=device, emulate_activations=not weights_only, kv_cache_dtype=kv_cache_dtype, batch_rows=batch_size
+        device=device,
+        emulate_activations=not weights_only,
+        kv_cache_dtype=kv_cache_dtype,
+        as_served=as_served,
+        batch_rows=batch_size,
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import nn
 
 from q36eval.checkpoints import emulation, kv_cache
 from q36eval.checkpoints.formats import ActivationScheme
+from q36eval.checkpoints.fused import check_as_served, scales_as_served
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
@@ -29,7 +31,8 @@ class LoadReport:
     `formats` counts logical weights by class of tensor and stored format, `stored_bytes` sums what they take;
     `left_out` names the stored tensors that are no part of the text model, by reason; `quantized_inputs` counts the
     modules whose activation quantization is emulated, `ignored_inputs` those whose quantization was switched off;
-    `kv_cache_dtype` is what keys and values are stored in, as emulated.
+    `kv_cache_dtype` is what keys and values are stored in, as emulated; `fused_scales` counts the weights that were
+    decoded by another member's global scale, as an engine that fuses them does.
     """
 
     formats: dict[str, dict[str, int]]
@@ -38,6 +41,7 @@ class LoadReport:
     quantized_inputs: int = 0
     ignored_inputs: int = 0
     kv_cache_dtype: str = "auto"
+    fused_scales: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,28 +70,33 @@ def load_model(
     dtype: torch.dtype = torch.bfloat16,
     emulate_activations: bool = True,
     kv_cache_dtype: str | None = None,
+    as_served: str | None = None,
 ) -> LoadedModel:
     """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
 
     `kv_cache_dtype` is one of `q36eval.checkpoints.kv_cache.KV_CACHE_DTYPES`; None takes what the checkpoint declares.
+    `as_served` is one of `q36eval.checkpoints.fused.ENGINES`: weights that it fuses are decoded by the one global scale
+    that it gives them; None takes each by its own.
 
     Raises:
         UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.
         CorruptCheckpointError: a tensor is missing, unexpected, used twice, of the wrong shape, or cannot be decoded.
     """
+    check_as_served(as_served)
     checkpoint = open_checkpoint(path)
     index = index_weights(checkpoint)
+    global_scales = scales_as_served(index.weights) if as_served else {}
     model = _empty_model(checkpoint, dtype)
     cache_dtype = kv_cache_dtype or declared_kv_cache_dtype(checkpoint)
     cache_scales = kv_cache_scales(checkpoint)
     schemes = _input_schemes(index) if emulate_activations else {}
     ignored = 0 if emulate_activations else _count_quantized_inputs(index)
-    _fill(model, checkpoint, index, torch.device(device), dtype)
+    _fill(model, checkpoint, index, torch.device(device), dtype, global_scales)
     _rebuild_buffers(model, torch.device(device))
     emulation.install(model, schemes)
     kv_cache.install(model, cache_dtype, cache_scales)
     model.eval().requires_grad_(False)
-    return LoadedModel(model, _report(index, len(schemes), ignored, cache_dtype), checkpoint)
+    return LoadedModel(model, _report(index, len(schemes), ignored, cache_dtype, len(global_scales)), checkpoint)
 
 
 def text_config(checkpoint: Checkpoint) -> Any:
@@ -175,9 +184,14 @@ def _plan(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> dict[
 
 
 def _fill(
-    model: nn.Module, checkpoint: Checkpoint, index: WeightIndex, device: torch.device, dtype: torch.dtype
+    model: nn.Module,
+    checkpoint: Checkpoint,
+    index: WeightIndex,
+    device: torch.device,
+    dtype: torch.dtype,
+    global_scales: Mapping[str, tuple[str, float]],
 ) -> None:
-    """Decode every weight into its place.
+    """Decode every weight into its place, by another global scale than its own where `global_scales` names one.
 
     Raises:
         CorruptCheckpointError: a weight cannot be decoded, does not fit, or holds what is no finite number.
@@ -189,7 +203,11 @@ def _fill(
         finite = []
         for slot, weight in weights:
             place = target if slot.expert is None else target[slot.expert, slot.rows]
-            finite.append(weight.decode_into(place, next(stored)[1]))
+            parts = next(stored)[1]
+            if weight.name in global_scales:
+                part, scale = global_scales[weight.name]
+                parts = {**parts, part: torch.full_like(parts[part], scale)}
+            finite.append(weight.decode_into(place, parts))
         for (_, weight), good in zip(weights, torch.stack(finite).tolist(), strict=True):
             if not good:
                 raise CorruptCheckpointError(
@@ -243,11 +261,11 @@ def _rebuild_buffers(model: Any, device: torch.device) -> None:
             model.set_submodule(name, rebuilt.to(device))
 
 
-def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str) -> LoadReport:
+def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str, fused_scales: int) -> LoadReport:
     formats: dict[str, Counter[str]] = defaultdict(Counter)
     stored: Counter[str] = Counter()
     for weight in index.weights.values():
         formats[weight.tensor_class][weight.scheme.format] += 1
         stored[weight.tensor_class] += weight.stored_bytes
     by_class = {name: dict(counts) for name, counts in formats.items()}
-    return LoadReport(by_class, dict(stored), index.left_out, used, ignored, cache_dtype)
+    return LoadReport(by_class, dict(stored), index.left_out, used, ignored, cache_dtype, fused_scales)

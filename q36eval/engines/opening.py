@@ -49,10 +49,10 @@ def identity_of(settings: EngineSettings | Path) -> DeploymentIdentity:
 def as_reference(options: EngineOptions) -> EngineOptions:
     """How the reference of deployments with these options is opened: by the same engine, batched as that likes.
 
-    Its KV cache keeps the model's own dtype, where the engine has a choice.
+    Its KV cache keeps the model's own dtype, where the engine has a choice, and its weights are what is stored.
     """
     has_choice = "kv_cache_dtype" in _engine_class(options).options
-    return replace(options, kv_cache_dtype="auto" if has_choice else None, batch_rows=None)
+    return replace(options, kv_cache_dtype="auto" if has_choice else None, as_served=None, batch_rows=None)
 
 
 def as_settings(settings: EngineSettings | Path) -> EngineSettings:

@@ -5,19 +5,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.fused import scales_as_served
 from q36eval.checkpoints.held import opened_once
 from q36eval.checkpoints.inspection.configuration import NO_PART_OF_THE_COMPUTATION
+from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, as_reference, open_engine
 from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.history import History
 from q36eval.kl.attribution import (
+    AsServed,
     Attribution,
     Blame,
     Direction,
     Sample,
     Suspect,
+    as_served,
     blame,
     divergences,
     hidden_states,
@@ -35,6 +40,8 @@ from q36eval.stats import summarize
 if TYPE_CHECKING:
     import torch
 
+FUSING = "vllm"
+"""The engine whose fusing is measured beside what is stored."""
 DIRECTIONS: tuple[Direction, ...] = ("restored", "alone")
 
 
@@ -74,7 +81,8 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
     parts = parts_of(reference)
     guilty = [part for part in parts if differs(reference, branch, part.module)]
     listed = suspects(guilty, plan.bands, grid=plan.grid)
-    passes = 2 + len(DIRECTIONS) * len(listed)
+    fused = _fused_weights(plan)
+    passes = 2 + len(DIRECTIONS) * len(listed) + (1 if fused else 0)
     chosen = sample(plan.documents, reference.tokenizer, passes, plan.budget)
     progress.stage("scoring the variants", passes)
     states, head = hidden_states(reference, chosen), reference.head_weight().cpu()
@@ -93,7 +101,20 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
         for suspect, sums in zip(listed, variants[direction], strict=True)
     ]
     identical = {part.tensor_class for part in parts} - {part.tensor_class for part in guilty}
-    return _whole(chosen, total, blames, sorted(identical), passes)
+    found = _whole(chosen, total, blames, sorted(identical), passes)
+    if not fused:
+        return found
+    del reference, branch  # one model at a time, whatever the device holds
+    served = divergences(_load_branch(plan, plan.engine.device, FUSING), chosen, states, head)
+    progress.advance()
+    return found.model_copy(update={"as_served": as_served(FUSING, fused, chosen.units, total, served)})
+
+
+def _fused_weights(plan: Plan) -> int:
+    """How many weights of the branch get another global scale than their own from an engine that fuses modules."""
+    if plan.engine.as_served is not None:
+        return 0  # that is what is attributed
+    return len(scales_as_served(index_weights(open_checkpoint(plan.branch)).weights))
 
 
 def _variant(
@@ -124,8 +145,9 @@ def _load_reference(plan: Plan, device: str) -> Engine:
         raise UsageError(f"The reference cannot be used: {error}") from error
 
 
-def _load_branch(plan: Plan, device: str) -> Engine:
-    return open_engine(replace(plan.engine, device=device).of(plan.branch))
+def _load_branch(plan: Plan, device: str, fusing: str | None = None) -> Engine:
+    options = replace(plan.engine, device=device, as_served=fusing or plan.engine.as_served)
+    return open_engine(options.of(plan.branch))
 
 
 def _check_comparable(reference: Engine, branch: Engine) -> None:
@@ -174,6 +196,8 @@ def record(
     )
     for blamed in attribution.blames:
         history.add_measurement(run.id, _measurement(blamed))
+    if attribution.as_served is not None:
+        history.add_measurement(run.id, _served_measurement(attribution.as_served))
     history.finish_run(run.id, None)
     keep_drifts(history, family, branch)
     return run.id
@@ -193,4 +217,20 @@ def _measurement(blamed: Blame) -> Measurement:
         counts=Counts(total=tokens, scored=tokens, errored=0),
         clusters=blamed.clusters,
         note=f"share {blamed.share:.1%} [{blamed.share_interval.lower:.1%}, {blamed.share_interval.upper:.1%}]",
+    )
+
+
+def _served_measurement(served: AsServed) -> Measurement:
+    """`attributed_kl[as-served/vllm]`: what the engine's fusing adds."""
+    tokens = sum(served.clusters.units)
+    return METRICS[ProbeName.KL, "attributed_kl"].measured(
+        f"as-served/{served.engine}",
+        estimator="paired_mean",
+        value=served.kl,
+        reference_value=served.kl - served.extra,
+        effect=served.extra,
+        effect_interval=served.extra_interval,
+        counts=Counts(total=tokens, scored=tokens, errored=0),
+        clusters=served.clusters,
+        note=f"{served.weights:,} weights by another global scale than their own",
     )

@@ -4,20 +4,18 @@ An engine fuses modules that this gate runs one by one, and leaves tensors unrea
 which engine does so, what users see, and where it was reported. The checks look at names and at tensors of one value.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored import Unit, stored_kind
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.errors import CorruptCheckpointError
 
-GLOBAL_SCALES = {"weight_global_scale": -1, "weight_scale_2": 1}
-"""The one scale of an NVFP4 weight, and the power in which its values take it: compressed-tensors divides by it."""
 TOLERATED = 0.01
 """An error of all values of a weight by so much is shown; a larger one blocks. NVFP4 itself costs about 0.1."""
 MOST_NAMED = 3
@@ -72,15 +70,6 @@ RULES = {
 }
 """By the name of the rule that findings carry."""
 
-FUSED = {
-    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
-    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
-    "in_proj_ba": ("in_proj_b", "in_proj_a"),
-    "gate_up_proj": ("gate_proj", "up_proj"),
-}
-"""Modules that vLLM holds as one (vllm/model_executor/models/qwen3_5.py, `stacked_params_mapping`), the first first."""
-_FUSED_OF = {part: fused for fused, parts in FUSED.items() for part in parts}
-
 
 def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shapes: Shapes) -> list[Finding]:
     """All rules over one checkpoint; a rule that holds in many places is one finding a class of tensor."""
@@ -94,44 +83,17 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
     ]
 
 
-def fused_groups(units: Mapping[str, Unit]) -> dict[str, list[Unit]]:
-    """The weights that an engine holds as one, by the name that it has there, in its order; whole groups alone."""
-    found: dict[str, dict[str, Unit]] = defaultdict(dict)
-    for name, unit in units.items():
-        module, _, part = name.removesuffix(".weight").rpartition(".")
-        if part in _FUSED_OF:
-            found[f"{module}.{_FUSED_OF[part]}"][part] = unit
-    return {
-        name: [members[part] for part in FUSED[name.rpartition(".")[2]]]
-        for name, members in found.items()
-        if len(members) == len(FUSED[name.rpartition(".")[2]])
-    }
-
-
 def as_fused(members: Sequence[Unit]) -> list[float] | None:
     """By which factor each member's values come out of an engine that takes one global scale for all of them.
 
     Of routed experts that is the first member's, the gate's; of others the largest number that is stored (the smallest
     multiplier, where the number is divided by). None where not all have one finite, positive global scale.
     """
-    found = [_global_scale(unit) for unit in members]
-    if any(each is None for each in found):
+    scales = one_scale([unit.weight for unit in members])
+    if scales is None:
         return None
-    stored = [each for each in found if each is not None]
-    if len({part for part, _ in stored}) != 1:
-        return None
-    power, values = GLOBAL_SCALES[stored[0][0]], [value for _, value in stored]
-    chosen = values[0] if members[0].tensor_class == "routed experts" else max(values)
-    return [(chosen / value) ** power for value in values]
-
-
-def _global_scale(unit: Unit) -> tuple[str, float] | None:
-    parts = dict(unit.weight.parts)
-    part = next((name for name in GLOBAL_SCALES if name in parts), None)
-    if part is None or math.prod(parts[part].shape) != 1:
-        return None
-    value = float(unit.weight.checkpoint.read_entry(parts[part]).float().reshape(()))
-    return (part, value) if math.isfinite(value) and value > 0 else None
+    part, stored, chosen = scales
+    return [(chosen / value) ** GLOBAL_SCALES[part] for value in stored]
 
 
 def _global_scales(groups: Mapping[str, Sequence[Unit]]) -> Iterator[Finding]:
@@ -246,6 +208,9 @@ measured"); an advisory one is shown. Where another engine serves the branch, wa
 
 Different global scales block where they put values of a weight off by more than {TOLERATED:.0%}; smaller errors are
 advisory. All values of one module are off by one factor, so its relative error is that factor less 1, exactly.
+`q36eval attribute` then measures the KL as vLLM fuses these modules beside that of what is stored; `gate`, `kl`,
+`evals` and `canaries` measure that deployment with `--as-served vllm`. Only scales of weights are taken so, not those
+of inputs.
 
 Modules that vLLM holds as one, in its order:
 

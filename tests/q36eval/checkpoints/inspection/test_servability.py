@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.fused import fused_groups
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.servability import RULES, TOLERATED, as_fused, fused_groups, page
+from q36eval.checkpoints.inspection.servability import RULES, TOLERATED, as_fused, page
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
 
