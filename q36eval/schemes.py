@@ -6,18 +6,20 @@ from collections.abc import Iterable
 JOIN = " + "
 """Between the parts of a mixture."""
 
-_NAME = re.compile(r"(NVFP4|FP8|FP8_BLOCK)(_A16|_AFP8|_AINT8|_ANVFP4)?|W[1-8]A(8|16|FP8|NVFP4)")
-_OWN_INPUTS = {"NVFP4": "nvfp4", "FP8": "fp8", "FP8_BLOCK": "fp8"}
+_FLOATS = "NVFP4|MXFP4|MXFP8|FP8"
+_NAME = re.compile(rf"({_FLOATS}|FP8_BLOCK)(_A16|_AINT8|_A({_FLOATS}))?|W[1-8]A(8|16|{_FLOATS})")
+_OWN_INPUTS = {"NVFP4": "nvfp4", "MXFP4": "mxfp4", "MXFP8": "mxfp8", "FP8": "fp8", "FP8_BLOCK": "fp8"}
 
-FORMS = "NVFP4, FP8, FP8_BLOCK (with _A16 where only the weights are quantized), W4A16, W8A16, W8A8"
+FORMS = "NVFP4, MXFP4, MXFP8, FP8, FP8_BLOCK (with _A16 where only the weights are quantized), W4A16, W8A16, W8A8"
 """Examples for messages."""
 
 
 def scheme_name(weights: str, inputs: str | None) -> str:
     """The name of weights stored as `weights` whose module's inputs are quantized as `inputs` (None: not at all).
 
-    `NVFP4`, `FP8` and `FP8_BLOCK` stand for inputs quantized alike, any other inputs are said (`NVFP4_A16`); integers
-    of n bits are `WnA16`, `WnA8`, `WnAFP8`, after llm-compressor's presets. The size of a group is not part of a name.
+    `NVFP4`, `MXFP4`, `MXFP8`, `FP8` and `FP8_BLOCK` stand for inputs quantized alike, any other inputs are said
+    (`NVFP4_A16`); integers of n bits are `WnA16`, `WnA8`, `WnAFP8`, after llm-compressor's presets. The size of a group
+    is not part of a name.
     """
     if weights.startswith("INT"):
         return f"W{weights.removeprefix('INT')}A{_input_bits(inputs).removeprefix('INT')}"

@@ -102,6 +102,32 @@ def _round_to_int8(values: Tensor) -> Tensor:
     return values.clamp(-128, 127).round_()
 
 
+_MX_MAX = {"mxfp4": (FP4_MAX, 2), "mxfp8": (FP8_MAX, 8)}
+"""The largest value of each element format, and the exponent of the largest power of two in it."""
+
+
+def fake_quantize_mx(x: Tensor, kind: str, exponent: str, group_size: int = 32) -> Tensor:
+    """`x` [..., D] after dynamic microscaling: `kind` values under a power of two per group.
+
+    OCP Microscaling Formats 1.0 (section 6.3) takes 2^(floor(log2 |x|max) − emax), which clips what lies above the
+    format's largest value. `near` goes up already from 1.75 · 2^n (compressed-tensors' `round_to_power_2`); `up` takes
+    2^ceil(log2(|x|max / largest value)), under which nothing is clipped (Model Optimizer's `compute_scale_e8m0_NV`).
+    Ties go to even elements.
+    """
+    top, emax = _MX_MAX[kind]
+    groups = _in_groups(x, group_size)
+    largest = _largest(groups)
+    # exponent bits alone, after what carries into them: a quarter of a power, or anything at all
+    if exponent == "near":
+        power = ((largest.view(torch.int32) + 2**21) & 0x7F800000).view(torch.float32) * 2.0**-emax
+    else:
+        power = (((largest / top).view(torch.int32) + (2**23 - 1)) & 0x7F800000).view(torch.float32)
+    scale = power.clamp_(min=2.0**-127).unsqueeze(-1)
+    values = (groups / scale).clamp_(-top, top)
+    rounded = round_to_fp4(values) if kind == "mxfp4" else values.to(torch.float8_e4m3fn).float()
+    return rounded.mul_(scale).flatten(-2).to(x.dtype)
+
+
 class InputQuantizer(nn.Module):
     """Quantizes rows, each under the static scale of its own expert (or of the one module it feeds), if it has one.
 
@@ -114,9 +140,10 @@ class InputQuantizer(nn.Module):
     def __init__(self, schemes: list[ActivationScheme | None], width: int, device: Any) -> None:
         super().__init__()
         known = [scheme for scheme in schemes if scheme is not None]
-        if len({(scheme.kind, scheme.group_size, scheme.static_scale is None) for scheme in known}) != 1:
+        kinds = {(scheme.kind, scheme.group_size, scheme.static_scale is None, scheme.exponent) for scheme in known}
+        if len(kinds) != 1:
             raise CorruptCheckpointError("experts of one layer mix kinds of activation quantization")
-        self.kind, self.static = known[0].kind, known[0].static_scale is not None
+        self.kind, self.static, self.exponent = known[0].kind, known[0].static_scale is not None, known[0].exponent
         self.group_size = width if known[0].group_size == WHOLE_ROW else known[0].group_size
         if width % self.group_size:
             raise CorruptCheckpointError(f"{width} input features do not divide into groups of {self.group_size}")
@@ -128,12 +155,12 @@ class InputQuantizer(nn.Module):
 
     def extra_repr(self) -> str:
         """The settings that are no buffers, by which two quantizers are told apart."""
-        return f"{self.kind}, group_size={self.group_size}, static={self.static}"
+        return f"{self.kind}, group_size={self.group_size}, static={self.static}, exponent={self.exponent}"
 
     def same_as(self, other: "InputQuantizer") -> bool:
         """Whether both do the same to every row."""
-        settings = (self.kind, self.group_size, self.static) == (other.kind, other.group_size, other.static)
-        return settings and torch.equal(self.scale, other.scale) and torch.equal(self.active, other.active)
+        settings, others = ((one.kind, one.group_size, one.static, one.exponent) for one in (self, other))
+        return settings == others and torch.equal(self.scale, other.scale) and torch.equal(self.active, other.active)
 
     def forward(self, x: Tensor, expert: Tensor | None = None) -> Tensor:
         """`x` [N, D] with `expert` [N], or `x` [..., D] of one module."""
@@ -144,6 +171,8 @@ class InputQuantizer(nn.Module):
     def _quantize(self, x: Tensor, scale: Tensor) -> Tensor:
         if self.kind == "nvfp4":
             return fake_quantize_nvfp4(x, scale, self.group_size)
+        if self.exponent is not None:
+            return fake_quantize_mx(x, self.kind, self.exponent, self.group_size)
         if self.static:
             return (fake_quantize_fp8_static if self.kind == "fp8" else fake_quantize_int8_static)(x, scale)
         return _DYNAMIC[self.kind](x, self.group_size)

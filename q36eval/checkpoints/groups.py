@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FORMATS = ("nvfp4-pack-quantized", "float-quantized", "int-quantized", "naive-quantized", "pack-quantized")
+FORMATS = (
+    "nvfp4-pack-quantized",
+    "mxfp4-pack-quantized",
+    "mxfp8-quantized",
+    "float-quantized",
+    "int-quantized",
+    "naive-quantized",
+    "pack-quantized",
+)
 STATUSES = ("initialized", "calibration", "frozen", "compressed", "decompressed")
 DTYPES = (None, "torch.float8_e4m3fn", "torch.uint8", "torch.int8", "torch.bfloat16", "torch.float16", "torch.float32")
 _GROUP_KEYS = {"targets", "weights", "input_activations", "output_activations", "format"}
@@ -41,6 +49,7 @@ class Arguments:
     group_size: int | None
     block_structure: list[int] | None
     dynamic: bool | str
+    scale_dtype: str | None
 
 
 @dataclass(frozen=True)

@@ -256,6 +256,8 @@ _MODELOPT: dict[str, Scheme] = {
     "FP8": Scheme("modelopt-fp8", settings=(("inputs", "tensor"),)),
     "FP8_PER_CHANNEL_PER_TOKEN": Scheme("modelopt-fp8", settings=(("inputs", "token"), ("per_channel", True))),
     "FP8_PB_WO": Scheme("modelopt-fp8", settings=(("block", (128, 128)),)),
+    "MXFP4": Scheme("modelopt-mxfp4"),
+    "MXFP8": Scheme("modelopt-mxfp8"),
 }
 """Model Optimizer's algorithms, by its names for them."""
 
@@ -268,10 +270,12 @@ def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
             raise UsageError(
                 f"{folder}: Model Optimizer's {algorithm!r} is not decoded; known: {', '.join(_MODELOPT)}."
             )
+        known = 32 if "MXFP" in algorithm else 16
+        if config.get("group_size") not in (None, known):
+            given = config["group_size"]
+            raise UsageError(f"{folder}: {algorithm} in groups of {given} is not decoded; known: {known}.")
         return _MODELOPT[algorithm]
 
-    if config.get("group_size") not in (None, 16):
-        raise UsageError(f"{folder}: NVFP4 in groups of {config['group_size']} is not decoded; known: 16.")
     patterns = list(config.get("ignore") or config.get("exclude_modules") or [])
     layers = config.get("quantized_layers") if config.get("quant_algo") == "MIXED_PRECISION" else None
     # A checkpoint of which only the KV cache is quantized names no algorithm for its weights.

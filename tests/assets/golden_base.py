@@ -10,6 +10,9 @@ TOKENIZER = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 SMALL = {"vocab_size": 40, "head_dim": 16}
 """Sizes that keep further checkpoints small; token ids of `calibration` stay below them."""
 
+MICROSCALED = {"vocab_size": 40, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
+"""Sizes of which groups of 32 divide every input."""
+
 
 def base_model(**settings: Any) -> Any:
     """One full-attention layer with two experts, in BF16; the same for every producer."""

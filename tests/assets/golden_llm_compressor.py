@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from golden_base import TOKENIZER, calibration, from_folder, save_decoded
+from golden_base import MICROSCALED, TOKENIZER, calibration, from_folder, save_decoded
 
 EVERY_LINEAR = r"re:.*(self_attn\.[qkvo]_proj|experts\.\d+\.\w+_proj|shared_expert\.\w+_proj)$"
 
@@ -35,6 +35,8 @@ def compressed_recipes() -> dict[str, tuple[dict[str, Any], dict[str, Any] | Non
         "ct-w4a16-group": ({"group_0": group("W4A16", group_size=16)}, None),
         "ct-w4a16-asym": ({"group_0": group("W4A16_ASYM", group_size=16)}, None),
         "ct-w8a16-channel": ({"group_0": group("W8A16", **channel)}, None),
+        "ct-mxfp4": ({"group_0": group("MXFP4")}, None),
+        "ct-mxfp8": ({"group_0": group("MXFP8")}, None),
         "ct-fp8-embeddings": ({"group_0": embeddings}, None),
         "ct-mixed": (
             {
@@ -58,9 +60,10 @@ def make_compressed(name: str, target: Path) -> None:
     from transformers import AutoTokenizer
 
     groups, kv = compressed_recipes()[name]
-    model = from_folder(target.parent, **(EMBEDDINGS_COUNT if name == "ct-fp8-embeddings" else {}))
+    sizes = EMBEDDINGS_COUNT if name == "ct-fp8-embeddings" else MICROSCALED if "mxfp" in name else {}
+    model = from_folder(target.parent, **sizes)
     linearize_moe(model)
-    rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in calibration()]
+    rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in calibration(sizes.get("vocab_size", 136))]
     oneshot(
         model=model,
         tokenizer=AutoTokenizer.from_pretrained(TOKENIZER),

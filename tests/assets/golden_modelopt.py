@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from golden_base import SMALL, calibration, from_folder, save_decoded
+from golden_base import MICROSCALED, SMALL, calibration, from_folder, save_decoded
 
 DEFAULTS = {
     "modelopt-nvfp4": "NVFP4_EXPERTS_ONLY_CFG",
@@ -13,6 +13,8 @@ DEFAULTS = {
     "modelopt-fp8-default": "FP8_DEFAULT_CFG",
     "modelopt-fp8-block": "FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG",
     "modelopt-fp8-token": "FP8_PER_CHANNEL_PER_TOKEN_CFG",
+    "modelopt-mxfp4": "MXFP4_DEFAULT_CFG",
+    "modelopt-mxfp8": "MXFP8_DEFAULT_CFG",
 }
 """Model Optimizer's own configuration by the name of the checkpoint."""
 FIRST = ("modelopt-nvfp4", "modelopt-fp8", "modelopt-mixed")
@@ -38,13 +40,14 @@ def modelopt_recipe(name: str) -> Any:
 
 
 def make_modelopt(name: str, target: Path) -> None:
-    """Quantize and export with Model Optimizer; decode with its `NVFP4QTensor` and `FP8QTensor`."""
+    """Quantize and export with Model Optimizer; decode with its own tensor types."""
     import modelopt.torch.quantization as mtq
     from modelopt.torch.export import export_hf_checkpoint
-    from modelopt.torch.quantization.qtensor import FP8QTensor, NVFP4QTensor
+    from modelopt.torch.quantization.qtensor import FP8QTensor, MXFP4QTensor, MXFP8QTensor, NVFP4QTensor
     from safetensors.torch import load_file
 
-    model = from_folder(target.parent) if name in FIRST else from_folder(target.parent, **SMALL)
+    sizes = {} if name in FIRST else MICROSCALED if name.partition("mxfp")[1] else SMALL
+    model = from_folder(target.parent, **sizes)
     sequences = calibration() if name in FIRST else calibration(SMALL["vocab_size"])
 
     def calibrate(quantized: torch.nn.Module) -> None:
@@ -61,7 +64,11 @@ def make_modelopt(name: str, target: Path) -> None:
         if not key.endswith(".weight") or f"{module}.weight_scale" not in stored:
             continue
         scale = stored[f"{module}.weight_scale"]
-        if weight.dtype == torch.uint8:
+        if scale.dtype == torch.uint8:
+            kind, width = (MXFP4QTensor, 2) if weight.dtype == torch.uint8 else (MXFP8QTensor, 1)
+            tensor = kind((weight.shape[0], weight.shape[1] * width), torch.float32, weight)
+            decoded[key] = tensor.dequantize(torch.bfloat16, scale=scale, block_sizes={-1: 32})  # exact
+        elif weight.dtype == torch.uint8:
             tensor = NVFP4QTensor((weight.shape[0], weight.shape[1] * 2), torch.float32, weight)
             double = stored[f"{module}.weight_scale_2"]
             decoded[key] = tensor.dequantize(torch.float32, scale=scale, double_scale=double, block_sizes={-1: 16})

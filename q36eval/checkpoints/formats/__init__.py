@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats import compressed, fp8, gptq, modelopt, plain
+from q36eval.checkpoints.formats import compressed, fp8, gptq, modelopt, mx, plain
 from q36eval.checkpoints.formats.parts import ROWS_MULTIPLE, ActivationScheme
 from q36eval.checkpoints.schemes import Scheme
 
@@ -53,6 +53,10 @@ def _compressed(required: set[str], optional: set[str]) -> Format:
         compressed.activations,
         compressed.decode_light,
     )
+
+
+def _microscaled(values: str, activations: Callable[[Parts, Scheme], ActivationScheme | None]) -> Format:
+    return Format(frozenset({values, "weight_scale"}), frozenset(), mx.shape, mx.rows, mx.decode, activations)
 
 
 _STATIC_INPUT = {"input_scale", "input_zero_point"}
@@ -102,5 +106,9 @@ FORMATS: dict[str, Format] = {
         modelopt.decode_fp8,
         modelopt.fp8_activations,
     ),
+    "mxfp4-pack-quantized": _microscaled("weight_packed", compressed.activations),
+    "mxfp8-quantized": _microscaled("weight", compressed.activations),
+    "modelopt-mxfp4": _microscaled("weight", mx.modelopt_activations),
+    "modelopt-mxfp8": _microscaled("weight", mx.modelopt_activations),
     "plain": Format(frozenset({"weight"}), frozenset(), plain.shape, plain.rows, plain.decode, _none),
 }

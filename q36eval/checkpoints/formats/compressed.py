@@ -228,6 +228,9 @@ def activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
     strategy, dynamic = plain_name(inputs.strategy), plain_name(inputs.dynamic)
     if (inputs.type, inputs.num_bits, strategy, dynamic) == ("float", 4, "tensor_group", "local"):
         return ActivationScheme("nvfp4", inputs.group_size, stored_scalar(parts, "input_global_scale", "NVFP4"))
+    microscaled = (inputs.type, strategy, dynamic, inputs.group_size) == ("float", "group", "True", 32)
+    if microscaled and inputs.num_bits in (4, 8) and str(inputs.scale_dtype) == "torch.uint8":
+        return ActivationScheme(f"mxfp{inputs.num_bits}", 32, exponent="near")
     if inputs.num_bits == 8 and (inputs.type == "int" or inputs.symmetric):
         kind = "fp8" if inputs.type == "float" else "int8" if inputs.symmetric else "int8-asymmetric"
         if dynamic == "True" and strategy in ("token", "group"):

@@ -145,6 +145,13 @@ def unpack_fp4(packed: "torch.Tensor") -> "torch.Tensor":
     return torch.stack((signed[codes & 15], signed[codes >> 4]), dim=-1).flatten(-2)
 
 
+def shared_exponents(stored: "torch.Tensor") -> "torch.Tensor":
+    """Float32 powers of two from bytes of E8M0, the exponent plus 127; 255 is NaN (OCP MX 1.0, section 5.4.1)."""
+    import torch
+
+    return stored.view(torch.float8_e8m0fnu).float()
+
+
 WHOLE_ROW = 0
 """A `group_size` that stands for all features of a token."""
 
@@ -158,12 +165,16 @@ class ActivationScheme:
     - `fp8`: FP8 E4M3 values under a float scale per group; static under `static_scale` where that is given.
     - `int8`: integers of 8 bits, symmetric, under a float scale per group or under `static_scale`.
     - `int8-asymmetric`: the same with a zero-point per group, always dynamic.
+    - `mxfp4`, `mxfp8`: FP4 E2M1 or FP8 E4M3 values under a power of two per group, always dynamic. Producers differ in
+      how they round that power, and `exponent` says it: `up` to the least under which nothing is clipped (Model
+      Optimizer), or `near`, down unless the largest value is within an eighth of the next power (compressed-tensors).
     """
 
     kind: str
     group_size: int
     global_scale: float | None = None
     static_scale: float | None = None
+    exponent: str | None = None
 
 
 def stored_scalar(parts: Mapping[str, "torch.Tensor"], name: str, what: str) -> float:

@@ -8,7 +8,9 @@ further, so that a scale that is too large buys no room.
 Round to nearest moves a value by at most half the gap it lies in. The gaps, in units of the scale: integers 1; FP4 E2M1
 0.5 below 2, 1 below 4, 2 above; FP8 E4M3 an eighth of the power of two at or below the value, 2^-9 for subnormal ones
 (OCP Microscaling Formats 1.0, section 5.3; OCP 8-bit Floating Point 1.0). A subnormal NVFP4 local scale is itself off
-by 2^-10, and scales and products rounded to BF16 cost up to three times 2^-9 of the value.
+by 2^-10, and scales and products rounded to BF16 cost up to three times 2^-9 of the value. Microscaled groups share a
+power of two, which producers round down (OCP), to the nearest, or up; where down, what lies above the largest value of
+the format is clipped to it.
 
 How much of that a weight's error uses is computed as a whole, in each row and in each group.
 Usage is counted in half steps of the grid the reference weight calls for, as the root of squared errors over
@@ -31,6 +33,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from q36eval.checkpoints.formats.parts import shared_exponents
 from q36eval.checkpoints.inspection.stored import Block, block_of, grid_of
 
 FP4_MAX, FP8_MAX = 6.0, 448.0
@@ -88,6 +91,8 @@ def honest_rounding(
     scale = parts.get("weight_scale", parts.get("weight_scale_inv"))
     if values is None or scale is None:
         return None
+    if scale.dtype == torch.uint8:
+        return _microscaled(values, shared_exponents(scale), original, block)
     if values.dtype == torch.uint8:
         return _fp4(parts, scale, original, block)
     if values.dtype in (torch.int8, torch.int32):
@@ -138,10 +143,13 @@ def _rounding(
     more: Tensor | None = None,
     order: Tensor | None = None,
     top: float = torch.inf,
+    largest: Tensor | float = torch.inf,
 ) -> Rounding:
-    """`gap` lies around each value, `more` is the least half step, `top` the number of gaps to the grid's end."""
+    """`gap` lies around each value, `more` is the least half step, `top` the number of gaps to the grid's end and
+    `largest` the value there."""
     gap = gap.clamp(min=torch.finfo(torch.float32).tiny)
     nearest = (weight / gap).round_().clamp_(-top, top - 1).mul_(gap)
+    nearest = nearest.clamp(torch.as_tensor(-largest), torch.as_tensor(largest))
     noise, signal = float((weight - nearest).square_().mean().sqrt()), float(weight.square().mean())
     gain = float(nearest.mul_(weight).mean()) / signal if signal else 1.0
     half = gap.expand_as(weight) / 2
@@ -168,19 +176,36 @@ def _fp4(parts: Parts, local: Tensor, weight: Tensor, block: Block | None) -> Ro
     # an FP8 scale is off by up to 2^-4 of it
     scale, width, excess = _steps(local.float() * unit, weight, block, 0.93 / FP4_MAX, 1.07 / FP4_MAX)
     size = weight.abs()
-    gap = torch.where(size >= 3.96 * scale, 2 * scale, torch.where(size >= 1.98 * scale, scale, scale / 2))
+    gap = _fp4_gap(size, scale)
     own = size.max() / (FP4_MAX * FP8_MAX)
     subnormal = FP4_MAX * 2.0**-10 * torch.minimum(unit, SHARED_SCALE * own)
     # a group may also be made to end at 4, where that costs it less: 1.5 times the scale
     return _rounding(weight, gap, width, excess / 1.5, subnormal)
 
 
+def _fp4_gap(size: Tensor, scale: Tensor) -> Tensor:
+    return torch.where(size >= 3.96 * scale, 2 * scale, torch.where(size >= 1.98 * scale, scale, scale / 2))
+
+
 def _fp8(scale: Tensor, weight: Tensor, block: Block | None) -> Rounding:
     step, width, _ = _steps(scale, weight, block, 0.99 / FP8_MAX, SHARED_SCALE / FP8_MAX)
+    return _rounding(weight, _fp8_gap(weight, step), min(width, 128), None)
+
+
+def _fp8_gap(weight: Tensor, step: Tensor) -> Tensor:
     _, exponent = torch.frexp(weight.abs() / step.clamp(min=torch.finfo(torch.float32).tiny))
     # value = mantissa * 2^exponent, mantissa in [0.5, 1)
-    gap = torch.ldexp(torch.ones_like(weight), (exponent - 1).clamp(min=-6) - 3).mul_(step)
-    return _rounding(weight, gap, min(width, 128), None)
+    return torch.ldexp(torch.ones_like(weight), (exponent - 1).clamp(min=-6) - 3).mul_(step)
+
+
+def _microscaled(values: Tensor, scale: Tensor, weight: Tensor, block: Block | None) -> Rounding:
+    is_fp4 = values.dtype == torch.uint8
+    top, power = (FP4_MAX, 4.0) if is_fp4 else (FP8_MAX, 256.0)
+    # rounded down, the largest value of a group lies below twice the format's largest power; rounded up, above half top
+    step, width, excess = _steps(scale, weight, block, 0.99 / (2 * power), 2.01 / top)
+    gap = _fp4_gap(weight.abs(), step) if is_fp4 else _fp8_gap(weight, step)
+    clipped = weight.abs() - top * step
+    return _rounding(weight, gap, width, excess if is_fp4 else None, clipped, largest=top * step)
 
 
 BEYOND_BY_ROUNDING = 0.01

@@ -87,6 +87,8 @@ def stored_label(unit: Unit, shape: Shape) -> str:
     scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
     grid = (1, 1) if scale is None else grid_of(scale.shape, shape, declared)
     where = _words(block_of(grid, shape, declared), shape)
+    if scale is not None and scale.dtype == "U8":
+        return f"{_microscaled(values)} {where}"
     if values.dtype == "U8":
         return f"NVFP4 {where}"
     if values.dtype == "I32":
@@ -105,14 +107,21 @@ def stored_kind(unit: Unit, shape: Shape) -> str | None:
     values = entries.get("weight_packed") or entries.get("weight")
     if values is None:
         return None
+    scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
+    if scale is not None and scale.dtype == "U8":
+        return _microscaled(values)
     if values.dtype == "U8":
         return "NVFP4"
     if values.dtype == "I32":
         return f"INT{32 * values.shape[1] // shape[1]}"
     if values.dtype == "F8_E4M3":
-        scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
         return "FP8_BLOCK" if scale is not None and _in_blocks(scale.shape, shape, unit) else "FP8"
     return "INT8" if values.dtype == "I8" else None
+
+
+def _microscaled(values: TensorEntry) -> str:
+    """Of values whose scales are bare exponents."""
+    return "MXFP4" if values.dtype == "U8" else "MXFP8"
 
 
 def _in_blocks(scale: Shape, shape: Shape, unit: Unit) -> bool:
@@ -170,13 +179,17 @@ def _words(block: Block, shape: Shape) -> str:
     return "channel" if width == shape[1] else f"g{width}"
 
 
+_GROUPS = {"modelopt-nvfp4": 16, "modelopt-mxfp4": 32, "modelopt-mxfp8": 32}
+"""Values under one scale, where the format says it."""
+
+
 def declared_block(scheme: Scheme) -> Block | None:
     """How many rows and columns share a scale, as the configuration says; None where it does not."""
     if scheme.format in ("fp8", "modelopt-fp8"):
         block: Block | None = scheme.setting("block")
         return block or (1 if scheme.setting("per_channel") else ALL, ALL)
-    if scheme.format == "modelopt-nvfp4":
-        return 1, 16
+    if scheme.format in _GROUPS:
+        return 1, _GROUPS[scheme.format]
     if scheme.format == "gptq":
         size = scheme.setting("group_size")
         return 1, size if size and size > 0 else ALL
@@ -210,8 +223,12 @@ def declared_label(scheme: Scheme, shape: Shape) -> str | None:
 def _kind(scheme: Scheme) -> str:
     if scheme.format == "gptq":
         return f"INT{scheme.setting('bits')}"
+    if scheme.format == "fp8":
+        return "FP8"
     if scheme.compressed is None:
-        return "NVFP4" if scheme.format == "modelopt-nvfp4" else "FP8"
+        return scheme.format.partition("-")[2].upper()
+    if scheme.format.startswith("mxfp"):
+        return scheme.format[:5].upper()
     weights = scheme.compressed.weights
     kind = (plain_name(weights.type), weights.num_bits)
     return {("float", 4): "NVFP4", ("float", 8): "FP8"}.get(kind, f"INT{weights.num_bits}")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.formats import ActivationScheme
-from q36eval.checkpoints.formats.parts import unpack_words
+from q36eval.checkpoints.formats.parts import shared_exponents, unpack_words
 from q36eval.checkpoints.inspection.configuration import FULL, layer_types, text_settings
 from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.checkpoints.inspection.opening import integrity
@@ -59,6 +59,8 @@ def left_out_faults(checkpoint: Checkpoint, names: Iterable[str]) -> list[Findin
 
 
 def _faults(part: str, tensor: Tensor) -> Iterator[tuple[str, str]]:
+    if part == "weight_scale" and tensor.dtype == torch.uint8:
+        tensor = shared_exponents(tensor)
     if not tensor.is_floating_point():
         return
     numbers = tensor.float()
@@ -79,6 +81,15 @@ def erased_by_zero_scales(unit: Unit, parts: Mapping[str, Tensor], decoded: Tens
     """Values that are not zero in themselves, but under a scale of zero: a group that was zeroed, not an empty one."""
     for part in LOCAL_SCALES:
         scale = parts.get(part)
+        if scale is not None and scale.dtype == torch.uint8:  # an exponent has no zero, but 2^-127 in its place
+            ones = torch.where(scale == 0, 127, scale)
+            restored = unit.decode({**parts, part: ones})
+            erased = int(((restored != decoded) & (restored != 0)).sum())
+            if erased:
+                stored = dict(unit.weight.parts)[part].name
+                message = f"{stored} erases {erased} values with exponents that are zero: 2^-127."
+                return [integrity("zero-scale", stored, message)]
+            continue
         if scale is None or not bool((scale.float() == 0).any()) or bool((scale.float() == 0).all()):
             continue
         ones = torch.where(scale.float() == 0, 1.0, scale.float()).to(scale.dtype)

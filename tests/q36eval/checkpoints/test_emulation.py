@@ -1,5 +1,6 @@
 """Emulated activations equal compressed-tensors' own fake quantization, module by module and expert by expert."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -52,6 +53,8 @@ CASES = {
     "FP8 per group": (preset("FP8_BLOCK"), ActivationScheme("fp8", 128)),
     "FP8 per token": (preset("FP8_DYNAMIC"), ActivationScheme("fp8", WHOLE_ROW)),
     "FP8 static": (preset("FP8"), ActivationScheme("fp8", WHOLE_ROW, static_scale=0.0123)),
+    "MXFP4": (preset("MXFP4"), ActivationScheme("mxfp4", 32, exponent="near")),
+    "MXFP8": (preset("MXFP8"), ActivationScheme("mxfp8", 32, exponent="near")),
     "INT8 per token": (preset("W8A8"), ActivationScheme("int8", WHOLE_ROW)),
     "INT8 static": (STATIC_INT8, ActivationScheme("int8", WHOLE_ROW, static_scale=0.07)),
     "INT8 asymmetric": (ASYMMETRIC_INT8, ActivationScheme("int8-asymmetric", WHOLE_ROW)),
@@ -86,6 +89,38 @@ def test_fp4_rounding_goes_to_the_nearest_value_ties_to_the_even_code() -> None:
     grid = torch.cat([FP4, -FP4])
     nearest = (x[:, None] - grid).abs().min(dim=1).values
     assert torch.equal((emulation.round_to_fp4(x) - x).abs(), nearest)
+
+
+@pytest.mark.parametrize(("kind", "top", "midpoints"), [("mxfp4", 6, FP4), ("mxfp8", 448, None)])
+def test_microscaled_inputs_of_model_optimizer_group_by_group(kind: str, top: int, midpoints: Tensor | None) -> None:
+    """The least power of two under which nothing is clipped; its own `MXFP8QTensor.quantize` gives the same bits (ran),
+    and its `MXFP4QTensor` all but the ties, which its kernel for inputs rounds to even."""
+    x = inputs(20, 256)
+    found = emulation.fake_quantize_mx(x, kind, "up").float()
+    for row, quantized in zip(x.float().split(1), found.split(1), strict=True):
+        for group, ours in zip(row[0].split(32), quantized[0].split(32), strict=True):
+            largest = float(group.abs().max())
+            power = 2.0 ** math.ceil(math.log2(largest / top)) if largest else 1.0
+            values = group / power
+            assert values.abs().max() <= top
+            if midpoints is None:
+                assert torch.equal(ours, values.to(torch.float8_e4m3fn).float() * power)
+            else:
+                nearest = (values.abs()[:, None] - midpoints).abs().amin(1)
+                assert torch.equal((ours / power - values).abs(), nearest)
+
+
+@pytest.mark.parametrize(
+    ("largest", "near", "up"),
+    [(6.0, [6.0, 0.5], [6.0, 0.5]), (6.5, [6.0, 0.5], [6.0, 0.0]), (7.0, [8.0, 0.0], [8.0, 0.0])],
+)
+def test_rules_for_the_shared_exponent_differ_between_two_limits(
+    largest: float, near: list[float], up: list[float]
+) -> None:
+    """Under a power of 1 the half is kept, under 2 it lies between 0 and 1 and goes to the even one."""
+    x = torch.tensor([[largest, 0.5, *[0.0] * 30]])
+    assert emulation.fake_quantize_mx(x, "mxfp4", "near")[0, :2].tolist() == near
+    assert emulation.fake_quantize_mx(x, "mxfp4", "up")[0, :2].tolist() == up
 
 
 class Experts(nn.Module):

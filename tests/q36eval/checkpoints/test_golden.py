@@ -76,20 +76,28 @@ FIRST = ("modelopt-nvfp4", "modelopt-fp8", "modelopt-mixed")
 
 
 @pytest.fixture(scope="module")
-def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
-    """The model that the other producers were given, and the same of a smaller vocabulary."""
-    from golden_base import SMALL, base_model
+def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The model that the other producers were given, and the same of other sizes."""
+    from golden_base import MICROSCALED, SMALL, base_model
 
     folder = tmp_path_factory.mktemp("golden")
-    base_model().save_pretrained(folder / "base")
-    base_model(**SMALL).save_pretrained(folder / "small")
-    return {False: folder / "base", True: folder / "small"}
+    sizes: dict[str, dict[str, int]] = {"base": {}, "small": SMALL, "microscaled": MICROSCALED}
+    for name, settings in sizes.items():
+        base_model(**settings).save_pretrained(folder / name)
+    return {name: folder / name for name in sizes}
+
+
+def start_of(name: str) -> str:
+    """Of what sizes the model was that a golden checkpoint was made from."""
+    if "mxfp" in name:
+        return "microscaled"
+    return "small" if name.startswith("modelopt") and name not in FIRST else "base"
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - OTHER_START))
-def test_no_producers_rounding_leaves_what_rounding_can_cost(name: str, starts: dict[bool, Path]) -> None:
+def test_no_producers_rounding_leaves_what_rounding_can_cost(name: str, starts: dict[str, Path]) -> None:
     """Against what it was given; llm-compressor's modifiers leave the norms a little off, which is not asked here."""
-    inspection = inspect_checkpoint(GOLDEN / name, starts[name.startswith("modelopt") and name not in FIRST])
+    inspection = inspect_checkpoint(GOLDEN / name, starts[start_of(name)])
     assert not inspection.blocking_in(Section.BOUNDS)
     assert not inspection.blocking_in(Section.OUTLIERS)
     usages = [row.worst_bound_usage for row in inspection.errors if row.worst_bound_usage is not None]

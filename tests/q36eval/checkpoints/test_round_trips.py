@@ -182,6 +182,32 @@ def test_nvfp4(rows: int, groups: int, modelopt: bool, seed: int) -> None:
     assert_decodes(parts, scheme, expected.to(whole.dtype))
 
 
+@small
+@given(ROWS, st.integers(1, 4), st.booleans(), st.booleans(), SEEDS)
+def test_microscaling(rows: int, groups: int, is_fp4: bool, modelopt: bool, seed: int) -> None:
+    """Bit for bit as the library decodes the same bytes, where it does not overflow."""
+    exponents = integers(0, 245, (rows, groups), seed + 3)
+    codes = integers(0, 15, (rows, groups * 32), seed)
+    kind = "mxfp4" if is_fp4 else "mxfp8"
+    values = FP4[torch.from_numpy(codes)] if is_fp4 else fp8(rows, groups * 32, seed)
+    stored = torch.from_numpy(codes[:, 0::2] | (codes[:, 1::2] << 4)).to(torch.uint8) if is_fp4 else values
+    arguments = {"num_bits": 4 if is_fp4 else 8, "type": "float", "strategy": "group", "group_size": 32}
+    layout = "mxfp4-pack-quantized" if is_fp4 else "mxfp8-quantized"
+    scheme = weights_scheme(layout, scale_dtype=torch.uint8, **arguments)
+    part = "weight_packed" if is_fp4 else "weight"
+    parts = {part: stored, "weight_scale": torch.from_numpy(exponents).to(torch.uint8)}
+    powers = np.repeat(np.ldexp(1.0, exponents - 127), 32, axis=1)
+    expected = (values.double() * torch.from_numpy(powers)).float()
+    if modelopt:
+        assert_decodes({"weight": stored, "weight_scale": parts["weight_scale"]}, Scheme(f"modelopt-{kind}"), expected)
+        return
+    assert_decodes(parts, scheme, expected)
+    from compressed_tensors.compressors import BaseCompressor
+
+    theirs = BaseCompressor.get_value_from_registry(layout).decompress(dict(parts), scheme.compressed)["weight"]
+    assert torch.equal(FORMATS[layout].decode(parts, scheme).to(theirs.dtype), theirs)
+
+
 def fp8(rows: int, columns: int, seed: int) -> Tensor:
     codes = torch.from_numpy(integers(0, 255, (rows, columns), seed)).to(torch.uint8)
     codes[codes & 127 == 127] = 0  # no NaN

@@ -1,0 +1,68 @@
+"""OCP microscaling: FP4 E2M1 or FP8 E4M3 values, 32 of a row under one power of two.
+
+value = element · 2^(stored − 127); the stored exponent is E8M0 and 255 stands for NaN (OCP Microscaling Formats 1.0,
+sections 5.1 and 5.4.1; `weight_scale` [out, in / 32] as bytes). MXFP4 has two elements per byte, low nibble first, in
+`weight_packed` (compressed-tensors) or `weight` (Model Optimizer) [out, in / 2]; MXFP8 has `weight` [out, in] in both.
+A product with a power of two is exact, so float32 decodes to the values that both libraries give in their own dtypes.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from q36eval.checkpoints.formats.parts import (
+    ActivationScheme,
+    need_dtypes,
+    need_matrix,
+    need_shape,
+    rows_along,
+    shared_exponents,
+    unpack_fp4,
+)
+from q36eval.checkpoints.schemes import Scheme
+from q36eval.errors import CorruptCheckpointError
+
+if TYPE_CHECKING:
+    import torch
+
+GROUP_SIZE = 32
+Parts = Mapping[str, "torch.Tensor"]
+
+
+def _values(parts: Parts, scheme: Scheme) -> tuple[str, bool]:
+    """Name of the part that holds the elements, and whether two of them share a byte."""
+    return ("weight_packed" if "weight_packed" in parts else "weight"), "mxfp4" in scheme.format
+
+
+def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
+    """[out, in] of the weight, after checking that all parts fit it."""
+    name, packed = _values(parts, scheme)
+    need_dtypes(parts, {name: ("uint8",) if packed else ("float8_e4m3fn",), "weight_scale": ("uint8",)})
+    out, width = need_matrix(name, parts[name])
+    columns = width * (2 if packed else 1)
+    if columns % GROUP_SIZE:
+        raise CorruptCheckpointError(f"{columns} columns do not divide into groups of {GROUP_SIZE}")
+    need_shape("weight_scale", parts["weight_scale"], (out, columns // GROUP_SIZE))
+    return out, columns
+
+
+def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
+    """The decoded weight [out, in] in float32."""
+    shape(parts, scheme)
+    name, packed = _values(parts, scheme)
+    values = unpack_fp4(parts[name]) if packed else parts[name].float()
+    scale = shared_exponents(parts["weight_scale"]).unsqueeze(-1)
+    decoded: torch.Tensor = (values.reshape(len(values), -1, GROUP_SIZE) * scale).flatten(-2)
+    return decoded
+
+
+def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
+    """The parts of rows [start, stop)."""
+    return rows_along(parts, start, stop, {"weight": 1, "weight_packed": 1, "weight_scale": 1})
+
+
+def modelopt_activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
+    """Inputs microscaled as the weights are, their exponents rounded up as Model Optimizer does.
+
+    Its weight-only configurations are written under the same names: they are judged as what the name says.
+    """
+    return ActivationScheme(scheme.format.removeprefix("modelopt-"), GROUP_SIZE, exponent="up")
