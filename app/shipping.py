@@ -26,8 +26,10 @@ from q36eval.history import (
     BranchKey,
     BranchSummary,
     History,
+    RunFilter,
     RunRecord,
     RunState,
+    RunSummary,
     StandingVerdict,
     WaiverRecord,
 )
@@ -37,6 +39,8 @@ from q36eval.records import Lane
 from q36eval.run.drift import read_kept, standing_drift
 
 BOTH = tuple(Lane)
+_FILES = frozenset({"checkpoint_sha256", "tokenizer_sha256", "chat_template_sha256"})
+"""Of a deployment what lies on the disk. How it is computed may differ in a run of one probe, and nothing has moved."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Source(Protocol):
     """What is read of a history; blessings come newest first, and of a family the rules of the file that ships."""
 
     def branches(self) -> list[BranchSummary]: ...
+    def summaries(self, wanted: RunFilter | None = None) -> list[RunSummary]: ...
     def standing_verdicts(self) -> Mapping[BranchKey, Sequence[StandingVerdict]]: ...
     def waiver_records(self) -> list[WaiverRecord]: ...
     def kept_drifts(self) -> Mapping[BranchKey, BranchDrift]: ...
@@ -99,6 +104,7 @@ class OfHistory:
     def __init__(self, history: History) -> None:
         self._history = history
         self.branches = history.branches
+        self.summaries = history.summaries
         self.waiver_records = history.waiver_records
         self.unverified = history.unverified
         self.run = history.get_run
@@ -163,14 +169,14 @@ def _policy(kept: Mapping[str, Any]) -> Policy | None:
 
 
 class Fronts:
-    """How every branch of a history stands at a moment (UTC)."""
+    """How every branch of a history stands at a moment (UTC), or the `only` one that is asked for."""
 
-    def __init__(self, source: Source, now: datetime) -> None:
+    def __init__(self, source: Source, now: datetime, only: BranchKey | None = None) -> None:
         self._source, self._now = source, now
         self.rules = rules_of(source)
         self._standing = source.standing_verdicts()
         self._verdicts = _verdicts(self._standing, self.rules)
-        self._reviews = reviews(source, self._verdicts)
+        self._reviews = reviews(source, self._verdicts, only)
 
     def all(self) -> list[Front]:
         """Every branch, without what only reports tell.
@@ -180,6 +186,11 @@ class Fronts:
         plain = [self._front(branch_row(of, self._review(of), self._now)) for of in self._source.branches()]
         waived = {row.row.key for row in plain if any(each.run and each.run.waived for each in row.lanes.values())}
         return [self.with_reports([row])[0] if row.row.key in waived else row for row in plain]
+
+    def of(self, key: BranchKey) -> Front:
+        """One branch, with what its reports tell."""
+        (of,) = (one for one in self._source.branches() if (one.family, one.branch) == key)
+        return self._reported(self._front(branch_row(of, self._review(of), self._now)))
 
     def with_reports(self, rows: Iterable[Front]) -> list[Front]:
         """The rows with what their reports tell; slower, so of a page's rows and a banner's only."""
@@ -264,13 +275,18 @@ def _by_its_own_words(one: StandingVerdict, policy: Policy | None, rules: Rules)
     return known.asks_less
 
 
-def reviews(source: Source, verdicts: Mapping[BranchKey, Sequence[Judged]] | None = None) -> dict[BranchKey, Review]:
-    """What people decided about every branch, and whether the verdicts that say how it stands are those written."""
+def reviews(
+    source: Source, verdicts: Mapping[BranchKey, Sequence[Judged]] | None = None, only: BranchKey | None = None
+) -> dict[BranchKey, Review]:
+    """What people decided about every branch or the `only` one, and whether the verdicts that say how it stands are
+    those written.
+    """
     waivers, drifts = standing_waivers(source.waiver_records()), source.kept_drifts()
-    branches = {(of.family, of.branch): of for of in source.branches()}
+    every = {(of.family, of.branch): of for of in source.branches()}
+    branches = {key: of for key, of in every.items() if only in (None, key)}
     told = {key: [of.judged.id] if of.judged is not None else [] for key, of in branches.items()}
-    for key, each in (verdicts or {}).items():
-        told[key] = [*told.get(key, ()), *(one.run.id for one in each)]
+    for key in told:
+        told[key] += [one.run.id for one in (verdicts or {}).get(key, ())]
     unverified = source.unverified(sorted({run_id for ids in told.values() for run_id in ids}))
     return {
         key: Review(
@@ -279,6 +295,21 @@ def reviews(source: Source, verdicts: Mapping[BranchKey, Sequence[Judged]] | Non
             drifts.get(key),
             unverified=not unverified.isdisjoint(told[key]),
             changed=of.newest.state is RunState.INTERRUPTED and CHANGED in source.run(of.newest.id).provenance,
+            other_bytes=_began_of_other_bytes(source, of),
         )
         for key, of in branches.items()
     }
+
+
+def _began_of_other_bytes(source: Source, of: BranchSummary) -> bool:
+    """Whether what began after the newest verdict is of other files: the newest run that came to say of which."""
+    if of.judged is None or of.newest.id == of.judged.id:
+        return False
+    later = source.summaries(RunFilter(family=of.family, branch=of.branch, since=of.judged.started))
+    told = next(one for one in later if one.checkpoint_sha256 is not None or one.id == of.judged.id)
+    if told.id == of.judged.id:
+        return False
+    newer, judged = source.run(told.id).identity, source.run(of.judged.id).identity
+    if newer is None or judged is None:
+        return newer != judged
+    return not _FILES.isdisjoint(judged.differing_fields(newer))

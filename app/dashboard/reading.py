@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
+from q36eval.app.dashboard.models.front import Front
 from q36eval.app.dashboard.models.overview import BranchRow, branch_row
 from q36eval.app.dashboard.started import Started, file_of, shown_source
 from q36eval.app.figures.canary_lanes import CanaryLanes
@@ -447,6 +448,11 @@ def detailed(reader: Reader, rows: Iterable[BranchRow], now: datetime) -> list[B
         else branch_row(row.of, replace(found[row.key], report=reader.run(row.of.judged.id).report), now)
         for row in rows
     ]
+
+
+def standing(reader: Reader, key: BranchKey, now: datetime) -> Front:
+    """How one branch stands, with what its reports tell."""
+    return Fronts(reader, now, key).of(key)
 
 
 def fronts(reader: Reader, now: datetime) -> Fronts:

@@ -268,25 +268,25 @@ class _Found:
         report = self.report(run)
         lane, flips = next(iter(flipped(report, of).items()), (None, 0))
         button = Button.PROMPTS if flips else Button.WHY
-        why = f"{blocked_words(report, of)}{self._newer_bytes(run)}"
+        why = f"{blocked_words(report, of)}{self._newer_bytes()}"
         return LaneStanding(Standing.BLOCKED, why, button, run, count=flips, lane=lane)
 
     def _decided(self, one: Judged, lane: Lane, of: Lane | None) -> LaneStanding:
         """By a run that speaks for the lane and did not fail there."""
         run, report = one.run, self.report(one.run)
         if run.lanes[lane] is not Verdict.PASS:
-            why = f"{undecided_words(report, of)}{self._newer_bytes(run)}"
+            why = f"{undecided_words(report, of)}{self._newer_bytes()}"
             return LaneStanding(Standing.INCONCLUSIVE, why, Button.MISSING, run)
         if one.of_itself or self.declared.is_reference:
             return LaneStanding(Standing.REFERENCE, "Held against itself it passes, as it must.", Button.RUN, run)
         if run.awaiting_sign_off:
-            why = f"It passes but for a signature.{self._newer_bytes(run)}"
+            why = f"It passes but for a signature.{self._newer_bytes()}"
             return LaneStanding(Standing.SIGN, why, Button.SIGN, run)
         return self._passed(run, report, of)
 
     def _passed(self, run: RunSummary, report: GateReport | None, of: Lane | None) -> LaneStanding:
         used = waivers_of(report, of)
-        gone = self._of_other_bytes(run) or _gone(used, self.review.waivers, self.now.astimezone(UTC).date())
+        gone = self._of_other_bytes() or _gone(used, self.review.waivers, self.now.astimezone(UTC).date())
         if gone is not None:
             return LaneStanding(Standing.STALE, gone, Button.RUN, run)
         drifting = None if self.review.drift is None else drift_need(self.review.drift)
@@ -339,21 +339,18 @@ class _Found:
             words = f"A newer run by `{run.policy}`, which asks less, is {run.lanes.get(next(iter(run.lanes)))}."
         return replace(told, why=f"{told.why} {words}")
 
-    def _newer_bytes(self, run: RunSummary) -> str:
-        """A sentence where a newer run is of other bytes than this verdict."""
-        newest = self.row.of.newest
-        if newest.id == run.id or newest.checkpoint_sha256 in (None, run.checkpoint_sha256):
-            return ""
-        return " A newer run is of other bytes."
+    def _newer_bytes(self) -> str:
+        """A sentence where a newer run is of other bytes than the newest verdict."""
+        return " A newer run is of other bytes." if self.review.other_bytes else ""
 
-    def _of_other_bytes(self, run: RunSummary) -> str | None:
+    def _of_other_bytes(self) -> str | None:
         """Why a PASS is not of what the branch is now; None where nothing says so.
 
         An older PASS speaks for its own bytes. Of others a newer run began, and no verdict of them was kept.
         """
         if self.review.changed:
             return "It passed, and then changed while a newer gate judged it; gate it again."
-        if not self._newer_bytes(run):
+        if not self.review.other_bytes:
             return None
         return "It passed as it was before: a newer run is of other bytes, and has no verdict."
 

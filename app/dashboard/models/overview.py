@@ -48,7 +48,8 @@ class Review:
     where they were read.
 
     `reports` are those of other runs that say how it stands. `unverified`: one of these verdicts is not the one that
-    was written. `changed`: the newest run was left since its checkpoint changed, and cannot be resumed.
+    was written. `changed`: the newest run was left since its checkpoint changed, and cannot be resumed. `other_bytes`:
+    what began after the newest verdict is of another checkpoint, tokenizer or chat template.
     """
 
     blessing: Blessing | None = None
@@ -58,6 +59,7 @@ class Review:
     reports: Mapping[str, GateReport] = field(default_factory=dict)
     unverified: bool = False
     changed: bool = False
+    other_bytes: bool = False
 
 
 @dataclass(frozen=True)

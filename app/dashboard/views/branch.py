@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.charts import drift_figure
@@ -17,6 +18,7 @@ from q36eval.app.dashboard.drawing.parts import (
     reader_or_stop,
     table,
 )
+from q36eval.app.dashboard.drawing.standing import lanes_words, policies_words
 from q36eval.app.dashboard.inert import label, line
 from q36eval.app.dashboard.look import look_of
 from q36eval.app.dashboard.models.drift import (
@@ -30,8 +32,9 @@ from q36eval.app.dashboard.models.drift import (
     since_run,
     state_label,
 )
-from q36eval.app.dashboard.models.overview import BranchRow, Urgency
-from q36eval.app.dashboard.reading import Reader, branch_rows, detailed
+from q36eval.app.dashboard.models.front import Front, drifting
+from q36eval.app.dashboard.models.overview import BranchRow, Urgency, drift_need
+from q36eval.app.dashboard.reading import Reader, standing
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
 from q36eval.history import BranchKey, RunFilter, RunState, RunSummary
 from q36eval.metrics import metric_of_key
@@ -43,6 +46,8 @@ DRAWN_FIRST = "the newest 30"
 RUNS_DRAWN = {DRAWN_FIRST: 30, "the newest 100": 100, "all": 1_000_000}
 WATCHED, EVERYTHING = "judged by the policy", "everything measured"
 ANY = "any"
+NEEDS_BESIDE = (Urgency.UNVERIFIED, Urgency.WAIVER, Urgency.UNFINISHED)
+"""What the sentence beside the chip does not say, or what has a command."""
 LEGEND = (
     "Above, the effect against the reference with each run's own interval; the band is that of the run the charts "
     "begin with, dotted lines are changes of the deployment, a ring is a run that set off an alarm. The dashed line is "
@@ -57,16 +62,19 @@ def draw() -> None:
     reader = reader_or_stop()
     key = _choose_branch(sorted((of.family, of.branch) for of in reader.branches()))
     now = datetime.now(UTC)
-    (row,) = detailed(reader, [row for row in branch_rows(reader, now) if row.key == key], now)
+    front = standing(reader, key, now)
+    row = front.row
     choose_format()
-    _draw_standing(reader, row)
+    chip = st.empty()
+    _draw_chip(chip, front)
+    _draw_decisions(reader, row)
     drift, runs = address.tabs("tab", "branch_tab", ["Drift", f"Runs ({row.of.runs:,})"], ["drift", "runs"])
     if runs.open:
         with runs:
             _draw_runs(reader, key)
     if drift.open:
         with drift:
-            _draw_drift(reader, row)
+            _draw_drift(reader, front, chip)
 
 
 def _choose_branch(keys: list[BranchKey]) -> BranchKey:
@@ -83,12 +91,14 @@ def _choose_branch(keys: list[BranchKey]) -> BranchKey:
     return key
 
 
-def _draw_standing(reader: Reader, row: BranchRow) -> None:
-    with st.container(horizontal=True):
-        for lane, verdict in row.lanes.items():
-            look = look_of(verdict)
-            words = f"{look.label}{' with waivers' if lane in row.waived else ''}" if verdict else "– not judged"
-            st.badge(f"{lane.value}: {words}", color=look.colour)
+def _draw_chip(place: DeltaGenerator, front: Front) -> None:
+    with place.container():
+        st.badge(label(front.chip), color=front.colour)
+        st.text(line(front.why))
+        st.caption(f"{lanes_words(front)}{policies_words(front)}")
+
+
+def _draw_decisions(reader: Reader, row: BranchRow) -> None:
     blessings = reader.blessings(*row.key)[:1]
     st.text(line(" · ".join(filter(None, (row.freshness, "" if blessings else row.blessing)))))
     for blessing in blessings:
@@ -96,8 +106,10 @@ def _draw_standing(reader: Reader, row: BranchRow) -> None:
             line(f"★ Blessed run {blessing.run_id}, by {blessing.owner} on {blessing.at:%Y-%m-%d}: {blessing.reason}")
         )
     for need in row.needs:
-        if need.urgency is not Urgency.DRIFTING:  # said once, below
+        if need.urgency in NEEDS_BESIDE:
             st.text(f"→ {line(need.words)}")
+            if need.command is not None:
+                st.code(line(need.command), language=None, wrap_lines=True)
     with st.container(horizontal=True):
         where = {"branch": row.of.branch, "family": row.of.family}
         newest = {"run": row.shown.id}
@@ -112,8 +124,9 @@ def _draw_standing(reader: Reader, row: BranchRow) -> None:
         )
 
 
-def _draw_drift(reader: Reader, row: BranchRow) -> None:
-    key = row.key
+def _draw_drift(reader: Reader, front: Front, chip: DeltaGenerator) -> None:
+    """The charts. What is found to drift only now is drawn into the `chip`'s place, too."""
+    row, key = front.row, front.row.key
     place = st.empty()
     with st.popover("Filter", icon=":material/filter_list:", type="tertiary"):
         kept = address.choice("metrics", "drift_which", (WATCHED, EVERYTHING))
@@ -123,13 +136,16 @@ def _draw_drift(reader: Reader, row: BranchRow) -> None:
         kept = address.choice("runs", "drift_runs", tuple(RUNS_DRAWN))
         drawn = st.segmented_control("Runs drawn", tuple(RUNS_DRAWN), required=True, **kept)
     with place, st.spinner("Following the metrics over the runs …"):
-        standing = reader.drift(*key)
+        drift = reader.drift(*key)
+    need = drift_need(drift)
+    if need is not None:
+        _draw_chip(chip, drifting(front, need.words))
     with place.container():
-        _draw_state(reader, standing)
+        _draw_state(reader, drift)
     if everything:
         keys = [name for name in reader.metric_keys(*key) if holds(name, text)]
     else:
-        keys = [metric.key for metric in in_order(standing) if metric.watched and holds(metric.key, text)]
+        keys = [metric.key for metric in in_order(drift) if metric.watched and holds(metric.key, text)]
     shown = page_of(keys, METRICS_PER_PAGE, "drift_page", "drift_page")
     followed = reader.followed(*key, shown)
     metrics = {metric.key: metric for metric in followed.metrics}
@@ -137,11 +153,11 @@ def _draw_drift(reader: Reader, row: BranchRow) -> None:
     judged = {} if report is None else {f"{one.probe}.{one.metric}[{one.slice}]": one for one in report.criteria}
     for metric in (metrics[name] for name in shown if name in metrics):
         picture = drift_picture(metric, RUNS_DRAWN[drawn or DRAWN_FIRST], judged.get(metric.key))
-        _draw_metric(metric, followed.against.get(metric.key), standing, picture)
+        _draw_metric(metric, followed.against.get(metric.key), drift, picture)
     if shown:
         with st.expander("How to read these charts"):
             st.write(LEGEND)
-            st.text(line(alarms_words(standing)))
+            st.text(line(alarms_words(drift)))
     else:
         st.info("No finished run of this branch has measured such a metric.")
 

@@ -10,16 +10,15 @@ from streamlit.delta_generator import DeltaGenerator
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.parts import page_offset, reader_or_stop
 from q36eval.app.dashboard.drawing.sparkline import SparkPoint, sparkline, words
+from q36eval.app.dashboard.drawing.standing import lanes_words, policies_words
 from q36eval.app.dashboard.inert import label, line, name
-from q36eval.app.dashboard.look import look_of
 from q36eval.app.dashboard.models.banner import Banner, banner, of_banner, sentence
-from q36eval.app.dashboard.models.front import LANE_NAMES, SHIPS, Button, Front, Standing, drifting, in_order
+from q36eval.app.dashboard.models.front import SHIPS, Button, Front, Standing, drifting, in_order
 from q36eval.app.dashboard.models.overview import LiveRun, drift_need, live_runs, resume_command
 from q36eval.app.dashboard.reading import Reader, fronts
 from q36eval.app.shipping import Fronts
 from q36eval.drift import FEWEST_RUNS
 from q36eval.history import BranchKey, RunFilter, RunProgress, RunState
-from q36eval.records import Lane
 
 WIDTHS = (2.2, 4.2, 1.9, 2.0)
 BRANCHES_PER_PAGE = 10
@@ -122,7 +121,7 @@ def _choose(rows: list[Front]) -> tuple[list[Front], int]:
         row
         for row in rows
         if text.lower() in f"{row.row.of.family} {row.row.of.branch}".lower()
-        and (which != NEEDS or row.standing not in SHIPS)
+        and (which != NEEDS or row.standing not in (*SHIPS, Standing.REFERENCE))
         and (which != BLOCKED or row.standing is Standing.BLOCKED)
     ]
     return shown, page_offset(len(shown), BRANCHES_PER_PAGE, "overview_page")
@@ -141,7 +140,7 @@ def _draw_row(reader: Reader, row: Front) -> tuple[DeltaGenerator, DeltaGenerato
         chip, why = heading.empty(), state.empty()
         chip.badge(label(row.chip), color=row.colour)
         why.text(line(row.why))
-        state.caption(f"{_lanes(row)} · {row.row.freshness}{_policies(row)}")
+        state.caption(f"{lanes_words(row)} · {row.row.freshness}{policies_words(row)}")
         for need in row.row.needs:
             if need.command is not None:
                 state.text(line(need.words))
@@ -161,26 +160,6 @@ def _draw_row(reader: Reader, row: Front) -> tuple[DeltaGenerator, DeltaGenerato
             query_params=asked,
         )
     return chip, why
-
-
-def _lanes(row: Front) -> str:
-    """Each lane's verdict, by the run that says how the branch stands there."""
-    said = []
-    for lane in Lane:
-        standing = row.lanes.get(lane)
-        if standing is None:
-            said.append(f"not meant for {LANE_NAMES[lane].lower()} use")
-            continue
-        verdict = None if standing.run is None else standing.run.lanes.get(lane)
-        said.append(f"{LANE_NAMES[lane]} {look_of(verdict).label if verdict is not None else '– not judged'}")
-    return " · ".join(said)
-
-
-def _policies(row: Front) -> str:
-    """By which policies that is."""
-    runs = [each.run for each in row.lanes.values() if each.run is not None]
-    policies = dict.fromkeys(label(name(run.policy)) for run in runs if run.policy is not None)
-    return f" · policy {' and '.join(policies)}" if policies else ""
 
 
 def _draw_spark(reader: Reader, row: Front, place: DeltaGenerator) -> None:
@@ -206,7 +185,8 @@ def _draw_silent(reader: Reader) -> None:
     silent = [run for run in _running(reader) if run.silent]
     if not silent:
         return
-    with st.expander(f"Begun and never finished: {len(silent)} runs without a sign of life"):
+    runs = f"{len(silent)} run{'s' * (len(silent) != 1)}"
+    with st.expander(f"Begun and never finished: {runs} without a sign of life"):
         st.text("Where the process is dead, each goes on where it stopped:")
         for run in silent:
             st.text(line(f"{run.branch} (family {run.family}): {run.words}"))

@@ -17,6 +17,7 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_badge,
     verdict_heading,
 )
+from q36eval.app.dashboard.drawing.standing import draw_standing_beside
 from q36eval.app.dashboard.inert import label, line
 from q36eval.app.dashboard.look import NOT_EVALUATED, look_of
 from q36eval.app.dashboard.models.run import (
@@ -82,6 +83,7 @@ def _draw_verdict(reader: Reader, run: RunRecord) -> None:
         _draw_links(run)
         _draw_undecided(reader, run)
         return
+    draw_standing_beside(reader, run)
     with st.container(horizontal=True):
         for lane in run.report.lanes:
             verdict_badge(lane.verdict, f" {lane.lane.value}{' with waivers' if lane.waived else ''}")

@@ -85,6 +85,17 @@ def test_a_pass_of_other_bytes_than_the_newest_run_began_is_stale(path: Path) ->
             history.finish_run(newer.id, state=state)
     write_run(history, "gptq-int4", 0.05, 1)
     history.start_run(branch="gptq-int4", identity=identity("d"), **about)
+    write_run(history, "lost", 0.05, 1)
+    for begun in (identity("e"), None):  # the last was stopped before it had read a file
+        history.finish_run(
+            history.start_run(
+                family="sandbox", branch="lost", identity=begun, reference_identity=identity("a") if begun else None
+            ).id,
+            state=RunState.INTERRUPTED,
+        )
+    for name, field in (("template", "chat_template_sha256"), ("tokenizer", "tokenizer_sha256")):
+        write_run(history, name, 0.05, 1)
+        history.start_run(branch=name, identity=identity("d", **{field: "9" * 64}), **about)
     history.close()
     standing = {branch: row.standing for branch, row in told(path).items()}
     assert standing.pop("gptq-int4") is Standing.SHIP, "of the same bytes"

@@ -86,11 +86,47 @@ def test_a_pass_by_a_policy_that_asks_less_does_not_ship(history: History, visit
     assert gate(history, SMALL).report.verdict == "PASS"
     row = told(history)["main"]
     assert row.standing is Standing.NOT_JUDGED
-    assert row.why == "It passes `small`, which asks less than the family's `sandbox`: 15 criteria are missing."
+    missing = sum(one.tier == "blocking" for one in SANDBOX.criteria[3:])
+    assert row.why == f"It passes `small`, which asks less than the family's `sandbox`: {missing} criteria are missing."
     app = visit(Path(history.name))
     banners = " ".join(each.proto.body for each in app.get("html"))
     assert "nothing may ship" in banners
     assert "<b>Not judged:</b> <code>main</code>, it passes <code>small</code>, which asks less than" in banners
+
+
+def test_the_pages_of_a_branch_and_of_its_runs_say_what_the_front_page_says(history: History, visit: Visit) -> None:
+    """A green PASS that ships nothing would be taken for leave to ship, wherever it stands."""
+    small, path = gate(history, SMALL), Path(history.name)
+    app = visit(path, "branch", family="sandbox", branch="main")
+    badges = [one.value for one in app.markdown if "badge" in one.value]
+    assert any("NOT JUDGED" in one for one in badges)
+    assert not any("PASS" in one for one in badges)
+    assert any("which asks less than the family's" in one.value for one in app.text)
+    app = visit(path, "run", run=small.id)
+    assert "NOT JUDGED" in app.warning[0].value
+    passed = gate(history, SANDBOX)
+    forget()  # as a few seconds later
+    assert not visit(path, "run", run=passed.id).warning, "it says itself that the branch may ship"
+    assert "by another run" in visit(path, "run", run=small.id).info[0].value
+    gate(history, SANDBOX, RUINED)
+    forget()
+    app = visit(path, "run", run=passed.id)
+    assert "✗ BLOCKED" in app.warning[0].value
+    assert "The run that says so" in [one.proto.label for one in app.get("page_link")]
+
+
+def test_a_reference_that_passes_needs_nobody(history: History, visit: Visit) -> None:
+    own = history.start_run(
+        family="mine", branch="base", identity=identity("a"), reference_identity=identity("a"), policy=SANDBOX
+    )
+    for one in evidence(SANDBOX, 0.0, 1):
+        history.add_measurement(own.id, one)
+    history.update_run(own.id, circumstances=Circumstances(on=own.started.date()))
+    history.finish_run(own.id, decide(SANDBOX, history.measurements(own.id), on=own.started.date()))
+    assert told(history)["base"].standing is Standing.REFERENCE
+    app = visit(Path(history.name))
+    app = app.segmented_control(key="overview_which").set_value("Needs a person").run()
+    assert "No branch is like this" in app.info[0].value
 
 
 def test_the_newest_run_that_speaks_for_a_lane_decides_it(history: History) -> None:
