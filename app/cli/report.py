@@ -2,8 +2,9 @@
 
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +13,12 @@ from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
 from q36eval.app.cli.options import DetailsOption, note, open_history
 from q36eval.app.cli.report_formats import FORMATS, check_formats, document_of
 from q36eval.app.cli.streams import write_document
-from q36eval.errors import StorageError, UsageError
+from q36eval.errors import Q36Error, StorageError, UsageError
 from q36eval.files import write_atomically
+from q36eval.records import Verdict
+
+if TYPE_CHECKING:
+    from q36eval.history import History, RunRecord
 
 
 def report(
@@ -56,6 +61,7 @@ def report(
     history = open_history()
     record = history.get_run(run)
     history.check_verdict(record.id)
+    _note_what_came_after(record, history)
     document = document_of(record, history)
     if details:
         Console().print(to_console(document))
@@ -67,6 +73,24 @@ def report(
         announce(document, sys.stdout)
     if format != "github" or not os.environ.get(SUMMARY_VARIABLE):
         write_document(FORMATS[format].text(document))
+
+
+def _note_what_came_after(run: "RunRecord", history: "History") -> None:
+    """A PASS that ships nothing any more is said beside its report: whoever reads that may act on it."""
+    if run.verdict is not Verdict.PASS:
+        return
+    from q36eval.app.dashboard.models.front import since_words
+    from q36eval.app.shipping import Fronts, OfHistory
+
+    key = run.family, run.branch
+    try:
+        now = Fronts(OfHistory(history), datetime.now(UTC), key).of(key)
+    except Q36Error as error:  # of another run: this one's report is there all the same
+        note(f"How {run.branch} stands now cannot be told: {error}")
+        return
+    words = None if now.ships else since_words(run, now)
+    if words is not None:
+        note(words)
 
 
 def _put_into(file: Path, card: str) -> None:

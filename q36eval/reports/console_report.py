@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from q36eval.gate.covering import policy_note
+from q36eval.gate.covering import policy_note, recorded_declaration
 from q36eval.records import Verdict
 from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry, Gap
@@ -107,7 +107,12 @@ def _rests_on(document: Document) -> Iterator[str]:
         yield f"waived until {waiver.expires} by {waiver.owner}: {named[0]}{others}"
     fails, run = document.report.verdict is Verdict.FAIL, document.run
     if not fails and run is not None and policy_note(document.report, run.provenance) is not None:
-        yield "this policy asks less than the family's own: its PASS is no leave to ship"
+        known = recorded_declaration(run.provenance)
+        against = known is not None and known.against
+        if against:
+            yield "held against another reference than the family's: its PASS is no leave to ship"
+        else:
+            yield "this policy asks less than the family's own: its PASS is no leave to ship"
     if document.report.awaiting_sign_off:
         yield "a reviewer's sign-off is required and missing, so nothing passes yet"
 

@@ -98,6 +98,15 @@ def asking_less() -> Document:
     return Document(document.report, run)
 
 
+def other_reference() -> Document:
+    """It passed against another branch than the family's reference: of the policy nothing is wrong."""
+    document = passed()
+    assert document.run is not None
+    said = Declaration(lanes=tuple(Lane), policy="strict", policy_sha256="0", against="int2-experts")
+    run = document.run.model_copy(update={"provenance": {DECLARED: said.model_dump(mode="json")}})
+    return Document(document.report, run)
+
+
 def unmeasured() -> Document:
     """The evals crashed: nothing they judge has a figure."""
     document = gate("int2-experts")
@@ -123,6 +132,7 @@ STATES = {
     "pass-blessed": lambda: passed(Since(blessed=True)),
     "pass-waived": waived,
     "pass-asks-less": asking_less,
+    "pass-other-reference": other_reference,
     "unsigned": lambda: passed(**UNSIGNED),
     "signed-since": lambda: passed(Since(signed_by=("eva",)), **UNSIGNED),
     "not-measured": unmeasured,

@@ -6,7 +6,7 @@ import streamlit as st
 
 from q36eval.app.dashboard.inert import label, name
 from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.models.front import LANE_NAMES, SHIPS, Front, Standing
+from q36eval.app.dashboard.models.front import LANE_NAMES, Front, since_words
 from q36eval.app.dashboard.reading import Reader, standing
 from q36eval.history import RunRecord
 from q36eval.records import Lane, Verdict
@@ -33,20 +33,15 @@ def policies_words(row: Front) -> str:
 
 
 def draw_standing_beside(reader: Reader, run: RunRecord) -> None:
-    """Beside the verdict of a run what that is worth now, where the verdict alone would not say it.
-
-    Another run may have come after it, its waiver may be over, or it passed what asks less than the family does.
-    """
+    """Beside the verdict of a run what that is worth now, where the verdict alone would not say it."""
     if run.verdict is None:
         return
     now = standing(reader, (run.family, run.branch), datetime.now(UTC))
-    by_it = [each for each in now.lanes.values() if each.run is not None and each.run.id == run.id]
-    as_it_says = (*SHIPS, Standing.REFERENCE)
-    if by_it and (run.verdict is not Verdict.PASS or all(each.standing in as_it_says for each in by_it)):
+    words = since_words(run, now)
+    if words is None:
         return
     say = st.warning if run.verdict is Verdict.PASS and not now.ships else st.info
-    say(label(f"{name(run.branch)} now, {'by this run' if by_it else 'by another run'}: {now.chip}. {now.why}"))
-    if not by_it:
-        st.page_link(
-            "views/run.py", label="The run that says so", icon=":material/rule:", query_params={"run": now.run.id}
-        )
+    say(label(words))
+    if now.run.id != run.id:
+        where = {"run": now.run.id}
+        st.page_link("views/run.py", label="The run that says so", icon=":material/rule:", query_params=where)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from q36eval.app.dashboard.models.front import SHIPS, Declared, Front, LaneStanding, Standing, in_order, uses
 from q36eval.records import Lane
-from q36eval.reports.text import name
+from q36eval.reports.text import LONGEST_NAME, name
 from q36eval.reports.text import plain as line
 
 MOST_IN_BANNER = 24
@@ -91,8 +91,16 @@ def _ships(row: Front, lane: Lane, sizes: Mapping[str, float | None]) -> Said:
     others = [other for name, other in sizes.items() if name != row.row.of.branch]
     is_smallest = size is not None and all(other is not None and size < other for other in others)
     smallest = "" if not (others and is_smallest) else "smaller" if len(others) == 1 else "smallest"
-    waived = f"waived {standing.detail}".rstrip() if standing.standing is Standing.WAIVED else ""
+    waived = ""
+    if standing.standing is Standing.WAIVED:
+        until, by, who = standing.detail.partition(" by ")
+        waived = f"waived {until}{by}{_marked(who)}".rstrip()
     return Said(row.row.of.branch, ", ".join(filter(None, (smallest, waived))))
+
+
+def _marked(who: str) -> str:
+    """What people call themselves, set apart from the sentence: nothing in it can end the mark."""
+    return f"`{line(who.replace('`', chr(39)), LONGEST_NAME)}`" if who else ""
 
 
 def _words(standing: LaneStanding) -> str:

@@ -15,8 +15,9 @@ from q36eval.app.dashboard.models.overview import (
     names,
 )
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
-from q36eval.history import RunSummary
+from q36eval.history import RunRecord, RunSummary
 from q36eval.records import Lane, Verdict
+from q36eval.reports.text import name
 
 LANE_NAMES = {Lane.STRUCTURED: "Structured", Lane.FREEFORM: "Free-form"}
 MUST_PASS = "must_pass_flips"
@@ -181,6 +182,18 @@ class Front:
         return str(self.button)
 
 
+def since_words(run: RunRecord, now: Front) -> str | None:
+    """What the verdict of a run is worth as its branch stands `now`; None where the verdict says as much itself.
+
+    Another run may have come after it, its waiver may be over, or it passed what asks less than the family does.
+    """
+    by_it = [each for each in now.lanes.values() if each.run is not None and each.run.id == run.id]
+    as_it_says = (*SHIPS, Standing.REFERENCE)
+    if by_it and (run.verdict is not Verdict.PASS or all(each.standing in as_it_says for each in by_it)):
+        return None
+    return f"{name(run.branch)} now, {'by this run' if by_it else 'by another run'}: {now.chip}. {now.why}"
+
+
 def uses(lanes: Iterable[Lane]) -> str:
     """Lanes in words."""
     return " and ".join(LANE_NAMES[lane].lower() for lane in lanes)
@@ -299,7 +312,7 @@ class _Found:
         if used or (report is None and run.waived):
             until = f"until {used[0].expires} by {names(sorted({waiver.owner for waiver in used}), 2)}" if used else ""
             criteria = () if report is None else report.criteria
-            waived = [one.heading for one in criteria if one.waived and of in (None, *one.lanes)]
+            waived = [_title(one) for one in criteria if one.waived and of in (None, *one.lanes)]
             why = f"It passes with a waiver of {names(waived, 3)}." if waived else "It passes by waivers."
             return LaneStanding(Standing.WAIVED, why, Button.WAIVERS, run, until)
         if self.review.blessing is None:
@@ -402,7 +415,7 @@ def blocked_words(report: GateReport | None, of: Lane | None = None) -> str:
         if one.metric == MUST_PASS and flips:
             continue
         counted = one.margin.kind == "max_count" and one.value is not None
-        said.append(f"{one.heading}: {one.value:.0f} found" if counted else f"{one.heading}: outside the margin")
+        said.append(f"{_title(one)}: {one.value:.0f} found" if counted else f"{_title(one)}: outside the margin")
     more = f"; and {len(said) - 2} more" if len(said) > 2 else ""
     return f"{'; '.join(said[:2])}{more}." if said else "It failed."
 
@@ -416,9 +429,14 @@ def undecided_words(report: GateReport | None, of: Lane | None = None) -> str:
         ("Not measured", CriterionVerdict.NOT_MEASURED),
         ("Not decided", CriterionVerdict.INCONCLUSIVE),
     ):
-        found = [one.heading for one in _decisive(report, of) if one.verdict is verdict]
+        found = [_title(one) for one in _decisive(report, of) if one.verdict is verdict]
         said += [f"{words}: {names(found, 3)}."] if found else []
     return " ".join(said) or "It was not decided."
+
+
+def _title(one: CriterionResult) -> str:
+    """What a policy calls it, without the sign that marks names in our sentences."""
+    return one.heading.replace("`", "'")
 
 
 def _decisive(report: GateReport | None, of: Lane | None = None) -> list[CriterionResult]:

@@ -164,7 +164,7 @@ def test_a_chip_says_whether_a_branch_ships_and_what_stands_in_the_way(written: 
     assert passes.why.startswith("It passes with a waiver of ")
     passes = chip(Review(blessing=blessing, report=report, waivers=(waiver,)), meant=(Lane.FREEFORM,), waived=True)
     told = banner("sandbox", [passes], {})
-    assert told.lanes == {Lane.FREEFORM: (Said("fp8-head", f"waived until {day} by Ada"),)}
+    assert told.lanes == {Lane.FREEFORM: (Said("fp8-head", f"waived until {day} by `Ada`"),)}
     for standing, at, said in (((), now, "was revoked"), ((waiver,), now + timedelta(days=10), "expired on")):
         gone = chip(Review(blessing=blessing, report=report, waivers=standing), at, waived=True)
         assert gone.chip == "◷ STALE"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from written_history import POLICY, identity, write_run
 
-from q36eval.app.dashboard.models.banner import of_banner
+from q36eval.app.dashboard.models.banner import banner, of_banner, sentence
 from q36eval.app.dashboard.models.front import Declared, Front, Standing
 from q36eval.app.dashboard.reading import Reader, forget, fronts
 from q36eval.app.dashboard.views.overview import NEEDS
@@ -169,6 +169,34 @@ def test_a_pass_whose_waiver_is_gone_needs_a_person(path: Path, visit: Visit) ->
     app = visit(path)
     app.segmented_control(key="overview_which").set_value(NEEDS).run()
     assert any("int2" in element.proto.label for element in app.get("page_link"))
+
+
+@pytest.mark.parametrize("owner", ["Ada) may ship. Blocked: nobody (", "Ada`), `int2-experts` (smallest"])
+def test_who_waives_cannot_speak_for_the_banner(path: Path, owner: str) -> None:
+    history, until = History.open(path), datetime.now(UTC).date() + timedelta(days=9)
+    waivers = tuple(
+        Waiver(owner=owner, reason="known", criterion=one.id, expires=until) for one in read_policy(POLICY).criteria
+    )
+    for waiver in waivers:
+        history.add_waiver("sandbox", "w4a16", waiver)
+    write_run(history, "w4a16", 4.0, 4, waivers=waivers)
+    history.close()
+    marked = sentence(banner("sandbox", list(told(path).values()), {}), code="[{}]".format)
+    by = owner.replace("`", "'")
+    assert marked == f"sandbox – Structured and free-form: [w4a16] (waived until {until} by [{by}]) may ship."
+
+
+def test_a_report_of_a_pass_says_beside_it_that_the_branch_is_blocked_by_now(path: Path) -> None:
+    """Whoever publishes its card reads on the terminal that a later gate of the same bytes failed."""
+    history = History.open(path)
+    passed = write_run(history, "fp8-head", 0.05, 1)
+    state = path.parent
+    assert q36eval("report", passed.id, "--format", "card", state=state).stderr == ""
+    write_run(history, "fp8-head", 4.0, 4)
+    history.close()
+    done = q36eval("report", passed.id, "--format", "card", state=state)
+    assert "fp8-head now, by another run: ✗ BLOCKED. 3 required prompts flipped" in done.stderr
+    assert done.returncode == 0
 
 
 def test_the_banner_does_not_offer_what_is_found_to_drift(tmp_path: Path, visit: Visit) -> None:
