@@ -59,6 +59,7 @@ def show(
         lines.append(f"  needs    {size} on this machine; then: q36eval gate --family {chosen.name} --branch FOLDER")
     told = [
         *(("stores", f"{one.tensors}: {one.stored}", one.source) for one in branch.stores),
+        *(("ships", ": ".join(filter(None, (one.part, one.stored, one.says))), one.source) for one in branch.ships),
         *(("serving", f"{fact.what}: {fact.value}", fact.source) for fact in branch.serving),
         *(("figure", f"{figure.metric}: {figure.value}", figure.source) for figure in branch.figures),
     ]

@@ -64,6 +64,18 @@ class Stored(Written):
     source: str
 
 
+class Shipped(Written):
+    """What a branch ships beside the text model, by its card: then it is there, whole, and the reference's.
+
+    `stored` is `unquantized`, or a word for how it is quantized, in which no probe judges it; `says` is for people.
+    """
+
+    part: Literal["mtp", "vision"]
+    stored: str = "unquantized"
+    says: str = ""
+    source: str
+
+
 class Branch(Written):
     """One published checkpoint revision under an alias that is unique within the family."""
 
@@ -77,6 +89,7 @@ class Branch(Written):
     """As `q36eval.checkpoints.checkpoint_sha256` gives it: what a pack of it must have been captured from."""
     built_on_first_use: bool = False
     stores: tuple[Stored, ...] = ()
+    ships: tuple[Shipped, ...] = ()
     serving: tuple[Fact, ...] = ()
     """With what its card serves it: engine and version, parsers, patches, dtypes of states."""
     figures: tuple[Figure, ...] = ()

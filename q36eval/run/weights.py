@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from q36eval.checkpoints.inspection import Inspection, Promise, Section
 from q36eval.checkpoints.inspection.findings import OF_ITSELF
+from q36eval.checkpoints.inspection.left_out import SHIPPED
 from q36eval.config import Family
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.metrics import METRICS
@@ -49,9 +50,16 @@ def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> lis
 
 
 def promises_of(family: Family, branch: str) -> tuple[Promise, ...]:
-    """How the family's file says that a branch's tensors are stored; nothing of a folder that is no branch of it."""
-    stores = family.branches[branch].stores if branch in family.branches else ()
-    return tuple(Promise(tensors=one.tensors, stored=one.stored, source=one.source) for one in stores)
+    """How the family's file says that a branch's tensors are stored, and what it ships besides.
+
+    Nothing of a folder that is no branch of it.
+    """
+    if branch not in family.branches:
+        return ()
+    known = family.branches[branch]
+    stores = [Promise(tensors=one.tensors, stored=one.stored, source=one.source) for one in known.stores]
+    ships = [Promise(tensors=SHIPPED[one.part], stored=one.stored, source=one.source) for one in known.ships]
+    return (*stores, *ships)
 
 
 def _schemes(inspection: Inspection) -> list[Measurement]:

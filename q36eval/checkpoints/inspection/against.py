@@ -1,10 +1,10 @@
 """Two checkpoints compared as stored, byte for byte: which tensors they share, which differ, and how."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from q36eval.checkpoints.inspection.findings import AgainstReport, LeftOutRow
+from q36eval.checkpoints.inspection.findings import AgainstReport
 from q36eval.checkpoints.names import canonical, left_out_as, tensor_class
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -49,41 +49,6 @@ def compare_stored(checkpoint: Checkpoint, other: Path, workers: int) -> Against
         different=dict(Counter(_class(name) for name in differences)),
         differences=differences,
     )
-
-
-def compare_left_out(checkpoint: Checkpoint, reference: Checkpoint, workers: int) -> tuple[LeftOutRow, ...]:
-    """Vision tower, multi-token head and KV-cache scales against the reference's, for those that both have.
-
-    They are paired by name, whichever of the published layouts each checkpoint follows.
-    """
-    mine, theirs = _left_out(checkpoint), _left_out(reference)
-    rows = []
-    with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-        for reason in sorted(mine.keys() & theirs.keys()):
-            here, there = mine[reason], theirs[reason]
-            pairs = [(name, there[key]) for key, name in here.items() if key in there]
-            outcomes = list(pool.map(lambda pair: pair_difference(checkpoint, pair[0], reference, pair[1]), pairs))
-            differing = tuple(name for (name, _), how in zip(pairs, outcomes, strict=True) if how is not None)
-            rows.append(
-                LeftOutRow(
-                    reason=reason,
-                    identical=len(pairs) - len(differing),
-                    different=differing,
-                    only_here=len(here) - len(pairs),
-                    only_there=len(there) - len(pairs),
-                )
-            )
-    return tuple(rows)
-
-
-def _left_out(checkpoint: Checkpoint) -> dict[str, dict[str, str]]:
-    """Reason -> name without the layout's prefix -> stored name."""
-    by_reason: dict[str, dict[str, str]] = defaultdict(dict)
-    for stored in checkpoint.tensors:
-        reason = left_out_as(stored)
-        if reason is not None:
-            by_reason[reason][canonical(stored).removeprefix("model.")] = stored
-    return by_reason
 
 
 def _class(stored: str) -> str:

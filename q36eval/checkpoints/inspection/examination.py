@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.held import hold, opened_once
-from q36eval.checkpoints.inspection.against import compare_left_out, compare_stored
+from q36eval.checkpoints.inspection.against import compare_stored
 from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, expected_shapes, fused_place
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
 from q36eval.checkpoints.inspection.error import (
@@ -23,6 +23,7 @@ from q36eval.checkpoints.inspection.error import (
     outliers,
 )
 from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding, Inspection, Promise, Section, Severity
+from q36eval.checkpoints.inspection.left_out import compare_left_out, left_out_findings
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.servability import servability_findings
 from q36eval.checkpoints.inspection.stored import Unit, units_of
@@ -81,10 +82,15 @@ def _inspected(
     measured = [Section.INTEGRITY]
     updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
     updates |= _contents(checkpoint, readable, known, workers, allowed, findings, measured)
-    theirs = None if reference is None else hold(reference)
-    findings += text_findings(held, theirs, _vocab_size(checkpoint.config))
-    if known is not None and readable:
-        updates["left_out_against_reference"] = compare_left_out(checkpoint, known.checkpoint, workers)
+    texts = None if reference is None else hold(reference)
+    findings += text_findings(held, texts, _vocab_size(checkpoint.config))
+    if readable:
+        differing: dict[str, dict[str, str]] = {}
+        if known is not None:
+            rows, differing = compare_left_out(checkpoint, known.checkpoint, workers)
+            updates["left_out_against_reference"] = rows
+        theirs = None if known is None else known.checkpoint
+        findings += left_out_findings(checkpoint, theirs, differing, allowed.promises, allowed.excepted)
     if against is not None and readable:
         updates["against"] = compare_stored(checkpoint, against, workers)
     findings += not_judged(measured, known is not None, findings)

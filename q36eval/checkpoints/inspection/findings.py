@@ -33,8 +33,9 @@ OF_ITSELF = (Section.INTEGRITY, Section.COVERAGE, Section.SERVABILITY)
 class Promise(Record):
     """How some tensors are stored, as a card says it.
 
-    `tensors` is a class of tensor (`linear attention`) or a glob of canonical names; `stored` is `unquantized` or a
-    scheme (`NVFP4`, `FP8`, `FP8_BLOCK`, `INT4`); `source` is the card.
+    `tensors` is a class of tensor (`linear attention`), a glob of canonical names, or what is shipped beside the text
+    model (`multi-token prediction`, `vision tower`); `stored` is `unquantized` or a scheme (`NVFP4`, `FP8`,
+    `FP8_BLOCK`, `INT4`); `source` is the card.
     """
 
     tensors: str
@@ -100,7 +101,10 @@ class AgainstReport(Record):
 
 
 class LeftOutRow(Record):
-    """Stored tensors that are no part of the text model against the reference's, bit for bit: shown, never judged."""
+    """Stored tensors that are no part of the text model against the reference's, bit for bit.
+
+    Fused experts count one by one. What is judged of them are findings.
+    """
 
     reason: str
     identical: int

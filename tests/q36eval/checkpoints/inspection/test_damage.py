@@ -215,7 +215,7 @@ def test_a_gptq_head_as_it_is_declared_is_clean(tmp_path: Path) -> None:
         assert [(row.declared, row.stored) for row in clean.coverage if row.tensor_class == "lm_head"] == [labels]
 
 
-def test_what_is_left_out_is_compared_with_the_references_and_only_shown(
+def test_what_is_left_out_is_compared_with_the_references_and_shown_where_no_card_ships_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Either layout's names; the multi-token head, which the branch alone has, and a zero whose sign differs."""
