@@ -34,8 +34,8 @@ def check_pattern(pattern: str) -> None:
         raise CorruptCheckpointError(f"the pattern {pattern!r} is malformed ({error})") from error
 
 
-def matches_pattern(pattern: str, name: str) -> bool:
-    """Whether the name begins with what the pattern means, as `re.match` has it.
+def matches_pattern(pattern: str, name: str, anywhere: bool = False) -> bool:
+    """Whether the name begins with what the pattern means, as `re.match` has it, or holds it `anywhere` (`re.search`).
 
     Raises:
         CorruptCheckpointError: it is malformed, or does not come to an end.
@@ -43,7 +43,8 @@ def matches_pattern(pattern: str, name: str) -> bool:
     if _slow[pattern] <= SECONDS_IN_ALL:
         begun = time.perf_counter()
         try:
-            return _compiled(pattern).match(name, timeout=SECONDS) is not None
+            compiled = _compiled(pattern)
+            return (compiled.search if anywhere else compiled.match)(name, timeout=SECONDS) is not None
         except TimeoutError:
             _slow[pattern] = SECONDS_IN_ALL + 1
         except regex.error as error:

@@ -3,42 +3,22 @@
 import copy
 import fnmatch
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.groups import is_pair, read_groups
+from q36eval.checkpoints.integer_schemes import AUTO_ROUND, auto_round, awq, gptq, signs_scales
 from q36eval.checkpoints.names import canonical, module_type
-from q36eval.checkpoints.patterns import check_pattern, matches_pattern
+from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.scheme import PLAIN, Scheme, SchemeOf, check_patterns, names_of, table
 from q36eval.errors import CorruptCheckpointError, UsageError
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """How one weight is stored, and how its module's input is quantized before use.
-
-    `compressed` is the compressed-tensors `QuantizationScheme` where there is one (or our own reading of it, `Group`);
-    `settings` holds what the other formats need.
-    """
-
-    format: str
-    compressed: Any = None
-    settings: tuple[tuple[str, Any], ...] = ()
-
-    def setting(self, name: str) -> Any:
-        """One entry of `settings`, None when absent."""
-        return dict(self.settings).get(name)
-
 
 OWN_FILE = "hf_quant_config.json"
 """Where Model Optimizer declares its quantization, beside config.json or in its place."""
-PLAIN = Scheme("plain")
-SchemeOf = Callable[[str, frozenset[str]], Scheme]
-"""Maps a stored module name and the parts stored for it to its scheme."""
-_METHODS = ("compressed-tensors", "gptq", "modelopt", "fp8")
+_METHODS = ("compressed-tensors", "gptq", "awq", "auto-round", "modelopt", "fp8")
 
 
 def scheme_resolver(checkpoint: Checkpoint, light: bool = False) -> SchemeOf:
@@ -82,7 +62,11 @@ def _resolver(checkpoint: Checkpoint, light: bool) -> SchemeOf:
     if method == "compressed-tensors":
         return _compressed_tensors(checkpoint.path, config, light)
     if method == "gptq":
-        return _gptq(checkpoint.path, config)
+        return gptq(checkpoint.path, config)
+    if method == "awq":
+        return awq(checkpoint.path, config)
+    if method == AUTO_ROUND:
+        return auto_round(checkpoint.path, config)
     if method == "modelopt":
         return _modelopt(checkpoint.path, config)
     if method == "fp8":
@@ -97,22 +81,15 @@ def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
         CorruptCheckpointError: it is no table.
     """
     config = checkpoint.path / "config.json"
-    text = _table(config, "text_config", checkpoint.config.get("text_config") or {})
-    table = checkpoint.config.get("quantization_config") or text.get("quantization_config")
-    if table:
-        return _table(config, "quantization_config", table)
+    text = table(config, "text_config", checkpoint.config.get("text_config") or {})
+    given = checkpoint.config.get("quantization_config") or text.get("quantization_config")
+    if given:
+        return table(config, "quantization_config", given)
     own = checkpoint.path / OWN_FILE
     if own.name in checkpoint.held:
-        quantization = _table(own, "quantization", checkpoint.held.json(own.name).get("quantization", {}))
+        quantization = table(own, "quantization", checkpoint.held.json(own.name).get("quantization", {}))
         return {**quantization, "quant_method": "modelopt", "ignore": quantization.get("exclude_modules", [])}
     return {}
-
-
-def _table(file: Path, name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        kind = "null" if value is None else f"a {type(value).__name__}"
-        raise CorruptCheckpointError(f"{file}: {name} is {kind}, not a table; correct it or download it again.")
-    return value
 
 
 NOT_EMULATED = ("transform_config", "sparsity_config")
@@ -132,14 +109,9 @@ def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str,
             )
 
 
-def _names(module: str) -> set[str]:
-    """What rules may call a module: its stored name, or the one of the text-only layout."""
-    return {module, canonical(module)}
-
-
 def _compressed_tensors(folder: Path, config: dict[str, Any], light: bool) -> SchemeOf:
     # The library no longer reads `actorder: group`, under which older checkpoints store their `weight_g_idx`.
-    groups_given = _table(folder / "config.json", "config_groups", config.get("config_groups") or {})
+    groups_given = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
     ordered = [name for name, group in groups_given.items() if _actorder(group) == "group"]
     current = copy.deepcopy(config)
     for name in ordered:
@@ -147,11 +119,11 @@ def _compressed_tensors(folder: Path, config: dict[str, Any], light: bool) -> Sc
     parsed = (read_groups(current) if light else None) or _as_the_library_reads(folder, current)
     groups = list(parsed.config_groups.values())
     targets = [*(parsed.ignore or []), *(target for group in groups for target in group.targets)]
-    _check_patterns(folder, [target.removeprefix("re:") for target in targets if target.startswith("re:")])
+    check_patterns(folder, [target.removeprefix("re:") for target in targets if target.startswith("re:")])
     needs_order = [parsed.config_groups[name] for name in ordered]
 
     def matches(module: str, targets: list[str]) -> bool:
-        return any(_match_name(name, target) for name in _names(module) for target in targets)
+        return any(_match_name(name, target) for name in names_of(module) for target in targets)
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
         if matches(module, parsed.ignore or []):
@@ -161,8 +133,9 @@ def _compressed_tensors(folder: Path, config: dict[str, Any], light: bool) -> Sc
             chosen = [group for group in groups if module_type(canonical(module)) in group.targets]
         if not chosen or chosen[0].weights is None:
             return PLAIN
-        settings = (("needs_g_idx", True),) if any(chosen[0] is group for group in needs_order) else ()
-        return Scheme(_layout(chosen[0], str(parsed.format)), compressed=chosen[0], settings=settings)
+        settings = {"needs_g_idx": True} if any(chosen[0] is group for group in needs_order) else {}
+        settings |= {"signed_scales": True} if signs_scales(config) else {}
+        return Scheme(_layout(chosen[0], str(parsed.format)), compressed=chosen[0], settings=tuple(settings.items()))
 
     return resolve
 
@@ -175,14 +148,6 @@ def _as_the_library_reads(folder: Path, config: dict[str, Any]) -> Any:
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {reason}") from error
-
-
-def _check_patterns(folder: Path, patterns: list[str]) -> None:
-    for pattern in patterns:
-        try:
-            check_pattern(pattern)
-        except CorruptCheckpointError as error:
-            raise CorruptCheckpointError(f"{folder}/config.json: quantization_config: {error}.") from error
 
 
 def _match_name(name: str, target: str) -> bool:
@@ -207,47 +172,6 @@ def _layout(group: Any, fallback: str) -> str:
 
         layout = infer_module_format(Linear, group)
     return str(getattr(layout, "value", layout))
-
-
-def _gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
-    layout = config.get("checkpoint_format", "gptq")
-    if layout not in ("gptq", "gptq_v2"):
-        raise UsageError(f"{folder}: GPTQ checkpoint_format {layout!r} is not decoded; known: gptq, gptq_v2.")
-    if config.get("pack_dtype", "int32") != "int32":
-        raise UsageError(f"{folder}: GPTQ packed into {config['pack_dtype']} is not decoded; known: int32.")
-    file = folder / "config.json"
-    rules = _table(file, "dynamic", config.get("dynamic") or {})
-    for rule, overrides in rules.items():
-        _table(file, f"the rule {rule!r} of dynamic", overrides)
-    _check_patterns(folder, [rule.removeprefix("-:").removeprefix("+:") for rule in rules])
-
-    def resolve(module: str, parts: frozenset[str]) -> Scheme:
-        # GPTQ configurations do not list what was quantized: beside what the rules exclude, the stored parts say it.
-        overrides = _gptq_rule(rules, module)
-        if overrides is None or parts in ({"weight"}, {""}):
-            return PLAIN
-        settings = config | overrides
-        bits, group_size = settings.get("bits"), settings.get("group_size", -1)
-        if bits not in (2, 3, 4, 8):
-            raise UsageError(f"{folder}: GPTQ with {bits} bits is not decoded; known: 2, 3, 4, 8.")
-        zero_offset = 0 if layout == "gptq_v2" else 1
-        desc_act = bool(settings.get("desc_act"))
-        options = {"bits": bits, "group_size": group_size, "desc_act": desc_act, "zero_offset": zero_offset}
-        options["sym"] = bool(settings.get("sym"))
-        return Scheme("gptq", settings=tuple(options.items()))
-
-    return resolve
-
-
-def _gptq_rule(rules: dict[str, dict[str, Any]], module: str) -> dict[str, Any] | None:
-    """What the first matching `dynamic` rule overrides; None where it excludes the module (`-:pattern`).
-
-    Patterns match from the beginning of a name, as in GPTQModel's `dynamic_get`.
-    """
-    for pattern, overrides in rules.items():
-        if any(matches_pattern(pattern.removeprefix("-:").removeprefix("+:"), name) for name in _names(module)):
-            return None if pattern.startswith("-:") else overrides
-    return {}
 
 
 _MODELOPT: dict[str, Scheme] = {
@@ -286,7 +210,7 @@ def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
     listed = {canonical(name): scheme_of(layer.get("quant_algo")) for name, layer in (layers or {}).items()}
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
-        if any(fnmatch.fnmatchcase(name, pattern) for name in _names(module) for pattern in patterns):
+        if any(fnmatch.fnmatchcase(name, pattern) for name in names_of(module) for pattern in patterns):
             return PLAIN
         if whole is not None:
             return whole if module_type(canonical(module)) == "Linear" else PLAIN

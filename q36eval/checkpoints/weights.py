@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from q36eval.checkpoints.formats import FORMATS, ROWS_MULTIPLE, ActivationScheme
 from q36eval.checkpoints.names import canonical, fused_experts, left_out_as, part_name, split_part, tensor_class
 from q36eval.checkpoints.reader import MOST_EXPERTS, Checkpoint, TensorEntry
-from q36eval.checkpoints.schemes import PLAIN, Scheme, SchemeOf, scheme_resolver
+from q36eval.checkpoints.scheme import PLAIN, Scheme, SchemeOf
+from q36eval.checkpoints.schemes import scheme_resolver
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 
 if TYPE_CHECKING:

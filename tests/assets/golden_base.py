@@ -13,6 +13,9 @@ SMALL = {"vocab_size": 40, "head_dim": 16}
 MICROSCALED = {"vocab_size": 40, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
 """Sizes of which groups of 32 divide every input."""
 
+THIRTY_TWO = {**MICROSCALED, "hidden_size": 32}
+"""Sizes that AutoRound packs, of small files."""
+
 
 def base_model(**settings: Any) -> Any:
     """One full-attention layer with two experts, in BF16; the same for every producer."""

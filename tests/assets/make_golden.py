@@ -32,6 +32,7 @@ PRODUCERS = {
     "ct": ("golden_llm_compressor", "make_compressed", "llm-compressor 0.14.0.1, compressed-tensors 0.19.0"),
     "modelopt": ("golden_modelopt", "make_modelopt", "nvidia-modelopt 0.47.0"),
     "gptq": ("golden_gptqmodel", "make_gptq", "GPTQModel 7.3.4 (its packer)"),
+    "autoround": ("golden_auto_round", "make_auto_round", "auto-round 0.16.1"),
     "tf": ("golden_transformers", "make_fp8", "transformers 5.17.0"),
 }
 """Module, function and version of what makes a checkpoint, by its name or the beginning of it."""

@@ -1,7 +1,7 @@
 """One module per stored format: which parts it needs, how they decode, what it does to activations.
 
 Every format decodes in the precision its own library uses and is rounded once, to the model's dtype, by the loader. A
-format may import `parts`, what all of them need of stored parts, `q36eval.checkpoints.schemes`, and another format's
+format may import `parts`, what all of them need of stored parts, `q36eval.checkpoints.scheme`, and another format's
 decoding that it shares; torch where it decodes.
 """
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats import compressed, fp8, gptq, modelopt, mx, plain
+from q36eval.checkpoints.formats import awq, compressed, fp8, gptq, modelopt, mx, plain
 from q36eval.checkpoints.formats.parts import ROWS_MULTIPLE, ActivationScheme
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 
 if TYPE_CHECKING:
     import torch
@@ -89,6 +89,7 @@ FORMATS: dict[str, Format] = {
     "gptq": Format(
         frozenset({"qweight", "qzeros", "scales"}), frozenset({"g_idx"}), gptq.shape, gptq.rows, gptq.decode, _none
     ),
+    "awq": Format(frozenset({"qweight", "qzeros", "scales"}), frozenset(), awq.shape, awq.rows, awq.decode, _none),
     "modelopt-nvfp4": Format(
         frozenset({"weight", "weight_scale", "weight_scale_2"}),
         frozenset({"input_scale"}),

@@ -25,7 +25,7 @@ from q36eval.checkpoints.formats.parts import (
     unpack_fp4,
     unpack_signed,
 )
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from q36eval.checkpoints.formats.parts import (
     rows_along,
     stored_scalar,
 )
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 
 if TYPE_CHECKING:
     import torch

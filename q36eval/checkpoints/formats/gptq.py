@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.parts import FLOATS, ceil_divide, need_dtypes, need_matrix, need_shape, unpack_words
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:

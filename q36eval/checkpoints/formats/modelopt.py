@@ -22,7 +22,7 @@ from q36eval.checkpoints.formats.parts import (
     unpack_fp4,
     without_ones,
 )
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:

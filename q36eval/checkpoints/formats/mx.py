@@ -18,7 +18,7 @@ from q36eval.checkpoints.formats.parts import (
     shared_exponents,
     unpack_fp4,
 )
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:

@@ -10,9 +10,11 @@ from typing import Any
 
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Promise, Section, Severity
 from q36eval.checkpoints.inspection.stored import UNQUANTIZED, Unit, declared_label, stored_kind, stored_label
+from q36eval.checkpoints.integer_schemes import auto_round_entry
 from q36eval.checkpoints.names import canonical, module_type, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.scheme import names_of
 from q36eval.checkpoints.schemes import OWN_FILE
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import scheme_name
@@ -24,6 +26,9 @@ def ignore_patterns(quantization: Mapping[str, Any]) -> list[str]:
     if method == "gptq":
         dynamic = quantization.get("dynamic") or {}
         return [pattern for pattern in dynamic if pattern.startswith("-:")]
+    if method == "auto-round":
+        extra = quantization.get("extra_config") or {}
+        return [key for key, entry in extra.items() if isinstance(entry, dict) and entry.get("bits") == 16]
     keys = ("ignore", "exclude_modules", "modules_to_not_convert")
     return next((list(quantization[key]) for key in keys if quantization.get(key)), [])
 
@@ -33,6 +38,10 @@ def matches(method: str | None, pattern: str, module: str) -> bool:
     names = (module, canonical(module))
     if method == "gptq":
         return any(matches_pattern(pattern.removeprefix("-:").removeprefix("+:"), name) for name in names)
+    if method == "auto-round":
+        return auto_round_entry({pattern: {}}, names_of(module)) is not None
+    if method == "awq":
+        return any(pattern in name for name in names)
     if method == "modelopt":
         return any(fnmatch.fnmatchcase(name, pattern) for name in names)
     if pattern.startswith("re:"):

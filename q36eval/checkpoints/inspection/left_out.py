@@ -18,7 +18,7 @@ from q36eval.checkpoints.inspection.findings import Finding, LeftOutRow, Promise
 from q36eval.checkpoints.inspection.stored import UNQUANTIZED
 from q36eval.checkpoints.names import canonical, fused_experts, left_out_as, split_part
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.schemes import PLAIN
+from q36eval.checkpoints.scheme import PLAIN
 from q36eval.checkpoints.weights import expert_entries
 from q36eval.errors import CorruptCheckpointError, UsageError
 

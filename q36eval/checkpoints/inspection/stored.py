@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from q36eval.checkpoints.formats.compressed import plain_name
 from q36eval.checkpoints.formats.parts import ceil_divide, without_ones
 from q36eval.checkpoints.header import TensorEntry
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import LogicalWeight
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def stored_label(unit: Unit, shape: Shape) -> str:
         return unit.weight.scheme.format
     declared = declared_block(unit.weight.scheme)
     if "qweight" in entries:
-        words, groups = entries["qweight"].shape[0], entries["scales"].shape[0]
-        return f"INT{32 * words // shape[1]} {_words(block_of((shape[0], groups), shape, declared), shape)}"
+        grid = (shape[0], entries["scales"].shape[0])
+        return f"INT{_bits(entries['qweight'], shape)} {_words(block_of(grid, shape, declared), shape)}"
     values = entries.get("weight_packed") or entries["weight"]
     scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
     grid = (1, 1) if scale is None else grid_of(scale.shape, shape, declared)
@@ -103,7 +103,7 @@ def stored_kind(unit: Unit, shape: Shape) -> str | None:
     if len(shape) != 2 or 0 in shape or _malformed(entries):
         return None
     if "qweight" in entries:
-        return f"INT{32 * entries['qweight'].shape[0] // shape[1]}"
+        return f"INT{_bits(entries['qweight'], shape)}"
     values = entries.get("weight_packed") or entries.get("weight")
     if values is None:
         return None
@@ -117,6 +117,12 @@ def stored_kind(unit: Unit, shape: Shape) -> str | None:
     if values.dtype == "F8_E4M3":
         return "FP8_BLOCK" if scale is not None and _in_blocks(scale.shape, shape, unit) else "FP8"
     return "INT8" if values.dtype == "I8" else None
+
+
+def _bits(words: TensorEntry, shape: Shape) -> int:
+    """Of integers in words: several of a column in each, as GPTQ has them, or of a row, as AWQ has them."""
+    across = words.shape[0] == shape[1]
+    return 32 * words.shape[1] // shape[0] if across else 32 * words.shape[0] // shape[1]
 
 
 def _microscaled(values: TensorEntry) -> str:
@@ -190,7 +196,7 @@ def declared_block(scheme: Scheme) -> Block | None:
         return block or (1 if scheme.setting("per_channel") else ALL, ALL)
     if scheme.format in _GROUPS:
         return 1, _GROUPS[scheme.format]
-    if scheme.format == "gptq":
+    if scheme.format in ("gptq", "awq"):
         size = scheme.setting("group_size")
         return 1, size if size and size > 0 else ALL
     weights = getattr(scheme.compressed, "weights", None)
@@ -221,7 +227,7 @@ def declared_label(scheme: Scheme, shape: Shape) -> str | None:
 
 
 def _kind(scheme: Scheme) -> str:
-    if scheme.format == "gptq":
+    if scheme.format in ("gptq", "awq"):
         return f"INT{scheme.setting('bits')}"
     if scheme.format == "fp8":
         return "FP8"

@@ -40,8 +40,9 @@ def value_faults(unit: Unit, parts: Mapping[str, Tensor]) -> list[Finding]:
     stored = {part: entry.name for part, entry in unit.weight.parts}
     findings: list[Finding] = []
     for part, tensor in parts.items():
-        findings += [integrity(rule, stored[part], f"{stored[part]} {what}.") for rule, what in _faults(part, tensor)]
-    outputs = parts["qweight"].shape[-1] if "qweight" in parts else 0
+        faults = _faults(part, tensor, bool(unit.weight.scheme.setting("signed_scales")))
+        findings += [integrity(rule, stored[part], f"{stored[part]} {what}.") for rule, what in faults]
+    outputs = parts["scales"].shape[-1] if "scales" in parts else 0
     for part in ("qzeros", "weight_zero_point"):
         if part in parts and _zero_points_out_of_range(part, parts[part], unit, outputs):
             message = f"{stored[part]} holds zero-points that the declared scheme does not have."
@@ -58,7 +59,7 @@ def left_out_faults(checkpoint: Checkpoint, names: Iterable[str]) -> list[Findin
     ]
 
 
-def _faults(part: str, tensor: Tensor) -> Iterator[tuple[str, str]]:
+def _faults(part: str, tensor: Tensor, signed: bool = False) -> Iterator[tuple[str, str]]:
     if part == "weight_scale" and tensor.dtype == torch.uint8:
         tensor = shared_exponents(tensor)
     if not tensor.is_floating_point():
@@ -70,7 +71,7 @@ def _faults(part: str, tensor: Tensor) -> Iterator[tuple[str, str]]:
     if part not in SCALES:
         return
     negative = int((numbers < 0).sum())
-    if negative:
+    if negative and not (signed and part in LOCAL_SCALES):
         yield "negative-scale", f"holds {negative} of {numbers.numel()} scales below zero"
     zero = int((numbers == 0).sum())
     if zero and (part not in LOCAL_SCALES or zero == numbers.numel()):

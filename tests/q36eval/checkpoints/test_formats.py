@@ -10,7 +10,7 @@ from torch import Tensor
 
 from q36eval.checkpoints.formats import FORMATS, modelopt
 from q36eval.checkpoints.inspection.stored import grid_of
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)

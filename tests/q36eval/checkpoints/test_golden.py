@@ -78,10 +78,10 @@ FIRST = ("modelopt-nvfp4", "modelopt-fp8", "modelopt-mixed")
 @pytest.fixture(scope="module")
 def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The model that the other producers were given, and the same of other sizes."""
-    from golden_base import MICROSCALED, SMALL, base_model
+    from golden_base import MICROSCALED, SMALL, THIRTY_TWO, base_model
 
     folder = tmp_path_factory.mktemp("golden")
-    sizes: dict[str, dict[str, int]] = {"base": {}, "small": SMALL, "microscaled": MICROSCALED}
+    sizes: dict[str, dict[str, int]] = {"base": {}, "small": SMALL, "microscaled": MICROSCALED, "32": THIRTY_TWO}
     for name, settings in sizes.items():
         base_model(**settings).save_pretrained(folder / name)
     return {name: folder / name for name in sizes}
@@ -89,6 +89,8 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def start_of(name: str) -> str:
     """Of what sizes the model was that a golden checkpoint was made from."""
+    if name.startswith("autoround"):
+        return "32"
     if "mxfp" in name:
         return "microscaled"
     return "small" if name.startswith("modelopt") and name not in FIRST else "base"

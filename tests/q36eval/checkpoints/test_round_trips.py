@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from q36eval.checkpoints.formats import FORMATS, ROWS_MULTIPLE
-from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.scheme import Scheme
 from tests.profiles import sized
 
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
@@ -160,6 +160,27 @@ def test_gptq(rows: int, groups: int, group_size: int, bits: int, offset: int, o
         parts["g_idx"] = torch.from_numpy(order).int()
     expected = torch.from_numpy(q - zero[:, order]).double() * scale[:, torch.from_numpy(order)].double()
     assert_decodes(parts, scheme, expected.float())
+
+
+@small
+@given(ROWS.filter(lambda rows: rows >= 8), st.integers(1, 3), st.sampled_from([32, 96, -1]), SEEDS)
+def test_awq(rows: int, groups: int, group_size: int, seed: int) -> None:
+    """Element by element: eight outputs a word, from its lowest bits the 0th, 2nd, 4th, 6th, 1st, 3rd, 5th, 7th."""
+    width = group_size if group_size > 0 else 64
+    groups = groups if group_size > 0 else 1
+    scheme = Scheme("awq", settings=(("bits", 4), ("group_size", group_size)))
+    q, zero = integers(0, 15, (groups * width, rows), seed), integers(0, 15, (groups, rows), seed + 7)
+
+    def packed(values: np.ndarray) -> Tensor:
+        in_order = values.reshape(len(values), -1, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]].reshape(values.shape)
+        return packed_rows(in_order, 4)
+
+    scale = scales((groups, rows), torch.float16, seed) * torch.from_numpy(integers(0, 1, (groups, rows), seed) * 2 - 1)
+    parts = {"qweight": packed(q), "qzeros": packed(zero), "scales": scale.half()}
+    expected = torch.from_numpy(q - zero.repeat(width, 0)).double() * parts["scales"].double().repeat_interleave(
+        width, 0
+    )
+    assert_decodes(parts, scheme, expected.T.half())
 
 
 @small

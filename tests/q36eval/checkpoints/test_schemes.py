@@ -14,7 +14,8 @@ from torch import Tensor
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.schemes import Scheme, scheme_resolver
+from q36eval.checkpoints.scheme import Scheme
+from q36eval.checkpoints.schemes import scheme_resolver
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 QWEIGHT = frozenset({"qweight", "qzeros", "scales"})
@@ -54,6 +55,77 @@ def test_gptq_rules_exclude_and_override_in_order() -> None:
 @pytest.mark.parametrize(("layout", "offset"), [("gptq", 1), ("gptq_v2", 0)])
 def test_gptq_versions_differ_in_their_zero_points(layout: str, offset: int) -> None:
     assert resolve(GPTQ | {"checkpoint_format": layout}, EXPERT, QWEIGHT).setting("zero_offset") == offset
+
+
+AUTO_ROUND = {
+    "quant_method": "auto-round",
+    "packing_format": "auto_round",
+    "bits": 4,
+    "group_size": 128,
+    "sym": True,
+    "data_type": "int",
+    "block_name_to_quantize": "model.language_model.layers",
+}
+
+
+def test_auto_round_takes_a_layer_by_name_before_the_first_pattern_and_blocks_last() -> None:
+    extra = {
+        r".*down_proj.*": {"bits": 16, "data_type": "fp"},
+        EXPERT: {"bits": 8, "group_size": None},
+        r"experts\.\d+\.(up|down)": {"bits": 2},
+        "lm_head": {"bits": 4, "group_size": 32},
+    }
+    config = AUTO_ROUND | {"extra_config": extra}
+    named = resolve(config, EXPERT)
+    assert [named.setting(name) for name in ("bits", "group_size", "zero_offset")] == [8, 128, 0]
+    assert resolve(config, EXPERT.replace(".7.", ".8.")).format == "plain"  # the first pattern
+    assert resolve(config, EXPERT.replace("down", "up")).setting("bits") == 2
+    assert resolve(config, QUERY).setting("bits") == 4
+    assert resolve(config, "lm_head").setting("group_size") == 32  # outside all blocks, and named
+    assert resolve(AUTO_ROUND, "lm_head").format == "plain"
+    assert resolve(AUTO_ROUND, "model.language_model.layers.3.mlp.gate").format == "plain"  # no linear layer
+    assert resolve(AUTO_ROUND | {"block_name_to_quantize": "model.layers.4,model.layers.5"}, QUERY).format == "plain"
+    assert resolve(AUTO_ROUND | {"block_name_to_quantize": ["model.layers.3"]}, QUERY).format == "gptq"
+
+
+@pytest.mark.parametrize(
+    ("packing", "layout", "offset"),
+    [("auto_round", "gptq", 0), ("auto_round:auto_gptq", "gptq", 1), ("auto_round:auto_awq", "awq", 0)],
+)
+def test_auto_rounds_packings(packing: str, layout: str, offset: int) -> None:
+    scheme = resolve(AUTO_ROUND | {"packing_format": packing}, QUERY)
+    assert (scheme.format, scheme.setting("zero_offset")) == (layout, offset)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"packing_format": "auto_round:fp8_static"}, "known: auto_round:auto_gptq"),
+        ({"data_type": "mx_fp"}, "known: int"),
+        ({"act_bits": 8}, "activations of 8 bits"),
+        ({"bits": 5}, "known: 2, 3, 4, 8"),
+        ({"bits": 8, "packing_format": "auto_round:auto_awq"}, "known: 4"),
+        ({"rotation_config": {"kind": "hadamard"}}, "rotation_config"),
+    ],
+)
+def test_what_of_auto_round_is_not_decoded_says_so(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        resolve(AUTO_ROUND | change, QUERY)
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "GEMM"}
+
+
+def test_awq_leaves_out_whatever_holds_a_listed_name() -> None:
+    config = AWQ | {"modules_to_not_convert": ["self_attn", "layers.3.mlp.experts.7"]}
+    assert resolve(config, QUERY, QWEIGHT).format == "plain"
+    assert resolve(config, EXPERT, QWEIGHT).format == "plain"
+    scheme = resolve(config, EXPERT.replace(".7.", ".8."), QWEIGHT)
+    assert [scheme.setting(name) for name in ("bits", "group_size", "sym")] == [4, 128, False]
+    assert resolve(config, EXPERT.replace(".7.", ".8.")).format == "plain"  # stored so
+    for change, told in (({"version": "gemv"}, "known: gemm"), ({"bits": 3}, "known: 4")):
+        with pytest.raises(UsageError, match=told):
+            resolve(AWQ | change, EXPERT, QWEIGHT)
 
 
 def test_fine_grained_fp8_leaves_out_what_is_listed_and_the_head() -> None:
