@@ -37,6 +37,7 @@ def compressed_recipes() -> dict[str, tuple[dict[str, Any], dict[str, Any] | Non
         "ct-w8a16-channel": ({"group_0": group("W8A16", **channel)}, None),
         "ct-mxfp4": ({"group_0": group("MXFP4")}, None),
         "ct-mxfp8": ({"group_0": group("MXFP8")}, None),
+        "ct-awq": ({"group_0": group("W4A16_ASYM", group_size=32)}, None),
         "ct-fp8-embeddings": ({"group_0": embeddings}, None),
         "ct-mixed": (
             {
@@ -50,6 +51,30 @@ def compressed_recipes() -> dict[str, tuple[dict[str, Any], dict[str, Any] | Non
     }
 
 
+def smoothing(name: str) -> list[Any]:
+    """AWQ's: columns of the projections are multiplied by factors that the norms before them are divided by."""
+    import torch
+    from llmcompressor.modifiers.transform.awq import AWQModifier
+    from llmcompressor.modifiers.transform.awq.mappings import AWQMapping
+
+    if name != "ct-awq":
+        return []
+    torch.Tensor.pin_memory = lambda self, *_: self  # which it calls without an accelerator too
+    attention = [rf"re:.*self_attn\.{each}_proj$" for each in "qkv"]
+    experts = [
+        rf"re:.*{place}\.{each}_proj$" for place in (r"experts\.\d+", "shared_expert") for each in ("gate", "up")
+    ]
+    gates = [r"re:.*mlp\.gate$", r"re:.*shared_expert_gate$"]
+    return [
+        AWQModifier(
+            mappings=[
+                AWQMapping(r"re:.*input_layernorm$", attention),
+                AWQMapping(r"re:.*post_attention_layernorm$", [*experts, *gates]),
+            ]
+        )
+    ]
+
+
 def make_compressed(name: str, target: Path) -> None:
     """Quantize and save with llm-compressor; decode with compressed-tensors' `decompress_module`."""
     from compressed_tensors.compressors import compress_module, decompress_module
@@ -60,7 +85,9 @@ def make_compressed(name: str, target: Path) -> None:
     from transformers import AutoTokenizer
 
     groups, kv = compressed_recipes()[name]
-    sizes = EMBEDDINGS_COUNT if name == "ct-fp8-embeddings" else MICROSCALED if "mxfp" in name else {}
+    sizes = (
+        EMBEDDINGS_COUNT if name == "ct-fp8-embeddings" else MICROSCALED if "mxfp" in name or name == "ct-awq" else {}
+    )
     model = from_folder(target.parent, **sizes)
     linearize_moe(model)
     rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in calibration(sizes.get("vocab_size", 136))]
@@ -68,7 +95,7 @@ def make_compressed(name: str, target: Path) -> None:
         model=model,
         tokenizer=AutoTokenizer.from_pretrained(TOKENIZER),
         dataset=Dataset.from_list(rows),
-        recipe=QuantizationModifier(config_groups=groups, kv_cache_scheme=kv),
+        recipe=[*smoothing(name), QuantizationModifier(config_groups=groups, kv_cache_scheme=kv)],
         num_calibration_samples=len(rows),
         max_seq_length=64,
         shuffle_calibration_samples=False,

@@ -165,9 +165,16 @@ def _integers(scale: Tensor, groups: Tensor | None, weight: Tensor, block: Block
         order = torch.argsort(groups, stable=True)
         weight = weight[:, order]
     top = 2.0 ** (bits - 1)
-    # a scale rounded to BF16 may be larger by 2^-8
-    step, width, excess = _steps(scale, weight, block, 1 / (top - 0.5), (1 + 2.0**-8) / max(top - 1, 1.0))
+    # a scale rounded to BF16 may be larger by 2^-8, one rounded up to a power of two by twice
+    most = (2.0 if _powers_of_two(scale) else 1 + 2.0**-8) / max(top - 1, 1.0)
+    step, width, excess = _steps(scale, weight, block, 1 / (top - 0.5), most)
     return _rounding(weight, step, width, excess, None, order, top)
+
+
+def _powers_of_two(scale: Tensor) -> bool:
+    """Whether all of several scales are: of one alone it says nothing."""
+    mantissa, _ = torch.frexp(scale.float().abs())
+    return scale.numel() > 1 and bool((mantissa == 0.5).all())
 
 
 def _fp4(parts: Parts, local: Tensor, weight: Tensor, block: Block | None) -> Rounding:
@@ -247,7 +254,9 @@ def usage(error: Tensor, original: Tensor, rounding: Rounding) -> Usage:
         Usage(whole / (FLOATING_LIMIT if rounding.floating else WEIGHT_LIMIT), "as a whole", row, 0),
         Usage(float(rows[row]) / _between(ROW_TIMES_MEDIAN * float(rows.median()), ROW_LIMITS), "in a row", row, 0),
     ]
-    usages.append(Usage(rounding.oversize / SCALE_LIMIT, SCALES, 0, 0))
+    # scales that cost no more than the tightest do are no fault, however large: the values may lie on their grid
+    if float(error.square().mean().sqrt()) > rounding.noise:
+        usages.append(Usage(rounding.oversize / SCALE_LIMIT, SCALES, 0, 0))
     beyond = (squared > limit).sum(1) / squared.shape[1]
     if float(beyond.quantile(BEST_ROWS)) <= BEYOND_BY_ROUNDING:
         shares = groups

@@ -169,3 +169,35 @@ def test_rounding_leaves_a_weights_size_alone(kind: str, group: int, tail: float
 def test_a_weight_that_is_larger_or_smaller_as_a_whole_is_found(kind: str, group: int, factor: float) -> None:
     weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(5))
     assert size_findings(kind, group, weight, factor)
+
+
+def integer_usage(weight: torch.Tensor, scale: torch.Tensor, original: torch.Tensor) -> Usage:
+    """Of `weight` in INT8 [out, in] under one scale a group of 32."""
+    rounding = honest_rounding({"weight": weight, "weight_scale": scale}, original, (1, 32))
+    assert rounding is not None
+    decoded = weight.float() * scale.repeat_interleave(32, 1)
+    return usage(decoded - original, original, rounding)
+
+
+def test_scales_that_are_powers_of_two_are_no_fault_and_twice_those_are() -> None:
+    original = torch.randn(64, 256, generator=torch.Generator().manual_seed(2))
+    tight = original.reshape(64, 8, 32).abs().amax(-1) / 127
+    for power, clean in ((0, True), (1, False)):
+        scale = torch.exp2(tight.log2().ceil() + power)
+        codes = (original / scale.repeat_interleave(32, 1)).round().to(torch.int8)
+        used = integer_usage(codes, scale, original)
+        assert (used.share <= 1) == clean
+    coarse = tight * 1.9  # no power of two, and no better for it
+    assert (
+        integer_usage((original / coarse.repeat_interleave(32, 1)).round().to(torch.int8), coarse, original).share > 1
+    )
+
+
+def test_a_coarse_grid_on_which_every_value_lies_is_no_fault() -> None:
+    """A head whose scales were 1.9 times what its largest values call for, and which equalled the reference."""
+    generator = torch.Generator().manual_seed(3)
+    codes = torch.randint(-66, 67, (64, 256), generator=generator).to(torch.int8)
+    codes[:, ::32] = 66
+    scale = torch.rand(64, 8, generator=generator) + 0.5
+    original = codes.float() * scale.repeat_interleave(32, 1)
+    assert integer_usage(codes, scale, original).share <= 1
