@@ -147,7 +147,7 @@ def sample(documents: Sequence[CorpusDocument], tokenizer: Any, passes: int, bud
     chosen: list[CorpusDocument] = []
     requests: list[ScoreRequest] = []
     spent, least = 0, 0
-    for document in _in_turn(documents):
+    for document in in_turn(documents):
         ids = tuple(tokenizer.encode(document.text, add_special_tokens=False))
         mine = [
             ScoreRequest(f"{document.key}/{begin}", ids[begin:end], first - begin, "attribute")
@@ -170,7 +170,7 @@ def sample(documents: Sequence[CorpusDocument], tokenizer: Any, passes: int, bud
     return Sample(tuple(chosen), tuple(requests))
 
 
-def _in_turn(documents: Sequence[CorpusDocument]) -> Iterator[CorpusDocument]:
+def in_turn(documents: Sequence[CorpusDocument]) -> Iterator[CorpusDocument]:
     """One document of each slice, then the next of each; within a slice by content hash, so by no one's choice."""
     slices: dict[str, list[CorpusDocument]] = {}
     for document in sorted(documents, key=lambda document: document.key):
@@ -187,7 +187,7 @@ def divergences(engine: Engine, chosen: Sample, reference: Pass, head: torch.Ten
     sums = dict.fromkeys((document.key for document in chosen.documents), 0.0)
     requests = {request.key: request for request in chosen.requests}
     scorer = Scorer(engine, head)
-    for key, states in hidden_states(engine, chosen).items():
+    for key, states in hidden_states(engine, chosen.requests).items():
         labels = torch.tensor(requests[key].token_ids[requests[key].first :])
         figures = scorer.figures(reference[key], states, labels)
         if not bool(figures.finite.all()):
@@ -196,14 +196,14 @@ def divergences(engine: Engine, chosen: Sample, reference: Pass, head: torch.Ten
     return list(sums.values())
 
 
-def hidden_states(engine: Engine, chosen: Sample) -> Pass:
+def hidden_states(engine: Engine, requests: Sequence[ScoreRequest]) -> Pass:
     """Final hidden states of every request by its key.
 
     Raises:
         EngineError: a request could not be scored.
     """
     states: dict[str, torch.Tensor] = {}
-    for scored in engine.score(chosen.requests):
+    for scored in engine.score(requests):
         if scored.error is not None or scored.hidden_states is None:
             raise EngineError(f"The documents cannot be scored: {scored.error}.")
         states[scored.request.key] = scored.hidden_states

@@ -16,6 +16,7 @@ from q36eval.app.cli.options import (
     FamilyOption,
     JsonOption,
     KVCacheDtype,
+    KVScales,
     OwnCanaries,
     Quiet,
     ReferenceOption,
@@ -56,6 +57,7 @@ def canaries(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    kv_scales: KVScales = None,
     as_served: AsServed = None,
     own: OwnCanaries = None,
     only: Annotated[
@@ -100,7 +102,7 @@ def canaries(
         reference=reference,
         reference_pack=reference_pack,
         suite=suite,
-        engine=engine_options(device, weights_only, kv_cache_dtype, first_size, as_served),
+        engine=engine_options(device, weights_only, kv_cache_dtype, first_size, as_served, kv_scales),
         paths=paths,
     )
     request = replace(request, canaries=chosen)

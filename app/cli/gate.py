@@ -23,6 +23,7 @@ from q36eval.app.cli.options import (
     FamilyOption,
     JsonOption,
     KVCacheDtype,
+    KVScales,
     MaxItems,
     OwnCanaries,
     ReferenceOption,
@@ -96,6 +97,7 @@ def gate(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    kv_scales: KVScales = None,
     as_served: AsServed = None,
     batch_size: BatchSize = None,
     corpus: CorpusOption = None,
@@ -148,7 +150,7 @@ def gate(
         chosen = load_family(family, paths)
         suite_name = suite or chosen.suite
         rules = load_policy(policy, chosen, paths, suite_name)
-        engine = engine_options(device, weights_only, kv_cache_dtype, batch_size, as_served)
+        engine = engine_options(device, weights_only, kv_cache_dtype, batch_size, as_served, kv_scales)
         branches = Branches(branch, chosen, paths, waivers_from, out, formats)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         for sentence in crowded([paths.state, *database, *([] if out is None else [out])]):

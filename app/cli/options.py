@@ -11,7 +11,7 @@ from q36eval.app.cli import completing
 from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import resolve
 from q36eval.checkpoints.fused import check_as_served
-from q36eval.checkpoints.kv_cache import check_kv_cache_dtype
+from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -81,6 +81,14 @@ KVCacheDtype = Annotated[
         metavar="DTYPE",
     ),
 ]
+KVScales = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-scales",
+        help="Scales of a quantized KV cache: stored, or ignored (1 for all); by default the worse of both.",
+        metavar="WHICH",
+    ),
+]
 AsServed = Annotated[
     str | None,
     typer.Option(
@@ -119,7 +127,15 @@ DetailsOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 PANELS = {
-    "How it runs": ("--device", "--weights-only", "--kv-cache-dtype", "--as-served", "--batch-size", "--context"),
+    "How it runs": (
+        "--device",
+        "--weights-only",
+        "--kv-cache-dtype",
+        "--kv-scales",
+        "--as-served",
+        "--batch-size",
+        "--context",
+    ),
     "How much is evaluated": (
         "--skip",
         "--draws",
@@ -184,6 +200,7 @@ def engine_options(
     kv_cache_dtype: str | None = None,
     batch_size: int | None = None,
     as_served: str | None = None,
+    kv_scales: str | None = None,
 ) -> EngineOptions:
     """How the branch is opened, as the options of the command line say it; checked before anything is measured.
 
@@ -192,12 +209,14 @@ def engine_options(
     """
     check_device(device)
     check_as_served(as_served)
+    check_kv_scales(kv_scales)
     if kv_cache_dtype is not None:
         check_kv_cache_dtype(kv_cache_dtype)
     return EngineOptions(
         device=device,
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
+        kv_scales=kv_scales,
         as_served=as_served,
         batch_rows=batch_size,
     )

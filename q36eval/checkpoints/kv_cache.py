@@ -9,8 +9,8 @@ Another dtype is one more function in `ROUND_TRIPS`.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
@@ -109,8 +109,56 @@ def kv_cache_scales(checkpoint: Checkpoint) -> dict[str, dict[str, "Tensor"]]:
     return scales
 
 
-def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales]) -> int:
-    """Give every full-attention layer a cache of `dtype`; returns how many layers that are.
+STORED, IGNORED = "stored", "ignored"
+KV_SCALES = (STORED, IGNORED)
+"""Which scales an engine uses: those of the checkpoint, or 1 for all."""
+
+
+def check_kv_scales(which: str | None) -> None:
+    """Refuse a use of scales that is not known.
+
+    Raises:
+        UsageError: it is none of `KV_SCALES`.
+    """
+    if which is not None and which not in KV_SCALES:
+        raise UsageError(f"Scales of a KV cache are {' or '.join(KV_SCALES)}, not {which!r}.")
+
+
+def scales_matter(checkpoint: Checkpoint, dtype: str) -> bool:
+    """Whether an engine that ignores the stored scales computes otherwise: the cache is quantized, a scale is not 1.
+
+    Raises:
+        CorruptCheckpointError: a scale is stored twice or is not positive.
+    """
+    if ROUND_TRIPS.get(dtype) is None:
+        return False
+    return any(bool((scale != 1).any()) for layer in kv_cache_scales(checkpoint).values() for scale in layer.values())
+
+
+@contextmanager
+def using_scales(model: "nn.Module", which: str | None) -> Iterator[None]:
+    """Inside the block every quantized cache of the model has those scales; with None it is not quantized at all."""
+    before = {getattr(module, _USED) for module in model.modules() if hasattr(module, _USED)}
+    use_scales(model, which)
+    try:
+        yield
+    finally:
+        for used in before:  # all layers had the same
+            use_scales(model, used)
+
+
+def use_scales(model: "nn.Module", which: str | None) -> None:
+    """As `using_scales`, from here on."""
+    for module in model.modules():
+        if hasattr(module, _USED):
+            setattr(module, _USED, which)
+
+
+_USED = "kv_cache_scales_used"
+
+
+def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: str = STORED) -> int:
+    """Give every full-attention layer a cache of `dtype`; returns how many layers that are. `used` is of `KV_SCALES`.
 
     The scales become buffers of the layer, named by the dtype: they go where its weights go, and a layer that stores
     its keys and values otherwise is seen to differ.
@@ -132,6 +180,7 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales]) -> int
         fitted = {which: _fit(name, which, scales.get(name, {}).get(which), heads, attention) for which in "kv"}
         for which, scale in fitted.items():
             attention.register_buffer(_buffer(dtype, which), scale, persistent=False)
+        setattr(attention, _USED, used)
         attention.register_forward_pre_hook(_hook(dtype, round_trip), with_kwargs=True)
     return len(layers)
 
@@ -153,9 +202,15 @@ def _buffer(dtype: str, which: str) -> str:
 
 def _hook(dtype: str, round_trip: Callable[["Tensor", "Tensor"], "Tensor"]) -> Any:
     """A forward pre-hook that puts a `RoundTrippedCache` in the place of the layer's cache."""
+    import torch
 
     def replace(module: "nn.Module", args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        used = getattr(module, _USED)
+        if used is None:
+            return args, kwargs
         k_scale, v_scale = (module.get_buffer(_buffer(dtype, which)) for which in "kv")
+        if used == IGNORED:
+            k_scale, v_scale = torch.ones_like(k_scale), torch.ones_like(v_scale)
         cache = RoundTrippedCache(round_trip, k_scale, v_scale, kwargs.get("past_key_values"))
         return args, kwargs | {"past_key_values": cache}
 

@@ -71,18 +71,21 @@ def load_model(
     emulate_activations: bool = True,
     kv_cache_dtype: str | None = None,
     as_served: str | None = None,
+    kv_scales: str | None = None,
 ) -> LoadedModel:
     """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
 
     `kv_cache_dtype` is one of `q36eval.checkpoints.kv_cache.KV_CACHE_DTYPES`; None takes what the checkpoint declares.
     `as_served` is one of `q36eval.checkpoints.fused.ENGINES`: weights that it fuses are decoded by the one global scale
-    that it gives them; None takes each by its own.
+    that it gives them; None takes each by its own. `kv_scales` is one of `q36eval.checkpoints.kv_cache.KV_SCALES`; None
+    takes those that are stored.
 
     Raises:
         UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.
         CorruptCheckpointError: a tensor is missing, unexpected, used twice, of the wrong shape, or cannot be decoded.
     """
     check_as_served(as_served)
+    kv_cache.check_kv_scales(kv_scales)
     checkpoint = open_checkpoint(path)
     index = index_weights(checkpoint)
     global_scales = scales_as_served(index.weights) if as_served else {}
@@ -94,7 +97,7 @@ def load_model(
     _fill(model, checkpoint, index, torch.device(device), dtype, global_scales)
     _rebuild_buffers(model, torch.device(device))
     emulation.install(model, schemes)
-    kv_cache.install(model, cache_dtype, cache_scales)
+    kv_cache.install(model, cache_dtype, cache_scales, kv_scales or kv_cache.STORED)
     model.eval().requires_grad_(False)
     return LoadedModel(model, _report(index, len(schemes), ignored, cache_dtype, len(global_scales)), checkpoint)
 

@@ -36,6 +36,8 @@ class EngineOptions:
     """Whether activations are quantized where the checkpoint says so."""
     kv_cache_dtype: str | None = _option(None, "--kv-cache-dtype")
     """What keys and values are stored in, `auto` or `fp8_e4m3`; None is what the checkpoint declares."""
+    kv_scales: str | None = _option(None, "--kv-scales")
+    """Which scales a quantized KV cache has: `stored`, or `ignored` where an engine takes 1 for all; None: stored."""
     as_served: str | None = _option(None, "--as-served")
     """The engine whose fusing is emulated: `vllm` gives members of a module one global scale; None: each its own."""
     batch_rows: int | None = _option(None, "--batch-size")

@@ -24,7 +24,7 @@ from q36eval.checkpoints import (
 )
 from q36eval.checkpoints.fused import check_as_served
 from q36eval.checkpoints.held import HeldFolder, hold, opened_once
-from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
+from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
 from q36eval.checkpoints.reader import one_line
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
 from q36eval.engines.numerics import NUMERICS_VERSION
@@ -68,7 +68,7 @@ def _check_kernels(device: str) -> None:
 class InProcessEngine(ResidentEngine):
     """A resident model with the identity of the checkpoint and the settings it was loaded by."""
 
-    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "as_served", "batch_rows"})
+    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "kv_scales", "as_served", "batch_rows"})
 
     @classmethod
     def load(cls, settings: EngineSettings | Path) -> "InProcessEngine":
@@ -84,6 +84,7 @@ class InProcessEngine(ResidentEngine):
         settings = as_settings(settings)
         _check_rows(settings)
         check_as_served(settings.as_served)
+        check_kv_scales(settings.kv_scales)
         _check_kernels(settings.device)
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
         with opened_once():
@@ -106,6 +107,7 @@ class InProcessEngine(ResidentEngine):
         settings = as_settings(settings)
         _check_rows(settings)
         check_as_served(settings.as_served)
+        check_kv_scales(settings.kv_scales)
         folder, device, kv_cache_dtype = hold(settings.folder), settings.device, settings.kv_cache_dtype
         if kv_cache_dtype is None:
             kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
@@ -122,6 +124,7 @@ class InProcessEngine(ResidentEngine):
                 "dtype": "bfloat16",
                 "activation_emulation": "on" if settings.emulate_activations else "off",
                 **({} if device == "cpu" else {"kernels": _kernel_packages()}),
+                **({} if settings.kv_scales is None else {"kv_scales": settings.kv_scales}),
                 **({} if settings.as_served is None else {"as_served": settings.as_served}),
                 **({} if settings.batch_rows is None else {"batch_rows": str(settings.batch_rows)}),
                 "numerics": str(NUMERICS_VERSION),
@@ -142,6 +145,7 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
             emulate_activations=settings.emulate_activations,
             kv_cache_dtype=settings.kv_cache_dtype,
             as_served=settings.as_served,
+            kv_scales=settings.kv_scales,
         )
     except Q36Error:
         raise

@@ -52,7 +52,8 @@ def as_reference(options: EngineOptions) -> EngineOptions:
     Its KV cache keeps the model's own dtype, where the engine has a choice, and its weights are what is stored.
     """
     has_choice = "kv_cache_dtype" in _engine_class(options).options
-    return replace(options, kv_cache_dtype="auto" if has_choice else None, as_served=None, batch_rows=None)
+    stored = replace(options, kv_scales=None, as_served=None, batch_rows=None)
+    return replace(stored, kv_cache_dtype="auto" if has_choice else None)
 
 
 def as_settings(settings: EngineSettings | Path) -> EngineSettings:

@@ -85,7 +85,7 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
     passes = 2 + len(DIRECTIONS) * len(listed) + (1 if fused else 0)
     chosen = sample(plan.documents, reference.tokenizer, passes, plan.budget)
     progress.stage("scoring the variants", passes)
-    states, head = hidden_states(reference, chosen), reference.head_weight().cpu()
+    states, head = hidden_states(reference, chosen.requests), reference.head_weight().cpu()
     progress.advance()
     alone = [_variant(reference, branch, suspect, chosen, states, head, progress) for suspect in listed]
     if plan.engine.device != "cpu":

@@ -1,7 +1,7 @@
 """The branch itself: inspected, loaded and evaluated, cheap evidence first; what is measured is written at once."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from q36eval.run.weights import promises_of
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
+    from q36eval.kl.corpus import CorpusDocument
     from q36eval.run.capture import OpenCaptures
 
 WEIGHTS_STAGE = ProbeName.WEIGHTS.value
@@ -74,6 +75,8 @@ class Running:
     """When the verdict stands, so that nothing more is evaluated; None evaluates everything."""
     files: RunFiles
     """Where the files of runs are kept."""
+    texts: "Callable[[], Sequence[CorpusDocument]]"
+    """What the KL is measured on."""
     stages: list[Stage] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -105,6 +108,7 @@ class Running:
 
     def _loaded(self, inspection: "Inspection | None") -> Engine | None:
         """The branch; None where its checkpoint cannot be loaded, which is written down as the proven fault it is."""
+        from q36eval.run.cache_scales import CACHE_SCALES, judge_worse_scales
         from q36eval.run.weights import integrity, measurements
 
         self.progress.stage("reading the checkpoint", 1)
@@ -115,6 +119,11 @@ class Running:
             self._write([integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)]))
             self._skip(f"the checkpoint could not be loaded: {error}")
             return None
+        losses = judge_worse_scales(branch, self.request.deployment, self.texts)
+        if losses is not None:
+            run = self.history.get_run(self.run.id)
+            self.history.update_run(self.run.id, provenance=run.provenance | {CACHE_SCALES: str(losses)})
+            self.progress.stage(str(losses), 0)
         self.progress.advance()
         self.timings[SET_UP] = time.monotonic() - started
         return branch

@@ -20,6 +20,7 @@ from q36eval.history.deciding import blessed_beside, circumstances_on, decided, 
 from q36eval.history.rescue import rescue
 from q36eval.history.run_files import RunFiles
 from q36eval.interrupts import closing
+from q36eval.kl.corpus import CorpusDocument
 from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress
 from q36eval.provenance import CHANGED, provenance
@@ -138,7 +139,7 @@ def _measure_run(
     now = circumstances_of(request, history, run)
     rule = stopping_rule(request, history, run, reference.identity, now)
     files = RunFiles(paths.state)
-    running = Running(request, reference, probes, history, run, progress, rule, files)
+    running = Running(request, reference, probes, history, run, progress, rule, files, partial(_texts, request, paths))
     try:
         running.measure()
     except (UsageError, StorageError, ChangedError):
@@ -166,6 +167,13 @@ def _measure_run(
     note(history, run.id, EventKind.FINISHED, "measured" if report is None else report.headline)
     keep_drifts(history, run.family, run.branch)
     return finished
+
+
+def _texts(request: Request, paths: Paths) -> Sequence[CorpusDocument]:
+    """What the KL is measured on, whichever probes are part of the run."""
+    from q36eval.run.material import corpus_of
+
+    return corpus_of(request.suite, request.corpus, paths)[1]
 
 
 def stopping_rule(

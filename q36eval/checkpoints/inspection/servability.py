@@ -212,6 +212,10 @@ advisory. All values of one module are off by one factor, so its relative error 
 `evals` and `canaries` measure that deployment with `--as-served vllm`. Only scales of weights are taken so, not those
 of inputs.
 
+Where stored scales of the KV cache are not 1 and the cache is quantized, a gate measures both readings on a few texts
+against the same branch with an unquantized cache, and judges what loses more; `--kv-scales stored` or `ignored`
+names one.
+
 Modules that vLLM holds as one, in its order:
 
 | there | here |
