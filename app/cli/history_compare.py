@@ -63,8 +63,12 @@ def _print(comparison: "Comparison", a: "RunRecord", b: "RunRecord", limit: int)
         print("The two runs measured the same deployment in the same way.")
     console = Console()
     if comparison.criteria:
-        columns = ("criterion", "A", "B", "difference of B and A", "interval", "moved")
-        console.print(plain_table(columns, [_criterion_row(c) for c in comparison.criteria], [3, 4], [0]))
+        columns = ("criterion", "moved", "A", "B", "B against A")
+        rows = [_criterion_row(one) for one in sorted(comparison.criteria, key=lambda one: one.urgency)]
+        table = plain_table(columns, rows, [], [0, 1])
+        for place in (2, 3):
+            table.columns[place].min_width = len("INCONCLUSIVE")
+        console.print(table)
     if comparison.measurements:
         columns = ("figure", "A", "B", "difference of B and A", "interval", "moved")
         console.print(plain_table(columns, [_measurement_row(m) for m in comparison.measurements], [1, 2, 3, 4], [0]))
@@ -80,7 +84,8 @@ def _short(value: str | None) -> str:
 
 
 def _criterion_row(one: "ComparedCriterion") -> list[str]:
-    return [one.id, _judged(one.a), _judged(one.b), *_difference_cells(one.difference)]
+    against = "–" if one.difference is None else " ".join(_difference_cells(one.difference)[:2])
+    return [one.id, one.movement or "–", _judged(one.a), _judged(one.b), against]
 
 
 def _measurement_row(one: "ComparedMeasurement") -> list[str]:

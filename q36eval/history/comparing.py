@@ -24,6 +24,8 @@ REFERENCE = "reference."
 """Begins the name of a field that is of the reference."""
 
 Movement = Literal["better", "worse", "unclear"]
+CriterionMovement = Literal["better", "worse", "unclear", "same"]
+WORST_FIRST = ("worse", None, "unclear", "same", "better")
 
 
 class Difference(Record):
@@ -63,6 +65,30 @@ class ComparedCriterion(Record):
     b: CriterionResult | None
     difference: PairedDifference | None = None
     why: str = ""
+
+    @property
+    def movement(self) -> CriterionMovement | None:
+        """Where it moved from A to B; None where the two cannot be held together.
+
+        Faults that are counted have no chance about them: one more is worse, and as many are the `same`. Of other
+        prompts, or by another policy's rule of the same name, they are no count of the same thing.
+        """
+        if self.why:
+            return None
+        counts = [one.value for one in (self.a, self.b) if one is not None and one.margin.kind == "max_count"]
+        if len(counts) == 2 and counts[0] is not None and counts[1] is not None:
+            return "same" if counts[0] == counts[1] else "worse" if counts[1] > counts[0] else "better"
+        return None if self.difference is None else self.difference.movement
+
+    @property
+    def turned(self) -> bool:
+        """Whether it has another verdict in B."""
+        return (None if self.a is None else self.a.verdict) != (None if self.b is None else self.b.verdict)
+
+    @property
+    def urgency(self) -> tuple[int, bool]:
+        """What moved for the worse is looked at first, then what has another verdict."""
+        return WORST_FIRST.index(self.movement), not self.turned
 
 
 class ComparedMeasurement(Record):

@@ -11,8 +11,7 @@ from q36eval.reports.text import figure_text, number
 
 ALL, MOVED, TURNED = "all", "moved", "verdict differs"
 CHOICES = (ALL, MOVED, TURNED)
-MOVED_WORDS = {"better": "▲ better", "worse": "▼ worse", "unclear": "≈ unclear"}
-WORST_FIRST = ("worse", None, "unclear", "better")
+MOVED_WORDS = {"better": "▲ better", "worse": "▼ worse", "unclear": "≈ unclear", "same": "= same"}
 SHOWN_FIELD = 40
 
 
@@ -33,8 +32,8 @@ def headline(comparison: Comparison, a: RunRecord, b: RunRecord) -> str:
     """What came of holding B against A, in one line."""
     if a.id == b.id:
         return "A and B are the same run: choose another for one of them."
-    turned = sum(_turned(one) for one in comparison.criteria)
-    moves = [movement(one) for one in comparison.criteria]
+    turned = sum(one.turned for one in comparison.criteria)
+    moves = [one.movement for one in comparison.criteria]
     said = [f"Of {len(comparison.criteria)} criteria {turned} have another verdict in B"]
     said.append(f"{moves.count('worse')} moved for the worse and {moves.count('better')} for the better")
     if comparison.flips:
@@ -43,38 +42,23 @@ def headline(comparison: Comparison, a: RunRecord, b: RunRecord) -> str:
     return f"{'; '.join(said)}. Counts move by any change, figures beyond what pairing leaves to chance."
 
 
-def movement(one: ComparedCriterion) -> str | None:
-    """Where a criterion moved from A to B: `worse`, `better`, `unclear`; None where the two cannot be held together.
-
-    Faults that are counted have no chance about them: one more is worse.
-    """
-    counted = all(side is not None and side.margin.kind == "max_count" for side in (one.a, one.b))
-    if counted and one.a is not None and one.b is not None and one.a.value is not None and one.b.value is not None:
-        return "unclear" if one.a.value == one.b.value else ("worse" if one.b.value > one.a.value else "better")
-    return None if one.difference is None else one.difference.movement
-
-
 def select(criteria: Sequence[ComparedCriterion], which: str) -> list[ComparedCriterion]:
     """The criteria to show; `which` is one of `CHOICES`."""
     if which == TURNED:
-        return [one for one in criteria if _turned(one)]
+        return [one for one in criteria if one.turned]
     if which == MOVED:
-        return [one for one in criteria if movement(one) not in (None, "unclear")]
+        return [one for one in criteria if one.movement in ("worse", "better")]
     return list(criteria)
-
-
-def _turned(one: ComparedCriterion) -> bool:
-    return (None if one.a is None else one.a.verdict) != (None if one.b is None else one.b.verdict)
 
 
 def criterion_rows(criteria: Sequence[ComparedCriterion]) -> list[dict[str, str]]:
     """One row of plain text per criterion: what moved for the worse first, then where the verdict differs."""
-    ordered = sorted(criteria, key=lambda one: (WORST_FIRST.index(movement(one)), not _turned(one)))
+    ordered = sorted(criteria, key=lambda one: one.urgency)
     return [
         {
             "criterion": _heading(one),
             "id": one.id,
-            "moved": MOVED_WORDS.get(movement(one) or "", "–"),
+            "moved": MOVED_WORDS.get(one.movement or "", "–"),
             "A": _judged(one.a),
             "A judged": _figure(one.a),
             "B": _judged(one.b),

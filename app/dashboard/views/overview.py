@@ -42,7 +42,8 @@ _PAGES = {
 }
 
 _BANNER_STYLE = """<style>.banner { font-size: 1.05rem; line-height: 1.6; margin: 0 0 .5rem; overflow-wrap: anywhere; }
-.banner code { font-size: .95em; white-space: nowrap; } .banner b { font-weight: 650; }</style>"""
+.banner code { font-size: .95em; white-space: nowrap; } .banner b { font-weight: 650; }
+.stMarkdownBadge { white-space: normal !important; }</style>"""
 
 
 def draw() -> None:

@@ -14,6 +14,8 @@ from q36eval.app.dashboard.models.run import identity_rows, margin_bars, not_dra
 from q36eval.app.figures.canary_items import Filter, outcome_label, reasons, select
 from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
+from q36eval.history import History
+from q36eval.history.comparing import compare
 from q36eval.records import Answer, Direction, Interval
 
 Written = tuple[Path, dict[str, Any]]
@@ -94,3 +96,19 @@ def test_the_margin_that_a_chart_draws_parts_what_the_gate_parts(damage: float) 
         assert beyond is (result.loss > result.limit), result.id
         kinds.add(result.margin.kind)
     assert kinds == {"max_value", "max_count", "max_increase", "min_retention", "min_recovery"}
+
+
+def test_counts_of_other_prompts_are_no_better_and_no_worse(written: Written) -> None:
+    """Three faults of a hundred prompts beside none of five: fewer, and not for the better."""
+    path, runs = written
+    a, b = runs["ruined"], runs["pass"]
+    history = History.open(path)
+    same, other = (
+        compare(history, a, b.model_copy(update={"suites": {**b.suites, "canaries": suite}}))
+        for suite in (b.suites["canaries"], "another")
+    )
+    history.close()
+    moved = [{one.id: one.movement for one in each.criteria} for each in (same, other)]
+    assert moved[0]["must-pass-freeform"] == "better"
+    assert moved[1]["must-pass-freeform"] is None
+    assert {each["checkpoint-intact"] for each in moved} == {"same"}

@@ -1,5 +1,6 @@
 """Every page over a real history: it draws, says the verdict in words, and keeps hostile text inert."""
 
+import ast
 import json
 import math
 import shutil
@@ -19,6 +20,7 @@ from q36eval.token_files import WORST, WorstToken, write_worst
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
+VIEWS = Path(__file__).parents[3] / "app" / "dashboard" / "views"
 PAGES = ("overview", "run", "kl", "evals", "branch", "canaries")
 
 
@@ -214,3 +216,10 @@ def test_dashboard_loads_no_model_library() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("file", sorted(VIEWS.glob("*.py")), ids=lambda file: file.stem)
+def test_a_page_shows_no_text_that_is_meant_for_its_readers_in_the_code(file: Path) -> None:
+    """Streamlit draws every expression that stands alone in a page's file, a constant's docstring too."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    assert not [part.lineno for part in body[1:] if isinstance(part, ast.Expr)]
