@@ -63,9 +63,8 @@ def _print(comparison: "Comparison", a: "RunRecord", b: "RunRecord", limit: int)
         print("The two runs measured the same deployment in the same way.")
     console = Console()
     if comparison.criteria:
-        columns = ("criterion", "moved", "A", "B", "B against A")
         rows = [_criterion_row(one) for one in sorted(comparison.criteria, key=lambda one: one.urgency)]
-        table = plain_table(columns, rows, [], [0, 1])
+        table = plain_table(("criterion", "moved", "A", "B", "B against A"), rows, [], [0, 1])
         for place in (2, 3):
             table.columns[place].min_width = len("INCONCLUSIVE")
         console.print(table)

@@ -22,7 +22,6 @@ from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.provenance import provenance
 from q36eval.run.request import Target
-from q36eval.run.weights import measurements, promises_of
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
@@ -53,6 +52,7 @@ def inspect(
     Checks files, configuration, coverage and weight error; exit 1 on damage.
     """
     from q36eval.checkpoints.inspection import inspect_checkpoint
+    from q36eval.run.weights import promises_of
 
     paths = Paths.default()
     chosen = load_family(family, paths)
@@ -99,6 +99,7 @@ def _same_size(folder: Path, reference: Path) -> bool:
 def _record(inspection: "Inspection", target: Target, family: Family, paths: Paths) -> str:
     """Write the measurements to history, as the other probe commands do; returns the run's id."""
     from q36eval.run.drift import keep_drifts
+    from q36eval.run.weights import measurements
 
     history = open_history(paths, writing=True)
     run = history.start_run(
