@@ -16,7 +16,7 @@ from q36eval.checkpoints.scheme import Scheme
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FORMATS", "ROWS_MULTIPLE", "ActivationScheme", "Format"]
+__all__ = ["FORMATS", "ROWS_MULTIPLE", "ActivationScheme", "Format", "takes_inputs_as_they_are"]
 
 Parts = Mapping[str, "torch.Tensor"]
 
@@ -113,3 +113,8 @@ FORMATS: dict[str, Format] = {
     "modelopt-mxfp8": _microscaled("weight", mx.modelopt_activations),
     "plain": Format(frozenset({"weight"}), frozenset(), plain.shape, plain.rows, plain.decode, _none),
 }
+
+
+def takes_inputs_as_they_are(name: str) -> bool:
+    """Whether no quantization of inputs goes with a format."""
+    return FORMATS[name].activations is _none

@@ -3,6 +3,8 @@
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.inspection import Section, inspect_checkpoint
 from q36eval.checkpoints.loader import _slot
 from q36eval.checkpoints.weights import index_weights
+from q36eval.engines.base import Engine
+from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import CorruptCheckpointError
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
@@ -128,6 +132,26 @@ def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
         assert torch.equal(place, expected.bfloat16()), key
     with torch.no_grad():
         assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20)).logits).all()
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - OTHER_START))
+def test_its_parts_can_be_blamed_and_restored(name: str, starts: dict[str, Path]) -> None:
+    """What attribution does: every part that holds a quantized weight differs, and with all of them lent by the
+    unquantized start nothing of the damage is left."""
+    emulate = name not in GROUPS_WIDER_THAN_THE_MODEL
+    branch = load_model(GOLDEN / name, emulate_activations=emulate, kv_cache_dtype="auto").model
+    reference = load_model(starts[start_of(name)]).model
+    mine, theirs = (cast("Engine", SimpleNamespace(model=model)) for model in (branch, reference))
+    parts = [part.module for part in parts_of(mine)]
+    differing = [module for module in parts if differs(mine, theirs, module)]
+    quantized = {key.removesuffix(".weight") for key in decoded_by_producer(name)}
+    assert {module for module in parts if any(f"{key}.".startswith(f"{module}.") for key in quantized)} <= {*differing}
+    ids = torch.arange(40).reshape(2, 20)
+    with torch.no_grad():
+        needed = reference(input_ids=ids).logits
+        assert not torch.equal(branch(input_ids=ids).logits, needed)
+        with borrowing(mine, theirs, differing):
+            assert torch.equal(branch(input_ids=ids).logits, needed)
 
 
 @pytest.mark.parametrize(

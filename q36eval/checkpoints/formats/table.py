@@ -1,0 +1,133 @@
+"""The table of stored formats, printed as docs/formats.md: `python -m q36eval.checkpoints.formats.table`."""
+
+from dataclasses import dataclass
+
+from q36eval.checkpoints.formats import takes_inputs_as_they_are
+
+
+@dataclass(frozen=True)
+class Described:
+    """One entry of `FORMATS` for people.
+
+    `inputs` says which quantizations of a module's inputs are emulated with it; `stored` how inspection names it;
+    `bound` what a weight's error is held to.
+    """
+
+    declared: str
+    written_by: str
+    stored: str
+    inputs: str
+    bound: str
+
+
+_NEAREST = "half a step of the grid that the reference's weight calls for"
+_COMPRESSED = "FP8 and INT8 (per token, group or tensor), NVFP4, MX"
+
+DESCRIBED: dict[str, Described] = {
+    "nvfp4-pack-quantized": Described(
+        "compressed-tensors", "llm-compressor 0.14", "`NVFP4 g16`", _COMPRESSED, f"{_NEAREST}, scales in FP8"
+    ),
+    "mxfp4-pack-quantized": Described(
+        "compressed-tensors",
+        "llm-compressor 0.14",
+        "`MXFP4 g32`",
+        "MXFP4 and MXFP8, the shared exponent to the nearest; the others of compressed-tensors",
+        f"{_NEAREST}, the exponent rounded either way",
+    ),
+    "mxfp8-quantized": Described(
+        "compressed-tensors",
+        "llm-compressor 0.14",
+        "`MXFP8 g32`",
+        "MXFP4 and MXFP8, the shared exponent to the nearest; the others of compressed-tensors",
+        f"{_NEAREST}, the exponent rounded either way",
+    ),
+    "pack-quantized": Described(
+        "compressed-tensors",
+        "llm-compressor 0.8 to 0.14, AWQ among it",
+        "`INT4 g128`, `INT8 channel`",
+        _COMPRESSED,
+        _NEAREST,
+    ),
+    "float-quantized": Described(
+        "compressed-tensors", "llm-compressor 0.14", "`FP8 channel`", _COMPRESSED, f"{_NEAREST}, scales of any size"
+    ),
+    "int-quantized": Described("compressed-tensors", "llm-compressor 0.14", "`INT8 channel`", _COMPRESSED, _NEAREST),
+    "naive-quantized": Described(
+        "compressed-tensors", "compressed-tensors 0.19", "`INT8 channel`, `FP8 tensor`", _COMPRESSED, _NEAREST
+    ),
+    "fp8": Described(
+        "fp8", "transformers 5.17, DeepSeek, Qwen", "`FP8 block 128x128`", "FP8 per token and block, or static",
+        f"{_NEAREST}, scales of any size"),
+    "gptq": Described(
+        "gptq (versions 1 and 2), auto-round",
+        "GPTQModel 7.3, auto-round 0.16",
+        "`INT4 g128`, `INT8 channel`",
+        "",
+        _NEAREST,
+    ),
+    "awq": Described("awq (gemm), auto-round", "auto-round 0.16 (AutoAWQ's layout)", "`INT4 g128`", "", _NEAREST),
+    "modelopt-nvfp4": Described(
+        "modelopt", "Model Optimizer 0.47", "`NVFP4 g16`", "NVFP4", f"{_NEAREST}, scales in FP8"
+    ),
+    "modelopt-fp8": Described(
+        "modelopt", "Model Optimizer 0.47", "`FP8 tensor`, `FP8 channel`, `FP8 block 128x128`",
+        "FP8 per token, or static", f"{_NEAREST}, scales of any size"),
+    "modelopt-mxfp4": Described(
+        "modelopt", "Model Optimizer 0.47", "`MXFP4 g32`", "MXFP4, the shared exponent rounded up",
+        f"{_NEAREST}, the exponent rounded either way"),
+    "modelopt-mxfp8": Described(
+        "modelopt", "Model Optimizer 0.47", "`MXFP8 g32`", "MXFP8, the shared exponent rounded up",
+        f"{_NEAREST}, the exponent rounded either way"),
+    "plain": Described("nothing", "transformers", "`BF16`, `F16`, `F32`", "", "the reference's bits"),
+}  # fmt: skip
+
+NOT_DECODED = {
+    "AutoRound's `fp8_static`, `mx_fp`, `nv_fp`, 5 to 7 bits, and `rotation_config`": "auto-round",
+    "AWQ of versions `gemv`, `gemv_fast` and `llm-awq`, and of other bits than 4": "awq",
+    "GPTQ-Marlin and other layouts of `checkpoint_format`; words other than int32": "gptq",
+    "Model Optimizer's INT4 AWQ, `W4A8_…`, MXFP6 and MXINT8": "modelopt",
+    "weight transforms and sparsity (`transform_config`, `sparsity_config`)": "compressed-tensors",
+    "bitsandbytes, HQQ, EXL3, torchao, Quark, transformers' own `mxfp4`": "their names",
+}
+"""What is refused, and the `quant_method` that its configuration names."""
+
+
+def page() -> str:
+    """docs/formats.md."""
+    rows = [
+        f"| `{name}` | {each.declared} | {each.written_by} | yes | "
+        f"{'as they are' if takes_inputs_as_they_are(name) else each.inputs} | {each.stored}; {each.bound} | yes |"
+        for name, each in DESCRIBED.items()
+    ]
+    refused = [f"| {what} | {method} |" for what, method in NOT_DECODED.items()]
+    return f"""# Stored formats
+
+What a checkpoint may be stored in, and what is done with it. Each is held, bit for bit, to what the producer's own code
+decodes a checkpoint of its own to (`tests/assets/golden`), and goes through the same steps: the loader **decodes** it,
+inputs of its modules are **emulated** as the engine quantizes them, `q36eval inspect` names and bounds it,
+`q36eval attribute` restores it part by part.
+
+| format | `quant_method` | golden files written by | decode | emulate inputs | inspect: named; held to | attribute |
+|---|---|---|---|---|---|---|
+{chr(10).join(rows)}
+
+The shared exponent of microscaled inputs is rounded as their producer's own emulation does: compressed-tensors to the
+nearest power (up from 1.75), Model Optimizer up; OCP Microscaling Formats 1.0 itself rounds it down. Model Optimizer
+writes its weight-only MX configurations under the same names as the others: they are judged with quantized inputs.
+
+AutoRound's symmetric scales have a sign. AWQ as llm-compressor and AutoAWQ apply it moves factors from norms into the
+columns of projections; against the reference, inspection calls both different (`inspect --except` lifts it of the norms
+and gates): judge such a branch by its KL.
+
+## Not decoded
+
+A format that is not decoded is refused in one sentence that names it and what is known.
+
+| what | `quant_method` |
+|---|---|
+{chr(10).join(refused)}
+"""
+
+
+if __name__ == "__main__":
+    print(page(), end="")
