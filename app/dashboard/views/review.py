@@ -18,9 +18,11 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_badge,
     verdict_heading,
 )
+from q36eval.app.dashboard.drawing.standing import draw_standing_beside
 from q36eval.app.dashboard.inert import label as inert_label
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import criterion_label, look_of
+from q36eval.app.dashboard.models.front import Front, Standing
 from q36eval.app.dashboard.models.overview import BranchRow
 from q36eval.app.dashboard.models.review import (
     CANARY,
@@ -34,7 +36,7 @@ from q36eval.app.dashboard.models.review import (
     waiver_of,
     without_effect,
 )
-from q36eval.app.dashboard.reading import Reader, branch_rows, detailed
+from q36eval.app.dashboard.reading import Reader, branch_rows, detailed, fronts
 from q36eval.app.dashboard.reviewer import Permission, permission
 from q36eval.app.dashboard.writing import bless, decide_today, revoke, sign_off, today, waive
 from q36eval.app.reviewing.effects import record_needed
@@ -49,6 +51,7 @@ from q36eval.reports.story import waits_for_signature
 from q36eval.reports.text import figure_text, margin_text, why_text
 
 ROWS_PER_PAGE = 10
+TAKEN_BACK = (Standing.STALE, Standing.NOT_JUDGED)
 
 
 def draw() -> None:
@@ -74,18 +77,21 @@ def _draw_queue(reader: Reader) -> None:
     if not waiting:
         st.success("Nothing waits for a person: every branch's newest verdict is a PASS that somebody blessed.")
         return
-    st.caption(f"{len(waiting)} branches wait for a person, what is worst first. Their newest verdicts:")
+    wait = "1 branch waits" if len(waiting) == 1 else f"{len(waiting)} branches wait"
+    st.caption(f"{wait} for a person, what is worst first. How they stand, and what their newest verdicts need:")
+    known = fronts(reader, now)
     for row in detailed(reader, page_of(waiting, ROWS_PER_PAGE, "review_page"), now):
-        _draw_waiting(row)
+        _draw_waiting(row, known.of(row.key))
 
 
-def _draw_waiting(row: BranchRow) -> None:
+def _draw_waiting(row: BranchRow, front: Front) -> None:
     with st.container(border=True):
         name, verdict, needs, link = st.columns((2, 1.6, 5, 1.2))
         name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}")
-        look = look_of(row.verdict)
-        verdict.badge(look.label, color=look.colour)
+        verdict.badge(inert_label(front.chip), color=front.colour)
         verdict.text(row.freshness)
+        if front.standing in TAKEN_BACK:  # then the newest verdict, of which the rest speaks, is not how it stands
+            needs.text(line(front.why))
         for need in row.needs:
             needs.text(f"→ {line(need.words)}")
         link.page_link(
@@ -109,6 +115,7 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
         st.info("Only a judged run can be waived, signed or blessed. A gate run judges:")
         st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)}"), language=None)
         return
+    draw_standing_beside(reader, run)
     _draw_summary(run, run.report)
     _draw_open(run, run.report)
     _draw_decisions(reader, run)

@@ -166,6 +166,10 @@ def test_a_pass_whose_waiver_is_gone_needs_a_person(path: Path, visit: Visit) ->
     assert run.report is not None
     assert run.report.waived
     assert told(path)["int2-experts"].standing is Standing.STALE
+    queue = visit(path, "review")
+    assert any("which was revoked; gate it again" in one.value for one in queue.text)
+    assert not any("PASS" in one.value for one in queue.markdown), "nobody should bless it for its badge"
+    assert "STALE" in visit(path, "review", run=run.id).warning[0].value
     app = visit(path)
     app.segmented_control(key="overview_which").set_value(NEEDS).run()
     assert any("int2" in element.proto.label for element in app.get("page_link"))
