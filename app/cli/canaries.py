@@ -12,6 +12,7 @@ from q36eval.app.cli.canaries_new import new
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     AsServed,
+    ConvState,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -19,6 +20,7 @@ from q36eval.app.cli.options import (
     KVScales,
     OwnCanaries,
     Quiet,
+    RecurrentState,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -58,6 +60,8 @@ def canaries(
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
     kv_scales: KVScales = None,
+    recurrent_state_dtype: RecurrentState = None,
+    conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
     own: OwnCanaries = None,
     only: Annotated[
@@ -90,6 +94,7 @@ def canaries(
             "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
         )
 
+    states = recurrent_state_dtype, conv_state_dtype
     paths = Paths.default()
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
     sizes = batch_size or []
@@ -102,7 +107,15 @@ def canaries(
         reference=reference,
         reference_pack=reference_pack,
         suite=suite,
-        engine=engine_options(device, weights_only, kv_cache_dtype, first_size, as_served, kv_scales),
+        engine=engine_options(
+            device,
+            weights_only,
+            kv_cache_dtype,
+            first_size,
+            as_served,
+            kv_scales,
+            states=states,
+        ),
         paths=paths,
     )
     request = replace(request, canaries=chosen)

@@ -10,6 +10,7 @@ from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     AllowCodeExecution,
     AsServed,
+    ConvState,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -18,6 +19,7 @@ from q36eval.app.cli.options import (
     MaxItems,
     OneBranch,
     Quiet,
+    RecurrentState,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -46,6 +48,8 @@ def evals(
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
     kv_scales: KVScales = None,
+    recurrent_state_dtype: RecurrentState = None,
+    conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
     max_items: MaxItems = None,
     plan: Annotated[
@@ -71,6 +75,7 @@ def evals(
     """
     from q36eval.app.cli.evals_report import evals_body, print_summary
 
+    states = recurrent_state_dtype, conv_state_dtype
     paths = Paths.default()
     request = replace(
         request_of(
@@ -80,7 +85,14 @@ def evals(
             reference=reference,
             reference_pack=reference_pack,
             suite=suite,
-            engine=engine_options(device, weights_only, kv_cache_dtype, as_served=as_served, kv_scales=kv_scales),
+            engine=engine_options(
+                device,
+                weights_only,
+                kv_cache_dtype,
+                as_served=as_served,
+                kv_scales=kv_scales,
+                states=states,
+            ),
             paths=paths,
         ),
         max_items=max_items,

@@ -17,6 +17,7 @@ from q36eval.app.cli.options import (
     BatchSize,
     BranchOption,
     ContextOption,
+    ConvState,
     CorpusOption,
     DetailsOption,
     DeviceOption,
@@ -26,6 +27,7 @@ from q36eval.app.cli.options import (
     KVScales,
     MaxItems,
     OwnCanaries,
+    RecurrentState,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -98,6 +100,8 @@ def gate(
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
     kv_scales: KVScales = None,
+    recurrent_state_dtype: RecurrentState = None,
+    conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
     batch_size: BatchSize = None,
     corpus: CorpusOption = None,
@@ -146,11 +150,20 @@ def gate(
         )
         if resume is not None and len(branch) != 1:
             raise UsageError("--resume continues one run; give exactly one --branch with it.")
+        states = recurrent_state_dtype, conv_state_dtype
         paths = Paths.default()
         chosen = load_family(family, paths)
         suite_name = suite or chosen.suite
         rules = load_policy(policy, chosen, paths, suite_name)
-        engine = engine_options(device, weights_only, kv_cache_dtype, batch_size, as_served, kv_scales)
+        engine = engine_options(
+            device,
+            weights_only,
+            kv_cache_dtype,
+            batch_size,
+            as_served,
+            kv_scales,
+            states=states,
+        )
         branches = Branches(branch, chosen, paths, waivers_from, out, formats)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         for sentence in crowded([paths.state, *database, *([] if out is None else [out])]):

@@ -10,6 +10,7 @@ from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     AsServed,
     ContextOption,
+    ConvState,
     CorpusOption,
     DeviceOption,
     FamilyOption,
@@ -18,6 +19,7 @@ from q36eval.app.cli.options import (
     KVScales,
     OneBranch,
     Quiet,
+    RecurrentState,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -39,6 +41,8 @@ def kl(
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
     kv_scales: KVScales = None,
+    recurrent_state_dtype: RecurrentState = None,
+    conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     corpus: CorpusOption = None,
@@ -56,6 +60,7 @@ def kl(
     from q36eval.app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
 
     check_plot(plot, top_k, reference_pack)
+    states = recurrent_state_dtype, conv_state_dtype
     paths = Paths.default()
     request = replace(
         request_of(
@@ -65,7 +70,14 @@ def kl(
             reference=reference,
             reference_pack=reference_pack,
             suite=suite,
-            engine=engine_options(device, weights_only, kv_cache_dtype, as_served=as_served, kv_scales=kv_scales),
+            engine=engine_options(
+                device,
+                weights_only,
+                kv_cache_dtype,
+                as_served=as_served,
+                kv_scales=kv_scales,
+                states=states,
+            ),
             paths=paths,
         ),
         corpus=corpus,

@@ -12,6 +12,7 @@ from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import resolve
 from q36eval.checkpoints.fused import check_as_served
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales
+from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -89,6 +90,22 @@ KVScales = Annotated[
         metavar="WHICH",
     ),
 ]
+RecurrentState = Annotated[
+    str | None,
+    typer.Option(
+        "--recurrent-state-dtype",
+        help="Recurrent state of linear attention: float32, bfloat16 or float16; float32 by default.",
+        metavar="DTYPE",
+    ),
+]
+ConvState = Annotated[
+    str | None,
+    typer.Option(
+        "--conv-state-dtype",
+        help="Convolution state of linear attention: float32, bfloat16 or float16; as the model by default.",
+        metavar="DTYPE",
+    ),
+]
 AsServed = Annotated[
     str | None,
     typer.Option(
@@ -132,6 +149,8 @@ PANELS = {
         "--weights-only",
         "--kv-cache-dtype",
         "--kv-scales",
+        "--recurrent-state-dtype",
+        "--conv-state-dtype",
         "--as-served",
         "--batch-size",
         "--context",
@@ -201,8 +220,11 @@ def engine_options(
     batch_size: int | None = None,
     as_served: str | None = None,
     kv_scales: str | None = None,
+    states: tuple[str | None, str | None] = (None, None),
 ) -> EngineOptions:
     """How the branch is opened, as the options of the command line say it; checked before anything is measured.
+
+    `states` are the dtypes of the recurrent and of the convolution's state.
 
     Raises:
         UsageError: no such device, or a KV cache or an engine's fusing that is not emulated.
@@ -210,6 +232,8 @@ def engine_options(
     check_device(device)
     check_as_served(as_served)
     check_kv_scales(kv_scales)
+    for dtype in states:
+        check_state_dtype(dtype)
     if kv_cache_dtype is not None:
         check_kv_cache_dtype(kv_cache_dtype)
     return EngineOptions(
@@ -217,6 +241,8 @@ def engine_options(
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
         kv_scales=kv_scales,
+        recurrent_state_dtype=states[0],
+        conv_state_dtype=states[1],
         as_served=as_served,
         batch_rows=batch_size,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from q36eval.checkpoints import emulation, kv_cache
+from q36eval.checkpoints import delta_states, emulation, kv_cache
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.fused import check_as_served, scales_as_served
 from q36eval.checkpoints.held import HeldFolder
@@ -72,13 +72,16 @@ def load_model(
     kv_cache_dtype: str | None = None,
     as_served: str | None = None,
     kv_scales: str | None = None,
+    recurrent_state_dtype: str | None = None,
+    conv_state_dtype: str | None = None,
 ) -> LoadedModel:
     """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
 
     `kv_cache_dtype` is one of `q36eval.checkpoints.kv_cache.KV_CACHE_DTYPES`; None takes what the checkpoint declares.
     `as_served` is one of `q36eval.checkpoints.fused.ENGINES`: weights that it fuses are decoded by the one global scale
     that it gives them; None takes each by its own. `kv_scales` is one of `q36eval.checkpoints.kv_cache.KV_SCALES`; None
-    takes those that are stored.
+    takes those that are stored. The state dtypes are of `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the
+    recurrent state in float32 and that of the convolution in the model's dtype.
 
     Raises:
         UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.
@@ -98,6 +101,7 @@ def load_model(
     _rebuild_buffers(model, torch.device(device))
     emulation.install(model, schemes)
     kv_cache.install(model, cache_dtype, cache_scales, kv_scales or kv_cache.STORED)
+    delta_states.install(model, recurrent_state_dtype, conv_state_dtype)
     model.eval().requires_grad_(False)
     return LoadedModel(model, _report(index, len(schemes), ignored, cache_dtype, len(global_scales)), checkpoint)
 

@@ -38,6 +38,10 @@ class EngineOptions:
     """What keys and values are stored in, `auto` or `fp8_e4m3`; None is what the checkpoint declares."""
     kv_scales: str | None = _option(None, "--kv-scales")
     """Which scales a quantized KV cache has: `stored`, or `ignored` where an engine takes 1 for all; None: stored."""
+    recurrent_state_dtype: str | None = _option(None, "--recurrent-state-dtype")
+    """What the recurrent state of linear layers is stored in: `float32`, `bfloat16`, `float16`; None: float32."""
+    conv_state_dtype: str | None = _option(None, "--conv-state-dtype")
+    """The same of the convolution's state; None: the model's own dtype."""
     as_served: str | None = _option(None, "--as-served")
     """The engine whose fusing is emulated: `vllm` gives members of a module one global scale; None: each its own."""
     batch_rows: int | None = _option(None, "--batch-size")

@@ -26,6 +26,7 @@ from q36eval.checkpoints.fused import check_as_served
 from q36eval.checkpoints.held import HeldFolder, hold, opened_once
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
 from q36eval.checkpoints.reader import one_line
+from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import as_settings
@@ -36,6 +37,9 @@ from q36eval.records import DeploymentIdentity
 
 KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")
 """Where they are installed, transformers computes Gated DeltaNet with them, and other numbers come out."""
+
+TRACED = ("kv_scales", "recurrent_state_dtype", "conv_state_dtype", "as_served", "batch_rows")
+"""Options that stand in the identity's settings where they are set."""
 
 
 def _kernel_packages() -> str:
@@ -68,7 +72,7 @@ def _check_kernels(device: str) -> None:
 class InProcessEngine(ResidentEngine):
     """A resident model with the identity of the checkpoint and the settings it was loaded by."""
 
-    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "kv_scales", "as_served", "batch_rows"})
+    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", *TRACED})
 
     @classmethod
     def load(cls, settings: EngineSettings | Path) -> "InProcessEngine":
@@ -85,6 +89,8 @@ class InProcessEngine(ResidentEngine):
         _check_rows(settings)
         check_as_served(settings.as_served)
         check_kv_scales(settings.kv_scales)
+        check_state_dtype(settings.recurrent_state_dtype)
+        check_state_dtype(settings.conv_state_dtype)
         _check_kernels(settings.device)
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
         with opened_once():
@@ -108,6 +114,8 @@ class InProcessEngine(ResidentEngine):
         _check_rows(settings)
         check_as_served(settings.as_served)
         check_kv_scales(settings.kv_scales)
+        check_state_dtype(settings.recurrent_state_dtype)
+        check_state_dtype(settings.conv_state_dtype)
         folder, device, kv_cache_dtype = hold(settings.folder), settings.device, settings.kv_cache_dtype
         if kv_cache_dtype is None:
             kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
@@ -124,9 +132,7 @@ class InProcessEngine(ResidentEngine):
                 "dtype": "bfloat16",
                 "activation_emulation": "on" if settings.emulate_activations else "off",
                 **({} if device == "cpu" else {"kernels": _kernel_packages()}),
-                **({} if settings.kv_scales is None else {"kv_scales": settings.kv_scales}),
-                **({} if settings.as_served is None else {"as_served": settings.as_served}),
-                **({} if settings.batch_rows is None else {"batch_rows": str(settings.batch_rows)}),
+                **{name: str(getattr(settings, name)) for name in TRACED if getattr(settings, name) is not None},
                 "numerics": str(NUMERICS_VERSION),
             },
             kv_cache_dtype=kv_cache_dtype,
@@ -146,6 +152,8 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
             kv_cache_dtype=settings.kv_cache_dtype,
             as_served=settings.as_served,
             kv_scales=settings.kv_scales,
+            recurrent_state_dtype=settings.recurrent_state_dtype,
+            conv_state_dtype=settings.conv_state_dtype,
         )
     except Q36Error:
         raise

@@ -49,10 +49,17 @@ def identity_of(settings: EngineSettings | Path) -> DeploymentIdentity:
 def as_reference(options: EngineOptions) -> EngineOptions:
     """How the reference of deployments with these options is opened: by the same engine, batched as that likes.
 
-    Its KV cache keeps the model's own dtype, where the engine has a choice, and its weights are what is stored.
+    Its KV cache and its states keep the dtypes of the model, where the engine has a choice; its weights are as stored.
     """
     has_choice = "kv_cache_dtype" in _engine_class(options).options
-    stored = replace(options, kv_scales=None, as_served=None, batch_rows=None)
+    stored = replace(
+        options,
+        kv_scales=None,
+        recurrent_state_dtype=None,
+        conv_state_dtype=None,
+        as_served=None,
+        batch_rows=None,
+    )
     return replace(stored, kv_cache_dtype="auto" if has_choice else None)
 
 

@@ -110,11 +110,19 @@ class _LentKeys(DynamicLayer):  # type: ignore[misc]  # transformers has no type
 class _LentStates(LinearAttentionLayer):  # type: ignore[misc]
     """Recurrent and convolution states of a prefix, as the start of every row."""
 
+    reads_only = True
+    """What goes on from here in several passes needs states of its own."""
+
     def __init__(self, layer: Any, rows: int) -> None:
         super().__init__(number_of_states=layer.number_of_states)
+        self._lender, self._rows = layer, rows
         self.has_previous_state = layer.has_previous_state
         self.conv_states = {at: state.expand(rows, -1, -1) for at, state in layer.conv_states.items()}
         self.recurrent_states = {at: s.expand(rows, *s.shape[1:]) for at, s in layer.recurrent_states.items()}
+
+    def own(self) -> Any:
+        """A copy that may be written to."""
+        return _copied(self._lender, self._rows)
 
     def update_conv_state(self, conv_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
         return torch.cat([self.conv_states[state_idx], conv_states], dim=-1)

@@ -44,6 +44,8 @@ OTHERS = {
     "emulate_activations": False,
     "kv_cache_dtype": "auto",
     "kv_scales": "ignored",
+    "recurrent_state_dtype": "bfloat16",
+    "conv_state_dtype": "float16",
     "as_served": "vllm",
     "batch_rows": 4,
 }
@@ -199,7 +201,14 @@ def test_what_an_engine_does_not_offer_has_working_defaults(checkpoints: dict[st
 
 
 def test_the_reference_is_opened_by_the_same_engine_batched_as_that_likes() -> None:
-    quantized = EngineOptions(kv_cache_dtype="fp8_e4m3", kv_scales="ignored", as_served="vllm", batch_rows=3)
+    quantized = EngineOptions(
+        kv_cache_dtype="fp8_e4m3",
+        kv_scales="ignored",
+        recurrent_state_dtype="float16",
+        conv_state_dtype="float16",
+        as_served="vllm",
+        batch_rows=3,
+    )
     chosen = replace(quantized, device="cuda:1", emulate_activations=False)
     assert as_reference(chosen) == EngineOptions(device="cuda:1", emulate_activations=False, kv_cache_dtype="auto")
     assert as_reference(EngineOptions(kind=KIND)) == EngineOptions(kind=KIND)
