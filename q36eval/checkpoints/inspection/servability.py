@@ -14,6 +14,7 @@ from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored import Unit, stored_kind
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.state_dtypes import STATE_DTYPES
 from q36eval.errors import CorruptCheckpointError
 
 TOLERATED = 0.01
@@ -54,6 +55,13 @@ RULES = {
         "https://github.com/vllm-project/vllm/issues/54623",
         Severity.ADVISORY,
     ),
+    "state-dtype": Rule(
+        "vLLM",
+        "as reported there",
+        "stores the recurrent state of linear attention in that dtype, where FP16 overflows in long contexts",
+        "https://github.com/vllm-project/vllm/issues/54308",
+        Severity.ADVISORY,
+    ),
     "expert-input-scales": Rule(
         "vLLM",
         "0.22 to 0.27",
@@ -78,6 +86,7 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
         *_global_scales(groups),
         *_schemes(groups, shapes),
         *_kv_scales(checkpoint),
+        *_state_dtype(checkpoint),
         *_input_scales(units),
         *_router_gates(units),
     ]
@@ -151,6 +160,15 @@ def _kv_scales(checkpoint: Checkpoint) -> Iterator[Finding]:
             f"{max(other):.3g}): without them other keys and values are read back than were judged"
         )
         yield _finding("kv-scales-ignored", f"{layer}.k_scale", message)
+
+
+def _state_dtype(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Here the state is float32, unless the command says otherwise."""
+    settings = checkpoint.config.get("text_config") or checkpoint.config
+    dtype = settings.get("mamba_ssm_dtype") if isinstance(settings, dict) else None
+    if isinstance(dtype, str) and dtype in STATE_DTYPES and dtype != "float32":
+        message = f"mamba_ssm_dtype is {dtype}, and float32 is measured unless --recurrent-state-dtype {dtype} is given"
+        yield _finding("state-dtype", "config.json", message)
 
 
 def _input_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:

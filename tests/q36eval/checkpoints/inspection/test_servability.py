@@ -107,6 +107,14 @@ def test_calibrated_scales_of_the_cache_are_told(folder: Path) -> None:
     assert "1 of 2 stored scales of the KV cache are not 1 (0.5 to 0.5)" in finding.message
 
 
+@pytest.mark.parametrize(("dtype", "told"), [("float16", 1), ("bfloat16", 1), ("float32", 0), ("auto", 0), (7, 0)])
+def test_a_state_that_the_configuration_wants_narrower_is_told(folder: Path, dtype: object, told: int) -> None:
+    edit_json(folder, "config.json", lambda config: config.update(mamba_ssm_dtype=dtype))
+    findings = found(folder, "state-dtype")
+    assert len(findings) == told
+    assert all(f"--recurrent-state-dtype {dtype} is given" in finding.message for finding in findings)
+
+
 def test_an_expert_without_the_scale_of_its_inputs_is_named(modelopt: Path) -> None:
     edit_tensors(modelopt, lambda tensors: tensors.pop(f"{EXPERT}.up_proj.input_scale"))
     (finding,) = found(modelopt, "expert-input-scales")
