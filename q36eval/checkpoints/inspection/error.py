@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.inspection.findings import ErrorRow, Finding, Section, Severity
-from q36eval.checkpoints.inspection.grids import SCALE_LIMIT, SCALES, Usage, honest_rounding, usage
+from q36eval.checkpoints.inspection.grids import SCALE_LIMIT, SCALES, Rounding, Usage, honest_rounding, usage
 from q36eval.checkpoints.inspection.opening import integrity
 from q36eval.checkpoints.inspection.stored import Unit, declared_bits, declared_block, stored_label
 from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
@@ -30,7 +30,8 @@ MALFORMED = (Q36Error, ArithmeticError, LookupError, MemoryError, OSError, Runti
 class WeightError:
     """One weight against the reference's. `usage` and `honest` are None where the grid is not known.
 
-    `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller.
+    `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller; of
+    integers over the values that the stored scales reach.
     `honest` is the relative error that rounding the reference's weight to nearest on its own grid costs, and
     `honest_gain` the gain that this has.
     """
@@ -161,11 +162,22 @@ def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original:
     rounding = None if plain else honest_rounding(parts, original, declared_block(scheme), declared_bits(scheme))
     if rounding is None:
         return WeightError(unit.name, unit.tensor_class, label, relative, gain)
+    gain = _gain_inside(decoded, original, rounding, gain)
     # what is exact on its own grid still costs a hundredth of half a step: the scale's own rounding
     floor = float(rounding.half_steps.square().mean().sqrt()) / 100
     honest = max(rounding.noise, floor) * original.numel() ** 0.5 / signal if signal else 1.0
     used = usage(difference, original, rounding)
     return WeightError(unit.name, unit.tensor_class, label, relative, gain, honest, rounding.gain, used)
+
+
+def _gain_inside(decoded: Tensor, original: Tensor, rounding: Rounding, whole: float) -> float:
+    """The gain of what the stored grid reaches, where that is most of the weight: AutoRound learns how much to clip of
+    the largest values, which leaves the others as large as they were."""
+    if rounding.inside is None or float(rounding.inside.float().mean()) < LEAST_INSIDE:
+        return whole
+    kept = rounding.ordered(original) * rounding.inside
+    signal = float(kept.square().sum())
+    return float((rounding.ordered(decoded) * kept).sum()) / signal if signal else whole
 
 
 def _unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[str, ...]) -> tuple[Finding, ...]:
@@ -180,6 +192,8 @@ def _unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[s
     return (Finding(section=Section.UNQUANTIZED, rule="unquantized-differs", subject=unit.name, message=message),)
 
 
+LEAST_INSIDE = 0.5
+"""Share of a weight's values within the stored scales' reach, below which all of them are compared."""
 LEAST_MEMBERS = 8
 """A class of fewer weights has no spread to speak of; the bound per scheme still judges each."""
 LEAST_SPREAD = 0.05

@@ -28,7 +28,7 @@ the damage of half the rows or groups does to the weight as a whole: more damage
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -52,7 +52,8 @@ class Rounding:
     `half_steps` is the most it moves each value by; `noise` the RMS of what it does move them by, `gain` the share of
     the weight it leaves; `width` how many values of a row share a scale; `oversize` how many times as large as any
     convention makes them the stored scales typically are, 0 where a producer may choose them freely; `order` the
-    weight's column at each place, None where that is the place itself.
+    weight's column at each place, None where that is the place itself; `inside` the values (in that order) that the
+    stored grid reaches, None where that is not asked: a producer may clip the others.
     """
 
     half_steps: Tensor
@@ -62,6 +63,7 @@ class Rounding:
     floating: bool
     oversize: float
     order: Tensor | None = None
+    inside: Tensor | None = None
 
     def ordered(self, values: Tensor) -> Tensor:
         """[out, in] with the columns in this order."""
@@ -120,19 +122,29 @@ def _steps(scale: Tensor, weight: Tensor, block: Block | None, least: float, mos
     what it is over the latter.
     """
     out, columns = weight.shape
-    grid = grid_of(tuple(scale.shape), (out, columns), block)
-    height, width = (
-        min(one, two) for one, two in zip(block_of(grid, (out, columns), block), weight.shape, strict=True)
-    )
+    grid, (height, width) = _grid(scale, weight, block)
     top = _largest(weight, height, width)
     stored = scale.float().abs().reshape(grid).nan_to_num(0.0)
     honest = torch.minimum(torch.maximum(stored, top * least), top * most)
-    tall = honest if grid[0] == 1 else honest.repeat_interleave(height, 0)[:out]
     large = top > NEGLIGIBLE * weight.square().mean().sqrt()
     excess = 0.0
     if top.numel() > 1 and bool(large.any()):
         excess = float((stored[large] / (top[large] * most)).median())
-    return tall if grid[1] == 1 else tall.repeat_interleave(width, 1)[:, :columns], width, excess
+    return _for_each(honest, height, width, (out, columns)), width, excess
+
+
+def _grid(scale: Tensor, weight: Tensor, block: Block | None) -> tuple[Block, Block]:
+    """Rows and columns of scales, and how many rows and columns of the weight share one."""
+    size = (weight.shape[0], weight.shape[1])
+    grid = grid_of(tuple(scale.shape), size, block)
+    height, width = (min(one, two) for one, two in zip(block_of(grid, size, block), size, strict=True))
+    return grid, (height, width)
+
+
+def _for_each(grid: Tensor, height: int, width: int, size: Block) -> Tensor:
+    """One value per block as what broadcasts to one per element."""
+    tall = grid if len(grid) == 1 else grid.repeat_interleave(height, 0)[: size[0]]
+    return tall if grid.shape[1] == 1 else tall.repeat_interleave(width, 1)[:, : size[1]]
 
 
 def _rounding(
@@ -168,7 +180,10 @@ def _integers(scale: Tensor, groups: Tensor | None, weight: Tensor, block: Block
     # a scale rounded to BF16 may be larger by 2^-8, one rounded up to a power of two by twice
     most = (2.0 if _powers_of_two(scale) else 1 + 2.0**-8) / max(top - 1, 1.0)
     step, width, excess = _steps(scale, weight, block, 1 / (top - 0.5), most)
-    return _rounding(weight, step, width, excess, None, order, top)
+    grid, (height, across) = _grid(scale, weight, block)
+    stored = scale.float().abs().reshape(grid).nan_to_num(0.0)
+    inside = weight.abs() <= max(top - 1, 1.0) * _for_each(stored, height, across, (weight.shape[0], weight.shape[1]))
+    return replace(_rounding(weight, step, width, excess, None, order, top), inside=inside)
 
 
 def _powers_of_two(scale: Tensor) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.inspection.configuration import expected_shapes, fused_place
-from q36eval.checkpoints.inspection.error import WeightError, beyond_scheme
+from q36eval.checkpoints.inspection.error import WeightError, _gain_inside, beyond_scheme
 from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.checkpoints.inspection.grids import Usage, honest_rounding, usage
 from q36eval.checkpoints.inspection.stored import units_of
@@ -201,3 +201,24 @@ def test_a_coarse_grid_on_which_every_value_lies_is_no_fault() -> None:
     scale = torch.rand(64, 8, generator=generator) + 0.5
     original = codes.float() * scale.repeat_interleave(32, 1)
     assert integer_usage(codes, scale, original).share <= 1
+
+
+def test_clipping_of_the_largest_values_leaves_the_size_of_the_others_and_a_smaller_scale_does_not() -> None:
+    """AutoRound learns how much to clip: up to half of a group's range."""
+    original = torch.randn(64, 256, generator=torch.Generator().manual_seed(5))
+    scale = original.reshape(64, 8, 32).abs().amax(-1) / 7 * 0.6
+    each = scale.repeat_interleave(32, 1)
+    codes = (original / each).round().clamp(-8, 7)
+
+    def gain(stored: torch.Tensor) -> tuple[float, float]:
+        rounding = honest_rounding({"weight": codes.to(torch.int8), "weight_scale": stored}, original, (1, 32), 4)
+        assert rounding is not None
+        decoded = codes * stored.repeat_interleave(32, 1)
+        whole = float((decoded * original).sum() / original.square().sum())
+        return whole, _gain_inside(decoded, original, rounding, whole)
+
+    whole, inside = gain(scale)
+    assert whole < 0.97
+    assert abs(inside - 1) < 0.01
+    assert gain(scale * 0.95)[1] < 0.96
+    assert gain(scale * 1.05)[1] > 1.04
