@@ -57,9 +57,9 @@ RULES = {
     ),
     "state-dtype": Rule(
         "vLLM",
-        "as reported there",
-        "stores the recurrent state of linear attention in that dtype, where FP16 overflows in long contexts",
-        "https://github.com/vllm-project/vllm/issues/54308",
+        "since February 2026",
+        "stores the recurrent state of linear attention in the dtype that the configuration names",
+        "https://github.com/vllm-project/vllm/pull/34489",
         Severity.ADVISORY,
     ),
     "expert-input-scales": Rule(
