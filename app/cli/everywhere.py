@@ -139,9 +139,17 @@ def _name_value(parameter: Any) -> None:
     if parameter.param_type_name == "argument":
         parameter.metavar = parameter.name.upper()
         return
-    choices = parameter.type_descriptor.choices if parameter.type_descriptor.is_choice else None
+    choices, ranged = _values(parameter)
     named = METAVARS.get(parameter.opts[0]) or ("|".join(map(str, choices)) if choices else None)
-    parameter.metavar = named or ("N" if parameter.type_descriptor.is_ranged else "TEXT")
+    parameter.metavar = named or ("N" if ranged else "TEXT")
+
+
+def _values(parameter: Any) -> tuple[Any, bool]:
+    """What there is to choose, None where anything may be written; and whether it is a number within bounds."""
+    told = getattr(parameter, "type_descriptor", None)
+    if told is None:  # Typer over click, before it had a parser of its own
+        return getattr(parameter.type, "choices", None), hasattr(parameter.type, "clamp")
+    return told.choices if told.is_choice else None, told.is_ranged
 
 
 def _group(parameter: Any) -> None:
