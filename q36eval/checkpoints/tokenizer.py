@@ -11,10 +11,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from q36eval.checkpoints.hashing import json_sha256
-from q36eval.checkpoints.held import SLOW_TOKENIZER_FILES, HeldFolder, hold
+from q36eval.checkpoints.held import SLOW_TOKENIZER_FILES, TEXT_FILES, HeldFolder, hold
 from q36eval.checkpoints.reader import one_line
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 
+TOKENIZER_FILES = tuple(name for name in TEXT_FILES if not name.startswith("chat_template"))
 _CALIBRATION = ("truncation", "padding")
 """Settings that quantization tools leave in tokenizer.json; no answer depends on them."""
 _OFFSETS = ("trim_offsets",)
@@ -69,6 +70,21 @@ def tokenizer_rules(folder: str | Path | HeldFolder) -> dict[str, Any]:
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if name != "unk_token"}
     settings = {name: getattr(tokenizer, name, None) for name in _SETTINGS}
     return {"backend": _essential(rules), "special_tokens": special, "settings": _essential(settings)}
+
+
+def of_the_same_files(folder: HeldFolder, reference: HeldFolder) -> bool:
+    """Whether two tokenizers are loaded from the same bytes as the same class: then nothing need be loaded to compare
+    them. transformers takes seconds to import."""
+
+    def files(held: HeldFolder) -> dict[str, str]:
+        return held.sha256([name for name in TOKENIZER_FILES if name in held])
+
+    def loaded_as(held: HeldFolder) -> list[Any]:
+        config = held.json("config.json") if "config.json" in held else {}
+        return [config.get(name) for name in ("model_type", "tokenizer_class", "_name_or_path", "auto_map")]
+
+    mine = files(folder)
+    return bool(mine) and mine == files(reference) and loaded_as(folder) == loaded_as(reference)
 
 
 def _post_processor(given: Mapping[str, Any] | None) -> Any:

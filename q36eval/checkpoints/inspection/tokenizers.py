@@ -8,7 +8,7 @@ from typing import Any
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.tokenizer import chat_templates, tokenizer_rules
+from q36eval.checkpoints.tokenizer import chat_templates, of_the_same_files, tokenizer_rules
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 SHOWN = 3
@@ -30,11 +30,13 @@ def text_findings(folder: HeldFolder, reference: HeldFolder | None, vocab_size: 
         except MALFORMED as error:
             findings.append(integrity("unreadable-file", check.__name__.strip("_"), f"cannot be read: {error}"))
     with suppress(UsageError, *MALFORMED):  # reported above
-        findings += _vocabulary(folder, vocab_size)
+        findings += _vocabulary(folder, reference, vocab_size)
     return findings
 
 
 def _tokenizer(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding]:
+    if reference is not None and of_the_same_files(folder, reference):
+        return []
     try:
         mine = tokenizer_rules(folder)
     except UsageError:
@@ -149,11 +151,12 @@ def _generation(folder: HeldFolder, reference: HeldFolder | None) -> list[Findin
     return [_finding("generation-config-differs", name, message)]
 
 
-def _vocabulary(folder: HeldFolder, vocab_size: int | None) -> list[Finding]:
+def _vocabulary(folder: HeldFolder, reference: HeldFolder | None, vocab_size: int | None) -> list[Finding]:
     """Every token id must have a row in the embeddings; rows without a token are padding."""
     if vocab_size is None:
         return []
-    ids = _token_ids(tokenizer_rules(folder)["backend"])
+    as_stored = reference is not None and of_the_same_files(folder, reference) and "tokenizer.json" in folder
+    ids = _token_ids(folder.json("tokenizer.json") if as_stored else tokenizer_rules(folder)["backend"])
     if not ids or max(ids.values()) < vocab_size:
         return []
     token = max(ids, key=lambda token: ids[token])
