@@ -4,8 +4,8 @@ Between two passes over a sequence (chunks of a prompt, steps of decoding) a Gat
 state and the last inputs of its convolution. vLLM stores the first in the dtype that it is told or that the
 configuration names (`mamba_ssm_dtype`; https://github.com/vllm-project/vllm/pull/34489), SGLang's convolution state
 goes by `SGLANG_MAMBA_CONV_DTYPE`. Where activations are FP16, vLLM was also seen to overflow in what it reads from a
-float32 state (https://github.com/vllm-project/vllm/issues/54308); that is not emulated. A value beyond the range of FP16 is stored as an infinity, and what is computed from it is no
-number: nothing saturates here either.
+float32 state (https://github.com/vllm-project/vllm/issues/54308); that is not emulated. A value beyond the range of
+FP16 is stored as an infinity, and what is computed from it is no number: nothing saturates here either.
 
 Decoding rounds after every token, as engines do. A text that is scored is read `CHUNK` tokens at a time and rounded
 after each: more often than an engine that reads a prompt in chunks of thousands, less often than one that decodes.
