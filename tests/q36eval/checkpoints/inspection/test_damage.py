@@ -15,6 +15,7 @@ from q36eval.app.sandbox import build
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints.inspection import Inspection, Section, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.examination import not_judged
+from q36eval.checkpoints.inspection.findings import OF_ITSELF
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 
@@ -324,7 +325,7 @@ def test_what_cannot_be_judged_is_not_measured(tmp_path: Path, bf16_folder: Path
     assert Section.BOUNDS not in inspect_checkpoint(SANDBOX / "main").measured
     other_sizes = inspect_checkpoint(SANDBOX / "main", bf16_folder)
     assert other_sizes.blocking
-    assert set(other_sizes.measured) == {Section.INTEGRITY, Section.CONFIGURATION, Section.COVERAGE}
+    assert set(other_sizes.measured) == {*OF_ITSELF, Section.CONFIGURATION}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"text_config": 3}', '{"layer_types": 3, "num_hidden_layers": []}'])
@@ -343,7 +344,7 @@ def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_a_section_left_unjudged_without_a_reason_is_no_pass() -> None:
-    judged = [Section.INTEGRITY, Section.CONFIGURATION, Section.COVERAGE]
+    judged = [*OF_ITSELF, Section.CONFIGURATION]
     assert [finding.rule for finding in not_judged(judged, True, [])] == ["not-judged"]
     assert not not_judged(judged, False, [])
     assert not not_judged(list(Section), True, [])
