@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 DEFAULT_FAMILY = "sandbox"
 
+CONFIGURATION = "configuration_differences"
+"""Of the weights' metrics the one that is about no tensor."""
+
 _SAFE = re.compile(r"[\w./][\w ./@+,=-]*", re.ASCII)
 """Commands stand in a terminal, in a code span of Markdown and in HTML: nothing in them needs escaping."""
 
@@ -83,7 +86,9 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     failed = [result for result in decided_by(report) if result.verdict is CriterionVerdict.FAIL]
     probes = {result.probe for result in failed}
     if ProbeName.WEIGHTS in probes:
-        yield NextStep(f"q36eval inspect {_checkpoint(run)}", "names the tensors at fault")
+        metrics = {result.metric for result in failed if result.probe is ProbeName.WEIGHTS}
+        what = "entries and files" if metrics == {CONFIGURATION} else "tensors"
+        yield NextStep(f"q36eval inspect {_checkpoint(run)}", f"names the {what} at fault")
     if probes - {ProbeName.WEIGHTS}:
         yield NextStep("q36eval ui", "shows what it answered beside the reference's answers")
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES}:

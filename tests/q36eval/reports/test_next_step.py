@@ -13,7 +13,8 @@ from rich.console import Console
 from q36eval.app.cli.main import app
 from q36eval.gate import GateReport, Policy, Stage, StageState, decide
 from q36eval.gate.report import MoreItems, Remedy
-from q36eval.records import Verdict
+from q36eval.metrics import METRICS
+from q36eval.records import Counts, Lane, ProbeName, Verdict
 from q36eval.reports import Document, to_console, to_markdown
 from q36eval.reports.html_report import to_html
 from q36eval.reports.next_step import next_steps
@@ -48,6 +49,25 @@ def test_what_is_told_fits_the_verdict() -> None:
     nothing = {"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "headline": "NOTHING FOUND (pre-check, not a release)"}
     checked = passed.model_copy(update={"purpose": "pre-check", **nothing})
     assert steps(checked) == ["q36eval gate --branch main --suite release"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "what"),
+    [
+        (("configuration_differences",), "names the entries and files at fault"),
+        (("configuration_differences", "coverage_faults"), "names the tensors at fault"),
+        (("coverage_faults",), "names the tensors at fault"),
+    ],
+)
+def test_an_inspection_is_promised_to_name_what_it_has_to_name(metrics: tuple[str, ...], what: str) -> None:
+    none: dict[str, Any] = {"kind": "max_count", "value": 0, "source": "ours"}
+    criteria = [
+        {"id": metric.split("_")[0], "probe": "weights", "metric": metric, "margin": none, "lanes": list(Lane)}
+        for metric in metrics
+    ]
+    found = [METRICS[ProbeName.WEIGHTS, metric].counted(1, Counts(total=1, scored=1, errored=0)) for metric in metrics]
+    judged = decide(Policy.model_validate({"name": "p", "criteria": criteria}), found)
+    assert next_steps(judged, run_of("main"))[0].why == what
 
 
 def test_exhaustive_is_not_offered_where_everything_was_asked() -> None:
