@@ -32,7 +32,7 @@ from q36eval.app.dashboard.models.drift import (
     since_run,
     state_label,
 )
-from q36eval.app.dashboard.models.front import Front, drifting
+from q36eval.app.dashboard.models.front import Front, Standing, drifting
 from q36eval.app.dashboard.models.overview import BranchRow, Urgency, drift_need
 from q36eval.app.dashboard.reading import Reader, standing
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
@@ -94,7 +94,8 @@ def _choose_branch(keys: list[BranchKey]) -> BranchKey:
 def _draw_chip(place: DeltaGenerator, front: Front) -> None:
     with place.container():
         st.badge(label(front.chip), color=front.colour)
-        st.text(line(front.why))
+        # since when stands below, beside the chart
+        st.text(line("It passes, and moves for the worse." if front.standing is Standing.DRIFTING else front.why))
         st.caption(f"{lanes_words(front)}{policies_words(front)}")
 
 
