@@ -277,12 +277,22 @@ class HeldFolder:
 
     @contextmanager
     def small_files(self) -> Iterator[Path]:
-        """A folder of all but the weights, as they were opened, for libraries that read by path."""
+        """A folder of all but the weights, as they were opened, for libraries that read by path.
+
+        Raises:
+            EngineError: it cannot be written, which says nothing of the checkpoint.
+        """
         with TemporaryDirectory(prefix="q36eval-") as place:
             for name in self.files.keys() - {*self.weight_files}:
                 copy = Path(place, name)
-                copy.parent.mkdir(exist_ok=True)
-                copy.write_bytes(self.files[name].read())
+                try:
+                    copy.parent.mkdir(exist_ok=True)
+                    copy.write_bytes(self.files[name].read())
+                except OSError as error:
+                    raise EngineError(
+                        f"A copy of {self.path / name} cannot be written to {place}: {error.strerror}; make room there, "
+                        f"and run the command again."
+                    ) from error
             yield Path(place)
 
     @contextmanager

@@ -199,7 +199,7 @@ def test_a_whole_branch_has_every_measurement_of_the_static_probe(gate: Callable
     asked = {criterion.metric for criterion in policy.criteria if criterion.probe is ProbeName.WEIGHTS}
     measured = gate.history.measurements(gate("gptq-int4").id)  # type: ignore[attr-defined]
     found = {(m.metric, m.slice): m.value for m in measured if m.probe is ProbeName.WEIGHTS}
-    assert len(asked) == 6
+    assert len(asked) == 7
     assert {figure for figure in found if figure[0] != QUANTIZED_TENSORS} == {(metric, "all") for metric in asked}
     assert {found[metric, "all"] for metric in asked} == {0.0}
     # margins may depend on the scheme: three projections of every expert in every layer

@@ -1,11 +1,13 @@
 """What is read and hashed of a checkpoint is of the files that were opened, and whatever happens to them is noticed."""
 
+import errno
 import hashlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -264,3 +266,11 @@ def test_empty_files_and_systems_without_positional_reads(folder: Path, monkeypa
     assert checkpoint_sha256(opened) == expected
     assert opened.files["merges.txt"].sha256() == hashlib.sha256(b"").hexdigest()
     opened.verify()
+
+
+def test_a_disk_that_takes_no_copy_of_the_tokenizer_says_nothing_of_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(EngineError, match=r"tokenizer.* cannot be written .*No space left on device; make room there"):
+        load_tokenizer(hold(SANDBOX))
