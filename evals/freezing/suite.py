@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints import tokenizer_sha256
-from q36eval.errors import UsageError
+from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.evals.freezing.hub import Hub, Row, Split, json_lines
 from q36eval.evals.freezing.ruler import STARTING_S, features, generate
 from q36eval.evals.frozen import (
@@ -30,7 +30,6 @@ from q36eval.evals.lm_configs import (
     configured,
     expand,
     generates_data,
-    one_line,
     quiet,
     runs_programs,
     use_frozen_nltk,
@@ -129,12 +128,10 @@ def freeze_suite(
         raise UsageError(
             f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze."
         )
-    made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": tokenizer_sha256(tokenizer)}
+    made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": _tokenizer_sha256(tokenizer)}
     made_from |= {name: number for name in PACKAGES if (number := _version(name)) is not None}
     name = f"{suite.name} tasks"
     check_replaceable(target, name)
-    if any(group.ruler is not None for group in suite.groups):
-        _check_tokenizer(tokenizer)
     plan = [(group, expand(group.tasks)) for group in suite.groups]
     with staging(target) as folder:
         freezing = _Freezing(suite, folder, tokenizer.resolve(), notify, patience_s)
@@ -156,15 +153,13 @@ def freeze_suite(
     return verify(target)
 
 
-def _check_tokenizer(folder: Path) -> None:
-    """Load it before anything is fetched that only RULER, which comes last, would find to be in vain."""
-    from transformers import AutoTokenizer
-
+def _tokenizer_sha256(folder: Path) -> str:
+    """It is loaded before anything is fetched that only RULER, which comes last, would find to be in vain."""
     try:
         with quiet():
-            AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # whatever a malformed file makes it raise
-        raise UsageError(f"The tokenizer in {folder} cannot be loaded: {one_line(error)}.") from error
+            return tokenizer_sha256(folder)
+    except CorruptCheckpointError as error:
+        raise UsageError(f"The tokenizer in {folder} cannot be loaded: {error}") from error
 
 
 def _shown(config: dict[str, Any]) -> list[str]:

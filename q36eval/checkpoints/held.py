@@ -290,8 +290,8 @@ class HeldFolder:
                     copy.write_bytes(self.files[name].read())
                 except OSError as error:
                     raise EngineError(
-                        f"A copy of {self.path / name} cannot be written to {place}: {error.strerror}; make room there, "
-                        f"and run the command again."
+                        f"A copy of {self.path / name} cannot be written to {place}: {error.strerror}; make room "
+                        f"there, and run the command again."
                     ) from error
             yield Path(place)
 
