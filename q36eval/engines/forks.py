@@ -37,6 +37,10 @@ AHEAD = 2
 """Batches a worker holds at a time, so that it computes one while the parent is busy with another."""
 
 
+SIGNALS_EVERY_S = 1.0
+"""A signal that comes between Python's look for one and the system's wait would be seen only after that wait."""
+
+
 class WorkerError(RuntimeError):
     """A batch that was not computed: its worker ended (killed for memory, most likely) or raised."""
 
@@ -109,7 +113,7 @@ def _in_order(batches: Sequence[T], links: Sequence[Connection]) -> Iterator[tup
     while held and given < len(batches):
         for link in list(held):
             _hand_out(link, waiting, held, done)
-        for ready in wait(list(held)) if held else []:
+        for ready in wait(list(held), SIGNALS_EVERY_S) if held else []:
             assert isinstance(ready, Connection)
             try:
                 done[held[ready][0]] = pickle.loads(ready.recv_bytes())
