@@ -9,7 +9,14 @@ from math import prod
 from typing import Any
 
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Promise, Section, Severity
-from q36eval.checkpoints.inspection.stored import UNQUANTIZED, Unit, declared_label, stored_kind, stored_label
+from q36eval.checkpoints.inspection.stored import (
+    UNQUANTIZED,
+    Unit,
+    declared_label,
+    kind_of,
+    stored_kind,
+    stored_label,
+)
 from q36eval.checkpoints.integer_schemes import auto_round_entry
 from q36eval.checkpoints.names import canonical, module_type, split_part
 from q36eval.checkpoints.patterns import matches_pattern
@@ -189,7 +196,9 @@ def _promised(units: Sequence[Unit], shapes: Shapes, promises: Sequence[Promise]
     findings = []
     for promise in promises:
         meant = [unit for unit in units if _is_meant(promise, unit)]
-        broken = [(unit, kind) for unit in meant if (kind := _kind(unit, shapes)) != promise.stored]
+        broken = [
+            (unit, kind) for unit in meant if (kind := kind_of(unit, shapes.get(unit.name, ()))) != promise.stored
+        ]
         if broken:
             first, kind = broken[0]
             message = (
@@ -202,10 +211,6 @@ def _promised(units: Sequence[Unit], shapes: Shapes, promises: Sequence[Promise]
 
 def _is_meant(promise: Promise, unit: Unit) -> bool:
     return unit.tensor_class == promise.tensors or fnmatch.fnmatchcase(unit.name, promise.tensors)
-
-
-def _kind(unit: Unit, shapes: Shapes) -> str:
-    return UNQUANTIZED if unit.is_plain else stored_kind(unit, shapes.get(unit.name, ())) or unit.weight.scheme.format
 
 
 def _usually_unquantized(quantized: Sequence[Unit], promises: Sequence[Promise]) -> list[Finding]:

@@ -11,7 +11,7 @@ from statistics import median
 
 from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
-from q36eval.checkpoints.inspection.stored import Unit, stored_kind
+from q36eval.checkpoints.inspection.stored import Unit, kind_of
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.state_dtypes import STATE_DTYPES
@@ -25,7 +25,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Rule:
-    """What an engine makes of what the files hold. `versions` are those in which it was seen."""
+    """What an engine makes of what the files hold. `versions` says in which it was seen, as the source tells it."""
 
     engine: str
     versions: str
@@ -37,20 +37,20 @@ class Rule:
 RULES = {
     "fused-global-scales": Rule(
         "vLLM",
-        "0.26 to 0.29 (open in September 2026)",
+        "reported in September 2026, open then",
         "takes one global scale for modules that it fuses, and only warns: experts' up projections come out by the "
         "gate's scale, others by the largest",
         "https://github.com/vllm-project/vllm/issues/54974",
     ),
     "fused-schemes": Rule(
         "vLLM",
-        "all",
+        "reported with Qwen3.6-27B in INT4",
         "holds these modules as one, which has one scheme, and refuses to load them",
         "https://github.com/intel/auto-round/issues/1726",
     ),
     "kv-scales-ignored": Rule(
         "vLLM and SGLang",
-        "vLLM 0.27, SGLang of August 2026",
+        "vLLM 0.27.1; SGLang, reported by September 2026",
         "leave the stored scales of the KV cache of this family unread, and store keys and values by 1.0",
         "https://github.com/vllm-project/vllm/issues/54623",
         Severity.ADVISORY,
@@ -64,13 +64,13 @@ RULES = {
     ),
     "expert-input-scales": Rule(
         "vLLM",
-        "0.22 to 0.27",
+        "reported in June 2026, on its main branch then",
         "divides by the missing scale of an expert's inputs: prompts that route there answer nothing",
         "https://github.com/vllm-project/vllm/issues/45212",
     ),
     "router-gates-quantized": Rule(
         "vLLM",
-        "all",
+        "its main branch, read in November 2026",
         "keeps router gates unquantized, and so finds no parameter for what is stored",
         "vllm/model_executor/models/qwen3_next.py",
         Severity.ADVISORY,
@@ -132,7 +132,7 @@ def _schemes(groups: Mapping[str, Sequence[Unit]], shapes: Shapes) -> Iterator[F
     """Members stored differently: one left unquantized beside a quantized one, or by another scheme."""
     by_kinds: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for name, members in groups.items():
-        kinds = tuple(_kind(unit, shapes) for unit in members)
+        kinds = tuple(kind_of(unit, shapes.get(unit.name, ())) for unit in members)
         if len(set(kinds)) > 1:
             parts = FUSED[name.rpartition(".")[2]]
             told = tuple(f"{part} {kind}" for part, kind in zip(parts, kinds, strict=True))
@@ -140,10 +140,6 @@ def _schemes(groups: Mapping[str, Sequence[Unit]], shapes: Shapes) -> Iterator[F
     for (tensor_class, told), names in by_kinds.items():
         message = f"one module of an engine, stored by several schemes in {len(names):,} places of {tensor_class}: "
         yield _finding("fused-schemes", names[0], message + ", ".join(told))
-
-
-def _kind(unit: Unit, shapes: Shapes) -> str:
-    return "unquantized" if unit.is_plain else stored_kind(unit, shapes.get(unit.name, ())) or unit.weight.scheme.format
 
 
 def _kv_scales(checkpoint: Checkpoint) -> Iterator[Finding]:

@@ -130,6 +130,11 @@ def _microscaled(values: TensorEntry) -> str:
     return "MXFP4" if values.dtype == "U8" else "MXFP8"
 
 
+def kind_of(unit: Unit, shape: Shape) -> str:
+    """`unquantized`, or as schemes are named; the format's own name where the parts do not say it."""
+    return UNQUANTIZED if unit.is_plain else stored_kind(unit, shape) or unit.weight.scheme.format
+
+
 def _in_blocks(scale: Shape, shape: Shape, unit: Unit) -> bool:
     """Whether several rows, but not for that reason all, share a scale; one block may be larger than the weight."""
     declared = declared_block(unit.weight.scheme)

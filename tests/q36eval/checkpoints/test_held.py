@@ -272,5 +272,7 @@ def test_a_disk_that_takes_no_copy_of_the_tokenizer_says_nothing_of_the_checkpoi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
-    with pytest.raises(EngineError, match=r"A copy of .* cannot be written to .*No space left on device; make room there"):
+    with pytest.raises(
+        EngineError, match=r"A copy of .* cannot be written to .*No space left on device; make room there"
+    ):
         load_tokenizer(hold(SANDBOX))
