@@ -23,7 +23,7 @@ from q36eval.kl.corpus import CorpusDocument
 CACHE_SCALES = "kv_scales"
 """Under what a run's provenance says which scales were judged, and what both cost."""
 DOCUMENTS, TOKENS = 20, 2048
-"""How many texts are scored, three times each, and at most how many tokens of one: seconds, also at the full size."""
+"""How many texts are scored, three times each, and at most how many tokens of one; not timed at the full size."""
 
 
 ROWS = 256
