@@ -215,6 +215,7 @@ def _fill(
                 part, scale = global_scales[weight.name]
                 parts = {**parts, part: torch.full_like(parts[part], scale)}
             finite.append(weight.decode_into(place, parts))
+            del parts  # or it stays while the next one is read
         for (_, weight), good in zip(weights, torch.stack(finite).tolist(), strict=True):
             if not good:
                 raise CorruptCheckpointError(
