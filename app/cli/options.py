@@ -78,7 +78,8 @@ KVCacheDtype = Annotated[
     str | None,
     typer.Option(
         "--kv-cache-dtype",
-        help="KV cache of the branch: auto or fp8_e4m3; what it declares by default.",
+        help="KV cache of the branch: auto, fp8_e4m3, turboquant_4bit_nc (_3bit_nc, _k3v4_nc, _k8v4); "
+        "what it declares by default.",
         metavar="DTYPE",
     ),
 ]

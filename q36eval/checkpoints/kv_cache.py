@@ -5,14 +5,17 @@ there, in prefill and in decoding. So every token's keys and values pass one rou
 is a cache (generation) or none (teacher-forced scoring). Only full-attention layers have a KV cache: the recurrent
 state of the linear ones stays as it is.
 
-Another dtype is one more function in `ROUND_TRIPS`.
+Another dtype is one more entry in `ROUND_TRIPS`.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from q36eval.checkpoints import turboquant
 from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import OWN_FILE, quantization_config
@@ -38,9 +41,36 @@ def fp8_e4m3(x: "Tensor", scale: "Tensor") -> "Tensor":
     return stored.float().mul_(scale).to(x.dtype)
 
 
-ROUND_TRIPS: dict[str, Callable[["Tensor", "Tensor"], "Tensor"] | None] = {"auto": None, "fp8_e4m3": fp8_e4m3}
-"""By vLLM's name for the dtype: what storing and loading does to keys or values under a scale that broadcasts against
-[B, heads, T, D]. `auto` stores them in the model's own dtype."""
+Trip = Callable[["Tensor", "Tensor"], "Tensor"]
+"""What storing and loading does to [B, heads, T, D] under a scale that broadcasts against it."""
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """A dtype's keys and values, whether it has calibrated scales, and for which heads it exists."""
+
+    keys: Trip
+    values: Trip
+    scaled: bool = False
+    fits: Callable[[int], bool] = lambda head_dim: True
+
+
+def _turboquant(preset: str) -> RoundTrip:
+    key_bits, value_bits = turboquant.PRESETS[preset]
+    rotated: Trip = lambda x, one: turboquant.round_trip_keys(x, key_bits)  # noqa: E731  # a scale is not read
+    return RoundTrip(
+        keys=fp8_e4m3 if key_bits == 8 else rotated,
+        values=lambda x, one: turboquant.round_trip_values(x, value_bits),
+        fits=partial(turboquant.fits, preset),
+    )
+
+
+ROUND_TRIPS: dict[str, RoundTrip | None] = {
+    "auto": None,
+    "fp8_e4m3": RoundTrip(fp8_e4m3, fp8_e4m3, scaled=True),
+    **{preset: _turboquant(preset) for preset in turboquant.PRESETS},
+}
+"""By vLLM's name for the dtype; `auto` stores keys and values in the model's own."""
 KV_CACHE_DTYPES = tuple(ROUND_TRIPS)
 
 
@@ -130,7 +160,8 @@ def scales_matter(checkpoint: Checkpoint, dtype: str) -> bool:
     Raises:
         CorruptCheckpointError: a scale is stored twice or is not positive.
     """
-    if ROUND_TRIPS.get(dtype) is None:
+    round_trip = ROUND_TRIPS.get(dtype)
+    if round_trip is None or not round_trip.scaled:
         return False
     return any(bool((scale != 1).any()) for layer in kv_cache_scales(checkpoint).values() for scale in layer.values())
 
@@ -164,7 +195,7 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: 
     its keys and values otherwise is seen to differ.
 
     Raises:
-        UsageError: a dtype that is not emulated.
+        UsageError: a dtype that is not emulated, or not for heads of this size.
         CorruptCheckpointError: scales that belong to no attention layer or do not fit its heads.
     """
     check_kv_cache_dtype(dtype)
@@ -176,8 +207,15 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: 
     if round_trip is None:
         return 0
     for name, attention in layers.items():
-        heads = int(attention.k_proj.out_features) // int(attention.head_dim)
-        fitted = {which: _fit(name, which, scales.get(name, {}).get(which), heads, attention) for which in "kv"}
+        head_dim = int(attention.head_dim)
+        if not round_trip.fits(head_dim):
+            raise UsageError(
+                f"A KV cache of dtype {dtype!r} is not emulated for heads of {head_dim} dimensions: "
+                f"its rotation exists for powers of two."
+            )
+        heads = int(attention.k_proj.out_features) // head_dim
+        calibrated = scales.get(name, {}) if round_trip.scaled else {}
+        fitted = {which: _fit(name, which, calibrated.get(which), heads, attention) for which in "kv"}
         for which, scale in fitted.items():
             attention.register_buffer(_buffer(dtype, which), scale, persistent=False)
         setattr(attention, _USED, used)
@@ -200,7 +238,7 @@ def _buffer(dtype: str, which: str) -> str:
     return f"kv_cache_{dtype}_{which}_scale"
 
 
-def _hook(dtype: str, round_trip: Callable[["Tensor", "Tensor"], "Tensor"]) -> Any:
+def _hook(dtype: str, round_trip: RoundTrip) -> Any:
     """A forward pre-hook that puts a `RoundTrippedCache` in the place of the layer's cache."""
     import torch
 
@@ -223,14 +261,13 @@ class RoundTrippedCache:
     transformers' attention calls `update` after QK-norm and RoPE, and attends to what it returns.
     """
 
-    def __init__(
-        self, round_trip: Callable[["Tensor", "Tensor"], "Tensor"], k_scale: "Tensor", v_scale: "Tensor", cache: Any
-    ) -> None:
+    def __init__(self, round_trip: RoundTrip, k_scale: "Tensor", v_scale: "Tensor", cache: Any) -> None:
         self._round_trip, self._k_scale, self._v_scale, self._cache = round_trip, k_scale, v_scale, cache
 
     def update(self, keys: "Tensor", values: "Tensor", *args: Any, **kwargs: Any) -> "tuple[Tensor, Tensor]":
         """The keys and values to attend to, [B, heads, T, D] each, with those of earlier tokens before them."""
-        keys, values = self._round_trip(keys, self._k_scale), self._round_trip(values, self._v_scale)
+        keys = self._round_trip.keys(keys, self._k_scale)
+        values = self._round_trip.values(values, self._v_scale)
         if self._cache is None:
             return keys, values
         stored: tuple[Tensor, Tensor] = self._cache.update(keys, values, *args, **kwargs)
