@@ -129,5 +129,5 @@ def test_the_identity_says_what_is_emulated() -> None:
     assert auto.differing_fields(fp8) == ["kv_cache_dtype"]
     assert (auto.kv_cache_dtype, fp8.kv_cache_dtype) == ("auto", "fp8_e4m3")
     assert open_engine(EngineSettings(sandbox, kv_cache_dtype="fp8_e4m3")).identity == fp8
-    with pytest.raises(UsageError, match="known: auto, fp8_e4m3"):
+    with pytest.raises(UsageError, match="known: auto, fp8_e4m3, turboquant_k8v4"):
         identity_of(EngineSettings(sandbox, kv_cache_dtype="fp4"))
