@@ -115,9 +115,12 @@ The shared exponent of microscaled inputs is rounded as their producer's own emu
 nearest power (up from 1.75), Model Optimizer up; OCP Microscaling Formats 1.0 itself rounds it down. Model Optimizer
 writes its weight-only MX configurations under the same names as the others: they are judged with quantized inputs.
 
-AutoRound's symmetric scales have a sign. AWQ as llm-compressor and AutoAWQ apply it moves factors from norms into the
-columns of projections; against the reference, inspection calls both different (`inspect --except` lifts it of the norms
-and gates): judge such a branch by its KL.
+AutoRound's symmetric scales have a sign. AWQ and SmoothQuant as llm-compressor and AutoAWQ apply them move factors from
+norms into the columns of the projections behind them, or from a projection's rows into the next one's columns:
+inspection folds them out before it compares, provided that every weight behind a norm carries its factors
+(`smoothing-not-carried` names one that does not; the mappings of llm-compressor 0.14 for this model leave the router
+out, and SmoothQuant's the routed experts). It also writes each norm's 1 + weight rounded to BF16 (`norms-rounded`,
+advisory).
 
 ## Not decoded
 

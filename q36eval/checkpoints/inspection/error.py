@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import torch
@@ -65,12 +65,28 @@ class Examined:
 
 
 @dataclass(frozen=True)
+class Factors:
+    """By what the reference's weight [out, in] is multiplied before the branch's is compared with it: columns [in] and
+    rows [out], None where by nothing."""
+
+    columns: Tensor | None = None
+    rows: Tensor | None = None
+
+    def applied(self, weight: Tensor) -> Tensor:
+        """The weight times both."""
+        weight = weight if self.columns is None else weight * self.columns
+        return weight if self.rows is None else weight * self.rows[:, None]
+
+
+@dataclass(frozen=True)
 class Pass:
-    """What the pass needs to know beside the weight itself. `excepted` are globs of tensors that may differ."""
+    """What the pass needs to know beside the weight itself. `excepted` are globs of tensors that may differ; `factors`
+    what smoothing did to the weights named."""
 
     expected: Mapping[str, tuple[int, ...]]
     reference: Mapping[str, Unit]
     excepted: tuple[str, ...] = ()
+    factors: Mapping[str, Factors] = field(default_factory=dict)
 
 
 def examine_all(units: Sequence[Unit], how: Pass, workers: int) -> list[Examined]:
@@ -128,8 +144,21 @@ def _examined(unit: Unit, how: Pass, findings: list[Finding]) -> Examined:
     if original.shape != decoded.shape:
         message = f"{unit.name} has shape {list(decoded.shape)}, the reference's has {list(original.shape)}."
         return Examined((*findings, integrity("shape", unit.name, message)))
-    compared = _compare(unit, parts, decoded.float(), original.float())
+    factors = how.factors.get(unit.name)
+    wanted = original.float() if factors is None else factors.applied(original.float())
+    compared = _compare(unit, parts, decoded.float(), wanted)
+    if factors is not None and unit.is_plain and within_roundings(decoded.float(), wanted):
+        return Examined(tuple(findings), compared)
     return Examined((*findings, *_unquantized_difference(unit, compared, how.excepted)), compared)
+
+
+BF16_UNIT = 2.0**-8
+"""The most that rounding to BF16 changes a value by, relative."""
+
+
+def within_roundings(branch: Tensor, wanted: Tensor) -> bool:
+    """Whether every value is the wanted one but for three roundings to BF16: of columns, of rows, of the factor."""
+    return bool(((branch - wanted).abs() <= 3 * BF16_UNIT * wanted.abs()).all())
 
 
 class _ReferenceError(Exception):
@@ -264,6 +293,11 @@ def beyond_scheme(errors: Iterable[WeightError]) -> list[Finding]:
             message = f"{error.name}: {fault}"
             findings.append(Finding(section=Section.BOUNDS, rule="beyond-scheme", subject=error.name, message=message))
     return findings
+
+
+def is_beyond(error: WeightError | None) -> bool:
+    """Whether one weight is further from the reference than its scheme allows."""
+    return error is not None and _beyond(error) is not None
 
 
 def _beyond(error: WeightError) -> str | None:

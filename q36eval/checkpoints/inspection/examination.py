@@ -26,6 +26,7 @@ from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding, Inspecti
 from q36eval.checkpoints.inspection.left_out import compare_left_out, left_out_findings
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.servability import servability_findings
+from q36eval.checkpoints.inspection.smoothing import smoothing_folded_out
 from q36eval.checkpoints.inspection.stored import Unit, units_of
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.values import activation_findings, kv_cache_findings, left_out_faults
@@ -131,7 +132,9 @@ def _contents(
     with _entries_judged(findings, measured, Section.SERVABILITY):
         findings += servability_findings(checkpoint, units, shapes)
     how = Pass(shapes, known.units if known else {}, allowed.excepted)
-    updates = _judge(units, examine_all(list(units.values()), how, workers), findings)
+    examined, smoothed = smoothing_folded_out(units, examine_all(list(units.values()), how, workers), how, workers)
+    findings += smoothed
+    updates = _judge(units, examined, findings)
     with _entries_judged(findings, measured, None):
         findings += [*activation_findings(units), *kv_cache_findings(checkpoint)]
         updates["coverage"] = coverage_rows(units.values(), shapes)

@@ -1,0 +1,261 @@
+"""Smoothing is folded out before anything is compared, and only where every weight behind it carries the factor."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from q36eval.checkpoints.inspection import Finding, Inspection, Section, inspect_checkpoint
+
+from .damage import edit_tensors
+
+GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
+Tensors = dict[str, Tensor]
+LAYERS = (0, 1)  # linear attention, full attention
+GROUP = 32
+
+
+def behind(layer: int, norm: str) -> list[str]:
+    """The weights that take the norm's channels in the model of `bf16_folder`, written down by hand."""
+    prefix = f"model.layers.{layer}"
+    if norm == "input_layernorm":
+        linear = [f"linear_attn.in_proj_{one}" for one in ("qkv", "z", "b", "a")]
+        names = linear if layer == 0 else [f"self_attn.{one}_proj" for one in "qkv"]
+    else:
+        experts = [f"mlp.experts.{expert}.{one}_proj" for expert in range(4) for one in ("gate", "up")]
+        shared = ["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert_gate"]
+        names = [*experts, *shared, "mlp.gate"]
+    return [f"{prefix}.{name}.weight" for name in names]
+
+
+def factors(count: int, seed: int, spread: float = 0.5) -> Tensor:
+    return (torch.randn(count, generator=torch.Generator().manual_seed(seed)) * spread).exp().bfloat16()
+
+
+def smooth_norms(tensors: Tensors, spread: float = 0.5) -> None:
+    """As llm-compressor does: 1 + w in BF16, divided, back; the weights behind it multiplied, all in BF16."""
+    for layer in LAYERS:
+        for seed, norm in enumerate(("input_layernorm", "post_attention_layernorm")):
+            name = f"model.layers.{layer}.{norm}.weight"
+            scales = factors(len(tensors[name]), 2 * layer + seed, spread)
+            whole = (1 + tensors[name].float()).bfloat16() / scales
+            tensors[name] = (whole.float() - 1).bfloat16()
+            for taker in behind(layer, norm):
+                tensors[taker] = tensors[taker] * scales
+
+
+def smooth_pairs(tensors: Tensors) -> None:
+    """The rows of every up projection for the columns of its down projection, and of values for those of the output."""
+    for seed, name in enumerate(sorted(tensors)):
+        if name.endswith(".up_proj.weight"):
+            taker = name.replace("up_proj", "down_proj")
+        elif name.endswith(".v_proj.weight"):
+            taker = name.replace("v_proj", "o_proj")
+        else:
+            continue
+        scales = factors(len(tensors[name]), seed)
+        tensors[name] = tensors[name] / scales[:, None]
+        per_head = scales.repeat(tensors[taker].shape[1] // len(scales))  # one key-value head for two
+        tensors[taker] = tensors[taker] * per_head
+
+
+def int4(weight: Tensor) -> Iterable[tuple[str, Tensor]]:
+    """compressed-tensors' packing of symmetric codes, by hand: eight to an int32, the first in the lowest bits."""
+    rows, columns = weight.shape
+    grouped = weight.float().reshape(rows, -1, GROUP)
+    scale = (grouped.abs().amax(-1, keepdim=True) / 7.5).bfloat16()
+    codes = (grouped / scale.float()).round().clamp(-8, 7).reshape(rows, columns // 8, 8).int() + 8
+    yield "weight_packed", (codes.to(torch.int64) << (4 * torch.arange(8))).sum(-1).to(torch.int32)
+    yield "weight_scale", scale.squeeze(-1)
+    yield "weight_shape", torch.tensor([rows, columns])
+
+
+def quantized(source: Path, folder: Path, change: Callable[[Tensors], None]) -> Path:
+    """A copy whose weights were changed and then rounded: attention, experts and shared expert to 4 bits."""
+    shutil.copytree(source, folder)
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    for name in sorted(tensors):
+        module = name.removesuffix(".weight")
+        if module.endswith("_proj") and ".linear_attn." not in module:
+            weight = tensors.pop(name)
+            tensors |= {f"{module}.{part}": value for part, value in int4(weight)}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": GROUP}
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "ignore": [],
+        "config_groups": {"group_0": {"targets": [r"re:.*(self_attn|mlp)\S*_proj$"], "weights": weights}},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def of_weights(inspection: Inspection) -> list[Finding]:
+    """What blocks and is about weights against the reference's; these folders have no tokenizer."""
+    sections = (Section.UNQUANTIZED, Section.BOUNDS, Section.OUTLIERS)
+    assert set(sections) <= set(inspection.measured)
+    return [finding for finding in inspection.blocking if finding.section in sections]
+
+
+def advised(inspection: Inspection) -> dict[str, str]:
+    return {one.rule: one.message for one in inspection.findings if one.section is Section.UNQUANTIZED}
+
+
+@pytest.mark.parametrize("which", ["norms", "pairs", "both"])
+def test_what_was_smoothed_and_rounded_is_clean(bf16_folder: Path, tmp_path: Path, which: str) -> None:
+    def change(tensors: Tensors) -> None:
+        if which != "pairs":
+            smooth_norms(tensors)
+        if which != "norms":
+            smooth_pairs(tensors)
+
+    inspection = inspect_checkpoint(quantized(bf16_folder, tmp_path / "copy", change), bf16_folder)
+    assert not of_weights(inspection)
+    said = advised(inspection)["smoothed"]
+    assert said.startswith(f"Smoothed: {0 if which == 'pairs' else 4} norms")
+    assert ("rows of 11 projections" in said) == (which != "norms")  # two layers of five experts, one of values
+    worst = max(row.worst_relative_error for row in inspection.errors if row.stored == "INT4 g32")
+    assert worst < 0.15  # what rounding costs; with the factors in, 0.5
+
+
+def test_an_unsmoothed_copy_is_said_nothing_of(bf16_folder: Path, tmp_path: Path) -> None:
+    inspection = inspect_checkpoint(quantized(bf16_folder, tmp_path / "copy", lambda tensors: None), bf16_folder)
+    assert not of_weights(inspection)
+    assert not advised(inspection)
+
+
+def test_slight_smoothing_is_folded_out_too(bf16_folder: Path, tmp_path: Path) -> None:
+    folder = quantized(bf16_folder, tmp_path / "copy", lambda tensors: smooth_norms(tensors, spread=0.05))
+    assert not of_weights(inspect_checkpoint(folder, bf16_folder))
+
+
+ROUTER, EXPERT = "model.layers.1.mlp.gate.weight", "model.layers.1.mlp.experts.2.gate_proj.weight"
+DOWN, VALUES = "model.layers.0.mlp.experts.1.down_proj.weight", "model.layers.1.self_attn.v_proj.weight"
+UP = "model.layers.1.mlp.experts.2.up_proj.weight"
+NORM = "model.layers.1.post_attention_layernorm.weight"
+
+
+def left_out(name: str) -> Callable[[Tensors], None]:
+    def change(tensors: Tensors) -> None:
+        before = tensors[name].clone()
+        smooth_norms(tensors)
+        tensors[name] = before
+
+    return change
+
+
+def column(name: str, factor: float, pairs: bool = False) -> Callable[[Tensors], None]:
+    def change(tensors: Tensors) -> None:
+        smooth_norms(tensors)
+        if pairs:
+            smooth_pairs(tensors)
+        tensors[name] = tensors[name].clone()
+        tensors[name][:, 5] *= factor
+
+    return change
+
+
+def channel_of_a_norm(tensors: Tensors) -> None:
+    smooth_norms(tensors)
+    tensors[NORM] = tensors[NORM].clone()
+    tensors[NORM][7] = 2 * tensors[NORM][7] + 1  # 1 + w doubled
+
+
+def norms_alone(tensors: Tensors) -> None:
+    for name in (NORM, "model.layers.0.input_layernorm.weight"):
+        whole = 1 + tensors[name].float()
+        tensors[name] = (whole / factors(len(whole), 3).float() - 1).bfloat16()
+
+
+def all_but_the_norms(tensors: Tensors) -> None:
+    before = {name: tensor.clone() for name, tensor in tensors.items() if "layernorm" in name}
+    smooth_norms(tensors)
+    tensors |= before
+
+
+@pytest.mark.parametrize(
+    ("change", "subject"),
+    [
+        (left_out(ROUTER), ROUTER),
+        (left_out("model.layers.1.mlp.shared_expert_gate.weight"), "model.layers.1.mlp.shared_expert_gate.weight"),
+        (left_out("model.layers.0.linear_attn.in_proj_b.weight"), "model.layers.0.linear_attn.in_proj_b.weight"),
+        (left_out(EXPERT), EXPERT),
+        (left_out(VALUES), VALUES),
+        (column(EXPERT, 2.0), EXPERT),
+        (column(EXPERT, 0.5), EXPERT),
+        (column(VALUES, 2.0), VALUES),
+        (column(ROUTER, 1.04), ROUTER),
+        (column(DOWN, 2.0, pairs=True), DOWN),
+        (column(EXPERT, 2.0, pairs=True), EXPERT),
+        (column(UP, 2.0, pairs=True), UP),
+        (channel_of_a_norm, None),
+        (norms_alone, NORM),
+        (all_but_the_norms, ROUTER),
+    ],
+)
+def test_what_does_not_carry_the_factor_is_found(
+    bf16_folder: Path, tmp_path: Path, change: Callable[[Tensors], None], subject: str | None
+) -> None:
+    found = of_weights(inspect_checkpoint(quantized(bf16_folder, tmp_path / "copy", change), bf16_folder))
+    assert found
+    assert subject is None or subject in {finding.subject for finding in found}
+
+
+def test_a_message_says_which_column_of_what(bf16_folder: Path, tmp_path: Path) -> None:
+    folder = quantized(bf16_folder, tmp_path / "copy", column(EXPERT, 2.0))
+    findings = of_weights(inspect_checkpoint(folder, bf16_folder))
+    assert {finding.subject for finding in findings} == {EXPERT}
+    (found,) = [finding for finding in findings if finding.rule == "smoothing-not-carried"]
+    assert f"{EXPERT}: it does not carry what {NORM} is divided by: column 5 is 1.97 times" in found.message
+    assert "(1 are wrong)" in found.message
+
+
+def test_one_router_left_out_is_the_only_finding(bf16_folder: Path, tmp_path: Path) -> None:
+    """What llm-compressor 0.14's own mappings for this model do: its router is a parameter, which they do not list."""
+    folder = quantized(bf16_folder, tmp_path / "copy", left_out(ROUTER))
+    assert [(one.subject, one.section) for one in of_weights(inspect_checkpoint(folder, bf16_folder))] == [
+        (ROUTER, Section.UNQUANTIZED)
+    ]
+
+
+@pytest.fixture(scope="module")
+def awq_start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from golden_base import MICROSCALED, base_model
+
+    folder = tmp_path_factory.mktemp("awq") / "start"
+    base_model(**MICROSCALED).save_pretrained(folder)
+    return folder
+
+
+def test_what_llm_compressor_smoothed_is_clean(awq_start: Path, tmp_path: Path) -> None:
+    inspection = inspect_checkpoint(GOLDEN / "ct-awq", awq_start)
+    assert not of_weights(inspection)
+    assert advised(inspection)["smoothed"].startswith("Smoothed: 2 norms are divided")
+    assert advised(inspection)["norms-rounded"].startswith("3 norms are the reference's with 1 + weight rounded")
+    folder = tmp_path / "damaged"
+    shutil.copytree(GOLDEN / "ct-awq", folder)
+
+    def change(tensors: Tensors) -> None:
+        tensors["model.layers.0.mlp.gate.weight"][1, 3] *= 1.04
+        tensors["model.norm.weight"][3] += 2.0**-7
+
+    edit_tensors(folder, change)
+    found = {finding.subject for finding in of_weights(inspect_checkpoint(folder, awq_start))}
+    assert found == {"model.layers.0.mlp.gate.weight", "model.norm.weight"}
+
+
+def test_norms_that_llm_compressor_rounded_differ_by_nothing_else(tmp_path: Path) -> None:
+    from golden_base import base_model
+
+    base_model().save_pretrained(tmp_path / "start")
+    inspection = inspect_checkpoint(GOLDEN / "ct-nvfp4", tmp_path / "start")
+    assert not of_weights(inspection)
+    assert set(advised(inspection)) == {"norms-rounded"}
