@@ -2,8 +2,8 @@
 
 `examination` leads through it: the files (`opening`), config.json (`configuration`), the text side (`tokenizers`), what
 is quantized (`stored`, `coverage`), the stored numbers (`values`), the error of each weight against what its grid can
-cost (`error`, `grids`) once smoothing is folded out (`smoothing`), and another checkpoint byte for byte (`against`). `findings` holds what comes out, free of
-torch. It imports the rest of `q36eval.checkpoints`, never an engine.
+cost (`error`, `grids`) once smoothing is folded out (`smoothing`), and another checkpoint byte for byte (`against`).
+`findings` holds what comes out, free of torch. It imports the rest of `q36eval.checkpoints`, never an engine.
 """
 
 from typing import TYPE_CHECKING, Any
