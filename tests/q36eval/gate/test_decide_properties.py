@@ -127,6 +127,10 @@ ROUNDING = 1e-12
 TAIL = 1e-3
 """Below this, far from any confidence, a bootstrap's p-values are those of its tail and need not keep their order."""
 
+DOUBTED = "so a bound from them misses more often than it says"
+"""Why a PASS is withheld that a heavy tail made doubtful: its p-value then stands at 1, and worse evidence, which
+passes nothing either, may have one of its own. Of the verdicts the order holds all the same."""
+
 drawing = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -146,7 +150,8 @@ def test_worse_evidence_never_improves_a_verdict(case: Case, data: st.DataObject
     found, later = by_id(before), by_id(after)
     assert all(GOODNESS[later[name]] <= GOODNESS[verdict] for name, verdict in found.items())
     for was, now in zip(before.criteria, after.criteria, strict=True):
-        assert max(TAIL, now.p_pass) >= max(TAIL, was.p_pass) - ROUNDING
+        if DOUBTED not in was.reason:
+            assert max(TAIL, now.p_pass) >= max(TAIL, was.p_pass) - ROUNDING
         assert now.p_fail <= max(TAIL, was.p_fail) + ROUNDING
     # what was not measured stays so, but that counted faults are proven whatever else is missing
     assert all(later[name] is verdict for name, verdict in found.items() if verdict is CriterionVerdict.NOT_MEASURED)
