@@ -50,6 +50,11 @@ BRANCHES = (
     Branch("w4a16", "attention W8A16, experts W4A16 g32, super-experts W8A16, boundary layers BF16", "88plug W4A16"),
     Branch("gptq-int4", "experts GPTQ int4 g128 sym, the rest BF16", "palmfuture GPTQ-Int4"),
     Branch("nvfp4-modelopt", "experts NVFP4 W4A4, Model Optimizer serialization", "nerkyor NVFP4-modelopt"),
+    Branch(
+        "nvfp4-mixed",
+        "experts, shared expert and head NVFP4 W4A16, attention and linear attention FP8, FP8 KV cache named in one file",
+        "nvidia NVFP4",
+    ),
     Branch("int2-experts", "experts rounded to 2 bits g32: deliberately ruined", "nothing published"),
 )
 

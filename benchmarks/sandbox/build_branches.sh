@@ -16,6 +16,8 @@ mkdir -p "$sandbox"
 for branch in fp8-head w4a16 gptq-experts; do
     "$producers" -m benchmarks.sandbox.quantize "$branch" "$bf16" "$calibration" "$work/$branch"
 done
-"$modelopt" -m benchmarks.sandbox.quantize nvfp4-modelopt "$bf16" "$calibration" "$work/nvfp4-modelopt"
+for branch in nvfp4-modelopt nvfp4-mixed; do
+    "$modelopt" -m benchmarks.sandbox.quantize "$branch" "$bf16" "$calibration" "$work/$branch"
+done
 "$producers" -m benchmarks.sandbox.derive "$work" "$sandbox"
 du -sk "$sandbox"/* | sort -n

@@ -3,15 +3,18 @@
 `python -m benchmarks.sandbox.derive WORK SANDBOX`, or `--manifest SANDBOX` to hash its files anew after a deliberate
 change.
 
-SANDBOX holds `bf16/`; WORK holds `fp8-head`, `w4a16`, `gptq-experts` and `nvfp4-modelopt` as their producers wrote
-them. Runs in the llm-compressor environment.
+SANDBOX holds `bf16/`; WORK holds `fp8-head`, `w4a16`, `gptq-experts`, `nvfp4-modelopt` and `nvfp4-mixed` as their
+producers wrote them. Runs in the llm-compressor environment.
 
 - What a recipe leaves in BF16 is taken from the reference, byte for byte. (llm-compressor 0.14.0.1 adds one to the
   RMSNorm weights for calibration and subtracts it again, both in BF16, which costs them 1.7 %.)
 - `main` is `fp8-head` with the reference's head put back, as its card does it: the inner weights are the same bytes.
 - `fp8-head-embed` is `fp8-head` with FP8_BLOCK embeddings.
 - `gptq-int4` is `gptq-experts` in GPTQ serialization.
-- `w4a16`, `gptq-int4` and `fp8-head-embed` are kept as overlays, `int2-experts` is computed on first use.
+- `nvfp4-mixed` is made what `nvidia/Qwen3.6-35B-A3B-NVFP4` is: config.json says nothing of the KV cache, and the experts
+  still have the scales of inputs that a weight-only algorithm does not use (those of `nvfp4-modelopt`).
+- `w4a16`, `gptq-int4`, `fp8-head-embed` and `nvfp4-mixed` are kept as overlays, `int2-experts` is computed on first
+  use.
 """
 
 import json
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, RawTensor]
 COMPLETE = ("main", "fp8-head", "nvfp4-modelopt")
-OVERLAYS = {"w4a16": "bf16", "gptq-int4": "bf16", "fp8-head-embed": "fp8-head"}
+OVERLAYS = {"w4a16": "bf16", "gptq-int4": "bf16", "fp8-head-embed": "fp8-head", "nvfp4-mixed": "nvfp4-modelopt"}
 
 
 def restore_unquantized(tensors: Tensors, reference: Tensors) -> Tensors:
@@ -119,6 +122,14 @@ def _fp8_blocks(name: str, tensor: RawTensor) -> Tensors:
         name: RawTensor("F8_E4M3", tuple(stored.shape), tensor_bytes(stored)),
         f"{name}_scale": RawTensor("BF16", tuple(scale.shape), tensor_bytes(scale)),
     }
+
+
+def as_published_mixed(tensors: Tensors, experts: Tensors, config: dict[str, Any]) -> tuple[Tensors, dict[str, Any]]:
+    """`nvfp4-mixed` in its published layout (sglang PR 27906): tensors and configuration; `experts` are those of
+    `nvfp4-modelopt`."""
+    left_over = {name: scale for name, scale in experts.items() if name.endswith(".input_scale")}
+    quantization = {key: value for key, value in config["quantization_config"].items() if key != "kv_cache_scheme"}
+    return tensors | left_over, config | {"quantization_config": quantization}
 
 
 GPTQ_BITS = 4
@@ -238,6 +249,9 @@ def derive(work: Path, sandbox: Path) -> None:
     for name in ("w4a16", "nvfp4-modelopt"):
         tensors = restore_unquantized(read_raw(work / name), reference)
         write_branch(ready / name, work / name, tensors, read_json(work / name / "config.json"))
+    mixed = restore_unquantized(read_raw(work / "nvfp4-mixed"), reference)
+    experts, mixed_config = read_raw(ready / "nvfp4-modelopt"), read_json(work / "nvfp4-mixed" / "config.json")
+    write_branch(ready / "nvfp4-mixed", work / "nvfp4-mixed", *as_published_mixed(mixed, experts, mixed_config))
     tensors = restore_unquantized(read_raw(work / "gptq-experts"), reference)
     write_branch(
         ready / "gptq-int4", work / "gptq-experts", *write_gptq(tensors, read_json(reference_folder / "config.json"))

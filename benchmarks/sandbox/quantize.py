@@ -18,7 +18,10 @@ BRANCH is one of
   in BF16. GPTQ without activation reordering.
 - `gptq-experts`: GPTQ int4, groups of 128, symmetric, on routed experts; `derive.py` turns it into GPTQ serialization.
 - `nvfp4-modelopt`, by NVIDIA Model Optimizer: NVFP4 on routed experts only, exported with `hf_quant_config.json`;
-  `architectures` stay as Model Optimizer writes them. The others are written by llm-compressor.
+  `architectures` stay as Model Optimizer writes them.
+- `nvfp4-mixed`, by NVIDIA Model Optimizer's own recipe for this family (`MIXED_RECIPE`), which
+  `nvidia/Qwen3.6-35B-A3B-NVFP4` follows: NVFP4 weight-only on routed experts, shared expert and head, FP8 on attention
+  and linear attention, an FP8 KV cache. The others are written by llm-compressor.
 """
 
 import json
@@ -31,6 +34,8 @@ from typing import Any
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 CALIBRATION_LENGTH = 512
 CALIBRATION_SAMPLES = 256
+MIXED_RECIPE = "huggingface/qwen3_5_moe/ptq/w4a16_nvfp4-fp8_attn-kv_fp8_cast"
+"""Of the recipes that Model Optimizer 0.47 ships: NVFP4 weights of experts and head, FP8 attention and KV cache."""
 
 
 def calibration_sequences(tokenizer: Any, calibration: Path) -> list[list[int]]:
@@ -150,7 +155,7 @@ def with_llm_compressor(branch: str, source: Path, calibration: Path, target: Pa
     elif branch == "gptq-experts":
         recipe = gptq_recipe()
     else:
-        raise SystemExit(f"unknown branch {branch}: choose fp8-head, w4a16, gptq-experts or nvfp4-modelopt")
+        raise SystemExit(f"unknown branch {branch}: choose fp8-head, w4a16, gptq-experts, nvfp4-modelopt or nvfp4-mixed")
     rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in sequences]
     oneshot(
         model=model,
@@ -166,7 +171,7 @@ def with_llm_compressor(branch: str, source: Path, calibration: Path, target: Pa
     copy_tokenizer(source, target)
 
 
-def with_model_optimizer(source: Path, calibration: Path, target: Path) -> None:
+def with_model_optimizer(branch: str, source: Path, calibration: Path, target: Path) -> None:
     """Quantize the BF16 folder `source` and write a complete Hugging Face folder.
 
     Raises:
@@ -174,6 +179,7 @@ def with_model_optimizer(source: Path, calibration: Path, target: Path) -> None:
     """
     import modelopt.torch.quantization as mtq
     import torch
+    from modelopt.recipe import load_recipe
     from modelopt.torch.export import export_hf_checkpoint
     from safetensors import safe_open
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -188,7 +194,10 @@ def with_model_optimizer(source: Path, calibration: Path, target: Path) -> None:
             for sequence in sequences:
                 quantized(input_ids=torch.tensor([sequence]))
 
-    model = mtq.quantize(model, mtq.NVFP4_EXPERTS_ONLY_CFG, calibrate)
+    recipe = mtq.NVFP4_EXPERTS_ONLY_CFG
+    if branch == "nvfp4-mixed":
+        recipe = load_recipe(MIXED_RECIPE).quantize.model_dump()
+    model = mtq.quantize(model, recipe, calibrate)
     with torch.no_grad():
         export_hf_checkpoint(model, dtype=torch.bfloat16, export_dir=target)
     copy_tokenizer(source, target)
@@ -202,7 +211,7 @@ def with_model_optimizer(source: Path, calibration: Path, target: Path) -> None:
 if __name__ == "__main__":
     named, *folders = sys.argv[1:]
     bf16, texts, out = map(Path, folders)
-    if named == "nvfp4-modelopt":
-        with_model_optimizer(bf16, texts, out)
+    if named in ("nvfp4-modelopt", "nvfp4-mixed"):
+        with_model_optimizer(named, bf16, texts, out)
     else:
         with_llm_compressor(named, bf16, texts, out)

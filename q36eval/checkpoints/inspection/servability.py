@@ -11,7 +11,7 @@ from statistics import median
 
 from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
-from q36eval.checkpoints.inspection.stored import Unit, kind_of
+from q36eval.checkpoints.inspection.stored import Unit, is_weight_only, kind_of
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.state_dtypes import STATE_DTYPES
@@ -68,6 +68,13 @@ RULES = {
         "divides by the missing scale of an expert's inputs: prompts that route there answer nothing",
         "https://github.com/vllm-project/vllm/issues/45212",
     ),
+    "input-scales-unused": Rule(
+        "vLLM",
+        "since it reads W4A16_NVFP4, May 2026",
+        "reads these scales and drops them: inputs stay unquantized, as they are here",
+        "https://github.com/vllm-project/vllm/pull/41769",
+        Severity.ADVISORY,
+    ),
     "router-gates-quantized": Rule(
         "vLLM",
         "its main branch, read in November 2026",
@@ -88,6 +95,7 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
         *_kv_scales(checkpoint),
         *_state_dtype(checkpoint),
         *_input_scales(units),
+        *_unused_input_scales(units),
         *_router_gates(units),
     ]
 
@@ -183,6 +191,18 @@ def _input_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         message = f"{len(names):,} experts lack the scale of their inputs: {', '.join(names[:MOST_NAMED])}{more}"
         yield _finding("expert-input-scales", names[0], message)
+
+
+def _unused_input_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
+    """Left over from quantized inputs, as `nvidia/Qwen3.6-35B-A3B-NVFP4` has them."""
+    left = [
+        dict(unit.weight.parts)["input_scale"].name
+        for unit in units.values()
+        if is_weight_only(unit) and "input_scale" in dict(unit.weight.parts)
+    ]
+    if left:
+        message = f"{len(left):,} weights are declared weight-only and have a scale of their inputs ({left[0]})"
+        yield _finding("input-scales-unused", left[0], message)
 
 
 def _router_gates(units: Mapping[str, Unit]) -> Iterator[Finding]:

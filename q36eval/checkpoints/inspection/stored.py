@@ -190,6 +190,11 @@ def _words(block: Block, shape: Shape) -> str:
     return "channel" if width == shape[1] else f"g{width}"
 
 
+def is_weight_only(unit: Unit) -> bool:
+    """Whether Model Optimizer's algorithm for this weight leaves inputs as they are (`W4A16_NVFP4`)."""
+    return unit.weight.scheme.format == "modelopt-nvfp4" and unit.weight.scheme.setting("inputs") is None
+
+
 _GROUPS = {"modelopt-nvfp4": 16, "modelopt-mxfp4": 32, "modelopt-mxfp8": 32}
 """Values under one scale, where the format says it."""
 

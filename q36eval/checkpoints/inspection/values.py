@@ -17,7 +17,7 @@ from q36eval.checkpoints.formats.parts import shared_exponents, unpack_words
 from q36eval.checkpoints.inspection.configuration import FULL, layer_types, text_settings
 from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.inspection.stored import Unit
+from q36eval.checkpoints.inspection.stored import Unit, is_weight_only
 from q36eval.checkpoints.kv_cache import FP8_MAX, declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
@@ -166,8 +166,11 @@ def _stored(unit: Unit, message: str = "") -> str:
 
 
 def _unused(unit: Unit, scheme: ActivationScheme | None) -> list[Finding]:
-    """A scale that no declared quantization uses: the inputs were quantized when it was made, and are not any more."""
-    if unit.tensor_class == "embeddings" or not {*STATIC_PARTS} & {part for part, _ in unit.weight.parts}:
+    """A scale that no declared quantization uses: the inputs were quantized when it was made, and are not any more.
+
+    Under a weight-only algorithm of Model Optimizer it is no fault but a rule about engines (`servability`).
+    """
+    if unit.tensor_class == "embeddings" or is_weight_only(unit) or not {*STATIC_PARTS} & {part for part, _ in unit.weight.parts}:
         return []
     if scheme is not None and (scheme.global_scale is not None or scheme.static_scale is not None):
         return []

@@ -128,3 +128,14 @@ def test_every_rule_says_who_does_what_and_where_it_was_reported() -> None:
     assert (SANDBOX.parents[1] / "docs" / "servability.md").read_text() == page(), (
         "q36eval.checkpoints.inspection.servability prints it"
     )
+
+
+def test_scales_of_inputs_under_a_weight_only_algorithm_are_told_once_and_are_no_fault(modelopt: Path) -> None:
+    """As in nvidia/Qwen3.6-35B-A3B-NVFP4, of which 121 linear modules and all experts have them."""
+    for name in ("config.json", "hf_quant_config.json"):
+        key = "quantization_config" if name == "config.json" else "quantization"
+        edit_json(modelopt, name, lambda config, key=key: config[key].update(quant_algo="W4A16_NVFP4"))
+    (finding,) = found(modelopt)
+    assert (finding.rule, finding.severity) == ("input-scales-unused", Severity.ADVISORY)
+    assert "108 weights are declared weight-only" in finding.message
+    assert not inspect_checkpoint(modelopt, SANDBOX / "bf16").blocking
