@@ -52,7 +52,7 @@ BRANCHES = (
     Branch("nvfp4-modelopt", "experts NVFP4 W4A4, Model Optimizer serialization", "nerkyor NVFP4-modelopt"),
     Branch(
         "nvfp4-mixed",
-        "experts, shared expert and head NVFP4 W4A16, attention and linear attention FP8, FP8 KV cache named in one file",
+        "experts, shared expert and head NVFP4 W4A16, both kinds of attention FP8, FP8 KV cache named in one file",
         "nvidia NVFP4",
     ),
     Branch("int2-experts", "experts rounded to 2 bits g32: deliberately ruined", "nothing published"),

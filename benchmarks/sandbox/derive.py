@@ -11,7 +11,7 @@ producers wrote them. Runs in the llm-compressor environment.
 - `main` is `fp8-head` with the reference's head put back, as its card does it: the inner weights are the same bytes.
 - `fp8-head-embed` is `fp8-head` with FP8_BLOCK embeddings.
 - `gptq-int4` is `gptq-experts` in GPTQ serialization.
-- `nvfp4-mixed` is made what `nvidia/Qwen3.6-35B-A3B-NVFP4` is: config.json says nothing of the KV cache, and the experts
+- `nvfp4-mixed` is made what `nvidia/Qwen3.6-35B-A3B-NVFP4` is: config.json says nothing of the KV cache, and experts
   still have the scales of inputs that a weight-only algorithm does not use (those of `nvfp4-modelopt`).
 - `w4a16`, `gptq-int4`, `fp8-head-embed` and `nvfp4-mixed` are kept as overlays, `int2-experts` is computed on first
   use.

@@ -155,7 +155,9 @@ def with_llm_compressor(branch: str, source: Path, calibration: Path, target: Pa
     elif branch == "gptq-experts":
         recipe = gptq_recipe()
     else:
-        raise SystemExit(f"unknown branch {branch}: choose fp8-head, w4a16, gptq-experts, nvfp4-modelopt or nvfp4-mixed")
+        raise SystemExit(
+            f"unknown branch {branch}: choose fp8-head, w4a16, gptq-experts, nvfp4-modelopt or nvfp4-mixed"
+        )
     rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in sequences]
     oneshot(
         model=model,

@@ -170,7 +170,11 @@ def _unused(unit: Unit, scheme: ActivationScheme | None) -> list[Finding]:
 
     Under a weight-only algorithm of Model Optimizer it is no fault but a rule about engines (`servability`).
     """
-    if unit.tensor_class == "embeddings" or is_weight_only(unit) or not {*STATIC_PARTS} & {part for part, _ in unit.weight.parts}:
+    if (
+        unit.tensor_class == "embeddings"
+        or is_weight_only(unit)
+        or not {*STATIC_PARTS} & {part for part, _ in unit.weight.parts}
+    ):
         return []
     if scheme is not None and (scheme.global_scale is not None or scheme.static_scale is not None):
         return []

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,96 +12,24 @@ import typer
 from typer.testing import CliRunner
 
 from q36eval.app.cli.inspect import inspect
-from q36eval.app.sandbox import build
+from q36eval.app.sandbox import build, kind_of, names
 from q36eval.app.targets import load_family, resolve
-from q36eval.checkpoints.inspection import Inspection, Section, Severity, inspect_checkpoint
+from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.inspection import Finding, Inspection, Promise, Section, Severity, inspect_checkpoint
+from q36eval.checkpoints.inspection.against import difference
 from q36eval.checkpoints.inspection.examination import not_judged
 from q36eval.checkpoints.inspection.findings import OF_ITSELF
+from q36eval.checkpoints.inspection.left_out import SHIPPED
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 
-from . import contradictions, damage, damaged_scales, damaged_tensors
+from . import contradictions, damage, damaged_tensors, tiny
+from .cases import CASES, UNSEEN, Case, Unseen, page
 
 REPOSITORY = Path(__file__).parents[4]
 SANDBOX = REPOSITORY / "data" / "sandbox"
 pytestmark = pytest.mark.slow
-DAMAGES = [
-    ("main", "truncated", "unreadable-file"),
-    ("main", "flipped_header_byte", "unreadable-file"),
-    ("main", "overlapping_offsets", "unreadable-file"),
-    ("main", "malformed_pattern", "quantization-not-read"),
-    ("main", "wrong_shard", "index"),
-    ("main", "stray_file", "stray-file"),
-    ("main", "stored_twice", "stored-twice"),
-    ("main", "global_scale_off_by_two", "beyond-scheme error-outlier"),
-    ("main", "global_scale_off_by_half", "beyond-scheme error-outlier"),
-    ("main", "zeroed_expert_scales", "zero-scale"),
-    ("main", "one_zeroed_group", "zero-scale"),
-    ("main", "swapped_experts", "beyond-scheme error-outlier"),
-    ("main", "uniform_poison", "beyond-scheme"),
-    ("main", "nan_in_bf16", "beyond-scheme non-finite unquantized-differs"),
-    ("main", "nan_in_what_is_left_out", "non-finite"),
-    ("main", "short_head", "shape"),
-    ("main", "exchanged_tokens", "tokenizer-differs"),
-    ("main", "token_without_embedding", "tokenizer-differs vocabulary"),
-    ("main", "missing_chat_template", "chat-template-missing"),
-    ("main", "other_chat_template", "chat-template-differs"),
-    ("main", "other_generation_config", "generation-config-differs"),
-    ("main", "no_architectures", "architecture"),
-    ("main", "other_top_k", "computation-differs"),
-    ("main", "top_k_by_default", "computation-differs"),
-    ("main", "other_layer_types", "layer-types"),
-    ("main", "head_that_would_be_ignored", "tied-head unexpected-tensor"),
-    ("main", "quantized_linear_attention", "beyond-scheme"),
-    ("main", "dead_ignore_list", "ignore-list-matches-nothing"),
-    ("main", "declared_but_not_stored", "not-as-declared"),
-    ("main", "dead_group", "declared-scheme-absent"),
-    ("main", "expert_left_out", "expert-left-out"),
-    ("main", "other_unquantized_weight", "unquantized-differs"),
-    ("fp8-head", "transposed_block_scales", "declared-against-stored undecodable"),
-    ("fp8-head", "transposed_block_scales_of_the_same_shape", "beyond-scheme"),
-    ("fp8-head", "nan_scale", "non-finite"),
-    ("fp8-head", "negative_scale", "negative-scale"),
-    ("gptq-int4", "gptq_scale_off_by_two", "beyond-scheme error-outlier"),
-    ("gptq-int4", "gptq_other_zero_point", "zero-point"),
-    ("gptq-int4", "swapped_experts", "beyond-scheme error-outlier"),
-    ("gptq-int4", "head_declared_as_gptq", "declared-against-stored"),
-    ("gptq-int4", "gptq_head", "declared-against-stored"),
-    ("gptq-int4", "malformed_rule", "quantization-not-read"),
-    ("main", "no_tensors", "empty-file"),
-    ("main", "empty_configuration", "empty-file"),
-    ("main", "header_in_utf16", "unreadable-file"),
-    ("main", "metadata_that_is_no_text", "unreadable-file"),
-    ("main", "tensor_twice_in_the_index", "unreadable-file"),
-    ("nvfp4-modelopt", "other_algorithm_in_the_own_file", "declared-twice"),
-    ("main", "other_compute_dtype", "computation-differs"),
-    ("main", "flat_configuration_of_a_nested_model", "architecture"),
-    ("fp8-head", "erased_head", "beyond-scheme"),
-    ("main", "twice_as_coarse", "beyond-scheme"),
-    ("main", "four_times_as_coarse", "beyond-scheme"),
-    ("main", "hundred_times_as_coarse", "beyond-scheme"),
-    ("main", "one_halved_row", "beyond-scheme"),
-    ("main", "eight_halved_rows", "beyond-scheme"),
-    ("main", "all_rows_halved", "beyond-scheme"),
-    ("gptq-int4", "one_halved_gptq_row", "beyond-scheme"),
-    ("gptq-int4", "eight_halved_gptq_rows", "beyond-scheme"),
-    ("gptq-int4", "four_dead_gptq_rows", "beyond-scheme"),
-    ("gptq-int4", "doubled_gptq_groups", "beyond-scheme"),
-    ("gptq-int4", "gptq_row_of_noise", "beyond-scheme"),
-    ("main", "no_input_scales", "activation-scale"),
-    ("main", "two_input_scales", "activation-scale"),
-    ("main", "tiny_input_scales", "activation-scale"),
-    ("main", "one_input_scale_far_off", "activation-scale"),
-    ("main", "inputs_declared_unquantized", "activation-scale"),
-    ("main", "negative_key_scale", "kv-cache-scale"),
-    ("main", "zero_key_scale", "kv-cache-scale"),
-    ("main", "huge_key_scale", "kv-cache-scale"),
-    ("main", "key_scales_for_other_heads", "kv-cache-scale"),
-    ("main", "key_scale_of_linear_attention", "kv-cache-scale"),
-    ("main", "unknown_kv_cache", "kv-cache"),
-    ("main", "global_scale_of_its_own", "fused-global-scales"),
-]
-"""Branch, damage, and every blocking rule that names what was damaged."""
+SHIPS = tuple(Promise(tensors=part, stored="unquantized", source="the card") for part in SHIPPED.values())
 
 
 def inspected(folder: Path, **options: object) -> Inspection:
@@ -119,22 +48,98 @@ def command(*arguments: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> tu
     return int(done.return_value), done.output
 
 
-@pytest.mark.parametrize(("branch", "name", "rules"), DAMAGES, ids=[f"{branch}-{name}" for branch, name, _ in DAMAGES])
-def test_damage_is_named_and_blocks(
-    branch: str, name: str, rules: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(build(branch, SANDBOX, tmp_path / "built"), folder)
-    kinds = (damage, damaged_tensors, damaged_scales, contradictions)
-    subject = next(getattr(kind, name) for kind in kinds if hasattr(kind, name))(folder)
-    exit_code, output = command(str(folder), "--json", state=tmp_path / "state", monkeypatch=monkeypatch)
-    assert exit_code == 1
-    blocking = [found for found in json.loads(output)["findings"] if found["severity"] == "blocking"]
-    assert sorted({found["rule"] for found in blocking if found["subject"] == subject}) == rules.split()
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Path]]:
+    """(branch, reference) of a checkpoint by its name in the list of cases; each written once."""
+    folder = tmp_path_factory.mktemp("whole")
+
+    def named(name: str) -> tuple[Path, Path]:
+        if kind_of(name, SANDBOX) != "computed":
+            return build(name, SANDBOX, folder / "built"), SANDBOX / "bf16"
+        if not (folder / name).exists():
+            tiny.write(name, folder / name)
+        return folder / name / "branch", folder / name / "reference"
+
+    return named
+
+
+def promised(name: str) -> tuple[Promise, ...]:
+    return SHIPS if name == "tiny-nvfp4" else ()
 
 
 @pytest.mark.parametrize(
-    "branch", ["bf16", "main", "fp8-head", "fp8-head-embed", "w4a16", "gptq-int4", "nvfp4-modelopt", "int2-experts"]
+    "case",
+    [pytest.param(case, id=case.id, marks=() if case.quick else pytest.mark.long) for case in CASES],
+)
+def test_damage_is_named_and_blocks(
+    case: Case, whole: Callable[[str], tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch, reference = whole(case.checkpoint)
+    folder = tmp_path / "copy"
+    shutil.copytree(branch, folder)
+    # what some damages take from the reference lies beside the copy
+    (tmp_path / "reference").symlink_to(reference)
+    subject = case.damage(folder) if case.subject is None else (case.damage(folder), case.subject)[1]
+    if reference == SANDBOX / "bf16":
+        exit_code, output = command(str(folder), "--json", state=tmp_path / "state", monkeypatch=monkeypatch)
+        assert exit_code == 1
+        blocking = [Finding.model_validate(found) for found in json.loads(output)["findings"]]
+    else:
+        found = inspect_checkpoint(folder, reference, weights_workers=1, promises=promised(case.checkpoint))
+        blocking = list(found.findings)
+    rules = {one.rule for one in blocking if one.severity is Severity.BLOCKING and one.subject == subject}
+    assert case.rules <= rules
+    assert case.at_least or case.rules == rules
+
+
+@pytest.mark.parametrize("name", sorted({case.checkpoint for case in CASES} - {*names()}))
+def test_no_false_alarm_on_what_was_damaged(name: str, whole: Callable[[str], tuple[Path, Path]]) -> None:
+    branch, reference = whole(name)
+    found = inspect_checkpoint(branch, reference, weights_workers=1, promises=promised(name))
+    assert not found.blocking
+    assert set(found.measured) == set(Section)
+    assert found.unbounded_weights == 0
+
+
+@pytest.mark.parametrize("unseen", UNSEEN, ids=[unseen.what for unseen in UNSEEN])
+def test_what_files_do_not_tell_is_not_called_damage(
+    unseen: Unseen, whole: Callable[[str], tuple[Path, Path]], tmp_path: Path
+) -> None:
+    """That of inputs and caches is what `tests/kl/test_unseen.py` measures."""
+    branch, reference = whole(unseen.checkpoint)
+    shutil.copytree(branch, tmp_path / "copy")
+    before = open_checkpoint(branch)
+    unseen.damage(tmp_path / "copy")
+    after = open_checkpoint(tmp_path / "copy")
+    assert any(difference(before, after, name) for name in {*before.tensors, *after.tensors})
+    promises = [
+        Promise(tensors=one.tensors, stored="FP8", source="the card") for one in promised(unseen.checkpoint)[:1]
+    ]
+    found = inspect_checkpoint(tmp_path / "copy", reference, weights_workers=1, promises=tuple(promises))
+    assert not found.blocking
+
+
+def test_the_list_of_kinds_is_what_the_module_prints() -> None:
+    """`python -m tests.q36eval.checkpoints.inspection.cases > docs/damage.md`"""
+    assert (REPOSITORY / "docs" / "damage.md").read_text(encoding="utf-8") == page()
+    assert len({case.id for case in CASES}) == len(CASES)
+    formats = {case.checkpoint for case in CASES if case.quick}
+    assert formats >= {*tiny.MANIFEST}, "every format is damaged in the quick profile"
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        "bf16",
+        "main",
+        "fp8-head",
+        "fp8-head-embed",
+        "w4a16",
+        "gptq-int4",
+        "nvfp4-modelopt",
+        "nvfp4-mixed",
+        "int2-experts",
+    ],
 )
 def test_no_false_alarm_on_any_branch(branch: str, tmp_path: Path) -> None:
     paths = Paths(REPOSITORY, tmp_path)

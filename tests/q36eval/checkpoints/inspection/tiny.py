@@ -1,0 +1,207 @@
+"""Tiny whole checkpoints that an inspection takes hundredths of a second for, each beside the reference it was made of.
+
+Those of the producers are the golden files; the hybrid ones are written here, so that linear attention, a multi-token
+head and a vision tower are among what can be damaged.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.inspection.configuration import expected_shapes
+from q36eval.checkpoints.weights import index_weights
+
+from .damage import WEIGHTS, Tensors
+from .test_microscaled import fp4_bytes
+
+GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
+MANIFEST: dict[str, Any] = json.loads((GOLDEN / "MANIFEST.json").read_text())
+TEXTS = {
+    "tokenizer.json": {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}}},
+    "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+    "generation_config.json": {"eos_token_id": 1},
+}
+FROM_OTHERS = ("ct-awq", "ct-w4a16-ordered", "gptq", "tf-fp8", "ct-fp8-embeddings")
+"""Golden files whose start is not kept: their reference is what their producer's code decodes them to."""
+
+
+def write_texts(folder: Path) -> None:
+    for name, content in TEXTS.items():
+        (folder / name).write_text(json.dumps(content))
+    (folder / "chat_template.jinja").write_text("{{ messages }}\n")
+
+
+def _save(folder: Path, tensors: Tensors, config: dict[str, Any]) -> None:
+    folder.mkdir(parents=True)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
+    (folder / "config.json").write_text(json.dumps(config))
+    write_texts(folder)
+
+
+def golden(name: str, folder: Path) -> None:
+    """`folder/branch` as the producer wrote it, and `folder/reference`, of which it keeps what it left unquantized."""
+    shutil.copytree(GOLDEN / name, folder / "branch")
+    write_texts(folder / "branch")
+    decoded = load_file(GOLDEN / "decoded" / f"{MANIFEST[name]['decoded']}.safetensors")
+    start = decoded if name.startswith(FROM_OTHERS) else _start(name)
+    weights = index_weights(open_checkpoint(GOLDEN / name), light=True).weights
+    tensors = {
+        key: start[key].bfloat16() if key in decoded else weight.decode_light(weight.read_parts())
+        for key, weight in weights.items()
+    }
+    config = json.loads((GOLDEN / name / "config.json").read_text())
+    config.pop("quantization_config", None)
+    _save(folder / "reference", tensors, config)
+
+
+def _start(name: str) -> Tensors:
+    """What a producer was given, experts one by one."""
+    from golden_base import MICROSCALED, SMALL, THIRTY_TWO, base_model
+
+    later = name.startswith("modelopt") and name not in ("modelopt-nvfp4", "modelopt-fp8", "modelopt-mixed")
+    sizes = THIRTY_TWO if name.startswith("autoround") else MICROSCALED if "mxfp" in name else SMALL if later else {}
+    tensors: Tensors = {}
+    for key, tensor in base_model(**sizes).state_dict().items():
+        if key.endswith("experts.gate_up_proj"):
+            for number, expert in enumerate(tensor):
+                gate, up = expert.chunk(2)
+                prefix = key.removesuffix("gate_up_proj")
+                tensors |= {f"{prefix}{number}.gate_proj.weight": gate, f"{prefix}{number}.up_proj.weight": up}
+        elif key.endswith("experts.down_proj"):
+            prefix = key.removesuffix("down_proj")
+            tensors |= {f"{prefix}{number}.down_proj.weight": expert for number, expert in enumerate(tensor)}
+        else:
+            tensors[key] = tensor
+    return tensors
+
+
+CONFIG: dict[str, Any] = {
+    "architectures": ["Qwen3_5MoeForCausalLM"],
+    "model_type": "qwen3_5_moe_text",
+    "dtype": "bfloat16",
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-06,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    "tie_word_embeddings": False,
+    "eos_token_id": 1,
+}
+BESIDE = {
+    "mtp.fc.weight": (64, 128),
+    "mtp.layers.0.self_attn.q_proj.weight": (128, 64),
+    "mtp.norm.weight": (64,),
+    "model.visual.blocks.0.attn.qkv.weight": (96, 32),
+    "model.visual.patch_embed.proj.weight": (32, 48),
+}
+"""What is shipped beside the text model, and its shapes."""
+FULL_LAYER = "model.layers.1.self_attn"
+
+
+def hybrid_reference(folder: Path) -> Tensors:
+    """Random weights of two kinds of attention, a multi-token head and a vision tower; in BF16, written to `folder`."""
+    generator = torch.Generator().manual_seed(5)
+    shapes = expected_shapes(CONFIG) | BESIDE
+    tensors = {name: (torch.randn(shape, generator=generator) * 0.05).bfloat16() for name, shape in shapes.items()}
+    _save(folder, tensors, CONFIG)
+    return tensors
+
+
+def hybrid(layout: str, folder: Path) -> None:
+    """`plain`, `fused` (plain, experts as one tensor), or `nvfp4` as llm-compressor writes it, with an FP8 KV cache."""
+    tensors = hybrid_reference(folder / "reference")
+    config = dict(CONFIG)
+    if layout == "fused":
+        tensors = _fused(tensors)
+    elif layout == "nvfp4":
+        tensors, config = _nvfp4(tensors), config | {"quantization_config": NVFP4}
+        tensors |= {f"{FULL_LAYER}.k_scale": torch.tensor(0.02), f"{FULL_LAYER}.v_scale": torch.tensor(0.01)}
+    _save(folder / "branch", tensors, config)
+
+
+def _fused(tensors: Tensors) -> Tensors:
+    """Experts as `gate_up_proj` [E, 2I, H] and `down_proj` [E, H, I]."""
+    fused = {name: tensor for name, tensor in tensors.items() if ".mlp.experts." not in name}
+    for layer in range(CONFIG["num_hidden_layers"]):
+        experts = f"model.layers.{layer}.mlp.experts"
+        gate, up, down = (
+            torch.stack([tensors[f"{experts}.{n}.{part}_proj.weight"] for n in range(CONFIG["num_experts"])])
+            for part in ("gate", "up", "down")
+        )
+        fused |= {f"{experts}.gate_up_proj": torch.cat([gate, up], 1), f"{experts}.down_proj": down}
+    return fused
+
+
+NVFP4: dict[str, Any] = {
+    "quant_method": "compressed-tensors",
+    "format": "nvfp4-pack-quantized",
+    "quantization_status": "compressed",
+    "config_groups": {
+        "group_0": {
+            "targets": [r"re:.*mlp\.(experts\.\d+|shared_expert)\.\w+_proj$", r"re:.*self_attn\.[qkvo]_proj$"],
+            "weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16,
+                        "symmetric": True, "dynamic": False},
+            "input_activations": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16,
+                                  "symmetric": True, "dynamic": "local"},
+            "format": "nvfp4-pack-quantized",
+        }
+    },
+    "kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True},
+    "ignore": ["lm_head"],
+}  # fmt: skip
+
+
+def _nvfp4(tensors: Tensors) -> Tensors:
+    """Experts, shared expert and self-attention rounded to nearest; fused modules share a global scale."""
+    stored: Tensors = {}
+    for name, tensor in tensors.items():
+        module = name.removesuffix(".weight")
+        if name.startswith("mtp.") or not module.endswith("_proj") or ".linear_attn." in name:
+            stored[name] = tensor
+            continue
+        unit = (6.0 * 448.0) / _largest(tensors, module)
+        scale = (tensor.float().unflatten(1, (-1, 16)).abs().amax(-1) * unit / 6.0).to(torch.float8_e4m3fn)
+        values = tensor.float() / (scale.float() / unit).repeat_interleave(16, 1).clamp(min=1e-20)
+        stored |= {
+            f"{module}.weight_packed": fp4_bytes(values),
+            f"{module}.weight_scale": scale,
+            f"{module}.weight_global_scale": unit.reshape(1),
+            f"{module}.input_global_scale": torch.tensor([6.0 * 448.0 / 10.0]),
+        }
+    return stored
+
+
+def _largest(tensors: Tensors, module: str) -> torch.Tensor:
+    place, _, part = module.rpartition(".")
+    together = next(
+        (group for group in (("gate_proj", "up_proj"), ("q_proj", "k_proj", "v_proj")) if part in group), []
+    )
+    names = [f"{place}.{other}.weight" for other in together] or [f"{module}.weight"]
+    return torch.stack([tensors[name].float().abs().max() for name in names]).max()
+
+
+def write(name: str, folder: Path) -> None:
+    """The checkpoint of that name under `folder`: a golden file's, or `tiny-plain`, `tiny-fused`, `tiny-nvfp4`."""
+    if name.startswith("tiny-"):
+        hybrid(name.removeprefix("tiny-"), folder)
+    else:
+        golden(name, folder)
