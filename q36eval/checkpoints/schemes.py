@@ -184,9 +184,21 @@ _MODELOPT: dict[str, Scheme] = {
     "MXFP8": Scheme("modelopt-mxfp8"),
 }
 """Model Optimizer's algorithms, by its names for them."""
+_WEIGHT_ONLY = {
+    "NVFP4": _MODELOPT["W4A16_NVFP4"],
+    "MXFP4": Scheme("modelopt-mxfp4", settings=(("weight_only", True),)),
+    "MXFP8": Scheme("modelopt-mxfp8", settings=(("weight_only", True),)),
+}
+"""What these names mean where every config group leaves inputs as they are."""
 
 
 def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
+    """By the algorithm; the groups beside it are read for one thing, as vLLM reads them since its PR 54427."""
+    groups = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
+    weight_only = bool(groups) and all(
+        isinstance(group, dict) and group.get("input_activations") is None for group in groups.values()
+    )
+
     def scheme_of(algorithm: Any) -> Scheme:
         # 0.47 writes some of its names in capitals and some not
         algorithm = algorithm.upper() if isinstance(algorithm, str) else algorithm
@@ -198,7 +210,7 @@ def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
         if config.get("group_size") not in (None, known):
             given = config["group_size"]
             raise UsageError(f"{folder}: {algorithm} in groups of {given} is not decoded; known: {known}.")
-        return _MODELOPT[algorithm]
+        return _WEIGHT_ONLY.get(algorithm, _MODELOPT[algorithm]) if weight_only else _MODELOPT[algorithm]
 
     patterns = list(config.get("ignore") or config.get("exclude_modules") or [])
     layers = config.get("quantized_layers") if config.get("quant_algo") == "MIXED_PRECISION" else None

@@ -9,7 +9,8 @@ import torch
 
 from q36eval.app import sandbox as branches
 from q36eval.app.sandbox import read_raw
-from q36eval.checkpoints import checkpoint_sha256, load_model, tokenizer_sha256
+from q36eval.checkpoints import checkpoint_sha256, load_model, open_checkpoint, tokenizer_sha256
+from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 SANDBOX = branches.SANDBOX_DIR
@@ -33,6 +34,7 @@ def quantized_matrices(name: str) -> dict[str, int]:
             "routed experts": per_layer * len(middle),
             "self-attention": 4 * middle.count("full_attention"),
         },
+        "nvfp4-mixed": inner | {"lm_head": 1, "linear attention": 3 * kinds.count("linear_attention")},
     }.get(name, {"routed experts": experts})
 
 
@@ -76,6 +78,23 @@ def test_fp8_head_embed_adds_nothing_but_the_embeddings(built: Path) -> None:
     with_head, with_both = read_raw(SANDBOX / "fp8-head"), read_raw(branches.build("fp8-head-embed", SANDBOX, built))
     differing = {name for name in with_head.keys() | with_both.keys() if with_head.get(name) != with_both.get(name)}
     assert differing == {"model.embed_tokens.weight", "model.embed_tokens.weight_scale"}
+
+
+def test_the_mixed_branch_is_what_the_exporter_wrote_but_for_what_is_published(built: Path) -> None:
+    """config.json says nothing of the KV cache, and experts kept the scales of inputs that are not quantized."""
+    folder = branches.build("nvfp4-mixed", SANDBOX, built)
+    config, own = (json.loads((folder / name).read_text()) for name in ("config.json", "hf_quant_config.json"))
+    declared, exported = config["quantization_config"], own["quantization"]
+    assert declared["quantized_layers"] == exported["quantized_layers"]
+    algorithms = {entry["quant_algo"] for entry in exported["quantized_layers"].values()}
+    assert (exported["quant_algo"], algorithms) == ("MIXED_PRECISION", {"FP8", "W4A16_NVFP4"})
+    assert "kv_cache_scheme" not in declared
+    assert exported["kv_cache_quant_algo"] == "FP8"
+    assert declared_kv_cache_dtype(open_checkpoint(folder)) == "fp8_e4m3"
+    mixed, experts = read_raw(folder), read_raw(SANDBOX / "nvfp4-modelopt")
+    of_experts = {name for name in experts if ".mlp.experts." in name}
+    assert {name for name in of_experts if mixed[name] == experts[name]} == of_experts
+    assert load_model(folder).report.quantized_inputs == 4 * 2 + 3 * 4, "of FP8 modules alone"
 
 
 def test_building_again_gives_the_same_bytes_and_a_damaged_build_is_replaced(tmp_path: Path) -> None:

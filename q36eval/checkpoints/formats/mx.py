@@ -63,6 +63,9 @@ def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
 def modelopt_activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
     """Inputs microscaled as the weights are, their exponents rounded up as Model Optimizer does.
 
-    Its weight-only configurations are written under the same names: they are judged as what the name says.
+    Its exporter (0.47) writes weight-only configurations under the same names, without config groups: they are judged
+    as what the name says. Groups that leave inputs as they are say otherwise.
     """
+    if scheme.setting("weight_only"):
+        return None
     return ActivationScheme(scheme.format.removeprefix("modelopt-"), GROUP_SIZE, exponent="up")

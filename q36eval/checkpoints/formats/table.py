@@ -113,7 +113,8 @@ inputs of its modules are **emulated** as the engine quantizes them, `q36eval in
 
 The shared exponent of microscaled inputs is rounded as their producer's own emulation does: compressed-tensors to the
 nearest power (up from 1.75), Model Optimizer up; OCP Microscaling Formats 1.0 itself rounds it down. Model Optimizer
-writes its weight-only MX configurations under the same names as the others: they are judged with quantized inputs.
+0.47 writes its weight-only MX configurations as it writes the others, to the letter: they are judged with quantized
+inputs. Where config groups are there and leave all inputs as they are, NVFP4 and MX are judged so.
 
 AutoRound's symmetric scales have a sign. AWQ and SmoothQuant as llm-compressor and AutoAWQ apply them move factors from
 norms into the columns of the projections behind them, or from a projection's rows into the next one's columns:

@@ -14,6 +14,7 @@ from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored import Unit, is_weight_only, kind_of
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.schemes import quantization_config
 from q36eval.checkpoints.state_dtypes import STATE_DTYPES
 from q36eval.errors import CorruptCheckpointError
 
@@ -75,6 +76,13 @@ RULES = {
         "https://github.com/vllm-project/vllm/pull/41769",
         Severity.ADVISORY,
     ),
+    "weight-only-as-nvfp4": Rule(
+        "vLLM",
+        "before its PR 54427 of August 2026",
+        "takes what lies in memory for the scales of inputs: experts give nothing",
+        "https://github.com/vllm-project/vllm/issues/54189",
+        Severity.ADVISORY,
+    ),
     "router-gates-quantized": Rule(
         "vLLM",
         "its main branch, read in November 2026",
@@ -84,6 +92,22 @@ RULES = {
     ),
 }
 """By the name of the rule that findings carry."""
+IN_THE_FILES = {
+    "non-finite": Rule(
+        "vLLM",
+        "reported in February 2026",
+        "answers NaN and stops by one infinite scale; compressed-tensors wrote it for experts whose calibration inputs "
+        "were all zero",
+        "https://github.com/vllm-project/compressed-tensors/pull/595",
+    ),
+    "zero-scale": Rule(
+        "TensorRT-LLM",
+        "reported in August 2026",
+        "divides by a global scale of zero, and by the largest of a layer all its experts' inputs go wrong",
+        "https://github.com/NVIDIA/TensorRT-LLM/pull/16447",
+    ),
+}
+"""What engines make of numbers that are faults of the files in themselves, and are found as such (integrity)."""
 
 
 def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shapes: Shapes) -> list[Finding]:
@@ -96,6 +120,7 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
         *_state_dtype(checkpoint),
         *_input_scales(units),
         *_unused_input_scales(units),
+        *_weight_only_as_nvfp4(checkpoint, units),
         *_router_gates(units),
     ]
 
@@ -205,6 +230,15 @@ def _unused_input_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
         yield _finding("input-scales-unused", left[0], message)
 
 
+def _weight_only_as_nvfp4(checkpoint: Checkpoint, units: Mapping[str, Unit]) -> Iterator[Finding]:
+    """The algorithm's name says that inputs are quantized, and every group that they are not."""
+    if str(quantization_config(checkpoint).get("quant_algo")).upper() == "NVFP4":
+        names = [name for name, unit in units.items() if is_weight_only(unit)]
+        if names:
+            message = f"{len(names):,} weights are called NVFP4, and no group quantizes inputs: read as W4A16_NVFP4"
+            yield _finding("weight-only-as-nvfp4", names[0], message)
+
+
 def _router_gates(units: Mapping[str, Unit]) -> Iterator[Finding]:
     names = [name for name, unit in units.items() if unit.tensor_class == "router gates" and not unit.is_plain]
     if names:
@@ -229,12 +263,18 @@ def page() -> str:
         f"| `{name}` | {rule.engine} | {rule.versions} | {rule.symptom} | {rule.severity} | {rule.source} |"
         for name, rule in RULES.items()
     ]
+    rows += [
+        f"| `{name}` (integrity) | {rule.engine} | {rule.versions} | {rule.symptom} | {rule.severity} | {rule.source} |"
+        for name, rule in IN_THE_FILES.items()
+    ]
     groups = [f"| `{fused}` | {', '.join(f'`{part}`' for part in parts)} |" for fused, parts in FUSED.items()]
     return f"""# What engines make of a checkpoint
 
 `q36eval inspect` and the gate's weights stage foresee, from the files alone, faults that serving engines are known to
 make of them. A blocking one counts under the metric `served_differences` (criterion `served-as-measured`, "Served as
-measured"); an advisory one is shown. Where another engine serves the branch, waive it.
+measured"); an advisory one is shown. Where another engine serves the branch, waive it. What is marked *integrity* is a
+fault of the files for every engine, and counts under `integrity_faults`. Each rule's condition is made by a test
+(`tests/q36eval/checkpoints/inspection/test_servability.py`, and the cases of docs/damage.md).
 
 | rule | engine | seen in | what it does | severity | source |
 |---|---|---|---|---|---|

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints import load_model
+from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import Scheme
@@ -159,6 +160,24 @@ def test_model_optimizer_may_quantize_the_kv_cache_alone() -> None:
     assert resolve(lower, QUERY).setting("block") == (128, 128)
     with pytest.raises(UsageError, match="None"):
         resolve(config, QUERY)
+
+
+@pytest.mark.parametrize(("algorithm", "group_size"), [("NVFP4", 16), ("mxfp4", 32), ("MXFP8", 32)])
+def test_model_optimizers_groups_say_whether_inputs_are_quantized(algorithm: str, group_size: int) -> None:
+    """Its exporter writes the MX configurations of weights alone without any group: they are as their name says."""
+    config = {"quant_method": "modelopt", "quant_algo": algorithm}
+    groups = [{"weights": {"num_bits": 4, "group_size": group_size}, "input_activations": inputs}
+              for inputs in (None, {"num_bits": 4})]  # fmt: skip
+    parts = {"input_scale": torch.tensor(0.01)}
+
+    def inputs_of(*chosen: dict[str, Any]) -> object:
+        named = {f"group_{number}": group for number, group in enumerate(chosen)}
+        scheme = resolve(config | {"config_groups": named}, QUERY)
+        return FORMATS[scheme.format].activations(parts, scheme)
+
+    assert inputs_of(groups[0]) is None
+    assert inputs_of(*groups) is not None
+    assert inputs_of() is not None
 
 
 def compressed(**weights: Any) -> dict[str, Any]:

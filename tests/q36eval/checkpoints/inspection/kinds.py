@@ -177,4 +177,4 @@ OTHERS: list[tuple[Any, ...]] = [
         ]
     ),
 ]  # fmt: skip
-"""Done to one format alone: what, the checkpoint, the damage, the rule, the subject where the damage does not say it."""
+"""Done to one format alone: what, the checkpoint, the damage, the rule, and the subject where the damage says none."""

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.fused import fused_groups
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.servability import RULES, TOLERATED, as_fused, page
+from q36eval.checkpoints.inspection.servability import IN_THE_FILES, RULES, TOLERATED, as_fused, page
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
 
@@ -121,8 +122,46 @@ def test_an_expert_without_the_scale_of_its_inputs_is_named(modelopt: Path) -> N
     assert f"1 experts lack the scale of their inputs: {EXPERT}.up_proj.weight" in finding.message
 
 
+@pytest.mark.parametrize(
+    ("value", "rule", "named"),
+    [(float("inf"), "non-finite", "input_global_scale"), (0.0, "zero-scale", "weight_global_scale")],
+)
+def test_an_infinite_or_zero_global_scale_is_a_fault_of_the_files(
+    folder: Path, value: float, rule: str, named: str
+) -> None:
+    """As llm-compressor wrote them for experts that saw nothing but zeros; one of a layer's is enough to break it."""
+    name = f"{EXPERT}.down_proj.{named}"
+    edit_tensors(folder, lambda tensors: tensors[name].fill_(value))
+    blocking = inspect_checkpoint(folder, SANDBOX / "bf16").blocking
+    assert rule in IN_THE_FILES
+    assert (Section.INTEGRITY, rule, name) in {(one.section, one.rule, one.subject) for one in blocking}
+
+
+def test_quantized_router_gates_are_told(folder: Path) -> None:
+    """As the neighbouring weight's parts, of the gate's own numbers of rows."""
+    module = "model.layers.3.mlp.gate"
+
+    def quantize(tensors: Tensors) -> None:
+        gate = tensors.pop(f"{module}.weight")
+        for part in ("weight_packed", "weight_scale"):
+            tensors[f"{module}.{part}"] = tensors[f"{EXPERT}.gate_proj.{part}"][: len(gate)].clone()
+        for part in ("weight_global_scale", "input_global_scale"):
+            tensors[f"{module}.{part}"] = tensors[f"{EXPERT}.gate_proj.{part}"].clone()
+
+    def declare(config: dict[str, Any]) -> None:
+        quantization = config["quantization_config"]
+        quantization["ignore"] = [name for name in quantization["ignore"] if name != module]
+        next(iter(quantization["config_groups"].values()))["targets"].append(module)
+
+    edit_tensors(folder, quantize)
+    edit_json(folder, "config.json", declare)
+    (finding,) = found(folder, "router-gates-quantized")
+    assert finding.severity is Severity.ADVISORY
+    assert f"1 router gates are quantized ({module}.weight among them)" in finding.message
+
+
 def test_every_rule_says_who_does_what_and_where_it_was_reported() -> None:
-    for rule in RULES.values():
+    for rule in [*RULES.values(), *IN_THE_FILES.values()]:
         assert all((rule.engine, rule.versions, rule.symptom))
         assert rule.source.startswith(("https://", "vllm/")), rule
     assert (SANDBOX.parents[1] / "docs" / "servability.md").read_text() == page(), (
@@ -139,3 +178,24 @@ def test_scales_of_inputs_under_a_weight_only_algorithm_are_told_once_and_are_no
     assert (finding.rule, finding.severity) == ("input-scales-unused", Severity.ADVISORY)
     assert "108 weights are declared weight-only" in finding.message
     assert not inspect_checkpoint(modelopt, SANDBOX / "bf16").blocking
+
+
+def test_weights_alone_under_the_name_of_nvfp4_are_read_as_their_groups_say(modelopt: Path) -> None:
+    """Without the groups' word the scales of inputs are missing, and that is damage."""
+
+    def lose(tensors: Tensors) -> None:
+        for name in [name for name in tensors if name.endswith(".input_scale")]:
+            del tensors[name]
+
+    edit_tensors(modelopt, lose)
+    assert {finding.rule for finding in inspect_checkpoint(modelopt, SANDBOX / "bf16").blocking} == {"activation-scale"}
+    edit_json(
+        modelopt,
+        "config.json",
+        lambda config: config["quantization_config"]["config_groups"]["group_0"].update(input_activations=None),
+    )
+    inspection = inspect_checkpoint(modelopt, SANDBOX / "bf16")
+    assert not inspection.blocking
+    assert inspection.schemes == {"NVFP4_A16": 108}
+    (finding,) = found(modelopt)
+    assert (finding.rule, finding.severity) == ("weight-only-as-nvfp4", Severity.ADVISORY)
