@@ -22,6 +22,7 @@ from q36eval.checkpoints.inspection.findings import OF_ITSELF
 from q36eval.checkpoints.inspection.left_out import SHIPPED
 from q36eval.config import Paths
 from q36eval.errors import UsageError
+from tests.profiles import LONG
 
 from . import contradictions, damage, damaged_tensors, tiny
 from .cases import CASES, UNSEEN, Case, Unseen, page
@@ -67,10 +68,8 @@ def promised(name: str) -> tuple[Promise, ...]:
     return SHIPS if name == "tiny-nvfp4" else ()
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=case.id, marks=() if case.quick else pytest.mark.long) for case in CASES],
-)
+@pytest.mark.sized
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES if case.quick or LONG])
 def test_damage_is_named_and_blocks(
     case: Case, whole: Callable[[str], tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
