@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from q36eval.app.dashboard.models.front import Declared, Front, Judged, drifting, front
 from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, drift_need, standing_waivers
+from q36eval.checkpoints.held import weight_paths
 from q36eval.config import Branch, Family
 from q36eval.config.paths import Paths
 from q36eval.drift import FEWEST_RUNS, BranchDrift
@@ -94,7 +95,7 @@ def _size(branch: Branch, paths: Paths) -> float | None:
     if branch.size_gib is not None:
         return branch.size_gib * 1024**3
     folder = None if branch.source.path is None else paths.repository / branch.source.path
-    files = [] if folder is None else list(folder.glob("*.safetensors"))
+    files = [] if folder is None else weight_paths(folder)
     return float(sum(file.stat().st_size for file in files)) or None
 
 

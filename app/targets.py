@@ -30,7 +30,7 @@ def _where_it_lies(family: Family, folder: Path) -> Family:
     branches = dict(family.branches)
     for name, branch in branches.items():
         path = branch.source.path
-        if path is not None and (folder / path).is_dir():
+        if path is not None and _is_there(folder / path):
             source = branch.source.model_copy(update={"path": str(real_path(folder / path))})
             branches[name] = branch.model_copy(update={"source": source})
     return family.model_copy(update={"branches": branches})
@@ -50,7 +50,7 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
     if name_or_path in family.branches:
         return Target(name, _branch_folder(name_or_path, family, paths))
     folder = Path(name_or_path)
-    if folder.is_dir():
+    if _is_there(folder):
         from q36eval.checkpoints.reader import check_folder
 
         check_folder(folder)  # before any run is begun, which nothing could resume
@@ -74,8 +74,15 @@ def name_in_history(name_or_path: str, family: Family) -> str:
 
 def checkpoint_bytes(folder: Path) -> int | None:
     """Size of a checkpoint's weight files; None where there are none."""
-    sizes = [file.stat().st_size for file in folder.glob("*.safetensors")]
+    from q36eval.checkpoints.held import weight_paths
+
+    sizes = [file.stat().st_size for file in weight_paths(folder)]
     return sum(sizes) if sizes else None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a folder, or a GGUF file, is there."""
+    return path.is_dir() or (path.suffix == ".gguf" and path.exists())
 
 
 def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
@@ -95,6 +102,6 @@ def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
 
             check_fetched(folder.name, paths)
         return build(folder.name, paths.sandbox, paths.built)
-    if not folder.is_dir():
+    if not _is_there(folder):
         raise UsageError(f"The folder {folder} of branch {name!r} is missing; restore it or correct the family file.")
     return folder

@@ -7,10 +7,12 @@ JOIN = " + "
 """Between the parts of a mixture."""
 
 _FLOATS = "NVFP4|MXFP4|MXFP8|FP8"
-_NAME = re.compile(rf"({_FLOATS}|FP8_BLOCK)(_A16|_AINT8|_A({_FLOATS}))?|W[1-8]A(8|16|{_FLOATS})")
+_GGUF = r"Q[2-8]_[01K]|IQ[1-4]_[A-Z]{1,3}"
+"""llama.cpp's types by their own names: weights alone."""
+_NAME = re.compile(rf"({_FLOATS}|FP8_BLOCK)(_A16|_AINT8|_A({_FLOATS}))?|W[1-8]A(8|16|{_FLOATS})|{_GGUF}")
 _OWN_INPUTS = {"NVFP4": "nvfp4", "MXFP4": "mxfp4", "MXFP8": "mxfp8", "FP8": "fp8", "FP8_BLOCK": "fp8"}
 
-FORMS = "NVFP4, MXFP4, MXFP8, FP8, FP8_BLOCK (with _A16 where only the weights are quantized), W4A16, W8A16, W8A8"
+FORMS = "NVFP4, MXFP4, MXFP8, FP8, FP8_BLOCK (with _A16 where only the weights are quantized), W4A16, W8A16, W8A8, Q4_K"
 """Examples for messages."""
 
 
@@ -21,6 +23,8 @@ def scheme_name(weights: str, inputs: str | None) -> str:
     (`NVFP4_A16`); integers of n bits are `WnA16`, `WnA8`, `WnAFP8`, after llm-compressor's presets. The size of a group
     is not part of a name.
     """
+    if inputs is None and re.fullmatch(_GGUF, weights):
+        return weights
     if weights.startswith("INT"):
         return f"W{weights.removeprefix('INT')}A{_input_bits(inputs).removeprefix('INT')}"
     return weights if _OWN_INPUTS.get(weights) == inputs else f"{weights}_A{_input_bits(inputs)}"

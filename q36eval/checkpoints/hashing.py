@@ -4,8 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints.held import CONFIG_FILES, HeldFolder, hold
-from q36eval.errors import UsageError
+from q36eval.checkpoints.held import HeldFolder, hold
 from q36eval.files import canonical_json
 
 
@@ -29,7 +28,4 @@ def checkpoint_sha256(path: str | Path | HeldFolder) -> str:
         ChangedError: a file became shorter since it was opened.
     """
     folder = hold(path)
-    if not folder.weight_files or "config.json" not in folder:
-        raise UsageError(f"{folder.path} is not a checkpoint: config.json and safetensors files are needed.")
-    files = [name for name in CONFIG_FILES if name in folder]
-    return json_sha256(folder.sha256([*files, *folder.weight_files]))
+    return json_sha256(folder.sha256(folder.identity_files))

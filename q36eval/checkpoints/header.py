@@ -8,10 +8,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.held import HeldFile
 from q36eval.errors import CorruptCheckpointError
+
+if TYPE_CHECKING:
+    import torch
 
 DTYPE_BYTES = {
     "BOOL": 1,
@@ -31,6 +34,24 @@ DTYPE_BYTES = {
     "U64": 8,
     "F64": 8,
 }
+TORCH_DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "I64": "int64",
+    "U64": "uint64",
+    "F64": "float64",
+}
 MAX_HEADER_BYTES = 100_000_000
 MAX_DIMENSIONS = 64
 """What torch has room for."""
@@ -47,6 +68,11 @@ class TensorEntry:
     shape: tuple[int, ...]
     begin: int
     end: int
+
+    @property
+    def moved_by(self) -> float:
+        """By how much writing it in this file format may have moved a number, beside what its dtype does."""
+        return 0.0
 
     @property
     def n_bytes(self) -> int:
@@ -69,6 +95,18 @@ class TensorEntry:
         """Where one row lies, without its first axis: one expert of a fused tensor."""
         row = self.rows(index, index + 1)
         return replace(row, shape=row.shape[1:])
+
+    def tensor(self, data: bytearray) -> "torch.Tensor":
+        """The tensor that those bytes are, which it keeps for its own."""
+        return as_stored(data, self.dtype, self.shape)
+
+
+def as_stored(data: bytearray, dtype: str, shape: tuple[int, ...]) -> "torch.Tensor":
+    """Bytes as a tensor of that type and shape, without a copy."""
+    import torch
+
+    kind: torch.dtype = getattr(torch, TORCH_DTYPES[dtype])
+    return torch.frombuffer(data, dtype=kind).reshape(shape) if data else torch.empty(shape, dtype=kind)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import random
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -180,6 +180,29 @@ class HeldFile:
         return _changed(self.path, how)
 
 
+class MadeFile(HeldFile):
+    """A file that is no file: a text that lies in another one, such as the chat template of a GGUF."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.path, self.size, self._data = path, len(data), data
+
+    def read_into(self, target: memoryview, begin: int) -> int:
+        chunk = self._data[begin : begin + len(target)]
+        target[: len(chunk)] = chunk
+        return len(chunk)
+
+    @property
+    def is_hashed(self) -> bool:
+        """Never: what it was made of is checked in its place."""
+        return False
+
+    def sha256(self, stop: threading.Event | None = None) -> str:
+        return hashlib.sha256(self._data).hexdigest()
+
+    def check(self, *, after_reading: bool = False) -> None:
+        """Nothing can write to it."""
+
+
 _seeking = threading.Lock()
 
 
@@ -250,6 +273,17 @@ class HeldFolder:
         """Names of the safetensors files, in order."""
         return [name for name in self.files if name.endswith(".safetensors")]
 
+    @property
+    def identity_files(self) -> list[str]:
+        """Names of what decides what the model computes: configuration and weights.
+
+        Raises:
+            UsageError: there is no config.json, or no weights.
+        """
+        if not self.weight_files or "config.json" not in self:
+            raise UsageError(f"{self.path} is not a checkpoint: config.json and safetensors files are needed.")
+        return [*(name for name in CONFIG_FILES if name in self), *self.weight_files]
+
     def text(self, name: str, errors: str = "strict") -> str:
         """A file's text, in UTF-8."""
         return self.files[name].read().decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
@@ -283,7 +317,7 @@ class HeldFolder:
             EngineError: it cannot be written, which says nothing of the checkpoint.
         """
         with TemporaryDirectory(prefix="q36eval-") as place:
-            for name in self.files.keys() - {*self.weight_files}:
+            for name in sorted(self.files.keys() - {*self.weight_files}):
                 copy = Path(place, name)
                 try:
                     copy.parent.mkdir(exist_ok=True)
@@ -384,13 +418,21 @@ class OpenFolders:
 
     def __init__(self) -> None:
         self._by_path: dict[str, HeldFolder] = {}
+        self._reference: Path | None = None
+
+    def measure_against(self, reference: Path | None) -> None:
+        """Whose tokenizer a GGUF is measured with, to be said before one is held."""
+        self._reference = reference
 
     def hold(self, folder: Path) -> HeldFolder:
         """That folder as it was when it was first asked for."""
         path = os.path.abspath(folder)
         if path not in self._by_path:
-            self._by_path[path] = HeldFolder(folder)
+            self._by_path[path] = _opened(folder, self._texts)
         return self._by_path[path]
+
+    def _texts(self) -> HeldFolder | None:
+        return None if self._reference is None else self.hold(self._reference)
 
     def verify(self) -> None:
         """To be called at the end.
@@ -429,4 +471,21 @@ def hold(folder: "str | Path | HeldFolder") -> HeldFolder:
     if isinstance(folder, HeldFolder):
         return folder
     folders = _open.get()
-    return HeldFolder(Path(folder)) if folders is None else folders.hold(Path(folder))
+    return _opened(Path(folder), lambda: None) if folders is None else folders.hold(Path(folder))
+
+
+def weight_paths(path: Path) -> list[Path]:
+    """The files of the weights, of a folder or of a GGUF; none where there are none."""
+    from q36eval.checkpoints.gguf.files import is_gguf, model_files
+
+    if is_gguf(path):
+        folder = path if path.is_dir() else path.parent
+        return [folder / name for name in model_files(path)]
+    return list(path.glob("*.safetensors"))
+
+
+def _opened(path: Path, texts: Callable[[], HeldFolder | None]) -> HeldFolder:
+    """A folder, or a GGUF with the text files that it is measured with."""
+    from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf
+
+    return HeldGguf(path, texts()) if is_gguf(path) else HeldFolder(path)

@@ -30,6 +30,7 @@ KV_CACHE_SCALES = "KV-cache scales"
 _LEFT_OUT = (
     ("vision tower", re.compile(r"^(model\.)?visual\.")),
     ("multi-token prediction", re.compile(r"^(model\.|language_model\.)?mtp\.")),
+    ("GGUF input scales", re.compile(r"\.gguf_input_scale$")),
     (KV_CACHE_SCALES, re.compile(r"\.self_attn\.([kv]_proj\.)?[kv]_scale$")),
 )
 _PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", ""))

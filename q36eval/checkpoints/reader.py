@@ -10,8 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf, model_files
+from q36eval.checkpoints.gguf.opening import open_gguf
 from q36eval.checkpoints.header import TensorEntry, read_header
 from q36eval.checkpoints.held import HeldFolder, hold
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 if TYPE_CHECKING:
@@ -68,24 +71,6 @@ __all__ = ["Checkpoint", "TensorEntry", "open_checkpoint"]
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
-TORCH_DTYPES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E8M0": "float8_e8m0fnu",
-    "I16": "int16",
-    "U16": "uint16",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I32": "int32",
-    "U32": "uint32",
-    "F32": "float32",
-    "I64": "int64",
-    "U64": "uint64",
-    "F64": "float64",
-}
 MTP_FILE = "model_mtp.safetensors"
 """Published beside the index (or named in it) by checkpoints that ship a multi-token-prediction head."""
 
@@ -97,6 +82,8 @@ class Checkpoint:
     held: HeldFolder
     config: dict[str, Any]
     tensors: dict[str, TensorEntry]
+    schemes: Mapping[str, Scheme] | None = None
+    """How every quantized module is stored, where the files themselves say it and no configuration does."""
 
     @property
     def path(self) -> Path:
@@ -126,17 +113,12 @@ class Checkpoint:
             CorruptCheckpointError: the file ends before it.
             EngineError: the system cannot read it.
         """
-        import torch
-
-        dtype: torch.dtype = getattr(torch, TORCH_DTYPES[entry.dtype])
-        if entry.n_bytes == 0:
-            return torch.empty(entry.shape, dtype=dtype)
         # Read by offset: the headers were parsed once, and a large checkpoint holds a hundred thousand tensors, most of
         # them small.
         data = bytearray(entry.n_bytes)
         if self.held.files[entry.file.name].read_into(memoryview(data), entry.begin) < entry.n_bytes:
             raise CorruptCheckpointError(f"{entry.file}: truncated at {entry.name!r}; download the file again.")
-        return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
+        return entry.tensor(data)
 
 
 def check_folder(folder: Path) -> None:
@@ -145,6 +127,9 @@ def check_folder(folder: Path) -> None:
     Raises:
         UsageError: no such folder, or nothing of a checkpoint in it.
     """
+    if is_gguf(folder):
+        model_files(folder)
+        return
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
     if not (folder / "config.json").exists() and not any(folder.glob("*.safetensors*")):
@@ -165,6 +150,8 @@ def open_checkpoint(path: str | Path | HeldFolder) -> Checkpoint:
             gives sizes that no model has.
     """
     held = hold(path)
+    if isinstance(held, HeldGguf):
+        return _open_gguf(held)
     folder = held.path
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
@@ -184,6 +171,16 @@ def open_checkpoint(path: str | Path | HeldFolder) -> Checkpoint:
             tensors[name] = entry
     _check_index(folder, weight_map, tensors)
     return Checkpoint(held, config, tensors)
+
+
+def _open_gguf(held: HeldGguf) -> Checkpoint:
+    opened = open_gguf(held)
+    fault = sizes_fault(opened.config)
+    if fault is not None:
+        raise CorruptCheckpointError(f"{held.path}: {fault}; download the file again.")
+    if opened.faults:
+        raise CorruptCheckpointError(opened.faults[0][1])
+    return Checkpoint(held, opened.config, opened.tensors, opened.schemes)
 
 
 def is_weight_map(weight_map: Any) -> bool:

@@ -54,6 +54,9 @@ def _wrong_kinds_told(checkpoint: Checkpoint) -> Iterator[None]:
 
 
 def _resolver(checkpoint: Checkpoint, light: bool) -> SchemeOf:
+    if checkpoint.schemes is not None:
+        stored = checkpoint.schemes
+        return lambda module, parts: stored.get(module, PLAIN)
     config = quantization_config(checkpoint)
     _refuse_what_is_not_emulated(checkpoint, config)
     method = config.get("quant_method") if config else "none"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.hashing import json_sha256
 from q36eval.checkpoints.held import SLOW_TOKENIZER_FILES, TEXT_FILES, HeldFolder, hold
 from q36eval.checkpoints.reader import one_line
@@ -52,6 +53,8 @@ def tokenizer_rules(folder: str | Path | HeldFolder) -> dict[str, Any]:
         CorruptCheckpointError: a file is malformed, or the tokenizer is of a kind whose rules cannot be compared.
     """
     held = hold(folder)
+    if isinstance(held, HeldGguf) and held.texts is None:
+        raise UsageError(f"{held.path} is measured through its reference's tokenizer: name that with --reference.")
     if not {"tokenizer.json", *SLOW_TOKENIZER_FILES} & {*held.files}:
         raise UsageError(f"{held.path} holds no tokenizer: tokenizer.json (or vocab.json and merges.txt) is needed.")
     for name in ("tokenizer.json", "tokenizer_config.json"):

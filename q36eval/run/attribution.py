@@ -69,6 +69,7 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
         ChangedError: a checkpoint changed meanwhile.
     """
     with opened_once() as folders:
+        folders.measure_against(plan.reference)
         attribution = _attributed(plan, progress)
         folders.verify()
     return attribution

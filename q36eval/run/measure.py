@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from q36eval.checkpoints.held import OpenFolders, opened_once
+from q36eval.checkpoints.held import OpenFolders, opened_once, weight_paths
 from q36eval.config import Paths
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
@@ -51,6 +51,7 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         ChangedError: a checkpoint changed meanwhile. There is no verdict, and the run is not resumed.
     """
     with opened_once() as folders:
+        folders.measure_against(None if request.reference is None else request.reference.folder)
         with suppress(EngineError):  # the run says so, if it cannot be read
             folders.hold(request.branch.folder)  # as it is now, however long the reference takes
         return _measure(request, folders, paths, history, progress)
@@ -238,7 +239,7 @@ def _declaration(request: Request) -> dict[str, Any]:
     if request.policy is None or request.declared is None:
         return {}
     known = request.family.branches.get(request.branch.name)
-    sizes = [file.stat().st_size for file in request.branch.folder.glob("*.safetensors")]
+    sizes = [file.stat().st_size for file in weight_paths(request.branch.folder)]
     against = "" if request.reference is None else request.reference.name
     declared = declaration(
         request.policy,

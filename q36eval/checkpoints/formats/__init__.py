@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats import awq, compressed, fp8, gptq, modelopt, mx, plain
+from q36eval.checkpoints.formats import awq, compressed, fp8, gguf, gptq, modelopt, mx, plain
 from q36eval.checkpoints.formats.parts import ROWS_MULTIPLE, ActivationScheme
 from q36eval.checkpoints.scheme import Scheme
 
@@ -111,6 +111,7 @@ FORMATS: dict[str, Format] = {
     "mxfp8-quantized": _microscaled("weight", compressed.activations),
     "modelopt-mxfp4": _microscaled("weight", mx.modelopt_activations),
     "modelopt-mxfp8": _microscaled("weight", mx.modelopt_activations),
+    "gguf": Format(frozenset({"weight"}), frozenset({"weight_scale_2"}), gguf.shape, gguf.rows, gguf.decode, _none),
     "plain": Format(frozenset({"weight"}), frozenset(), plain.shape, plain.rows, plain.decode, _none),
 }
 

@@ -78,6 +78,9 @@ DESCRIBED: dict[str, Described] = {
     "modelopt-mxfp8": Described(
         "modelopt", "Model Optimizer 0.47", "`MXFP8 g32`", "MXFP8, the shared exponent rounded up",
         f"{_NEAREST}, the exponent rounded either way"),
+    "gguf": Described(
+        "none: a GGUF says it of every tensor", "llama.cpp (llama-cpp-python 0.3.36)", "`Q4_K`, `IQ4_XS`, `MXFP4`", "",
+        f"{_NEAREST} and of its superblock's scales; four times as much with an importance matrix"),
     "plain": Described("nothing", "transformers", "`BF16`, `F16`, `F32`", "", "the reference's bits"),
 }  # fmt: skip
 
@@ -87,6 +90,7 @@ NOT_DECODED = {
     "GPTQ-Marlin and other layouts of `checkpoint_format`; words other than int32": "gptq",
     "Model Optimizer's INT4 AWQ, `W4A8_…`, MXFP6 and MXINT8": "modelopt",
     "weight transforms and sparsity (`transform_config`, `sparsity_config`)": "compressed-tensors",
+    "GGUF's IQ1, IQ2, IQ3, TQ1, TQ2, Q1_0 and Q2_0; other architectures than `qwen35moe`": "none",
     "bitsandbytes, HQQ, EXL3, torchao, Quark, transformers' own `mxfp4`": "their names",
 }
 """What is refused, and the `quant_method` that its configuration names."""
@@ -115,6 +119,9 @@ The shared exponent of microscaled inputs is rounded as their producer's own emu
 nearest power (up from 1.75), Model Optimizer up; OCP Microscaling Formats 1.0 itself rounds it down. Model Optimizer
 0.47 writes its weight-only MX configurations as it writes the others, to the letter: they are judged with quantized
 inputs. Where config groups are there and leave all inputs as they are, NVFP4 and MX are judged so.
+
+A GGUF (`docs/gguf.md`) is decoded by the `gguf` package (`pip install 'q36eval[gguf]'`); its weights alone are judged.
+llama.cpp multiplies them with activations that it rounds to 8 bits, on CPUs and on most GPUs, which is not emulated.
 
 AutoRound's symmetric scales have a sign. AWQ and SmoothQuant as llm-compressor and AutoAWQ apply them move factors from
 norms into the columns of the projections behind them, or from a projection's rows into the next one's columns:

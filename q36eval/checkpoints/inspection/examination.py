@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.held import hold, opened_once
 from q36eval.checkpoints.inspection.against import compare_stored
 from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, expected_shapes, fused_place
@@ -23,6 +24,7 @@ from q36eval.checkpoints.inspection.error import (
     outliers,
 )
 from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding, Inspection, Promise, Section, Severity
+from q36eval.checkpoints.inspection.gguf import gguf_findings, open_damaged_gguf
 from q36eval.checkpoints.inspection.left_out import compare_left_out, left_out_findings
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.servability import servability_findings
@@ -58,7 +60,8 @@ def inspect_checkpoint(
         ChangedError: a file of one of them changed meanwhile.
     """
     check_folder(folder)
-    with opened_once(), ExitStack() as reading:
+    with opened_once() as folders, ExitStack() as reading:
+        folders.measure_against(reference)
         for place in (folder, reference, against):
             if place is not None:
                 reading.enter_context(hold(place).being_read())
@@ -79,12 +82,15 @@ def _inspected(
     held = hold(folder)
     known = None if reference is None else _Reference(reference)
     workers = weights_workers or len(os.sched_getaffinity(0))
-    checkpoint, findings, readable = open_damaged(held)
+    gguf = held if isinstance(held, HeldGguf) else None
+    checkpoint, findings, readable = open_damaged(held) if gguf is None else open_damaged_gguf(gguf)
     measured = [Section.INTEGRITY]
     updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
     updates |= _contents(checkpoint, readable, known, workers, allowed, findings, measured)
     texts = None if reference is None else hold(reference)
     findings += text_findings(held, texts, _vocab_size(checkpoint.config))
+    if gguf is not None and readable:
+        findings += gguf_findings(checkpoint, gguf)
     if readable:
         differing: dict[str, dict[str, str]] = {}
         if known is not None:
@@ -130,7 +136,8 @@ def _contents(
             checkpoint, list(units.values()), shapes, quantization, allowed.excepted, allowed.promises
         )
     with _entries_judged(findings, measured, Section.SERVABILITY):
-        findings += servability_findings(checkpoint, units, shapes)
+        # engines of safetensors fuse modules; of a GGUF every tensor has its own type
+        findings += [] if checkpoint.schemes is not None else servability_findings(checkpoint, units, shapes)
     how = Pass(shapes, known.units if known else {}, allowed.excepted)
     examined, smoothed = smoothing_folded_out(units, examine_all(list(units.values()), how, workers), how, workers)
     findings += smoothed

@@ -94,9 +94,9 @@ def honest_rounding(
     if values is None or scale is None:
         return None
     if scale.dtype == torch.uint8:
-        return _microscaled(values, shared_exponents(scale), original, block)
+        return rounding_of_shared_exponents(scale, original, block, is_fp4=values.dtype == torch.uint8)
     if values.dtype == torch.uint8:
-        return _fp4(parts, scale, original, block)
+        return rounding_of_fp4(scale, _unit(parts), original, block)
     if values.dtype in (torch.int8, torch.int32):
         known = bits or (8 if values.dtype == torch.int8 else _bits(values.T, columns))
         return _integers(scale, parts.get("weight_g_idx"), original, block, known)
@@ -192,15 +192,22 @@ def _powers_of_two(scale: Tensor) -> bool:
     return scale.numel() > 1 and bool((mantissa == 0.5).all())
 
 
-def _fp4(parts: Parts, local: Tensor, weight: Tensor, block: Block | None) -> Rounding:
-    unit = parts["weight_scale_2"].float() if "weight_scale_2" in parts else 1 / parts["weight_global_scale"].float()
-    unit = unit.abs().reshape(()).nan_to_num(0.0)
+def _unit(parts: Parts) -> Tensor:
+    return parts["weight_scale_2"] if "weight_scale_2" in parts else 1 / parts["weight_global_scale"].float()
+
+
+def rounding_of_fp4(
+    local: Tensor, unit: Tensor, weight: Tensor, block: Block | None, *, bounded: bool = True
+) -> Rounding:
+    """To NVFP4 under `local` scales and the scale `unit` of the whole weight; `bounded` says that the latter follows
+    from the weight, and else what its subnormal local scales cost counts as it is."""
+    unit = unit.float().abs().reshape(()).nan_to_num(0.0)
     # an FP8 scale is off by up to 2^-4 of it
     scale, width, excess = _steps(local.float() * unit, weight, block, 0.93 / FP4_MAX, 1.07 / FP4_MAX)
     size = weight.abs()
     gap = _fp4_gap(size, scale)
     own = size.max() / (FP4_MAX * FP8_MAX)
-    subnormal = FP4_MAX * 2.0**-10 * torch.minimum(unit, SHARED_SCALE * own)
+    subnormal = FP4_MAX * 2.0**-10 * (torch.minimum(unit, SHARED_SCALE * own) if bounded else unit)
     # a group may also be made to end at 4, where that costs it less: 1.5 times the scale
     return _rounding(weight, gap, width, excess / 1.5, subnormal)
 
@@ -220,8 +227,11 @@ def _fp8_gap(weight: Tensor, step: Tensor) -> Tensor:
     return torch.ldexp(torch.ones_like(weight), (exponent - 1).clamp(min=-6) - 3).mul_(step)
 
 
-def _microscaled(values: Tensor, scale: Tensor, weight: Tensor, block: Block | None) -> Rounding:
-    is_fp4 = values.dtype == torch.uint8
+def rounding_of_shared_exponents(
+    exponents: Tensor, weight: Tensor, block: Block | None, *, is_fp4: bool = True
+) -> Rounding:
+    """To MXFP4, or to MXFP8, under the stored `exponents`."""
+    scale = shared_exponents(exponents)
     top, power = (FP4_MAX, 4.0) if is_fp4 else (FP8_MAX, 256.0)
     # rounded down, the largest value of a group lies below twice the format's largest power; rounded up, above half top
     step, width, excess = _steps(scale, weight, block, 0.99 / (2 * power), 2.01 / top)

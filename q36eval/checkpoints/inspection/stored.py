@@ -75,7 +75,7 @@ Block = tuple[int, int]
 def stored_label(unit: Unit, shape: Shape) -> str:
     """Such as `BF16`, `NVFP4 g16`, `FP8 block 128x128`, `INT4 g32`; `shape` is that of the decoded weight."""
     entries = dict(unit.weight.parts)
-    if unit.is_plain:
+    if unit.is_plain or unit.weight.scheme.format == "gguf":
         return entries["weight"].dtype
     if len(shape) != 2 or 0 in shape or _malformed(entries):
         return unit.weight.scheme.format
@@ -100,6 +100,8 @@ def stored_kind(unit: Unit, shape: Shape) -> str | None:
     """What a quantized weight is stored as, as schemes are named: `NVFP4`, `FP8`, `FP8_BLOCK`, `INT4`; None where the
     parts do not say it."""
     entries = dict(unit.weight.parts)
+    if unit.weight.scheme.format == "gguf":
+        return entries["weight"].dtype
     if len(shape) != 2 or 0 in shape or _malformed(entries):
         return None
     if "qweight" in entries:
@@ -230,6 +232,8 @@ def declared_label(scheme: Scheme, shape: Shape) -> str | None:
     """What the configuration says, in the words of `stored_label`; None where it does not say it in full."""
     if scheme.format == "plain":
         return UNQUANTIZED
+    if scheme.format == "gguf":
+        return str(scheme.setting("type"))
     block = declared_block(scheme)
     if block is None or len(shape) != 2:
         return None

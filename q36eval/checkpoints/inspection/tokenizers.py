@@ -5,8 +5,10 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
 
+from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.gguf import words_findings
 from q36eval.checkpoints.inspection.opening import integrity
 from q36eval.checkpoints.tokenizer import chat_templates, of_the_same_files, tokenizer_rules
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -24,7 +26,9 @@ def _finding(rule: str, subject: str, message: str, severity: Severity = Severit
 def text_findings(folder: HeldFolder, reference: HeldFolder | None, vocab_size: int | None) -> list[Finding]:
     """What is wrong with the files that turn text into token ids and back."""
     findings: list[Finding] = []
-    for check in (_tokenizer, _template, _generation):
+    if isinstance(folder, HeldGguf):
+        findings += words_findings(folder, reference, vocab_size)
+    for check in (_template,) if isinstance(folder, HeldGguf) else (_tokenizer, _template, _generation):
         try:
             findings += check(folder, reference)
         except MALFORMED as error:
@@ -153,7 +157,7 @@ def _generation(folder: HeldFolder, reference: HeldFolder | None) -> list[Findin
 
 def _vocabulary(folder: HeldFolder, reference: HeldFolder | None, vocab_size: int | None) -> list[Finding]:
     """Every token id must have a row in the embeddings; rows without a token are padding."""
-    if vocab_size is None:
+    if vocab_size is None or isinstance(folder, HeldGguf):
         return []
     as_stored = reference is not None and of_the_same_files(folder, reference) and "tokenizer.json" in folder
     ids = _token_ids(folder.json("tokenizer.json") if as_stored else tokenizer_rules(folder)["backend"])

@@ -12,6 +12,7 @@ from q36eval.checkpoints.weights import index_weights
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "assets" / "golden"
 NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
+GGUF = ROOT / "tests" / "assets" / "ggufs" / "q8_0.gguf"
 
 
 def test_the_page_is_what_the_module_prints() -> None:
@@ -22,13 +23,13 @@ def test_the_page_is_what_the_module_prints() -> None:
 def test_every_format_is_described_and_has_golden_files_that_emulate_what_the_page_says() -> None:
     assert DESCRIBED.keys() == FORMATS.keys()
     emulated: dict[str, set[str]] = {}
-    for name in NAMES:
-        for weight in index_weights(open_checkpoint(GOLDEN / name), light=True).weights.values():
+    for place in (*(GOLDEN / name for name in NAMES), GGUF):
+        for weight in index_weights(open_checkpoint(place), light=True).weights.values():
             inputs = weight.activations()
             emulated.setdefault(weight.scheme.format, set()).update({inputs.kind} if inputs else ())
     assert emulated.keys() == FORMATS.keys()
     as_they_are = {name for name, kinds in emulated.items() if not kinds}
-    assert as_they_are == {"plain", "gptq", "awq", "pack-quantized", "naive-quantized"}
+    assert as_they_are == {"plain", "gptq", "awq", "gguf", "pack-quantized", "naive-quantized"}
     for name, kinds in emulated.items():
         assert all(kind.upper() in DESCRIBED[name].inputs for kind in kinds), name
 

@@ -1,0 +1,334 @@
+"""What llama.cpp's converter wrote of a model is that model: names, order of heads, norms, configuration, tokenizer."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from q36eval.checkpoints import checkpoint_sha256, load_model, open_checkpoint, tokenizer_sha256
+from q36eval.checkpoints.gguf.entries import MINUS_EXP, MOVED_BY, PLUS_ONE, GgufEntry
+from q36eval.checkpoints.gguf.settings import shortest
+from q36eval.checkpoints.held import hold, opened_once
+from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
+from q36eval.checkpoints.inspection.findings import Severity
+from q36eval.checkpoints.tokenizer import chat_template_sha256
+from q36eval.checkpoints.weights import index_weights
+from q36eval.errors import ChangedError, CorruptCheckpointError, UsageError
+from tests.q36eval.checkpoints.gguf_files import Gguf, take_apart
+
+ASSETS = Path(__file__).parents[2] / "assets"
+GOLDEN = ASSETS / "ggufs"
+MANIFEST = json.loads((GOLDEN / "MANIFEST.json").read_text())
+PLAIN = GOLDEN / "bf16.gguf"
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model that was converted."""
+    from golden_gguf import model
+
+    folder = tmp_path_factory.mktemp("gguf") / "names"
+    model(folder, "names")
+    return folder
+
+
+@pytest.fixture
+def measured_against(reference: Path) -> Iterator[None]:
+    with opened_once() as folders:
+        folders.measure_against(reference)
+        yield
+
+
+def test_golden_files_are_the_ones_llama_cpp_wrote() -> None:
+    found = {file.stem: hashlib.sha256(file.read_bytes()).hexdigest() for file in GOLDEN.glob("*.gguf")}
+    assert found == {name: entry["sha256"] for name, entry in MANIFEST.items()}
+    assert all(file.stat().st_size < 100_000 for file in GOLDEN.iterdir())
+
+
+@pytest.mark.usefixtures("measured_against")
+def test_every_weight_is_the_reference_s_bit_for_bit(reference: Path) -> None:
+    """In float32, but for A_log, which comes back through exp and log; in BF16, in which the model is, that too."""
+    mine, theirs = (index_weights(open_checkpoint(path)).weights for path in (PLAIN, reference))
+    assert mine.keys() == theirs.keys()
+    inexact = set()
+    for name, weight in mine.items():
+        ours, original = weight.read()[0], theirs[name].read()[0]
+        assert ours.shape == original.shape, name
+        assert torch.equal(ours.bfloat16(), original), name
+        if not torch.equal(ours.float(), original.float()):
+            inexact.add(name)
+            assert float((ours.float() - original.float()).abs().max()) <= MOVED_BY[MINUS_EXP], name
+    assert {name.rpartition(".")[2] for name in inexact} <= {"A_log"}
+
+
+def test_the_order_of_heads_is_one_that_would_show() -> None:
+    """Else a reader that leaves the tiled order as it is would pass."""
+    checkpoint = open_checkpoint(PLAIN)
+    tiled = {
+        name.rpartition("linear_attn.")[2]
+        for name, entry in checkpoint.tensors.items()
+        if isinstance(entry, GgufEntry) and (entry.row_heads or entry.column_heads)
+    }
+    assert tiled == {
+        *(f"in_proj_{which}.weight" for which in ("qkv", "z", "a", "b")),
+        *("A_log", "dt_bias", "conv1d.weight", "out_proj.weight"),
+    }
+    heads = {
+        entry.row_heads or entry.column_heads for entry in checkpoint.tensors.values() if entry.name == "blk.0.ssm_a"
+    }
+    assert heads == {(2, 2, 1)}
+
+
+@pytest.mark.usefixtures("measured_against")
+def test_the_multi_token_head_is_left_out_by_name_and_is_the_reference_s(reference: Path) -> None:
+    mine, theirs = open_checkpoint(PLAIN), open_checkpoint(reference)
+    left_out = index_weights(mine).left_out["multi-token prediction"]
+    assert len(left_out) == 23
+    for name in left_out:
+        if ".experts." not in name:
+            assert torch.equal(mine.read(name).float(), theirs.read(name).float()), name
+
+
+@pytest.mark.usefixtures("measured_against")
+def test_the_model_gives_the_same_logits(reference: Path) -> None:
+    mine, theirs = load_model(PLAIN), load_model(reference)
+    ids = torch.arange(40).reshape(2, 20)
+    with torch.no_grad():
+        assert torch.equal(mine.model(input_ids=ids).logits, theirs.model(input_ids=ids).logits)
+
+
+@pytest.mark.usefixtures("measured_against")
+def test_text_is_the_reference_s_and_the_template_its_own(reference: Path, tmp_path: Path) -> None:
+    assert tokenizer_sha256(PLAIN) == tokenizer_sha256(reference)
+    assert chat_template_sha256(PLAIN) == chat_template_sha256(reference)
+    parsed = take_apart(PLAIN)
+    parsed.put("tokenizer.chat_template", "{{ messages }}")
+    other = parsed.write(tmp_path / "other.gguf")
+    assert tokenizer_sha256(other) == tokenizer_sha256(reference)
+    assert chat_template_sha256(other) != chat_template_sha256(reference)
+
+
+def test_without_a_reference_its_texts_cannot_be_measured() -> None:
+    with pytest.raises(
+        UsageError, match=r"bf16.gguf is measured through its reference's tokenizer: name .* --reference"
+    ):
+        tokenizer_sha256(PLAIN)
+
+
+def blocking(inspection: Inspection) -> set[str]:
+    return {finding.rule for finding in inspection.blocking}
+
+
+def test_an_inspection_finds_nothing_wrong_with_it(reference: Path) -> None:
+    inspection = inspect_checkpoint(PLAIN, reference)
+    assert blocking(inspection) == set()
+    assert all(row.worst_relative_error < 1e-6 for row in inspection.errors)
+    told = {finding.rule: finding.message for finding in inspection.findings}
+    assert "the reference's tokenizer" in told["tokenizer-of-the-reference"]
+    assert inspection.left_out == {"multi-token prediction": 23}
+    assert blocking(inspect_checkpoint(PLAIN)) == set()
+
+
+OTHER_VALUES = {
+    "qwen35moe.rope.freq_base": (20000.0, "rope_theta is 20000.0, the reference's 10000.0"),
+    "qwen35moe.attention.layer_norm_rms_epsilon": (1e-5, "rms_norm_eps is 1e-05, the reference's 1e-06"),
+    "qwen35moe.expert_used_count": (2, "num_experts_per_tok is 2, the reference's 1"),
+    "qwen35moe.context_length": (32, "max_position_embeddings is 32"),
+    "qwen35moe.rope.dimension_count": (8, "partial_rotary_factor is 0.5"),
+    "qwen35moe.rope.dimension_sections": ([4, 4, 0, 0], "mrope_section"),
+    "qwen35moe.rope.scaling.type": ("yarn", 'rope_type is "yarn"'),
+}
+
+
+@pytest.mark.parametrize("key", sorted(OTHER_VALUES))
+def test_another_hyperparameter_is_a_difference_of_the_configuration(key: str, reference: Path, tmp_path: Path) -> None:
+    value, told = OTHER_VALUES[key]
+    parsed = take_apart(PLAIN)
+    parsed.put(key, value)
+    findings = inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), reference).findings
+    assert any(told in one.message and one.severity is Severity.BLOCKING for one in findings), findings
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("qwen35moe.expert_count", 1),
+        ("qwen35moe.embedding_length", 64),
+        ("qwen35moe.expert_feed_forward_length", 16),
+        ("qwen35moe.attention.head_count", 2),
+        ("qwen35moe.ssm.group_count", 4),
+        ("qwen35moe.ssm.inner_size", 64),
+        ("qwen35moe.ssm.conv_kernel", 3),
+        ("qwen35moe.attention.recurrent_layers", [False, True, False]),
+        ("qwen35moe.block_count", 2),
+        ("qwen35moe.nextn_predict_layers", 0),
+    ],
+)
+def test_sizes_that_the_tensors_do_not_have_block(key: str, value: object, reference: Path, tmp_path: Path) -> None:
+    parsed = take_apart(PLAIN)
+    parsed.put(key, value)
+    file = parsed.write(tmp_path / "x.gguf")
+    assert blocking(inspect_checkpoint(file, reference))
+    with pytest.raises((CorruptCheckpointError, UsageError)):
+        load_model(file)
+
+
+def test_a_full_attention_interval_stands_for_the_layers(tmp_path: Path) -> None:
+    parsed = take_apart(PLAIN)
+    del parsed.entries["qwen35moe.attention.recurrent_layers"]
+    parsed.put("qwen35moe.full_attention_interval", 2)
+    config = open_checkpoint(parsed.write(tmp_path / "x.gguf")).config
+    assert config["layer_types"] == ["linear_attention", "full_attention"]
+
+
+def changed(key: str, value: object) -> Gguf:
+    parsed = take_apart(PLAIN)
+    if value is None:
+        del parsed.entries[key]
+    else:
+        parsed.put(key, value)
+    return parsed
+
+
+TOKENS = "tokenizer.ggml.tokens"
+
+
+def words() -> list[str]:
+    return list(hold(PLAIN).metadata[TOKENS])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        ("tokenizer.ggml.pre", "default", "tokenizer-differs"),
+        ("tokenizer.ggml.model", "llama", "tokenizer-differs"),
+        ("tokenizer.ggml.merges", ["a b", "c d"], "tokenizer-differs"),
+        (TOKENS, "swapped", "tokenizer-differs"),
+        (TOKENS, "fewer", "vocabulary"),
+        (TOKENS, None, "tokenizer-missing"),
+        ("tokenizer.ggml.eos_token_id", 3, "special-token-differs"),
+        ("tokenizer.ggml.add_bos_token", True, "special-token-differs"),
+        ("tokenizer.chat_template", "{{ messages }}", "chat-template-differs"),
+        ("tokenizer.chat_template", None, "chat-template-missing"),
+        ("qwen35moe.expert_weights_scale", 2.5, "engines-read-otherwise"),
+    ],
+)
+def test_another_text_side_blocks(key: str, value: object, rule: str, reference: Path, tmp_path: Path) -> None:
+    if value == "swapped":
+        value = ["b", "a", *words()[2:]]
+    elif value == "fewer":
+        value = words()[:-1]
+    file = changed(key, value).write(tmp_path / "x.gguf")
+    assert rule in blocking(inspect_checkpoint(file, reference))
+
+
+def test_an_entry_that_nothing_is_compared_with_is_named(reference: Path, tmp_path: Path) -> None:
+    file = changed("qwen35moe.attention.scale", 0.5).write(tmp_path / "x.gguf")
+    told = [one.message for one in inspect_checkpoint(file, reference).findings if one.rule == "entry-not-compared"]
+    assert told == ["the entry attention.scale (0.5) is compared with nothing."]
+
+
+def test_tensors_missing_left_over_or_renamed_are_found(reference: Path, tmp_path: Path) -> None:
+    missing, left_over, twice = (take_apart(PLAIN) for _ in range(3))
+    del missing.tensors["blk.0.ssm_dt.bias"]
+    left_over.tensors["blk.0.attn_rel_b.weight"] = left_over.tensors["output_norm.weight"]
+    twice.tensors["blk.1.ffn_gate_up_exps.weight"] = twice.tensors["blk.1.ffn_gate_exps.weight"]
+    for parsed, rule in ((missing, "missing-tensor"), (left_over, "unexpected-tensor"), (twice, "unexpected-tensor")):
+        file = parsed.write(tmp_path / "x.gguf")
+        assert rule in blocking(inspect_checkpoint(file, reference))
+        with pytest.raises(CorruptCheckpointError):
+            load_model(file)
+
+
+def split(parsed: Gguf, folder: Path, count: int = 3) -> list[Path]:
+    """As `llama-gguf-split` does it: the first file has the metadata, all have their number."""
+    names = list(parsed.tensors)
+    files = []
+    for number in range(count):
+        part = Gguf(
+            dict(parsed.entries) if number == 0 else {}, {name: parsed.tensors[name] for name in names[number::count]}
+        )
+        for key, value in (("split.no", number), ("split.count", count), ("split.tensors.count", len(names))):
+            part.put(key, value)
+        files.append(part.write(folder / f"model-{number + 1:05d}-of-{count:05d}.gguf"))
+    return files
+
+
+def test_a_split_set_is_one_model(reference: Path, tmp_path: Path) -> None:
+    files = split(take_apart(PLAIN), tmp_path)
+    for path in (tmp_path, files[0], files[2]):
+        assert blocking(inspect_checkpoint(path, reference)) == set()
+    whole = checkpoint_sha256(tmp_path)
+    assert whole == checkpoint_sha256(files[1])
+    other = take_apart(files[2])
+    name, tensor = next(iter(other.tensors.items()))
+    tensor.data = bytes(len(tensor.data))
+    other.write(files[2])
+    assert checkpoint_sha256(tmp_path) != whole, name
+
+
+def test_a_split_set_that_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    files = split(take_apart(PLAIN), tmp_path)
+    files[1].write_bytes(files[2].read_bytes())
+    with pytest.raises(CorruptCheckpointError, match=r"00002-of-00003.gguf is not file 2 of 3"):
+        open_checkpoint(tmp_path)
+    files[1].unlink()
+    with pytest.raises(UsageError, match=r"00002-of-00003.gguf is missing: a model in 3 files"):
+        open_checkpoint(files[0])
+
+
+def test_a_folder_holds_one_model_and_perhaps_a_vision_tower(reference: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(PLAIN.read_bytes())
+    (tmp_path / "mmproj-F16.gguf").write_bytes(b"GGUF")
+    inspection = inspect_checkpoint(tmp_path, reference)
+    assert blocking(inspection) == set()
+    assert "mmproj-F16.gguf holds a vision tower" in str(inspection.findings)
+    (tmp_path / "b.gguf").write_bytes(PLAIN.read_bytes())
+    with pytest.raises(UsageError, match=r"holds several models \(a.gguf, b.gguf\): name one"):
+        open_checkpoint(tmp_path)
+    assert open_checkpoint(tmp_path / "a.gguf").config["num_experts"] == 2
+
+
+def test_a_file_that_changes_while_it_is_judged_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "x.gguf"
+    file.write_bytes(PLAIN.read_bytes())
+    with opened_once() as folders:
+        held = folders.hold(file)
+        checkpoint_sha256(held)
+        held.verify()
+        with file.open("r+b") as stream:
+            stream.seek(-100, 2)
+            stream.write(b"x" * 40)
+        with pytest.raises(ChangedError, match=r"x.gguf"):
+            folders.verify()
+
+
+@pytest.mark.parametrize("stored_as", [PLUS_ONE, MINUS_EXP])
+def test_what_converting_moves_is_within_its_bound(stored_as: str, tmp_path: Path) -> None:
+    """Of every BF16 number that such a weight may be."""
+    every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16).float()
+    most = 8.0 if stored_as == MINUS_EXP else 2.0**16
+    original = every[torch.isfinite(every) & (every.abs() <= most)]
+    written = original + 1 if stored_as == PLUS_ONE else -torch.exp(original)
+    file = tmp_path / "x"
+    entry = GgufEntry("x", file, "F32", tuple(original.shape), 0, 4 * len(original), stored_as=stored_as)
+    back = entry.tensor(bytearray(written.numpy().tobytes()))
+    moved = (back.double() - original.double()).abs()
+    assert float(moved.max()) <= MOVED_BY[stored_as]
+    exact = original.abs() >= 2.0**-16 if stored_as == PLUS_ONE else original.abs() > 2.0**-12
+    assert torch.equal(back[exact].bfloat16().float(), original[exact])
+    assert bool((moved[exact] == 0).all()) == (stored_as == PLUS_ONE)
+
+
+@pytest.mark.parametrize("value", [1e-6, 1e-5, 10_000_000.0, 0.25, 1.5])
+def test_a_number_is_the_shortest_that_is_stored_alike(value: float) -> None:
+    assert shortest(float(torch.tensor(value, dtype=torch.float32))) == value
+
+
+def test_reading_a_header_needs_no_gguf_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert blocking(inspect_checkpoint(PLAIN)) == set()

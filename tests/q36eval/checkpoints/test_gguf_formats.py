@@ -1,0 +1,348 @@
+"""llama.cpp's blocks: decoded as its own C code decodes them, bounded by what its quantizer can cost, damage found."""
+
+import hashlib
+import json
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from q36eval.checkpoints import load_model, open_checkpoint
+from q36eval.checkpoints.formats import FORMATS
+from q36eval.checkpoints.formats import gguf as decoder
+from q36eval.checkpoints.gguf.entries import GgufEntry, columns_side_by_side
+from q36eval.checkpoints.gguf.types import BY_NAME, QUANTIZED
+from q36eval.checkpoints.held import opened_once
+from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
+from q36eval.checkpoints.loader import _slot
+from q36eval.checkpoints.scheme import Scheme
+from q36eval.checkpoints.weights import index_weights
+from q36eval.engines.base import Engine
+from q36eval.engines.parts import borrowing, differs, parts_of
+from q36eval.errors import UsageError
+from q36eval.schemes import parts_of as parts_of_scheme
+from tests.q36eval.checkpoints.gguf_files import Gguf, take_apart
+
+package = pytest.importorskip("gguf.quants", reason="the gguf extra is not installed")
+
+GOLDEN = Path(__file__).parents[2] / "assets" / "ggufs"
+MANIFEST = json.loads((GOLDEN / "MANIFEST.json").read_text())
+NAMES = sorted(name for name, entry in MANIFEST.items() if entry["decoded"])
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The models that were converted, by name."""
+    from golden_gguf import model
+
+    folder = tmp_path_factory.mktemp("gguf")
+    for name in ("names", "wide"):
+        model(folder / name, name)
+    return {name: folder / name for name in ("names", "wide")}
+
+
+def reference_of(name: str, references: dict[str, Path]) -> Path:
+    return references[MANIFEST[name]["model"]]
+
+
+def test_every_type_that_is_decoded_has_a_golden_file() -> None:
+    written = {told.split()[0] for entry in MANIFEST.values() for told in entry["decoded"].values()}
+    assert written == {*QUANTIZED}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_blocks_decode_to_what_llama_cpp_decodes_them_to(name: str) -> None:
+    """By its own C code, whose results were hashed: as stored, before rows and columns are put in order."""
+    parsed, checked = take_apart(GOLDEN / f"{name}.gguf"), 0
+    for stored, told in MANIFEST[name]["decoded"].items():
+        kind, digest = told.split()
+        tensor = parsed.tensors[stored]
+        assert tensor.type_name == kind
+        shape = tuple(reversed(tensor.sizes))
+        entry = GgufEntry(stored, GOLDEN, kind, shape, 0, len(tensor.data))
+        values = decoder.decode(
+            {"weight": entry.tensor(bytearray(tensor.data))}, Scheme("gguf", settings=(("type", kind),))
+        )
+        assert tuple(values.shape) == shape
+        assert hashlib.sha256(values.numpy().tobytes()).hexdigest() == digest, stored
+        checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("kind", QUANTIZED)
+def test_any_bytes_decode_in_slabs_as_they_do_whole(kind: str) -> None:
+    """And as the package decodes them; columns of tiled heads are put in order after that."""
+    block, (keys, each, size) = BY_NAME[kind], (2, 4, 64)
+    columns = keys * each * size
+    generator = torch.Generator().manual_seed(len(kind))
+    shape = (256, columns // block.values * block.n_bytes)
+    stored = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    scheme = Scheme("gguf", settings=(("type", kind), ("column_heads", (keys, each, size))))
+    layout = FORMATS["gguf"]
+    parts = {"weight": stored}
+    whole = layout.decode(parts, scheme)
+    assert layout.shape(parts, scheme) == tuple(whole.shape) == (256, columns)
+    slabs = [layout.decode(layout.rows(parts, scheme, start, start + 128), scheme) for start in (0, 128)]
+    assert torch.equal(torch.cat(slabs).view(torch.int32), whole.view(torch.int32))
+    with np.errstate(all="ignore"):
+        theirs = torch.from_numpy(package.dequantize(stored.numpy(), package.GGMLQuantizationType[kind]))
+    ordered = columns_side_by_side(theirs, (keys, each, size))
+    assert torch.equal(whole.view(torch.int32), ordered.view(torch.int32))
+    head = theirs.reshape(256, each, keys, size)[:, 3, 1]  # the last value head of the second key head
+    assert torch.equal(whole.reshape(256, keys, each, size)[:, 1, 3].view(torch.int32), head.view(torch.int32))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loaded_model_holds_those_weights_rounded_once(name: str, references: dict[str, Path]) -> None:
+    with opened_once() as folders:
+        folders.measure_against(reference_of(name, references))
+        loaded = load_model(GOLDEN / f"{name}.gguf")
+        weights = index_weights(open_checkpoint(GOLDEN / f"{name}.gguf")).weights
+    parameters = dict(loaded.model.named_parameters())
+    for key, weight in weights.items():
+        slot = _slot(key, parameters)
+        assert slot is not None
+        place = parameters[slot.parameter]
+        place = place if slot.expert is None else place[slot.expert, slot.rows]
+        assert torch.equal(place, weight.read()[0].bfloat16()), key
+    with torch.no_grad():
+        assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20), use_cache=False).logits).all()
+
+
+def blocking(inspection: Inspection) -> set[str]:
+    return {finding.rule for finding in inspection.blocking}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_rounding_of_llama_cpp_leaves_what_rounding_can_cost(name: str, references: dict[str, Path]) -> None:
+    inspection = inspect_checkpoint(GOLDEN / f"{name}.gguf", reference_of(name, references))
+    assert blocking(inspection) == set()
+    assert set(Section) == {*inspection.measured}
+    assert inspection.unbounded_weights == 0
+    usages = {row.stored: row.worst_bound_usage for row in inspection.errors if row.worst_bound_usage is not None}
+    assert usages.keys() == {told.split()[0] for told in MANIFEST[name]["decoded"].values()}
+    assert all(0.2 < usage < 0.95 for usage in usages.values()), usages
+    quantized = [row for row in inspection.coverage if row.declared != "unquantized"]
+    assert all(row.declared == row.stored for row in quantized)
+    told = next(one.message for one in inspection.findings if one.rule == "activations-not-emulated")
+    assert all(kind in told for kind in usages)
+
+
+def test_schemes_are_called_as_llama_cpp_calls_them(references: dict[str, Path]) -> None:
+    inspection = inspect_checkpoint(GOLDEN / "mixed.gguf", references["wide"])
+    assert inspection.schemes is not None
+    written = {told.split()[0] for told in MANIFEST["mixed"]["decoded"].values()}
+    assert {*inspection.schemes} == {f"{name}_A16" if name == "NVFP4" else name for name in written}
+    assert parts_of_scheme(" + ".join(inspection.schemes)) == {*inspection.schemes}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_parts_can_be_blamed_and_restored(name: str, references: dict[str, Path]) -> None:
+    """What attribution does: every part that holds a quantized weight differs, and with all of them lent by the
+    reference nothing of the damage is left."""
+    folder = reference_of(name, references)
+    with opened_once() as folders:
+        folders.measure_against(folder)
+        branch, reference = load_model(GOLDEN / f"{name}.gguf").model, load_model(folder).model
+        weights = index_weights(open_checkpoint(GOLDEN / f"{name}.gguf")).weights
+    mine, theirs = (cast("Engine", SimpleNamespace(model=model)) for model in (branch, reference))
+    assert {key: value for key, value in branch.config.to_dict().items() if "token_id" not in key} == {
+        key: value for key, value in reference.config.to_dict().items() if "token_id" not in key
+    }
+    parts = [part.module for part in parts_of(mine)]
+    differing = [module for module in parts if differs(mine, theirs, module)]
+    quantized = {key.removesuffix(".weight") for key, weight in weights.items() if weight.scheme.format == "gguf"}
+    assert {module for module in parts if any(f"{key}.".startswith(f"{module}.") for key in quantized)} <= {*differing}
+    ids = torch.arange(40).reshape(2, 20)
+    with torch.no_grad():
+        needed = reference(input_ids=ids, use_cache=False).logits
+        assert not torch.equal(branch(input_ids=ids, use_cache=False).logits, needed)
+        with borrowing(mine, theirs, differing):
+            assert torch.equal(branch(input_ids=ids, use_cache=False).logits, needed)
+
+
+def test_an_expert_is_read_alone() -> None:
+    """Of the stacked tensor its bytes and no more."""
+    weights = index_weights(open_checkpoint(GOLDEN / "q8_0.gguf")).weights
+    parsed = take_apart(GOLDEN / "q8_0.gguf")
+    for projection in ("gate", "up", "down"):
+        stacked = parsed.tensors[f"blk.0.ffn_{projection}_exps.weight"].data
+        for expert in (0, 1):
+            weight = weights[f"model.layers.0.mlp.experts.{expert}.{projection}_proj.weight"]
+            assert weight.stored_bytes == len(stacked) // 2
+            assert weight.stored_names == (f"blk.0.ffn_{projection}_exps.weight[{expert}]",)
+            half = stacked[expert * len(stacked) // 2 :][: len(stacked) // 2]
+            assert weight.read_parts()["weight"].numpy().tobytes() == half
+
+
+def test_experts_and_attention_that_were_fused_are_the_same_model(tmp_path: Path) -> None:
+    """`--fuse-gate-up-exps` and `--fuse-qkv` of the converter put one above the other."""
+    parsed = take_apart(GOLDEN / "bf16.gguf")
+    for layer in (0, 1):
+        gate, up = (parsed.tensors.pop(f"blk.{layer}.ffn_{which}_exps.weight") for which in ("gate", "up"))
+        halves = zip(*(halved(each.data) for each in (gate, up)), strict=True)
+        gate.data, gate.sizes = b"".join(part for pair in halves for part in pair), [gate.sizes[0], 64, 2]
+        parsed.tensors[f"blk.{layer}.ffn_gate_up_exps.weight"] = gate
+    query, key, value = (parsed.tensors.pop(f"blk.1.attn_{which}.weight") for which in ("q", "k", "v"))
+    query.data, query.sizes[1] = query.data + key.data + value.data, query.sizes[1] + key.sizes[1] + value.sizes[1]
+    parsed.tensors["blk.1.attn_qkv.weight"] = query
+    fused, apart = (
+        index_weights(open_checkpoint(path)).weights
+        for path in (parsed.write(tmp_path / "x.gguf"), GOLDEN / "bf16.gguf")
+    )
+    assert fused.keys() == apart.keys()
+    for name, weight in fused.items():
+        assert torch.equal(weight.read()[0], apart[name].read()[0]), name
+
+
+def halved(data: bytes) -> tuple[bytes, bytes]:
+    return data[: len(data) // 2], data[len(data) // 2 :]
+
+
+def test_a_scale_of_the_whole_weight_counts(tmp_path: Path) -> None:
+    """NVFP4 that was repacked from another checkpoint keeps it in a tensor of its own; its input scale is left out."""
+    parsed = take_apart(GOLDEN / "mixed.gguf")
+    plain = take_apart(GOLDEN / "mixed.gguf")
+    gate = parsed.tensors["blk.0.ffn_gate_exps.weight"]
+    for ending, value in (("scale", 0.5), ("input_scale", 3.0)):
+        tensor = type(gate)([1], 0, struct.pack("<f", value))
+        parsed.tensors[f"blk.0.ffn_gate_exps.{ending}"] = tensor
+    scaled = index_weights(open_checkpoint(parsed.write(tmp_path / "x.gguf")))
+    name = "model.layers.0.mlp.experts.0.gate_proj.weight"
+    before = index_weights(open_checkpoint(plain.write(tmp_path / "y.gguf"))).weights[name].read()[0]
+    assert torch.equal(scaled.weights[name].read()[0], before / 2)
+    assert scaled.left_out == {"GGUF input scales": ("model.layers.0.mlp.experts.0.gate_proj.gguf_input_scale",)}
+
+
+def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(
+        UsageError, match=r"decoded by the gguf package, which is not installed: pip install 'q36eval\[gguf\]'"
+    ):
+        load_model(GOLDEN / "q8_0.gguf")
+
+
+Damage = Callable[[Gguf], None]
+EXPERT, SHARED = "blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_shexp.weight"
+
+
+def half_scale(kind: str) -> int:
+    """Where the 16-bit scale of a block begins."""
+    return {"Q6_K": 208, "Q2_K": 80, "Q3_K": 108}.get(kind, 0)
+
+
+def times_sixteen(name: str, block: int) -> Damage:
+    def damage(parsed: Gguf) -> None:
+        tensor = parsed.tensors[name]
+        at = block * BY_NAME[tensor.type_name].n_bytes + half_scale(tensor.type_name)
+        (scale,) = struct.unpack("<e", tensor.data[at : at + 2])
+        tensor.data = tensor.data[:at] + struct.pack("<e", 16 * scale) + tensor.data[at + 2 :]
+
+    return damage
+
+
+def with_data(name: str, change: Callable[[bytes], bytes]) -> Damage:
+    def damage(parsed: Gguf) -> None:
+        parsed.tensors[name].data = change(parsed.tensors[name].data)
+
+    return damage
+
+
+def exchanged(one: str, other: str) -> Damage:
+    def damage(parsed: Gguf) -> None:
+        first, second = parsed.tensors[one], parsed.tensors[other]
+        first.data, second.data = second.data, first.data
+
+    return damage
+
+
+def flipped_signs(data: bytes) -> bytes:
+    """Q8_0: every number its negative."""
+    blocks = [bytearray(data[at : at + 34]) for at in range(0, len(data), 34)]
+    for block in blocks:
+        block[2:] = bytes(-value & 255 for value in block[2:])
+    return b"".join(bytes(block) for block in blocks)
+
+
+DAMAGED: dict[str, tuple[str, Damage]] = {
+    "a scale times 16 (Q8_0)": ("q8_0", times_sixteen(EXPERT, 5)),
+    "a scale times 16 (Q4_K)": ("q4_k_m", times_sixteen("blk.0.attn_gate.weight", 7)),
+    "a scale times 16 (Q5_K)": ("mixed", times_sixteen("blk.0.attn_qkv.weight", 7)),
+    "a scale times 16 (Q6_K)": ("mixed", times_sixteen("blk.0.ffn_up_exps.weight", 7)),
+    "a scale times 16 (IQ4_XS)": ("mixed", times_sixteen(EXPERT, 7)),
+    "a scale times 16 (Q3_K)": ("mixed", times_sixteen("blk.0.ffn_gate_shexp.weight", 7)),
+    "a scale times 16 (Q2_K)": ("mixed", times_sixteen(SHARED, 7)),
+    "a scale times 16 (IQ4_NL)": ("mixed", times_sixteen("blk.0.ffn_down_exps.weight", 7)),
+    "a scale times 16 (Q5_1)": ("mixed", times_sixteen("blk.0.ffn_down_shexp.weight", 7)),
+    "a scale times 16 (Q5_0)": ("mixed", times_sixteen("blk.0.ssm_out.weight", 7)),
+    "a scale times 16 (Q4_0)": ("mixed", times_sixteen("blk.0.ssm_alpha.weight", 7)),
+    "a scale times 16 (Q4_1)": ("mixed", times_sixteen("blk.0.ssm_beta.weight", 7)),
+    "an exponent four higher (MXFP4)": (
+        "mxfp4",
+        with_data(EXPERT, lambda data: data[:34] + bytes([data[34] + 4]) + data[35:]),
+    ),
+    "a local scale of zero (NVFP4)": ("mixed", with_data("output.weight", lambda data: data[:36] + b"\0" + data[37:])),
+    "a scale of infinity": ("q8_0", with_data(EXPERT, lambda data: data[:34] + b"\0\x7c" + data[36:])),
+    "a scale of NaN": ("q4_k_m", with_data("output.weight", lambda data: data[:208] + b"\1\x7e" + data[210:])),
+    "a scale of zero": ("q8_0", with_data(EXPERT, lambda data: data[:34] + b"\0\0" + data[36:])),
+    "swapped experts": ("q8_0", with_data(EXPERT, lambda data: b"".join(reversed(halved(data))))),
+    "gate and up exchanged": ("q8_0", exchanged(EXPERT, "blk.0.ffn_up_exps.weight")),
+    "layers exchanged": ("q8_0", exchanged("blk.0.ffn_down_shexp.weight", "blk.1.ffn_down_shexp.weight")),
+    "a norm exchanged": ("q8_0", exchanged("blk.0.attn_norm.weight", "blk.1.attn_norm.weight")),
+    "shifted by a block": ("q8_0", with_data(SHARED, lambda data: data[34:] + data[:34])),
+    "shifted by a byte": ("q4_k_m", with_data(SHARED, lambda data: data[1:] + data[:1])),
+    "zeroed": ("q4_k_m", with_data(SHARED, lambda data: bytes(len(data)))),
+    "signs flipped": ("q8_0", with_data(EXPERT, flipped_signs)),
+    "heads in another order": (
+        "q8_0",
+        with_data("blk.0.ssm_alpha.weight", lambda data: b"".join(reversed(halved(data)))),
+    ),
+    "A_log not as it was": ("q8_0", with_data("blk.0.ssm_a", lambda data: data[4:] + data[:4])),
+    "another type of equal size (IQ4_NL as Q4_0)": (
+        "mixed",
+        lambda parsed: setattr(parsed.tensors["blk.0.ffn_down_exps.weight"], "type", 2),
+    ),
+    "another type of equal size (Q4_0 as IQ4_NL)": (
+        "mixed",
+        lambda parsed: setattr(parsed.tensors["blk.0.ssm_alpha.weight"], "type", 20),
+    ),
+    "another type of equal size (BF16 as F16)": (
+        "bf16",
+        lambda parsed: setattr(parsed.tensors[EXPERT], "type", 1),
+    ),
+    "rows and columns exchanged": (
+        "q8_0",
+        lambda parsed: parsed.tensors["blk.0.attn_qkv.weight"].sizes.reverse(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(DAMAGED))
+def test_damage_is_found(name: str, references: dict[str, Path], tmp_path: Path) -> None:
+    golden, damage = DAMAGED[name]
+    parsed = take_apart(GOLDEN / f"{golden}.gguf")
+    damage(parsed)
+    inspection = inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), reference_of(golden, references))
+    sections = {finding.section for finding in inspection.blocking}
+    assert sections & {Section.INTEGRITY, Section.BOUNDS, Section.OUTLIERS, Section.UNQUANTIZED}, inspection.findings
+
+
+def test_an_importance_matrix_widens_the_bound_and_is_no_excuse(references: dict[str, Path], tmp_path: Path) -> None:
+    def shares(change: Damage | None, importance: bool) -> list[Any]:
+        parsed = take_apart(GOLDEN / "q4_k_m.gguf")
+        if change is not None:
+            change(parsed)
+        if importance:
+            parsed.put("quantize.imatrix.file", "imatrix.gguf")
+        inspection = inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), references["wide"])
+        return [row.worst_bound_usage for row in inspection.errors if row.stored == "Q4_K"]
+
+    for wide, strict in zip(shares(None, True), shares(None, False), strict=True):
+        assert wide == pytest.approx(strict / 4, rel=0.05)
+    assert max(shares(times_sixteen("blk.0.attn_gate.weight", 7), True)) > 1
