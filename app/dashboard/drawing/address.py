@@ -11,6 +11,8 @@ import streamlit as st
 
 PAGE = "page"
 YES = "yes"
+OPEN, CLOSED = "open", "closed"
+"""Names of the expanders that are not as they begin."""
 
 
 def choice(name: str, key: str, options: Sequence[str]) -> dict[str, Any]:
@@ -35,17 +37,49 @@ def number(name: str, key: str, most: int) -> dict[str, Any]:
     return _kept(name, key, min(max(1, int(asked)), most) if asked.isascii() and asked.isdigit() else 1, 1)
 
 
-def tabs(name: str, key: str, titles: Sequence[str], ids: Sequence[str] = ()) -> list[Any]:
-    """Tabs of which the open one is in the address, by its id where the titles have such.
+def tabs(name: str, key: str, titles: Sequence[str], ids: Sequence[str] = (), default: str | None = None) -> list[Any]:
+    """Tabs of which the open one is in the address, by its id where the titles have such; `default`'s, or the first's,
+    is not.
 
     Only the `open` of that one is set: what a closed one holds need not be drawn.
     """
     ids = ids or titles
     asked = st.query_params.get(name)
     title_of, id_of = dict(zip(ids, titles, strict=True)), dict(zip(titles, ids, strict=True))
-    first = titles[0]
+    first = default or titles[0]
     kept = _kept(name, key, title_of.get(asked or "", first), first, written=lambda title: id_of[title])
     return list(st.tabs(list(titles), **kept))
+
+
+def expander(
+    title: str, name: str, key: str, *, expanded: bool = False, keeps: bool = False, icon: str | None = None
+) -> Any:
+    """An expander that is open or closed as the address says by its `name`, else as `expanded` says.
+
+    Only the contents of an open one (`.open`) need be drawn. `keeps`: it stays as a person left it, where `expanded`
+    hangs on what else is in the address; that is written down then.
+    """
+    asked = True if name in _listed(OPEN) else False if name in _listed(CLOSED) else None
+    if asked is None and keeps:
+        asked = st.session_state.get(key)
+    st.session_state[key] = expanded if asked is None else asked
+    _write_down(name, st.session_state[key], expanded)
+    return st.expander(title, key=key, icon=icon, on_change=lambda: _write_down(name, st.session_state[key], expanded))
+
+
+def _listed(parameter: str) -> list[str]:
+    return list(filter(None, st.query_params.get(parameter, "").split(",")))
+
+
+def _write_down(name: str, is_open: bool, expanded: bool) -> None:
+    for parameter, belongs in ((OPEN, is_open and not expanded), (CLOSED, expanded and not is_open)):
+        listed = _listed(parameter)
+        if belongs != (name in listed):
+            left = [*listed, name] if belongs else [one for one in listed if one != name]
+            if left:
+                st.query_params[parameter] = ",".join(left)
+            else:
+                forget(parameter)
 
 
 def follow(name: str, key: str, options: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
 from q36eval.app.dashboard.inert import block, label, line
 from q36eval.app.figures.answers import diff_pieces
@@ -51,12 +52,14 @@ def draw_item(item: ItemOutcome, run: RunRecord, *, prompt_first: bool = False) 
             for failure in reasons(answer):
                 st.text(f"✗ {side}: {line(failure)}")
         left, right = st.columns(2)
-        if item.expected is not None:
-            with left.expander("Expected"):
-                st.code(block(item.expected), language=None, wrap_lines=True)
-        if item.prompt is not None and not prompt_first:
-            with right.expander("Prompt"):
-                st.code(block(item.prompt), language=None, wrap_lines=True)
+        texts = [("Expected", left, item.expected), ("Prompt", right, None if prompt_first else item.prompt)]
+        for title, column, text in texts:
+            if text is not None:
+                name = f"{title.lower()}-{item.item_key[:16]}"
+                with column:
+                    shown = address.expander(title, name, f"{title} {item.probe} {item.group} {item.item_key}")
+                if shown.open:
+                    shown.code(block(text), language=None, wrap_lines=True)
 
 
 def _draw_texts(item: ItemOutcome) -> None:

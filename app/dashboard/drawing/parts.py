@@ -10,8 +10,10 @@ from typing import Any, NoReturn
 import plotly.graph_objects as go
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.address import PAGE, number
+from q36eval.app.dashboard.drawing.address import PAGE, YES, number, switch
 from q36eval.app.dashboard.drawing.head import name_tab
+from q36eval.app.dashboard.drawing.still import still
+from q36eval.app.dashboard.drawing.still_place import draw_still
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import AXES, look_of
 from q36eval.app.dashboard.reading import Reader
@@ -231,15 +233,47 @@ def csv_button(rows: Sequence[Mapping[str, str]], alt: str, name: str) -> None:
         )
 
 
+INTERACTIVE = "interactive"
+"""In the address: charts are Plotly's. Its library is 4.7 MB, which a browser reads for a second or two."""
+
+
 def choose_format() -> None:
-    """Which kind of file the camera of every chart saves; one choice for all pages."""
+    """Which kind of file the camera of an interactive chart saves; one choice for all pages."""
     st.session_state[FORMAT_KEY] = st.session_state.get(FORMAT_KEY) or FORMATS[0]
-    with st.sidebar:
-        st.segmented_control("The camera of a chart saves", FORMATS, key=FORMAT_KEY, width="stretch")
+    if st.query_params.get(INTERACTIVE) == YES:
+        with st.sidebar:
+            st.segmented_control("The camera of a chart saves", FORMATS, key=FORMAT_KEY, width="stretch")
 
 
 def chart(figure: go.Figure, alt: str, name: str) -> None:
-    """A chart whose camera button saves it, as it is drawn, in the chosen format; `name` is that of the file."""
+    """A chart and how to save it: still, or interactive where the address says so, which a switch below it changes.
+
+    `name` is that of the file: SVG of a still one; the camera button of an interactive one saves it as it is drawn, in
+    the chosen format.
+    """
+    drawn = None
+    if st.query_params.get(INTERACTIVE) == YES:
+        _draw_interactive(figure, alt, name)
+    else:
+        drawn = still(figure)
+        draw_still(drawn, alt, f"still {name}")
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
+        st.toggle("Interactive charts", **switch(INTERACTIVE, f"interactive {name}"))
+        if drawn is not None:
+            st.download_button(
+                "SVG",
+                partial(drawn.file, alt),
+                f"{file_name(name)}.svg",
+                "image/svg+xml",
+                key=f"svg {name}",
+                help=f"Save as SVG: {alt}",
+                on_click="ignore",
+                type="tertiary",
+                icon=":material/download:",
+            )
+
+
+def _draw_interactive(figure: go.Figure, alt: str, name: str) -> None:
     image = {
         "format": (st.session_state.get(FORMAT_KEY) or FORMATS[0]).lower(),
         "filename": file_name(name),

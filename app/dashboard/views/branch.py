@@ -156,9 +156,10 @@ def _draw_drift(reader: Reader, front: Front, chip: DeltaGenerator) -> None:
         picture = drift_picture(metric, RUNS_DRAWN[drawn or DRAWN_FIRST], judged.get(metric.key))
         _draw_metric(metric, followed.against.get(metric.key), drift, picture)
     if shown:
-        with st.expander("How to read these charts"):
-            st.write(LEGEND)
-            st.text(line(alarms_words(drift)))
+        shown_how = address.expander("How to read these charts", "reading", "branch_reading")
+        if shown_how.open:
+            shown_how.write(LEGEND)
+            shown_how.text(line(alarms_words(drift)))
     else:
         st.info("No finished run of this branch has measured such a metric.")
 
@@ -177,8 +178,11 @@ def _draw_state(reader: Reader, drift: BranchDrift) -> None:
             st.page_link("views/run.py", label=words, icon=":material/rule:", query_params={"run": since})
     changes = change_rows(drift)
     if changes:
-        with st.expander(f"What changed in the deployment, and with which run ({len(changes)})"):
-            table(changes, "Changes of the deployment between runs", f"changes {drift.branch}")
+        title = f"What changed in the deployment, and with which run ({len(changes)})"
+        shown = address.expander(title, "changes", f"changes of {drift.branch}")
+        if shown.open:
+            with shown:
+                table(changes, "Changes of the deployment between runs", f"changes {drift.branch}")
 
 
 def _draw_metric(

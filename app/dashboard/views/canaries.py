@@ -78,9 +78,11 @@ def draw() -> None:
     st.text(line(must_pass_words(figures)))
     asked = any(name in st.query_params for name in ("item", *FIELDS, *SWITCHES))
     # open where somebody comes to look around, closed where a link asks for answers; and it stays as it was then
-    open_ = st.session_state.setdefault(f"canary_figures {run.id}", not asked or "tab" in st.query_params)
-    with st.expander("Rates, margins and checks", expanded=open_):
-        _draw_figures(figures, run.id)
+    title, around = "Rates, margins and checks", not asked or "tab" in st.query_params
+    shown = address.expander(title, "figures", f"canary_figures {run.id}", expanded=around, keeps=True)
+    if shown.open:
+        with shown:
+            _draw_figures(figures, run.id)
     _draw_answers(reader, run, lines)
 
 

@@ -26,6 +26,7 @@ from q36eval.history.comparing import BetweenRuns, Comparison
 from q36eval.records import Answer
 
 FLIPS_PER_PAGE = 5
+FEW_FIELDS = 8
 WAYS = {"lost": "▼ LOST: right in A, not in B", "gained": "▲ GAINED: right in B, not in A"}
 EITHER = ("all", *WAYS)
 STYLE = """<style>div:has(> .st-key-compare_sides) { position: sticky; top: 3.75rem; z-index: 9; }
@@ -39,7 +40,7 @@ def draw() -> None:
     page_head("Compare")
     reader = reader_or_stop()
     first, second = _default(reader)
-    with st.expander("Choose other runs", icon=":material/tune:"):
+    with address.expander("Choose other runs", "runs", "compare_runs", icon=":material/tune:"):
         a = choose_run(reader, "compare_a", "a", "A: ", first)
         b = choose_run(reader, "compare_b", "b", "B: ", second)
     name_tab(f"{a.branch} {a.id}", f"{b.branch} {b.id}")
@@ -101,8 +102,11 @@ def _draw_differing(comparison: Comparison) -> None:
     if not rows:
         st.text("Both runs measured the same deployment in the same way.")
         return
-    with st.expander(f"What differs in what was measured, and with what: {len(rows)} fields", expanded=len(rows) <= 8):
-        table(rows, "Fields that differ between the two runs", "differing")
+    title, few = f"What differs in what was measured, and with what: {len(rows)} fields", len(rows) <= FEW_FIELDS
+    shown = address.expander(title, "differing", "compare_differing", expanded=few)
+    if shown.open:
+        with shown:
+            table(rows, "Fields that differ between the two runs", "differing")
 
 
 def _draw_criteria(comparison: Comparison) -> None:
@@ -142,9 +146,11 @@ def _draw_flip(flip: BetweenRuns, names: tuple[str, str]) -> None:
             st.badge(WAYS[flip.way], color="red" if flip.way == "lost" else "green")
             st.text(line(f"{flip.probe} · {flip.group} · {flip.cluster}"), width="content")
         if flip.prompt is not None:
-            with st.expander("Prompt and expected answer"):
-                st.code(block(flip.prompt), language=None, wrap_lines=True)
-                st.code(block(flip.expected or "–"), language=None, wrap_lines=True)
+            name, key = f"prompt-{flip.item_key[:16]}", f"prompt {flip.probe} {flip.group} {flip.item_key}"
+            prompt = address.expander("Prompt and expected answer", name, key)
+            if prompt.open:
+                prompt.code(block(flip.prompt), language=None, wrap_lines=True)
+                prompt.code(block(flip.expected or "–"), language=None, wrap_lines=True)
         sides = (flip.a, flip.b)
         titles = tuple(f"{name}: {_score(answer)}" for name, answer in zip(names, sides, strict=True))
         texts = tuple(answer.text or answer.error or "–" for answer in sides)

@@ -89,9 +89,10 @@ def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
     for sentence in sentences[:SENTENCES_SHOWN]:
         st.text(line(sentence))
     if sentences[SENTENCES_SHOWN:]:
-        with st.expander(f"More about what was scored ({len(sentences) - SENTENCES_SHOWN})"):
-            for sentence in sentences[SENTENCES_SHOWN:]:
-                st.text(line(sentence))
+        title = f"More about what was scored ({len(sentences) - SENTENCES_SHOWN})"
+        more = address.expander(title, "scored", f"evals scored {run.id}")
+        for sentence in sentences[SENTENCES_SHOWN:] if more.open else ():
+            more.text(line(sentence))
     required = {} if run.report is None else recovery_asked(run.report)
     lengths = effective_lengths(figures, required)
     groups = [group.name for group in figures.groups() if group.name in lengths or task_rows(figures, group.name)]
@@ -127,11 +128,13 @@ def _draw_tasks(figures: EvalsFigures, group: str, run: RunRecord) -> None:
     if pairs:
         chart(scores_figure(pairs), "Score by task under reference and branch", f"scores of {name}")
         csv_button(pair_rows(pairs), "scores by task", f"scores of {name}")
-    with st.expander("Recovery and figures by task"):
-        if points:
-            chart(recovery_figure(points), "Recovery by task with its interval", f"recovery of {name}")
-            csv_button(point_rows(points, "task"), "recovery by task", f"recovery of {name}")
-        table([dict(zip(("task", *PART_COLUMNS), row, strict=True)) for row in rows], "Figures by task", name)
+    shown = address.expander("Recovery and figures by task", "tasks", f"evals tasks {name}")
+    if shown.open:
+        with shown:
+            if points:
+                chart(recovery_figure(points), "Recovery by task with its interval", f"recovery of {name}")
+                csv_button(point_rows(points, "task"), "recovery by task", f"recovery of {name}")
+            table([dict(zip(("task", *PART_COLUMNS), row, strict=True)) for row in rows], "Figures by task", name)
 
 
 def _draw_lengths(figures: EvalsFigures, group: str, sentence: str, run: RunRecord) -> None:
@@ -202,8 +205,11 @@ def _draw_flip(flip: Flip, run: RunRecord) -> None:
         if flip.expected is not None:
             left.caption("Expected")
             left.code(block(shortened(flip.expected)), language=None, wrap_lines=True)
-        with right.expander("Prompt"):
-            st.code(block(shortened(flip.prompt)), language=None, wrap_lines=True)
+        with right:
+            name, key = f"prompt-{flip.item_key[:16]}", f"prompt {flip.group} {flip.item_key}"
+            prompt = address.expander("Prompt", name, key)
+        if prompt.open:
+            prompt.code(block(shortened(flip.prompt)), language=None, wrap_lines=True)
 
 
 def _said(answer: Answer) -> str:

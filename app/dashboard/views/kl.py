@@ -85,8 +85,10 @@ def _draw_headline(figures: KLFigures, run: RunRecord) -> None:
         {"figure": row.name.strip(), "value": row.value, "95 % interval": row.interval, "tokens": row.tokens}
         for row in figures.headline()
     ]
-    with st.expander("All figures over all tokens"):
-        table(rows, "Headline figures over all tokens", f"kl {run.id}")
+    shown = address.expander("All figures over all tokens", "figures", f"kl figures open {run.id}")
+    if shown.open:
+        with shown:
+            table(rows, "Headline figures over all tokens", f"kl {run.id}")
 
 
 def _draw_histogram(reader: Reader, run: RunRecord, figures: KLFigures) -> None:
@@ -105,8 +107,9 @@ def _draw_histogram(reader: Reader, run: RunRecord, figures: KLFigures) -> None:
     bars = zip(edges[:-1], edges[1:], counts, strict=True)
     rows = [{"from, nats": repr(float(a)), "to": repr(float(b)), "tokens": str(int(n))} for a, b, n in bars]
     csv_button(rows, "how many tokens lie in each bar", f"kl histogram bars {run.id}")
-    with st.expander("Every token's figures"):
-        st.code(str(reader.tokens_file(run)), language=None)
+    shown = address.expander("Every token's figures", "tokens", f"kl tokens open {run.id}")
+    if shown.open:
+        shown.code(str(reader.tokens_file(run)), language=None)
 
 
 def _draw_groupings(figures: KLFigures, run: RunRecord) -> None:

@@ -7,6 +7,7 @@ from html import escape
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.parts import page_offset, reader_or_stop
 from q36eval.app.dashboard.drawing.sparkline import SparkPoint, sparkline, words
@@ -187,7 +188,11 @@ def _draw_silent(reader: Reader) -> None:
     if not silent:
         return
     runs = f"{len(silent)} run{'s' * (len(silent) != 1)}"
-    with st.expander(f"Begun and never finished: {runs} without a sign of life"):
+    title = f"Begun and never finished: {runs} without a sign of life"
+    shown = address.expander(title, "unfinished", "overview_unfinished")
+    if not shown.open:
+        return
+    with shown:
         st.text("Where the process is dead, each goes on where it stopped:")
         for run in silent:
             st.text(line(f"{run.branch} (family {run.family}): {run.words}"))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.address import forget as forget_asked
+from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.drafts import Field, drop_drafts, keep_drafts
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.item_lines import read_lines
@@ -175,15 +175,18 @@ def _draw_decisions(reader: Reader, run: RunRecord) -> None:
     earlier = reader.earlier_decisions(run.id)
     if not earlier or run.report is None:
         return
-    with st.expander(f"Decided {len(earlier) + 1} times; what was said before is kept"):
+    title = f"Decided {len(earlier) + 1} times; what was said before is kept"
+    shown = address.expander(title, "earlier", f"earlier {run.id}")
+    if shown.open:
         for one in earlier:
-            st.text(line(f"until {one.replaced:%Y-%m-%d %H:%M} UTC  {one.report.headline}"))
-        st.text(line(f"now  {run.report.headline}"))
+            shown.text(line(f"until {one.replaced:%Y-%m-%d %H:%M} UTC  {one.report.headline}"))
+        shown.text(line(f"now  {run.report.headline}"))
 
 
 USUAL_DAYS = 30
 MOST_NAME, MOST_REASON = 80, 2000
 REASONS = ("waive_reason", "sign_reason", "bless_reason")
+TAB_IDS = ("waive", "sign", "bless", "waivers")  # of the forms, in the address
 DRAWN = "review_drawn"
 
 
@@ -207,8 +210,9 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         "Waivers of this branch": _draw_waivers,
     }
     first = "Sign off" if waits_for_signature(report) else ("Bless" if report.exit_code == 0 else "Waive")
-    for draw, tab in zip(titles.values(), st.tabs(list(titles), default=first, key=f"tabs {run.id}"), strict=True):
-        with tab:
+    tabs = address.tabs("tab", f"tabs {run.id}", list(titles), TAB_IDS, default=first)
+    for draw, tab in zip(titles.values(), tabs, strict=True):
+        with tab:  # a closed one, too: what was typed there would be forgotten
             try:
                 draw(reader, run, report, allowed)
             except Q36Error as error:
@@ -262,7 +266,7 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     elif named:
         st.warning("Of this canary there is nothing to waive: it lost nothing that blocks in this run.")
         st.text(line(named))
-    chosen = {"on_change": forget_asked, "args": ("canary",)}
+    chosen = {"on_change": address.forget, "args": ("canary",)}
     kind = kind_at.selectbox("Excuse", waivable.kinds, key="waive_kind", **chosen)
     name = name_at.selectbox("Which", waivable.names[kind], key=f"waive_name {kind}", format_func=line, **chosen)
     day = today()

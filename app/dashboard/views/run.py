@@ -1,9 +1,11 @@
 """Run: one run's verdict and what it hangs on, criteria against their margins, what was not measured, and its story."""
 
 import shlex
+from collections.abc import Callable
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.charts import margin_figure
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.item_lines import read_lines
@@ -136,10 +138,10 @@ def _draw_deciding(reader: Reader, report: GateReport, run: RunRecord) -> None:
         st.text(line(f"Waived: {', '.join(result.heading for result in waived)}"))
     steps = next_steps(report, run, since_decided(reader.history, run))
     if steps:
-        with st.expander("What to do next", icon=":material/arrow_forward:"):
-            for step in steps:
-                st.text(line(step.why))
-                st.code(line(step.command), language=None)
+        shown = address.expander("What to do next", "next", f"next {run.id}", icon=":material/arrow_forward:")
+        for step in steps if shown.open else ():
+            shown.text(line(step.why))
+            shown.code(line(step.command), language=None)
 
 
 def _draw_one_deciding(one: Deciding, run: RunRecord) -> None:
@@ -217,23 +219,35 @@ def _draw_margins(report: GateReport, run: RunRecord) -> None:
         )
     for words, count in counted_apart(report):
         st.text(line(f"{count} {words}"))
-    with st.expander(f"All {len(report.criteria)} criteria", icon=":material/table:"):
-        table(criteria_rows(report), "Criteria of the policy", f"criteria {run.id}")
+    title = f"All {len(report.criteria)} criteria"
+    shown = address.expander(title, "criteria", f"all criteria {run.id}", icon=":material/table:")
+    if shown.open:
+        with shown:
+            table(criteria_rows(report), "Criteria of the policy", f"criteria {run.id}")
 
 
 def _draw_rest(reader: Reader, run: RunRecord) -> None:
     measured = measurement_rows(reader.measurements(run))
-    with st.expander(f"All measurements ({len(measured)})"):
-        _table_or(measured, "All measurements", run, "Nothing was measured.")
-    with st.expander("Waivers and signatures"):
-        _draw_review(reader, run)
-    with st.expander("What happened"):
-        _draw_story(reader, run)
-    with st.expander("Replay"):
-        _draw_replay(reader, run)
-    with st.expander("Identity and provenance"):
-        table(identity_rows(run), "Identity of branch and reference", f"identity {run.id}")
-        table(provenance_rows(run), "Provenance of the run", f"provenance {run.id}")
+    rest: dict[str, tuple[str, Callable[[], None]]] = {
+        "measurements": (
+            f"All measurements ({len(measured)})",
+            lambda: _table_or(measured, "All measurements", run, "Nothing was measured."),
+        ),
+        "signatures": ("Waivers and signatures", lambda: _draw_review(reader, run)),
+        "events": ("What happened", lambda: _draw_story(reader, run)),
+        "replay": ("Replay", lambda: _draw_replay(reader, run)),
+        "identity": ("Identity and provenance", lambda: _draw_identity(run)),
+    }
+    for name, (title, draw_it) in rest.items():
+        shown = address.expander(title, name, f"{name} {run.id}")
+        if shown.open:
+            with shown:
+                draw_it()
+
+
+def _draw_identity(run: RunRecord) -> None:
+    table(identity_rows(run), "Identity of branch and reference", f"identity {run.id}")
+    table(provenance_rows(run), "Provenance of the run", f"provenance {run.id}")
 
 
 def _table_or(rows: list[dict[str, str]], alt: str, run: RunRecord, otherwise: str) -> None:

@@ -236,7 +236,7 @@ def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visi
     app = visit(path, "branch", family="sandbox", branch="fp8-head")
     text = shown(app)
     assert f"★ Blessed run {runs['blessed'].id}, by Jana" in text
-    assert "from the blessed run on" in text
+    assert "from the blessed run on" in shown(visit(path, "branch", family="sandbox", branch="fp8-head", open="reading"))
     app = visit(path, "branch", family="sandbox", branch="fp8-head", tab="runs")
     assert all(runs[name].id in shown(app) for name in ("first", "blessed", "pass"))
     app = app.selectbox(key="runs_verdict").set_value("FAIL").run()

@@ -36,10 +36,16 @@ def codes(app: Any) -> list[str]:
     return [element.value for element in app.code]
 
 
+def answers(app: Any) -> list[Any]:
+    """What stands side by side."""
+    of_answers = [one.proto for one in app.get("bidi_component") if "answers" in one.proto.component_name]
+    return [json.loads(proto.json) for proto in of_answers]
+
+
 @pytest.mark.parametrize(("short", "word"), [("pass", "✓ PASS"), ("ruined", "✗ FAIL"), ("crashed", "? INCONCLUSIVE")])
 def test_run_page_follows_its_address(visit: Visit, written: Written, short: str, word: str) -> None:
     run = written[1][short]
-    app = visit(written[0], "run", run=run.id)
+    app = visit(written[0], "run", run=run.id, open="criteria")
     assert app.selectbox(key="run_page_run").value == run.id
     assert word in app.header[0].value
     criteria = next(frame.value for frame in app.dataframe if "criterion" in frame.value)
@@ -109,11 +115,11 @@ def test_canary_filters_narrow_what_is_shown(visit: Visit, written: Written) -> 
 def test_turned_page_survives_a_filter_that_shortens_the_list(visit: Visit, written: Written) -> None:
     app = visit(written[0], "canaries", run=written[1]["ruined"].id)
     app = app.number_input[0].set_value(4).run()
-    shown_last = codes(app)
+    shown_last = answers(app)
     app = app.selectbox(key="canary_canary").set_value("tool-calls").run()
     assert not app.exception
-    assert codes(app)
-    assert codes(app) != shown_last
+    assert answers(app)
+    assert answers(app) != shown_last
 
 
 def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written) -> None:
@@ -124,16 +130,18 @@ def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written
         assert not any("script" in text or "javascript" in text for text in markup)
         plain = codes(app) + [element.value for element in app.text]
         assert not any(set("\x1b\x07\u202e") & set(text) for text in plain)
-    app = visit(written[0], "canaries", run=written[1]["ruined"].id, item=f"{1:064x}")
-    of_answers = [one.proto for one in app.get("bidi_component") if "answers" in one.proto.component_name]
-    (shown,) = [json.loads(proto.json) for proto in of_answers]
+    texts_of = "prompt-0000000000000000,expected-0000000000000000"
+    app = visit(written[0], "canaries", run=written[1]["ruined"].id, item=f"{1:064x}", open=texts_of)
+    assert codes(app)
+    assert not any(set("\x1b\x07\u202e") & set(text) for text in codes(app))
+    (shown,) = answers(app)
     said = "".join(text for text, _ in shown["sides"][1]["pieces"])
     assert HOSTILE.split(" \x1b")[0] in said
     assert not set("\x1b\x07\u202e") & set(said)
 
 
 def test_kl_page_without_tokens_still_shows_the_figures(visit: Visit, written: Written) -> None:
-    app = visit(written[0], "kl", run=written[1]["pass"].id)
+    app = visit(written[0], "kl", run=written[1]["pass"].id, open="figures")
     assert app.dataframe[0].value["figure"].tolist() == ["KL(ref‖branch), mean"]
     assert "The run's tokens are not here, so how they spread cannot be drawn." in texts(app)
 

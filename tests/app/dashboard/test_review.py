@@ -253,6 +253,9 @@ def test_compare_page_holds_the_newest_against_the_blessed_run(visit: Visit, wri
 @pytest.mark.parametrize("page", ["compare", "branch", "review"])
 def test_what_these_pages_show_can_be_saved(visit: Visit, written: Any, page: str) -> None:
     path, runs = written
-    app = visit(path, page, **({"run": runs["ruined"].id} if page == "review" else {"branch": "fp8-head"}))
+    of = {"run": runs["ruined"].id} if page == "review" else {"branch": "fp8-head", "open": "changes"}
+    app = visit(path, page, **of)
     tables = [frame for frame in app.dataframe if not frame.value.empty]
-    assert len(app.get("download_button")) == len(tables) > 0
+    saved = [button.label for button in app.get("download_button")]
+    assert saved.count("CSV") == len(tables) > 0
+    assert saved.count("SVG") == (2 if page == "branch" else 0)
