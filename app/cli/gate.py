@@ -33,6 +33,7 @@ from q36eval.app.cli.options import (
     SuiteOption,
     WeightsOnly,
     engine_options,
+    folder_to_write,
     load_policy,
     note,
     open_history,
@@ -61,7 +62,7 @@ class GateCommand(TyperCommand):
         except Exception:
             out = _values(given, "--out")
             with suppress(Q36Error):  # what is wrong with the options is said, and of one error alone
-                clear_reports(Path(out[-1]) if out else None, _values(given, "--branch"))
+                clear_reports(Path(out[-1]) if out and out[-1].strip() else None, _values(given, "--branch"))
             raise
 
 
@@ -91,7 +92,9 @@ def gate(
     resume: Annotated[
         str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN", autocompletion=completing.runs)
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the reports into this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the reports into this folder.", metavar="PATH", parser=folder_to_write)
+    ] = None,
     format: Annotated[
         list[str] | None,
         typer.Option("--format", help=f"Report format, with --out: {', '.join(FORMATS)}; all by default."),

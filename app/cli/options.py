@@ -307,6 +307,17 @@ def open_history(paths: Paths | None = None, *, writing: bool = False) -> "Histo
     return history
 
 
+def folder_to_write(named: str) -> Path:
+    """The folder that an option names; an empty name would be the current folder, as of a variable that is not set.
+
+    Raises:
+        UsageError: it names none.
+    """
+    if not named.strip():
+        raise UsageError("--out names no folder: its value is empty. Write . for the current folder.")
+    return Path(named)
+
+
 def check_device(device: str) -> None:
     """Refuse a device that is not here.
 

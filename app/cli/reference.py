@@ -18,9 +18,11 @@ from q36eval.app.cli.options import (
     FamilyOption,
     JsonOption,
     OwnCanaries,
+    Quiet,
     ReferenceOption,
     SuiteOption,
     engine_options,
+    folder_to_write,
     print_json,
 )
 from q36eval.app.targets import load_family, resolve
@@ -52,7 +54,10 @@ def capture(
     probe: Annotated[
         list[ProbeName] | None, typer.Option(help="Capture only for this probe; for all by default.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the pack, to take it elsewhere.", metavar="DIR")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the pack, to take it elsewhere.", metavar="DIR", parser=folder_to_write),
+    ] = None,
     no_head: Annotated[bool, typer.Option("--no-head", help="Store only the hash of the reference's head.")] = False,
     top_k: Annotated[
         int | None,
@@ -93,7 +98,7 @@ def capture(
 
     def announce(estimate: "Estimate") -> None:
         announced.append(estimate)
-        for line in _size_lines(estimate):
+        for line in [] if Quiet.wanted else _size_lines(estimate):
             print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
 
     with ConsoleProgress() as progress:
@@ -105,7 +110,7 @@ def capture(
         print_json(
             {"pack": str(pack.folder), "estimated_bytes": total, "free_bytes": announced[0].free, "captures": rows}
         )
-    else:
+    elif not Quiet.wanted:
         print(f"captured into {pack.folder}")
         _print_rows(rows)
     return int(ExitCode.PASS)
@@ -156,7 +161,7 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
         return int(ExitCode.FAIL)
     if refused:
         raise refused[0]
-    if not as_json:
+    if not as_json and not Quiet.wanted:
         print(f"{checked} captures are whole")
     return int(ExitCode.PASS)
 

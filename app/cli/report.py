@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,8 +40,8 @@ def report(
 ) -> None:
     """Print the report of a finished gate run.
 
-    --details prints it for a terminal, whole. The format github prints annotations, and writes the summary to
-    $GITHUB_STEP_SUMMARY if that is set.
+    In a terminal it is drawn for that, as wide as that is, as --details does anywhere; into a pipe or file it is
+    Markdown. The format github prints annotations, and writes the summary to $GITHUB_STEP_SUMMARY if that is set.
     """
     if schema:
         from q36eval.reports import json_schema
@@ -51,6 +52,7 @@ def report(
         raise UsageError("Name the run to report: its id, a unique prefix, or latest.")
     if (details or as_json) and format not in (None, "json" if as_json else None):
         raise UsageError("--details and --json are formats of their own; leave --format out.")
+    drawn = details or (format is None and not as_json and sys.stdout.isatty())
     (format,) = check_formats(["json" if as_json else format or "markdown"])
     if into is not None and format != "card":
         raise UsageError("--into puts a section into a model card; give --format card with it.")
@@ -61,9 +63,8 @@ def report(
     history = open_history()
     record = history.get_run(run)
     history.check_verdict(record.id)
-    _note_what_came_after(record, history)
-    document = document_of(record, history)
-    if details:
+    document = replace(document_of(record, history), superseded=_what_came_after(record, history))
+    if drawn:
         Console().print(to_console(document))
         return
     if into is not None:
@@ -75,22 +76,27 @@ def report(
         write_document(FORMATS[format].text(document))
 
 
-def _note_what_came_after(run: "RunRecord", history: "History") -> None:
-    """A PASS that ships nothing any more is said beside its report: whoever reads that may act on it."""
+def _what_came_after(run: "RunRecord", history: "History") -> str | None:
+    """Of a PASS that ships nothing any more, how its branch stands now: whoever reads its report may act on it.
+
+    It is said beside the report, too, whatever its format.
+    """
     if run.verdict is not Verdict.PASS:
-        return
+        return None
     from q36eval.app.dashboard.models.front import since_words
     from q36eval.app.shipping import Fronts, OfHistory
 
-    key = run.family, run.branch
+    key, today = (run.family, run.branch), datetime.now(UTC)
     try:
-        now = Fronts(OfHistory(history), datetime.now(UTC), key).of(key)
+        now = Fronts(OfHistory(history), today, key).of(key)
     except Q36Error as error:  # of another run: this one's report is there all the same
         note(f"How {run.branch} stands now cannot be told: {error}")
-        return
+        return None
     words = None if now.ships else since_words(run, now)
-    if words is not None:
-        note(words)
+    if words is None:
+        return None
+    note(words)
+    return f"as of {today:%Y-%m-%d}, {words}"
 
 
 def _put_into(file: Path, card: str) -> None:

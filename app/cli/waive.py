@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from q36eval.app.cli import completing
-from q36eval.app.cli.options import FamilyOption, JsonOption, OneBranch, load_policy, open_history, print_json
+from q36eval.app.cli.options import FamilyOption, JsonOption, OneBranch, Quiet, load_policy, open_history, print_json
 from q36eval.app.targets import load_family, name_in_history
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -87,6 +87,8 @@ def add(
             for one in effects
         ]
         print_json({"number": number, **_written(chosen.name, name, waiver.model_dump(mode="json")), "runs": changes})
+        return
+    if Quiet.wanted:
         return
     print_plain(f"Waiver {number}: {waiver.scope} of {chosen.name}/{name}, by {owner} until {until}.")
     print_plain("As of today, of the newest judged runs:" if effects else "No run of this branch was judged yet.")

@@ -1,7 +1,7 @@
 """Plots as inline SVG: no script, and no colour that its style sheet does not turn with the theme."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from q36eval.gate.noise import floor_metric
@@ -50,9 +50,60 @@ class Axis:
         return [10.0**power for power in range(round(math.log10(self.low)), round(math.log10(self.high)) + 1)]
 
 
-WIDTH, LEFT, RIGHT, ROW, TOP = 1080, 300, 710, 26, 30
-TALL_ROW = 34
-"""Of names that stand on two lines: the title, and the id below it."""
+@dataclass(frozen=True)
+class Layout:
+    """Where names, plot and words stand, in pixels: side by side, or above each other where a screen is `narrow`.
+
+    `row` is the height of a row and `bar` where its bar lies, `tall_row` and `tall_bar` of one whose name has its id
+    below it.
+    """
+
+    narrow: bool
+    width: int
+    left: int
+    right: int
+    top: int
+    row: int
+    bar: int
+    tall_row: int
+    tall_bar: int
+
+    def label(self, name: str, y: float, *, soft: bool = False, id: str | None = None) -> str:
+        """The name of the row whose bar lies at `y`."""
+        place = f'x="{self.left}"' if self.narrow else f'x="{self.left - 14}" text-anchor="end"'
+        above = (-14 if id is None else -28) if self.narrow else (4 if id is None else -5)
+        words = _cut(name, 50 if self.narrow else 42)
+        label = f'<text class="{"part" if soft else "head"}" {place} y="{y + above}">{html(words)}</text>'
+        below = "" if id is None else f'<text class="tick" {place} y="{y + above + 15}">{html(_cut(id, 48))}</text>'
+        return label + below
+
+    def words(self, text: str, y: float, limit: int = 46, *, aside: int = 0, cls: str = "") -> str:
+        """What is said of a row, `aside` pixels from where such words begin."""
+        x, down = (self.left + round(0.8 * aside), 22) if self.narrow else (self.right + 16 + aside, 4)
+        of = f' class="{cls}"' if cls else ""
+        return f'<text{of} x="{x}" y="{y + down}">{html(_cut(text, limit))}</text>'
+
+    def axis_title(self, words: str) -> str:
+        """The unit, beside the ticks or above them."""
+        x, y = (self.left, 12) if self.narrow else (self.right + 50, self.top - 14)
+        return f'<text class="tick" x="{x}" y="{y}">{html(words)}</text>'
+
+    def tick(self, x: float, words: str, height: float, *, limit: bool = False) -> tuple[str, str]:
+        """A line over the height of the plot, and its words; at either end they stay within a narrow screen."""
+        anchor = "middle"
+        if self.narrow and not self.left + 20 < x < self.right - 20:
+            anchor = "start" if x < self.width / 2 else "end"
+        return (
+            _line("limit" if limit else "grid", x, self.top - 6, height - 4),
+            f'<text class="tick" x="{x:.1f}" y="{self.top - 14}" text-anchor="{anchor}">{html(words)}</text>',
+        )
+
+
+WIDE = Layout(False, 1080, 300, 710, 30, row=26, bar=13, tall_row=34, tall_bar=17)
+NARROW = Layout(True, 350, 6, 344, 46, row=62, bar=30, tall_row=80, tall_bar=44)
+"""For a phone: 350 pixels of 390 are left between the page's edges."""
+Drawing = Callable[[Layout], tuple[list[str], float]]
+"""Draws a figure: its parts, and how tall they are."""
 
 MOST_ROWS = 20
 """Slices, and groups of items, that are drawn: the worst."""
@@ -69,14 +120,18 @@ def criteria_plot(report: GateReport) -> str:
     shown = [one for one in worst_first(report.criteria) if one.loss_interval is not None and _limit(one) > 0]
     if not shown:
         return ""
-    axis = Axis(-1.0, 2.5, LEFT, RIGHT)
-    height = TOP + TALL_ROW * len(shown) + 8
-    parts = [f'<rect class="band" x="{axis.at(-1)}" y="{TOP - 6}" width="{axis.at(1) - LEFT:.1f}" height="{height}"/>']
-    ticks = ((-1.0, "-100 %"), (0.0, "as the reference"), (1.0, "margin"), (2.0, "200 %"))
-    parts += [part for value, words in ticks for part in _tick(axis.at(value), words, height, limit=value == 1.0)]
-    parts.append(_axis_title("share of the margin used up, in %"))
-    for place, result in enumerate(shown):
-        parts += _criterion_row(result, axis, TOP + TALL_ROW * place + TALL_ROW / 2)
+
+    def draw(to: Layout) -> tuple[list[str], float]:
+        axis, height = Axis(-1.0, 2.5, to.left, to.right), to.top + to.tall_row * len(shown) + 8
+        wide = axis.at(1) - to.left
+        parts = [f'<rect class="band" x="{to.left}" y="{to.top - 6}" width="{wide:.1f}" height="{height - to.top}"/>']
+        ticks = ((-1.0, "-100 %"), (0.0, "as the reference"), (1.0, "margin"), (2.0, "200 %"))
+        parts += [part for value, words in ticks for part in to.tick(axis.at(value), words, height, limit=value == 1.0)]
+        parts.append(to.axis_title("share of the margin used up, in %"))
+        for place, result in enumerate(shown):
+            parts += _criterion_row(result, axis, to.top + to.tall_row * place + to.tall_bar, to)
+        return parts, height
+
     caption = (
         "How much of its margin each criterion uses up, the worst first: the dot is the figure, the bar its interval "
         "(each bound holds one-sided at the criterion's confidence). It passes when the whole bar lies left of the "
@@ -85,31 +140,30 @@ def criteria_plot(report: GateReport) -> str:
     )
     failed = [result.heading for result in shown if result.verdict is CriterionVerdict.FAIL]
     summary = f"{len(shown)} criteria; beyond their margins: {', '.join(failed) or 'none'}"
-    return _figure("Criteria as intervals against their margins", summary, caption, parts, height)
+    return _figure("Criteria as intervals against their margins", summary, caption, draw)
 
 
 def _limit(result: CriterionResult) -> float:
     return 0.0 if result.limit is None or result.margin.kind == "max_count" else result.limit
 
 
-def _criterion_row(result: CriterionResult, axis: Axis, y: float) -> Iterator[str]:
+def _criterion_row(result: CriterionResult, axis: Axis, y: float, to: Layout) -> Iterator[str]:
     interval, limit = result.loss_interval, _limit(result)
     assert interval is not None, "only criteria with one are drawn"
     words = f"{figure_text(result)} {interval_text(result.margin, result.figure_interval)}"
     hover = "; ".join(filter(None, (f"{result.name}: {words}", distance_text(result))))
     yield f'<g class="{result.verdict}"><title>{html(hover)}</title>'
     star = "*" if result.tier == "advisory" else ""
-    yield _label(f"{result.heading}{star}", y - 5)
-    yield f'<text class="tick" x="{LEFT - 14}" y="{y + 11}" text-anchor="end">{html(_cut(result.id, 48))}</text>'
+    yield to.label(f"{result.heading}{star}", y, id=result.id)
     if result.noise_floor is not None and 0 < result.noise_floor.loss < axis.high * limit:
         yield _line("floor", axis.at(result.noise_floor.loss / limit), y - 7, y + 7)
     value = math.nan if result.loss is None else result.loss / limit
     if axis.beyond(interval.lower / limit) > 0:
-        yield f'<text class="tick" x="{RIGHT - 10}" y="{y + 4}" text-anchor="end">{value:.1f} ×</text>'
+        yield f'<text class="tick" x="{to.right - 10}" y="{y + 4}" text-anchor="end">{value:.1f} ×</text>'
     yield from _interval(axis, interval.lower / limit, value, interval.upper / limit, y)
     rule = margin_text(result.margin, result.unit)
-    yield f'<text class="says" x="{RIGHT + 16}" y="{y + 4}">{MARK[result.verdict]} {html(verdict_text(result))}</text>'
-    yield f'<text x="{RIGHT + 150}" y="{y + 4}">{html(_cut(f"{figure_text(result)}, {rule}", 34))}</text></g>'
+    yield to.words(f"{MARK[result.verdict]} {verdict_text(result)}", y, cls="says")
+    yield f"{to.words(f'{figure_text(result)}, {rule}', y, 34, aside=134)}</g>"
 
 
 def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> str:
@@ -126,36 +180,43 @@ def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> str:
     }
     margins = [r.margin.value for r in judged.values()]
     bounds = [bound for m in shown for bound in (m.value, m.effect_interval.lower, m.effect_interval.upper)]
-    axis = Axis.decades([*bounds, *margins, *floors.values()], LEFT, RIGHT)
-    height = TOP + ROW * len(shown) + 8
-    parts = [part for power in axis.powers() for part in _tick(axis.at(power), f"{power:g}", height)]
-    parts.append(_axis_title(f"{shown[0].unit}, logarithmic"))
-    for place, m in enumerate(shown):
-        parts += _kl_row(m, judged.get(m.slice), floors.get(m.slice), axis, TOP + ROW * place + ROW / 2)
+
+    def draw(to: Layout) -> tuple[list[str], float]:
+        axis = Axis.decades([*bounds, *margins, *floors.values()], to.left, to.right)
+        height = to.top + to.row * len(shown) + 8
+        parts = [part for power in axis.powers() for part in to.tick(axis.at(power), f"{power:g}", height)]
+        parts.append(to.axis_title(f"{shown[0].unit}, logarithmic"))
+        for place, m in enumerate(shown):
+            y = to.top + to.row * place + to.bar
+            parts += _kl_row(m, judged.get(m.slice), floors.get(m.slice), axis, y, to)
+        return parts, height
+
     caption = (
         f"Mean KL divergence from the reference by slice, in {html(shown[0].unit)}, on a logarithmic axis"
         f"{_of(measured)}: what the policy judges first, then the worst. Dashed: the margin, where one holds. "
         "Short grey line: what the reference loses against itself."
     )
     summary = f"{len(shown)} slices; all: {number(shown[0].value)} {shown[0].unit}"
-    return _figure("KL divergence by slice", summary, caption, parts, height)
+    return _figure("KL divergence by slice", summary, caption, draw)
 
 
 def _of(everything: Sequence[object]) -> str:
     return f" ({MOST_ROWS} of {len(everything)})" if len(everything) > MOST_ROWS else ""
 
 
-def _kl_row(m: Measurement, judged: CriterionResult | None, floor: float | None, axis: Axis, y: float) -> Iterator[str]:
+def _kl_row(
+    m: Measurement, judged: CriterionResult | None, floor: float | None, axis: Axis, y: float, to: Layout
+) -> Iterator[str]:
     verdict = "blue" if judged is None or judged.verdict is CriterionVerdict.NOT_MEASURED else str(judged.verdict)
     words = f"{number(m.value)} {_bounds(m.effect_interval)}"
     yield f'<g class="{verdict}"><title>{html(f"{m.slice}: {words}, {m.counts.scored} tokens")}</title>'
-    yield _label(m.slice, y)
+    yield to.label(m.slice, y)
     if judged is not None:
         yield _line("limit", axis.at(judged.margin.value), y - 11, y + 11)
     if floor is not None and floor > 0:
         yield _line("floor", axis.at(floor), y - 5, y + 5)
     yield from _interval(axis, m.effect_interval.lower, m.value, m.effect_interval.upper, y)
-    yield f'<text x="{RIGHT + 16}" y="{y + 4}">{html(_cut(words, 46))}</text></g>'
+    yield f"{to.words(words, y)}</g>"
 
 
 def recovery_plot(report: GateReport, measurements: Sequence[Measurement]) -> str:
@@ -168,20 +229,24 @@ def recovery_plot(report: GateReport, measurements: Sequence[Measurement]) -> st
         shown += [(group, False), *((slice_, True) for slice_ in worst)]
     if not shown:
         return ""
-    axis = Axis(0.4, 1.2, LEFT, RIGHT)
-    height = TOP + ROW * len(shown) + 8
-    ticks = ((0.4, "40 %"), (0.6, "60 %"), (0.8, "80 %"), (1.0, "as the reference"), (1.2, "120 %"))
-    parts = [part for value, words in ticks for part in _tick(axis.at(value), words, height)]
-    parts.append(_axis_title("recovery, in % of the reference's score"))
-    for place, (figure, part_of) in enumerate(shown):
-        parts += _recovery_row(figure, part_of, judged.get(figure.name), axis, TOP + ROW * place + ROW / 2)
+
+    def draw(to: Layout) -> tuple[list[str], float]:
+        axis, height = Axis(0.4, 1.2, to.left, to.right), to.top + to.row * len(shown) + 8
+        ticks = ((0.4, "40 %"), (0.6, "60 %"), (0.8, "80 %"), (1.0, "as the reference"), (1.2, "120 %"))
+        parts = [part for value, words in ticks for part in to.tick(axis.at(value), words, height)]
+        parts.append(to.axis_title("recovery, in % of the reference's score"))
+        for place, (figure, part_of) in enumerate(shown):
+            y = to.top + to.row * place + to.bar
+            parts += _recovery_row(figure, part_of, judged.get(figure.name), axis, y, to)
+        return parts, height
+
     caption = (
         "The branch's score as a share of the reference's over the same items, by group of tasks, each with its "
         f"{MOST_SLICES} worst slices: the dot is the figure, the bar its interval. Dashed: the margin, where the "
         "policy judges the group. A slice has few items, so its bar is wide."
     )
     summary = ", ".join(f"{figure.name} {percent(_recovery(figure))}" for figure, part_of in shown if not part_of)
-    return _figure("Recovery by task", summary, caption, parts, height)
+    return _figure("Recovery by task", summary, caption, draw)
 
 
 def _group_name(name: str) -> str:
@@ -197,7 +262,7 @@ def _recovery(figures: GroupFigures) -> float:
 
 
 def _recovery_row(
-    figure: GroupFigures, part_of: bool, judged: CriterionResult | None, axis: Axis, y: float
+    figure: GroupFigures, part_of: bool, judged: CriterionResult | None, axis: Axis, y: float, to: Layout
 ) -> Iterator[str]:
     m = figure.recovery
     assert m is not None, "only what has one is drawn"
@@ -206,11 +271,11 @@ def _recovery_row(
     words = recovery_words(m)
     hover = f"{figure.name}: {words}, {figure.accuracy.counts.scored} items"
     yield f'<g class="{verdict}"><title>{html(hover)}</title>'
-    yield _label(figure.name.partition("/")[2] if part_of else _group_name(figure.name), y, soft=part_of)
+    yield to.label(figure.name.partition("/")[2] if part_of else _group_name(figure.name), y, soft=part_of)
     if judged is not None:
         yield _line("limit", axis.at(judged.margin.value), y - 11, y + 11)
     yield from _interval(axis, lower, m.value, upper, y)
-    yield f'<text x="{RIGHT + 16}" y="{y + 4}">{html(_cut(words, 46))}</text></g>'
+    yield f"{to.words(words, y)}</g>"
 
 
 def flips_plot(measurements: Sequence[Measurement]) -> str:
@@ -221,62 +286,53 @@ def flips_plot(measurements: Sequence[Measurement]) -> str:
     turned = sorted((one for one in everything if one.lost or one.gained), key=lambda one: (-one.lost, one.name))
     shown, calm = turned[:MOST_ROWS], len(everything) - len(turned)
     most = max([1, *(max(group.lost, group.gained) for group in shown)])
-    axis = Axis(-most, most, LEFT, RIGHT)
-    height = TOP + ROW * len(shown) + 8
-    ticks = ((-most, f"{most} lost"), (0, "0"), (most, f"{most} gained"))
-    parts = [part for value, words in ticks for part in _tick(axis.at(value), words, height)]
-    parts.append(_axis_title("items"))
-    for place, group in enumerate(shown):
-        parts += _flips_row(group, axis, TOP + ROW * place + ROW / 2)
+
+    def draw(to: Layout) -> tuple[list[str], float]:
+        axis, height = Axis(-most, most, to.left, to.right), to.top + to.row * len(shown) + 8
+        ticks = ((-most, f"{most} lost"), (0, "0"), (most, f"{most} gained"))
+        parts = [part for value, words in ticks for part in to.tick(axis.at(value), words, height)]
+        parts.append(to.axis_title("items"))
+        for place, group in enumerate(shown):
+            parts += _flips_row(group, axis, to.top + to.row * place + to.bar, to)
+        return parts, height
+
     caption = (
         "The same items for both, by group of tasks and by family of canaries: left those that only the reference "
         f"answers right, right those that only the branch does. Most lost first{_of(turned)}. Nothing turned in {calm} "
         f"of {len(everything)} groups, which are not drawn."
     )
     summary = f"{sum(one.lost for one in shown)} lost, {sum(one.gained for one in shown)} gained in {len(shown)} groups"
-    return _figure("Items lost and gained", summary, caption, parts, height)
+    return _figure("Items lost and gained", summary, caption, draw)
 
 
-def _flips_row(group: Flips, axis: Axis, y: float) -> Iterator[str]:
+def _flips_row(group: Flips, axis: Axis, y: float, to: Layout) -> Iterator[str]:
     words = f"-{group.lost}  +{group.gained}  of {group.of}"
     yield f"<g><title>{html(f'{group.name}: {words}')}</title>"
-    yield _label(group.name, y)
+    yield to.label(group.name, y)
     zero = axis.at(0)
     for cls, end in (("FAIL", axis.at(-group.lost)), ("blue", axis.at(group.gained))):
         left, width = min(zero, end), abs(end - zero)
         yield f'<g class="{cls}"><rect class="dot" x="{left:.1f}" y="{y - 7}" width="{width:.1f}" height="14"/></g>'
-    yield f'<text x="{RIGHT + 16}" y="{y + 4}">{html(words)}</text></g>'
+    yield f"{to.words(words, y)}</g>"
 
 
-def _figure(title: str, summary: str, caption: str, parts: Sequence[str], height: float) -> str:
-    """`caption` is HTML already; who does not see the figure hears its title and `summary`."""
-    drawn = "\n".join(parts)
-    return (
-        f'<figure>\n<figcaption>{caption}</figcaption>\n<div class="wide" tabindex="0" role="group" '
-        f'aria-label="{html(title)}"><svg viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{html(f"{title}. {summary}")}">\n{drawn}\n</svg></div>\n</figure>'
-    )
+def _figure(title: str, summary: str, caption: str, draw: Drawing) -> str:
+    """`caption` is HTML already; who does not see the figure hears its title and `summary`.
 
-
-def _axis_title(words: str) -> str:
-    return f'<text class="tick" x="{RIGHT + 50}" y="{TOP - 14}">{html(words)}</text>'
-
-
-def _tick(x: float, words: str, height: float, *, limit: bool = False) -> tuple[str, str]:
-    cls = "limit" if limit else "grid"
-    return (
-        _line(cls, x, TOP - 6, height - 4),
-        f'<text class="tick" x="{x:.1f}" y="{TOP - 14}" text-anchor="middle">{html(words)}</text>',
-    )
+    It is drawn twice, for wide screens and for narrow ones; the style sheet shows one of the two.
+    """
+    said, drawings = html(f"{title}. {summary}"), []
+    for to in (WIDE, NARROW):
+        parts, height = draw(to)
+        drawn, cls = "\n".join(parts), "narrow" if to.narrow else "wide"
+        drawings.append(
+            f'<svg class="{cls}" viewBox="0 0 {to.width} {height}" role="img" aria-label="{said}">\n{drawn}\n</svg>'
+        )
+    return f"<figure>\n<figcaption>{caption}</figcaption>\n{''.join(drawings)}\n</figure>"
 
 
 def _line(cls: str, x: float, above: float, below: float) -> str:
     return f'<line class="{cls}" x1="{x:.1f}" x2="{x:.1f}" y1="{above:.1f}" y2="{below:.1f}"/>'
-
-
-def _label(name: str, y: float, *, soft: bool = False) -> str:
-    cls = "part" if soft else "head"
-    return f'<text class="{cls}" x="{LEFT - 14}" y="{y + 4}" text-anchor="end">{html(_cut(name, 42))}</text>'
 
 
 def _interval(axis: Axis, lower: float, value: float, upper: float, y: float) -> Iterator[str]:

@@ -15,8 +15,8 @@ from q36eval.reports._card_data import BEGIN, END, card_data, published_name, up
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures
 from q36eval.reports.document import Document
 from q36eval.reports.story import TITLE, answer_lines
+from q36eval.reports.text import SENTENCE, plain, waiver_text, why_text
 from q36eval.reports.text import markdown as md
-from q36eval.reports.text import plain, waiver_text, why_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -49,6 +49,8 @@ def _section(document: Document, run: "RunRecord", figures: Sequence[CardFigure]
     report = document.report
     yield from ("## Measured quality", "")
     yield from _fitness(report, run)
+    if document.superseded is not None:
+        yield f"- **This verdict stands no longer**: {md(document.superseded, SENTENCE)}"
     yield from _figure_table(figures)
     yield from _check_table(report, run)
     yield from _answers(report, run)

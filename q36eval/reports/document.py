@@ -106,7 +106,8 @@ class Document:
     """One report. Text in it is as people and models wrote it: every format makes it harmless in its own way.
 
     `measurements` are the run's; without them only what the policy judges is reported. `answers` show why it did not
-    pass. `since` is what people did about the run since it was decided.
+    pass. `since` is what people did about the run since it was decided, `superseded` how its branch stands now where a
+    PASS ships nothing any more.
     """
 
     report: GateReport
@@ -114,6 +115,7 @@ class Document:
     measurements: Sequence[Measurement] = ()
     answers: Sequence[DecidingAnswer] = ()
     since: Since = NOTHING_SINCE
+    superseded: str | None = None
 
     @property
     def subject(self) -> str:

@@ -193,6 +193,30 @@ def terminal(arguments: list[str], state: Path, **environment: str) -> bytes:
     return written
 
 
+@pytest.mark.parametrize("columns", [60, 100])
+def test_a_report_is_drawn_for_a_terminal_and_markdown_elsewhere(columns: int, state: Path) -> None:
+    shown = terminal(["report", "latest", "--no-color"], state, COLUMNS=str(columns)).decode()
+    lines = [re.sub(r"\x1b\[[\d;?]*\w", "", line) for line in shown.splitlines()]
+    assert any(line.startswith("PASS  sandbox/main") for line in lines)
+    assert not [line for line in lines if line.startswith(("#", "|")) or "**" in line]
+    assert max(len(line.rstrip()) for line in lines) <= columns
+    assert b"| criterion |" in terminal(["report", "latest", "--format", "md"], state)
+    piped = commands.q36eval("report", "latest", state=state).stdout
+    assert piped.startswith("# PASS: sandbox/main")
+
+
+def test_an_empty_out_is_no_folder(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a variable that is not set: it would be the current one, whose reports are taken away before a gate."""
+    monkeypatch.chdir(tmp_path)
+    report = tmp_path / "report.html"
+    report.write_text("of somebody else", encoding="utf-8")
+    for arguments in (["gate", "--branch", "main", "--out", ""], ["reference", "capture", "--out="]):
+        done = commands.q36eval(*arguments, state=state)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert "--out names no folder" in done.stderr
+    assert report.read_text(encoding="utf-8") == "of somebody else"
+
+
 def test_colours_go_where_nobody_wants_them(state: Path) -> None:
     colour = re.compile(rb"\x1b\[[\d;]*3\dm")
     shown = ["report", "latest", "--details"]

@@ -410,7 +410,9 @@ def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
     shown = q36eval("reference", "show", str(pack), "--json", state=tmp_path)
     (row,) = json.loads(shown.stdout)
     assert (row["state"], row["items"], row["kind"], row["vocabulary"]) == ("finished", 10, "hidden-states", 1024)
-    assert q36eval("reference", "verify", str(pack), state=tmp_path).returncode == 0
+    whole, quiet = (q36eval("reference", "verify", str(pack), *q, state=tmp_path) for q in ([], ["-q"]))
+    assert (whole.returncode, whole.stdout) == (0, "1 captures are whole\n")
+    assert (quiet.returncode, quiet.stdout) == (0, "")
     copy = tmp_path / "copy"
     shutil.copytree(pack, copy)
     shard = sorted(copy.glob("*/items/*"))[0]

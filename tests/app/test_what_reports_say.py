@@ -16,6 +16,7 @@ from q36eval.history import History, RunRecord
 from q36eval.records import Interval
 from q36eval.reports import Document
 from q36eval.reports.html_report import to_html
+from tests.app.dashboard.driving import CHROMIUM, chromium
 from tests.app.dashboard.written_history import write_history
 from tests.app.judged_runs import items_of, judge_run
 from tests.app.test_verdict_screen import STATES, printed
@@ -147,10 +148,34 @@ def test_a_page_is_one_small_file_that_loads_nothing_and_labels_every_figure(doc
         assert page.loaded == []
         assert not page.tags & {"script", "iframe", "img", "link", "object", "embed", "video", "audio"}
         assert not re.search(r"@import|url\(", text)
-        assert len(page.svgs) == len(page.figures)
+        assert len(page.svgs) == 2 * len(page.figures), "one for wide screens, one for phones"
         assert all(len(label) > 20 for label in (*page.svgs, *page.figures))
-        most_figures = max(most_figures, len(page.svgs))
+        most_figures = max(most_figures, len(page.figures))
     assert most_figures == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium")
+@pytest.mark.parametrize(("width", "shown"), [(390, "narrow"), (1100, "wide")])
+def test_figures_fit_a_phone(documents: list[Document], tmp_path: Path, width: int, shown: str) -> None:
+    pytest.importorskip("playwright.sync_api")
+    file = tmp_path / "report.html"
+    file.write_text(max(map(to_html, documents), key=lambda text: text.count("<svg")), encoding="utf-8")
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": width, "height": 844})
+        page.goto(file.as_uri())
+        drawn = page.eval_on_selector_all(
+            "figure svg", "nodes => nodes.filter(n => n.checkVisibility()).map(n => n.classList[0])"
+        )
+        beyond = page.eval_on_selector_all(
+            "figure svg text",
+            "nodes => nodes.filter(n => n.checkVisibility() && (n.getBoundingClientRect().right > innerWidth"
+            " || n.getBoundingClientRect().left < 0)).map(n => n.textContent)",
+        )
+        wide = page.evaluate("document.documentElement.scrollWidth")
+    assert drawn == [shown] * 4
+    assert beyond == []
+    assert wide <= width
 
 
 def test_figures_say_their_units_margins_and_noise_floors(documents: list[Document]) -> None:

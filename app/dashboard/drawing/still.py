@@ -17,6 +17,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from q36eval.app.dashboard.drawing.still_axes import Axis, Dict, axis_of, plain_text, text_lines
+from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import BLUE
 
 DASHES = {"dash": "6 4", "dot": "2 3", "dashdot": "7 3 2 3"}
@@ -66,7 +67,7 @@ class Still:
         named = f'<div class="q36-keys" aria-hidden="true">{keys}</div>' if keys else ""
         wide = f"margin-left:{self.left:.0f}px;width:calc(100% - {self.left + self.right:.0f}px)"
         size = f'style="{wide};height:{self.height:.0f}px"'
-        return f'{named}<svg role="img" aria-label="{escape(alt)}" {size}>{self.body}</svg>'
+        return f'{named}<svg role="img" aria-label="{escape(line(alt))}" {size}>{self.body}</svg>'
 
     def file(self, alt: str) -> bytes:
         """For a file of its own: black on white, its legend above."""
@@ -79,7 +80,8 @@ class Still:
         style = "text{font:12px sans-serif;fill:#222}.grid{stroke:#ddd}.ends{fill:#666}svg{overflow:visible}"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{whole:.0f}">'
-            f'<title>{escape(alt)}</title><style>{style}</style><rect width="100%" height="100%" fill="#fff"/>{keys}'
+            f"<title>{escape(line(alt))}</title><style>{style}</style>"
+            f'<rect width="100%" height="100%" fill="#fff"/>{keys}'
             f'<svg x="{self.left:.0f}" y="{top}" width="{plot:.0f}" height="{self.height:.0f}">'
             f"{self.body}</svg></svg>"
         ).encode()
@@ -104,7 +106,7 @@ def still(figure: go.Figure) -> Still:
         y = axis_of(y_given, [*_along("y", of), *_ends(shapes, "y")], below, above)
         parts += _draw_plot(layout, of, shapes, x, y)
         left = max(left, _draw_y(parts, y, y_given))
-        foot, tilted, beyond = _draw_x(parts, x, x_given, below)
+        foot, tilted, beyond = _draw_x(parts, x, x_given, above, below)
         left, right = max(left, tilted), max(right, beyond)
     return Still("".join(parts), left, right, foot, tuple(_legend(traces)))
 
@@ -185,12 +187,12 @@ def _draw_shape(shape: Dict, x: Axis, y: Axis) -> str:
     return _line(left, above, right, below, shape["line"])
 
 
-def _line(x0: float, y0: float, x1: float, y1: float, line: Dict) -> str:
-    dash = DASHES.get(line.get("dash", ""))
+def _line(x0: float, y0: float, x1: float, y1: float, stroke: Dict) -> str:
+    dash = DASHES.get(stroke.get("dash", ""))
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     return (
-        f'<line x1="{x0:.2f}%" y1="{y0:.1f}" x2="{x1:.2f}%" y2="{y1:.1f}" stroke="{line.get("color", BLUE)}" '
-        f'stroke-width="{line.get("width", 2)}"{dashed}/>'
+        f'<line x1="{x0:.2f}%" y1="{y0:.1f}" x2="{x1:.2f}%" y2="{y1:.1f}" stroke="{stroke.get("color", BLUE)}" '
+        f'stroke-width="{stroke.get("width", 2)}"{dashed}/>'
     )
 
 
@@ -219,20 +221,15 @@ def _draw_scatter(trace: Dict, x: Axis, y: Axis) -> Iterator[str]:
         places.append(place)
         if right or left:
             arms = trace["error_x"]
-            line = {
+            arm = {
                 "color": arms.get("color") or _at(trace["marker"]["color"], number),
                 "width": arms.get("thickness", 2),
             }
-            yield _line(x.within(at_x - left), place[1], x.within(at_x + right), place[1], line)
+            yield _line(x.within(at_x - left), place[1], x.within(at_x + right), place[1], arm)
         if above or below:
             arms = trace["error_y"]
-            yield _line(
-                place[0],
-                y.within(at_y - below),
-                place[0],
-                y.within(at_y + above),
-                {"color": arms.get("color"), "width": arms.get("thickness", 2)},
-            )
+            arm = {"color": arms.get("color", BLUE), "width": arms.get("thickness", 2)}
+            yield _line(place[0], y.within(at_y - below), place[0], y.within(at_y + above), arm)
     mode = trace.get("mode", "lines")
     if "lines" in mode:
         for one, other in pairwise(places):
@@ -291,8 +288,8 @@ def _draw_note(note: Dict, x: Axis, y: Axis) -> Iterator[str]:
         anchor = "start" if at < 20 else "end" if at > 80 else "middle"
         yield _words(at, y.end - 6 - (note["y"] - 1.02) / 0.07 * LINE, lines[0], anchor, "")
         return
-    for place, line in enumerate(lines):
-        yield f'<text x="0" y="{y.at(note["y"]) + 13 + 17 * place:.1f}" class="said">{line}</text>'
+    for place, words in enumerate(lines):
+        yield f'<text x="0" y="{y.at(note["y"]) + 13 + 17 * place:.1f}" class="said">{words}</text>'
 
 
 def _words(x: float, y: float, words: str, anchor: str = "middle", of: str = "ends") -> str:
@@ -316,12 +313,12 @@ def _draw_y(parts: list[str], y: Axis, given: Dict) -> float:
     return wide
 
 
-def _draw_x(parts: list[str], x: Axis, given: Dict, foot: float) -> tuple[float, float, float]:
+def _draw_x(parts: list[str], x: Axis, given: Dict, top: float, foot: float) -> tuple[float, float, float]:
     """Draws the axis at the foot; returns where it ends, in pixels, and those that its words take left and right."""
     shown = [] if given.get("showticklabels") is False else x.ticks(given)
     for place, _ in x.ticks(given):
         if not x.names and x.holds(place):
-            parts.insert(0, f'<line class="grid" x1="{place:.2f}%" x2="{place:.2f}%" y1="{TOP}" y2="{foot:.1f}"/>')
+            parts.insert(0, f'<line class="grid" x1="{place:.2f}%" x2="{place:.2f}%" y1="{top:.1f}" y2="{foot:.1f}"/>')
     parts.insert(0, f'<line class="grid" x1="0" x2="100%" y1="{foot:.1f}" y2="{foot:.1f}"/>')
     if not shown:
         return foot, 0.0, 0.0
@@ -357,12 +354,12 @@ def _legend(traces: Sequence[Dict]) -> Iterator[tuple[str, str]]:
     for trace in traces:
         if not trace.get("name") or trace.get("showlegend") is False or not len(trace["x"]):
             continue
-        marker, line = trace.get("marker") or {}, trace.get("line") or {}
+        marker, stroke = trace.get("marker") or {}, trace.get("line") or {}
         drawn = ""
         if "lines" in trace.get("mode", ""):
-            drawn += _line(0, 7, 100, 7, line)
+            drawn += _line(0, 7, 100, 7, stroke)
         if "markers" in trace.get("mode", ""):
-            colour = _at(marker.get("color"), 0) or (marker.get("line") or {}).get("color") or line.get("color", BLUE)
+            colour = _at(marker.get("color"), 0) or (marker.get("line") or {}).get("color") or stroke.get("color", BLUE)
             symbol = _at(marker.get("symbol"), 0) or "circle"
             drawn += f'<svg x="11" y="7">{mark(symbol, colour, min(12, marker.get("size", 6)), 2)}</svg>'
         yield plain_text(trace["name"]), drawn

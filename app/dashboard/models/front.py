@@ -57,14 +57,15 @@ _LOOKS = {
 class Button(StrEnum):
     """What a person does next. The page that it leads to is the reviewer's, the run's or another of them."""
 
-    RUN = "Open the run"
-    WHY = "See why"
-    PROMPTS = "See the prompts"
-    MISSING = "See what is missing"
-    SIGN = "Sign"
-    WAIVERS = "See the waivers"
-    BLESS = "Accept as drift baseline"
-    DRIFT = "See since when"
+    RUN = "Open the run of {branch}"
+    WHY = "See why {branch} is blocked"
+    PROMPT = "See the prompt that {branch} lost"
+    PROMPTS = "See the {count} prompts that {branch} lost"
+    MISSING = "See what {branch} is missing"
+    SIGN = "Sign {branch}"
+    WAIVERS = "See the waivers of {branch}"
+    BLESS = "Accept {branch} as drift baseline"
+    DRIFT = "See since when {branch} drifts"
 
 
 @dataclass(frozen=True)
@@ -174,12 +175,10 @@ class Front:
         """What a person does next."""
         return self.worst.button
 
-    @property
-    def button_words(self) -> str:
-        """What stands on the button."""
-        if self.button is Button.PROMPTS:
-            return f"See the {self.worst.count} prompts" if self.worst.count != 1 else "See the prompt"
-        return str(self.button)
+    def button_words(self, branch: str) -> str:
+        """What stands on the button, the branch being written like that."""
+        asked = Button.PROMPT if self.button is Button.PROMPTS and self.worst.count == 1 else self.button
+        return asked.format(branch=branch, count=self.worst.count)
 
 
 def since_words(run: RunRecord, now: Front) -> str | None:

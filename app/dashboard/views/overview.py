@@ -157,7 +157,7 @@ def _draw_row(reader: Reader, row: Front) -> tuple[DeltaGenerator, DeltaGenerato
                 asked |= {"lane": row.worst.lane.value, "standing": "confirmed"}
         button.page_link(
             f"views/{page}.py",
-            label=f"{row.button_words} :small[{label(name(of.branch))}]",
+            label=row.button_words(label(name(of.branch))),
             icon=":material/arrow_forward:",
             query_params=asked,
         )

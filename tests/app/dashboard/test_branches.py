@@ -59,7 +59,7 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
     assert "<b>Open:</b> <code>main</code>, Not measured: Multiple-choice accuracy, Perplexity, " in banner
     for chip in ("✗ BLOCKED", "? INCONCLUSIVE", "✓ SHIP", "– NOT JUDGED"):
         assert chip in text.replace("\\", "")
-    assert "See the 3 prompts :small[int2-experts]" in links(app)
+    assert "See the 3 prompts that int2-experts lost" in links(app)
     assert f"q36eval gate --branch w4a16 --resume {written[1]['interrupted'].id}" in text
     order = [links(app).index(f"**{name}**") for name in ("int2-experts", "main", "fp8-head", "w4a16")]
     assert order == sorted(order), "what needs a person most comes first"
@@ -150,9 +150,11 @@ def test_a_chip_says_whether_a_branch_ships_and_what_stands_in_the_way(written: 
 
     ships = chip(Review(blessing=blessing, report=report))
     assert (ships.chip, ships.button) == ("✓ SHIP", Button.RUN)
-    assert chip(Review(report=report)).button_words == "Accept as drift baseline"
+    assert chip(Review(report=report)).button_words("w4") == "Accept w4 as drift baseline"
     unsigned = chip(Review(report=report), verdict=Verdict.INCONCLUSIVE, awaiting_sign_off=True)
-    assert (unsigned.chip, unsigned.button_words) == ("✎ SIGN", "Sign"), "its lanes passed, and it may not ship"
+    assert (unsigned.chip, unsigned.button_words("w4")) == ("✎ SIGN", "Sign w4"), (
+        "its lanes passed, and it may not ship"
+    )
     assert chip(Review(blessing=blessing, report=report), now + timedelta(days=31)).chip == "◷ STALE"
 
     day = (now + timedelta(days=9)).date()
@@ -236,7 +238,9 @@ def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visi
     app = visit(path, "branch", family="sandbox", branch="fp8-head")
     text = shown(app)
     assert f"★ Blessed run {runs['blessed'].id}, by Jana" in text
-    assert "from the blessed run on" in shown(visit(path, "branch", family="sandbox", branch="fp8-head", open="reading"))
+    assert "from the blessed run on" in shown(
+        visit(path, "branch", family="sandbox", branch="fp8-head", open="reading")
+    )
     app = visit(path, "branch", family="sandbox", branch="fp8-head", tab="runs")
     assert all(runs[name].id in shown(app) for name in ("first", "blessed", "pass"))
     app = app.selectbox(key="runs_verdict").set_value("FAIL").run()

@@ -111,15 +111,46 @@ def test_what_differs_is_marked_and_can_be_reached_by_keyboard(
     assert not missing
 
 
+def test_what_is_open_stands_in_the_address(browser: Any, served: tuple[str, dict[str, Any]]) -> None:
+    """And only of what is open the contents are sent."""
+    root, runs = served
+    page, _ = visit(browser, f"{root}/run?run={runs['ruined'].id}", "Criteria against their margins")
+    identity = page.locator("summary", has_text="Identity and provenance")
+    assert page.get_by_test_id("stDataFrame").count() == 0
+    identity.click()
+    page.wait_for_url("**open=identity*")
+    page.get_by_test_id("stDataFrame").first.wait_for(timeout=WAIT_S * 1000)
+    shared, problems = visit(browser, page.url, "Criteria against their margins")
+    shared.get_by_test_id("stDataFrame").first.wait_for(timeout=WAIT_S * 1000)
+    drawn(page)
+    identity.click()
+    page.wait_for_url(lambda url: "open=" not in url)
+    shared.goto(f"{root}/review?run={runs['ruined'].id}")
+    shared.get_by_role("tab", name="Bless").click()
+    shared.wait_for_url("**tab=bless*")
+    shared.close()
+    page.close()
+    assert problems == []
+
+
 def test_what_is_shown_can_be_saved(browser: Any, served: tuple[str, dict[str, Any]]) -> None:
     root, runs = served
     page, _ = visit(browser, f"{root}/run?run={runs['ruined'].id}", "Criteria against their margins")
     page.locator("summary", has_text="criteria").click()
     with page.expect_download(timeout=WAIT_S * 1000) as download:
-        page.locator("[data-testid=stDownloadButton] button").first.click()
+        page.get_by_role("button", name="CSV").first.click()
     saved = download.value
     assert saved.suggested_filename == f"criteria-{runs['ruined'].id}.csv"
     assert saved.path().read_text("utf-8-sig").startswith("criterion,id,verdict,judged")
+    assert not page.locator(".js-plotly-plot").count(), "no library of charts is read before somebody asks"
+    with page.expect_download(timeout=WAIT_S * 1000) as download:
+        page.get_by_role("button", name="SVG").first.click()
+    assert download.value.suggested_filename == f"margins-{runs['ruined'].id}.svg"
+    assert download.value.path().read_bytes().startswith(b"<svg")
+    page.get_by_text("Interactive charts").first.click()
+    page.wait_for_url("**interactive=yes*")
+    page.locator(".js-plotly-plot").first.wait_for(timeout=WAIT_S * 1000)
+    drawn(page)
     for kind, magic in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         page.get_by_role("radio", name=kind).click()
         page.wait_for_function(SAVES_AS, arg=kind.lower(), timeout=WAIT_S * 1000)

@@ -191,7 +191,7 @@ def test_who_waives_cannot_speak_for_the_banner(path: Path, owner: str) -> None:
 
 
 def test_a_report_of_a_pass_says_beside_it_that_the_branch_is_blocked_by_now(path: Path) -> None:
-    """Whoever publishes its card reads on the terminal that a later gate of the same bytes failed."""
+    """Whoever publishes its card reads in it, and on the terminal, that a later gate of the same bytes failed."""
     history = History.open(path)
     passed = write_run(history, "fp8-head", 0.05, 1)
     state = path.parent
@@ -199,7 +199,9 @@ def test_a_report_of_a_pass_says_beside_it_that_the_branch_is_blocked_by_now(pat
     write_run(history, "fp8-head", 4.0, 4)
     history.close()
     done = q36eval("report", passed.id, "--format", "card", state=state)
-    assert "fp8-head now, by another run: ✗ BLOCKED. 3 required prompts flipped" in done.stderr
+    now = "fp8-head now, by another run: ✗ BLOCKED. 3 required prompts flipped"
+    assert now in done.stderr
+    assert f"- **This verdict stands no longer**: as of {datetime.now(UTC):%Y-%m-%d}, {now}" in done.stdout
     assert done.returncode == 0
 
 

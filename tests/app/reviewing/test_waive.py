@@ -64,6 +64,14 @@ def test_an_expiry_is_from_today_to_a_year_ahead() -> None:
             check_expiry(expires, DAY)
 
 
+def test_a_quiet_waiver_is_written_and_says_nothing(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    judge_run(history, 80, DAY)
+    added = commands.q36eval("waive", "add", *WRITTEN, "--criterion", "tools", "--expires", SOON, "-q", state=tmp_path)
+    assert (added.returncode, added.stdout, added.stderr) == (0, "", "")
+    assert len(history.waiver_records()) == 1
+
+
 def test_a_waiver_says_what_it_changes_and_counts_until_it_is_taken_back(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     passed = judge_run(history, 0, DAY)
