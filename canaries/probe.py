@@ -32,12 +32,12 @@ from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not
 from q36eval.canaries.outcomes import PlannedItem, cause_of
 from q36eval.canaries.specification import CanarySpec
 from q36eval.canaries.summary import declared_figures, summarize_outcomes
-from q36eval.chat import rendered_chat
+from q36eval.chat import TemplateRaisedError, rendered_chat
 from q36eval.config.family import ToolFormat
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes
 from q36eval.files import json_sha256
-from q36eval.probes import Digest, FollowUp, ItemResults, Probe, WorkItem
+from q36eval.probes import Digest, FollowUp, ItemResults, OwnPrompts, Probe, WorkItem
 from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Lane, Measurement, ProbeName
 
 SMALL_BATCH = 4
@@ -81,6 +81,11 @@ class CanaryProbe(Probe):
         }
         self._by_key: dict[str, tuple[Case, str]] = {}
         self._requests: dict[str, GenerationRequest] = {}
+        self._unwritten: dict[str, str] = {}
+        """Why the reference's chat template does not write an item's conversation: it cannot be asked."""
+        self._of_branch: dict[str, GenerationRequest] = {}
+        """What the branch is asked, where its chat template is another one; else `_requests`."""
+        self._unwritten_of_branch: dict[str, str] = {}
         self._must_pass: list[str] = []
         self._parts: dict[str, str] = {}
         self._tokenizer: Any = None
@@ -96,17 +101,39 @@ class CanaryProbe(Probe):
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """One greedy generation per question; its key is a hash of the rendered prompt and of how it is judged."""
-        self._by_key, self._parts, self._tokenizer = {}, {}, tokenizer
+        self._by_key, self._parts, self._unwritten, self._tokenizer = {}, {}, {}, tokenizer
         requests: dict[str, GenerationRequest] = {}
         for part, case in ((part, case) for part, cases in self._cases.items() for case in cases):
-            prompt = rendered(case, tokenizer)
-            key = json_sha256([prompt, case.content])
+            problem = None
+            try:
+                prompt = rendered(case, tokenizer)
+            except TemplateRaisedError as error:
+                prompt, problem = "", str(error)
+            key = json_sha256([prompt if problem is None else None, case.content])
             if key in self._by_key:
                 continue
             self._by_key[key], self._parts[key] = (case, prompt), part
+            if problem is not None:
+                self._unwritten[key] = problem
+                continue
             ids = tuple(tokenizer.encode(prompt, add_special_tokens=False))
             requests[key] = _request(key, case, ids, GROUPS[part])
-        # those alone that are asked together: what one's own canaries begin with moves no batch of the shipped ones
+        self._requests = self._of_branch = self._with_shared(requests)
+        self._unwritten_of_branch = self._unwritten
+        self._must_pass = sorted(key for key in requests if self._stage_of(key) == MUST_PASS)
+        items = [
+            WorkItem(
+                key=key, generations=(self._requests[key],) if key in self._requests else (), stage=self._stage_of(key)
+            )
+            for key in self._by_key
+        ]
+        return sorted(items, key=lambda item: item.stage != MUST_PASS)
+
+    def _with_shared(self, requests: Mapping[str, GenerationRequest]) -> dict[str, GenerationRequest]:
+        """The requests, told what they share with those alone that are asked together.
+
+        What one's own canaries begin with moves no batch of the shipped ones.
+        """
         together: dict[tuple[str, str], list[str]] = {}
         for key in requests:
             together.setdefault((self.part_of(key), self._stage_of(key)), []).append(key)
@@ -115,13 +142,7 @@ class CanaryProbe(Probe):
             for keys in together.values()
             for key, count in zip(keys, common_prefixes([requests[key].token_ids for key in keys]), strict=True)
         }
-        self._requests = {key: replace(request, shared=shared[key]) for key, request in requests.items()}
-        self._must_pass = sorted(key for key in requests if self._stage_of(key) == MUST_PASS)
-        items = [
-            WorkItem(key=key, generations=(request,), stage=self._stage_of(key))
-            for key, request in self._requests.items()
-        ]
-        return sorted(items, key=lambda item: item.stage != MUST_PASS)
+        return {key: replace(request, shared=shared[key]) for key, request in requests.items()}
 
     def declared(self) -> tuple[DeclaredFigure, ...]:
         """What it will yield, before anything is asked; see `canaries.summary`."""
@@ -131,7 +152,9 @@ class CanaryProbe(Probe):
         return MUST_PASS if self._by_key[key][0].must_pass else FAMILIES
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """The reference's raw text and tokens, and why it ended."""
+        """The reference's raw text and tokens, and why it ended; nothing of a question that it could not be asked."""
+        if item.key in self._unwritten:
+            return Digest()
         generated = results.generated[item.key]
         values = {
             "text": storable(generated.text),
@@ -146,6 +169,8 @@ class CanaryProbe(Probe):
 
     def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
         """Teacher-forcing on the reference's answer; a must-pass prompt is also asked of the reference twice more."""
+        if item.key in self._unwritten:
+            return FollowUp()
         request = self._requests[item.key]
         answered = _answered(first.values)
         scores: tuple[ScoreRequest, ...] = ()
@@ -210,6 +235,50 @@ class CanaryProbe(Probe):
         self._planned = tuple(self._planned_item(item, digests.get(item.key, missing)) for item in items)
         return items
 
+    def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:
+        """The same questions as the branch's template writes them, and its texts before the reference's answers."""
+        unwritten = dict(self._unwritten)
+        texts: dict[str, str] = {}
+        requests: dict[str, GenerationRequest] = {}
+        for key, (case, _) in self._by_key.items():
+            if key in unwritten:
+                continue
+            try:
+                texts[key] = rendered(case, tokenizer)
+            except TemplateRaisedError as error:
+                unwritten[key] = str(error)
+                continue
+            ids = tuple(tokenizer.encode(texts[key], add_special_tokens=False))
+            requests[key] = replace(self._requests[key], token_ids=ids)
+        self._of_branch, self._unwritten_of_branch = self._with_shared(requests), unwritten
+        differing = [key for key, one in requests.items() if one.token_ids != self._requests[key].token_ids]
+        first = None
+        if differing:
+            case, prompt = self._by_key[differing[0]]
+            first = (case.question, prompt, texts[differing[0]])
+        own = [self._asked_of_branch(item) for item in items]
+        return OwnPrompts(own, len(self._by_key), len(differing), len(unwritten), first)
+
+    def _asked_of_branch(self, item: WorkItem) -> WorkItem:
+        """An item as it was laid out, of the reference's prompt, with the branch's in its place."""
+        if item.key not in self._of_branch:
+            return replace(item, scores=(), generations=())
+        own = self._of_branch[item.key]
+        begins = len(own.token_ids)
+        return replace(
+            item,
+            generations=tuple(replace(one, token_ids=own.token_ids, shared=own.shared) for one in item.generations),
+            scores=tuple(
+                replace(
+                    one,
+                    token_ids=own.token_ids + one.token_ids[one.first :],
+                    first=begins,
+                    shared=min(own.shared, begins - 1),
+                )
+                for one in item.scores
+            ),
+        )
+
     def _planned_item(self, item: WorkItem, digest: Digest) -> PlannedItem:
         canary = self._by_key[item.key][0].canary
         answer = self._theirs(item, digest)
@@ -241,7 +310,8 @@ class CanaryProbe(Probe):
         """The reference's answer and the branch's, each with its margins and its choices where they part."""
         case, _ = self._by_key[item.key]
         known, generated = reference.values, results.generated.get(item.key)
-        theirs, ours = self._theirs(item, reference), branch_answer(case, results.error, generated)
+        error = self._unwritten_of_branch.get(item.key) or results.error
+        theirs, ours = self._theirs(item, reference), branch_answer(case, error, generated)
         if theirs.score is None or ours.score is None or generated is None or "teacher" not in known:
             return theirs, ours
         tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
@@ -259,6 +329,8 @@ class CanaryProbe(Probe):
     def _theirs(self, item: WorkItem, reference: Digest) -> Answer:
         """The reference's answer with its margin, whatever the branch says to it."""
         case, known = self._by_key[item.key][0], reference.values
+        if item.key in self._unwritten:
+            return Answer(score=None, error=self._unwritten[item.key])
         answer = reference_answer(case, reference)
         if answer.score is None:
             return answer
@@ -322,11 +394,11 @@ class CanaryProbe(Probe):
 
     def _again(self, key: str) -> tuple[GenerationRequest, ...]:
         """The same question in a batch of `SMALL_BATCH`, among other must-pass prompts, and in one of its own."""
-        request = self._requests[key]
-        others = [other for other in self._alike(key) if other != key] or [key]
+        request = self._of_branch[key]
+        others = [other for other in self._alike(key) if other != key and other in self._of_branch] or [key]
         place = sum(other < key for other in others)
         fillers = [others[(place + number) % len(others)] for number in range(SMALL_BATCH - 1)]
-        four = {key + FOUR: request} | {f"{key}{FOUR}/{n}": self._requests[other] for n, other in enumerate(fillers)}
+        four = {key + FOUR: request} | {f"{key}{FOUR}/{n}": self._of_branch[other] for n, other in enumerate(fillers)}
         batch = [replace(one, key=name, group=f"four/{key}") for name, one in four.items()]
         return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
 

@@ -38,7 +38,8 @@ class Reading:
 class Encoded:
     """All requests of one document with the reading of each of its lm-eval instances, in their order.
 
-    A document that does not fit the suite's context has none: `problem` says so.
+    A document that does not fit the suite's context, or that the chat template does not write, has none: `problem` says
+    so.
     """
 
     scores: tuple[ScoreRequest, ...]
@@ -63,8 +64,10 @@ class Encoder:
         self._prefix = int(tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id)
         self._prefix_text = tokenizer.decode([self._prefix])
 
-    def encode(self, key: str, instances: Sequence[Any]) -> Encoded:
-        """Encode the instances of one document; request keys begin with `key`."""
+    def encode(self, key: str, instances: Sequence[Any], problem: str | None = None) -> Encoded:
+        """Encode the instances of one document; request keys begin with `key`. With a `problem` there are none."""
+        if problem is not None:
+            return Encoded((), (), (), problem=problem)
         try:
             return self._encoded(key, instances)
         except TooLongError as error:

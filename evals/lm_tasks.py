@@ -11,17 +11,18 @@ import logging
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from q36eval.chat import TemplateRaisedError, continued_chat, rendered_chat
 from q36eval.errors import Q36Error, UsageError
 from q36eval.evals.lm_configs import one_line, quiet
 from q36eval.evals.lm_configs import task_configs as task_configs
 from q36eval.evals.suite import TASK_FIELD, LoadedSuite, TaskGroup
-from q36eval.files import canonical_json
+from q36eval.files import canonical_json, json_sha256
 
 THINK_END = "</think>"
 NOTHING_FOUND = "[invalid]"
@@ -40,6 +41,8 @@ class Document:
     doc: dict[str, Any]
     instances: tuple[Any, ...]
     copy: int = 0
+    problem: str | None = None
+    """Why the chat template does not write its prompt: then it cannot be asked."""
 
     @cached_property
     def key(self) -> str:
@@ -185,10 +188,11 @@ def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) 
     """
     documents: dict[str, Document] = {}
     for group, task in load_tasks(loaded, cache_dir):
-        built = _built(loaded, group, task, tokenizer)
+        written = _Written(group, tokenizer)
+        built = _built(loaded, group, task, written)
         _check_metric(Document(group, task, built[0][0].doc, built[0]))
         for instances in built:
-            document = Document(group, task, instances[0].doc, instances)
+            document = Document(group, task, instances[0].doc, instances, problem=written.problem_of(instances))
             while document.key in documents:
                 if group.task is not None:
                     raise UsageError(f"The task {task.config.task} of suite {loaded.suite.name} holds one item twice.")
@@ -232,11 +236,11 @@ def _templates_compiled_once() -> Iterator[None]:
         del env.from_string  # the method of its class again
 
 
-def _built(loaded: LoadedSuite, group: TaskGroup, task: Any, tokenizer: Any) -> list[tuple[Any, ...]]:
+def _built(loaded: LoadedSuite, group: TaskGroup, task: Any, written: "_Written") -> list[tuple[Any, ...]]:
     """The instances lm-eval builds, by document."""
     template: dict[str, Any] = {}
     if group.chat_template:
-        template = {"apply_chat_template": True, "chat_template": _chat_template(group, tokenizer)}
+        template = {"apply_chat_template": True, "chat_template": written}
         template["fewshot_as_multiturn"] = True  # lm-eval's default
     try:
         with quiet(), seeded(loaded.suite.seed, task.config.task), _templates_compiled_once():
@@ -255,22 +259,28 @@ def _built(loaded: LoadedSuite, group: TaskGroup, task: Any, tokenizer: Any) -> 
     return [tuple(sorted(instances, key=lambda instance: instance.idx)) for instances in by_doc.values()]
 
 
-def _chat_template(group: TaskGroup, tokenizer: Any) -> Callable[..., str]:
-    """As `HFLM.apply_chat_template`."""
-    if getattr(tokenizer, "chat_template", None) is None:
-        raise UsageError(f"The group {group.name} needs a chat template, and the tokenizer has none.")
+class _Written:
+    """As `HFLM.apply_chat_template`. A conversation that the template does not write leaves a mark in its prompt."""
 
-    def render(history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        settings = {"tokenize": False, "enable_thinking": group.thinking}
-        text: str = tokenizer.apply_chat_template(
-            history,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-            **settings,
-        )
-        return text
+    def __init__(self, group: TaskGroup, tokenizer: Any) -> None:
+        if group.chat_template and getattr(tokenizer, "chat_template", None) is None:
+            raise UsageError(f"The group {group.name} needs a chat template, and the tokenizer has none.")
+        self._tokenizer, self._thinking = tokenizer, group.thinking
+        self._problems: dict[str, str] = {}
 
-    return render
+    def __call__(self, history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        write = rendered_chat if add_generation_prompt else continued_chat
+        try:
+            return write(self._tokenizer, history, enable_thinking=self._thinking)
+        except TemplateRaisedError as error:
+            mark = f"[unwritten {json_sha256(history)}]"
+            self._problems[mark] = str(error)
+            return mark
+
+    def problem_of(self, instances: Sequence[Any]) -> str | None:
+        """Why a document's prompt is not written; None where it is."""
+        prompts = [str(instance.args[0]) for instance in instances] if self._problems else []
+        return next((why for mark, why in self._problems.items() if any(mark in prompt for prompt in prompts)), None)
 
 
 @contextlib.contextmanager

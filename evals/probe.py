@@ -21,7 +21,7 @@ from q36eval.evals.lm_tasks import Document, load_documents
 from q36eval.evals.paired_clusters import DrawnItem, PlannedItem
 from q36eval.evals.suite import LoadedSuite, TaskGroup
 from q36eval.evals.summaries import accuracies, declared_figures, suite_measurements
-from q36eval.probes import Digest, ItemResults, Probe, WorkItem, in_block
+from q36eval.probes import Digest, ItemResults, OwnPrompts, Probe, WorkItem, in_block, in_group
 from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Measurement, ProbeName
 
 
@@ -54,6 +54,8 @@ class EvalsProbe(Probe):
         self._loaded = LoadedSuite(suite, data, allow_code_execution=allow_code_execution)
         self._cache_dir, self._max_items = cache_dir, max_items
         self._encoded: dict[str, tuple[Document, Encoded]] = {}
+        self._of_branch: dict[str, tuple[Document, Encoded]] = {}
+        """What the branch is asked, where its chat template is another one; else `_encoded`."""
         self._planned: list[PlannedItem] = []
         self._known: dict[str, KnownAnswer] | None = None
         self.suite_sha256 = self._loaded.sha256
@@ -85,15 +87,8 @@ class EvalsProbe(Probe):
         Raises:
             ChangedError: the suite is not what its hash is of.
         """
-        encoder = Encoder(tokenizer, self._loaded.suite.max_length)
-        with tempfile.TemporaryDirectory() as temporary:
-            documents = load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer)
-        self._loaded.check_unchanged()
-        self._encoded, self._known = {}, None
-        for _, of_task in groupby(documents, key=lambda document: id(document.task)):
-            own = list(of_task)
-            encoded = [encoder.encode(f"evals/{document.key}", document.instances) for document in own]
-            self._encoded |= {d.key: (d, e) for d, e in zip(own, with_shared_prefixes(encoded), strict=True)}
+        self._encoded = self._of_branch = self._documents(tokenizer)
+        self._known = None
         self._planned = [
             PlannedItem(key, group.name, self._encoded[key][0].cluster, self._encoded[key][0].stratum, number)
             for group in self._loaded.groups
@@ -101,6 +96,45 @@ class EvalsProbe(Probe):
             for key in block
         ]
         return [self._work(item) for item in self._planned]
+
+    def _documents(self, tokenizer: Any) -> dict[str, tuple[Document, Encoded]]:
+        """Every document of every task, in order, by its key."""
+        encoder = Encoder(tokenizer, self._loaded.suite.max_length)
+        with tempfile.TemporaryDirectory() as temporary:
+            documents = load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer)
+        self._loaded.check_unchanged()
+        by_key: dict[str, tuple[Document, Encoded]] = {}
+        for _, of_task in groupby(documents, key=lambda document: id(document.task)):
+            own = list(of_task)
+            encoded = [encoder.encode(f"evals/{d.key}", d.instances, d.problem) for d in own]
+            by_key |= {d.key: (d, e) for d, e in zip(own, with_shared_prefixes(encoded), strict=True)}
+        return by_key
+
+    def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:
+        """The same documents, those of groups with the chat template as the branch's writes them."""
+        if not any(group.chat_template for group in self._loaded.groups):
+            return OwnPrompts(items)
+        # the same documents in the same order, under keys of their own: what they ask is in them
+        pairs = zip(self._encoded.items(), self._documents(tokenizer).values(), strict=True)
+        self._of_branch = {
+            key: own if theirs[0].group.chat_template and theirs[1].problem is None else theirs
+            for (key, theirs), own in pairs
+        }
+        written = [key for key, (document, _) in self._encoded.items() if document.group.chat_template]
+        differing = [key for key in written if _ids(self._of_branch[key][1]) != _ids(self._encoded[key][1])]
+        unwritten = [key for key in written if self._of_branch[key][0].problem is not None]
+        first = None
+        if both := [key for key in differing if key not in unwritten]:
+            texts = [str(of[both[0]][0].instances[0].args[0]) for of in (self._encoded, self._of_branch)]
+            first = (self._encoded[both[0]][0].group.name, texts[0], texts[1])
+        asked = [self._asked_of_branch(item) for item in items]
+        return OwnPrompts(asked, len(written), len({*differing} - {*unwritten}), len(unwritten), first)
+
+    def _asked_of_branch(self, item: WorkItem) -> WorkItem:
+        _, own = self._of_branch[item.key]
+        if own is self._encoded[item.key][1]:
+            return item
+        return in_group(replace(item, scores=own.scores, generations=own.generations), self.name)
 
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
         """Count what the reference gets right of all that is planned; see `evals.competence`."""
@@ -190,8 +224,10 @@ class EvalsProbe(Probe):
         return {group.slice: (planned[group.name], whole[group.name]) for group in self._loaded.groups}
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """The deployment's log-likelihoods or text for one document, and lm-eval's metrics of them."""
-        document, encoded = self._encoded[item.key]
+        """The reference's log-likelihoods or text for one document, and lm-eval's metrics of them."""
+        return self._digest(engine, *self._encoded[item.key], results)
+
+    def _digest(self, engine: Engine, document: Document, encoded: Encoded, results: ItemResults) -> Digest:
         if encoded.problem is not None:
             return Digest()  # kept, since asking again would not help; `_answer` says what is the matter
         answers = responses(encoded, engine, results)
@@ -212,7 +248,9 @@ class EvalsProbe(Probe):
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
         """The branch's answer to one document beside the reference's."""
-        own = Digest(error=results.error) if results.error else self.digest(engine, item, results)
+        own = Digest(error=results.error)
+        if results.error is None:
+            own = self._digest(engine, *self._of_branch[item.key], results)
         outcome = self._outcome(item, own, reference)
         timed = outcome.branch.detail | {"seconds": round(results.seconds, 6)}
         return [outcome.model_copy(update={"branch": outcome.branch.model_copy(update={"detail": timed})})]
@@ -227,7 +265,7 @@ class EvalsProbe(Probe):
             stratum=document.stratum,
             prompt=_shortened(str(document.instances[0].args[0])),
             expected=_expected(document),
-            branch=_answer(document, encoded, branch),
+            branch=_answer(*self._of_branch[item.key], branch),
             reference=_answer(document, encoded, reference),
         )
 
@@ -263,6 +301,12 @@ class EvalsProbe(Probe):
         yield from suite_measurements(
             self._loaded.groups, outcomes, self._planned, known=self._known, partial=self._max_items is not None
         )
+
+
+def _ids(encoded: Encoded) -> list[tuple[int, ...]]:
+    """The token ids of all its requests."""
+    scores = [request.token_ids for request in encoded.scores]
+    return scores + [request.token_ids for request in encoded.generations]
 
 
 PROMPT_CHARACTERS = 8_000

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from q36eval.chat import rendered_chat
+from q36eval.chat import TemplateLimitError, TemplateRaisedError, rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest
 from q36eval.engines.retrying import with_retry
 from q36eval.errors import EngineError, UsageError
@@ -170,9 +170,15 @@ def sample_answers(
     An answer that ends at once, without an end-of-turn token the engine tells of, has nothing to score and is left out.
 
     Raises:
-        EngineError: a prompt could not be answered, asked twice.
+        EngineError: a prompt could not be answered, asked twice, or its template does not write it.
+        UsageError: the template cannot be rendered.
     """
-    requests = {prompt.content: _request(prompt, settings, engine.tokenizer) for prompt in prompts}
+    try:
+        requests = {prompt.content: _request(prompt, settings, engine.tokenizer) for prompt in prompts}
+    except TemplateRaisedError as error:
+        raise EngineError(f"The reference could not be asked the on-policy prompts: {error}.") from error
+    except TemplateLimitError as error:
+        raise UsageError(f"The reference cannot be used: {error}") from error
     progress.stage("sampling the reference's own answers", len(requests))
     answered: dict[str, Generated] = {}
     for generated in with_retry(engine.generate, list(requests.values())):

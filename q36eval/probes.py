@@ -99,6 +99,22 @@ class FollowUp:
     repeats: tuple[GenerationRequest, ...] = ()
 
 
+@dataclass(frozen=True)
+class OwnPrompts:
+    """The items as a branch gets them whose chat template is not the reference's; their keys are what they were.
+
+    Of `prompts` that a template writes, `differing` have other token ids than the reference's, and `unwritten` are
+    those that the branch's template does not write: they have no requests. `first` names the first that differs, with
+    the reference's text and the branch's.
+    """
+
+    items: Sequence[WorkItem]
+    prompts: int = 0
+    differing: int = 0
+    unwritten: int = 0
+    first: tuple[str, str, str] | None = None
+
+
 class Probe(ABC):
     """One way of judging a branch against its reference.
 
@@ -163,6 +179,14 @@ class Probe(ABC):
         An item whose digest is missing or errored is one that the reference could not be measured on.
         """
         return items
+
+    def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:
+        """The items as the branch gets them, their prompts written by `tokenizer`, its own.
+
+        As they are where no template writes them: texts, and the reference's own answers, are scored on the same
+        token ids. An item that either template does not write is errored in `compare`, never wrong.
+        """
+        return OwnPrompts(items)
 
     def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> Sequence[Measurement]:
         """The measurements of those keys from the outcomes so far; keys that have none yet are left out."""

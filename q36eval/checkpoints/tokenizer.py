@@ -147,6 +147,14 @@ def chat_templates(folder: str | Path | HeldFolder) -> dict[str, str]:
     return {key: held.text(name, errors="replace") for name, key in files.items()} if files else templates
 
 
+def template_file(folder: Path | HeldFolder, name: str) -> str:
+    """The file that a chat template of that name is in, or would be."""
+    held = hold(folder)
+    file = "chat_template.jinja" if name == "default" else f"additional_chat_templates/{name}.jinja"
+    in_files = any(each.endswith(".jinja") for each in held.files)
+    return file if in_files or "tokenizer_config.json" not in held else "tokenizer_config.json"
+
+
 def chat_template_sha256(folder: str | Path | HeldFolder) -> str:
     """Hash of `chat_templates`."""
     return json_sha256(chat_templates(folder))

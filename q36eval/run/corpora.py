@@ -7,8 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints import tokenizer_sha256
-from q36eval.errors import UsageError
+from q36eval.chat import TemplateLimitError, rendered_chat
+from q36eval.checkpoints import load_tokenizer, tokenizer_sha256
+from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.evals.freezing.hub import Hub
 from q36eval.evals.freezing.suite import check_replaceable, staging
 from q36eval.evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
@@ -138,18 +139,18 @@ def _generated(plan: CorpusPlan, tokenizer: Path) -> Iterator[CorpusDocument]:
 
 def _template_of(folder: Path) -> Callable[[list[dict[str, Any]], list[dict[str, Any]]], str]:
     """How that checkpoint's chat template writes a whole conversation."""
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # whatever a malformed file makes it raise
-        reason = " ".join(str(error).split())[:200]
-        raise UsageError(f"The tokenizer in {folder} cannot be loaded: {reason}.") from error
+        tokenizer = load_tokenizer(folder)
+    except CorruptCheckpointError as error:
+        raise UsageError(f"The tokenizer in {folder} cannot be loaded: {error}") from error
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError(f"The checkpoint {folder} has no chat template, with which tool dialogues are written.")
 
     def written(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
-        return str(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, enable_thinking=False))
+        try:
+            return rendered_chat(tokenizer, messages, tools, enable_thinking=False, add_generation_prompt=False)
+        except TemplateLimitError as error:
+            raise UsageError(f"Tool dialogues cannot be written: {error}") from error
 
     return written
 

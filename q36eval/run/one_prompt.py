@@ -6,7 +6,7 @@ from typing import Any
 
 from q36eval.canaries.answers import THINK_END
 from q36eval.canaries.margins import taught
-from q36eval.chat import rendered_chat
+from q36eval.chat import TemplateLimitError, TemplateRaisedError, rendered_chat
 from q36eval.engines import (
     Engine,
     EngineOptions,
@@ -89,10 +89,8 @@ def compare(question: Question, branch: Target, reference: Target, options: Engi
 def _prompt_ids(tokenizer: Any, question: Question) -> tuple[int, ...]:
     try:
         text = rendered_chat(tokenizer, question.messages, question.tools, enable_thinking=question.thinking)
-    except Exception as error:  # a template raises whatever it likes
-        raise UsageError(
-            f"The chat template cannot write this conversation: {' '.join(str(error).split())}."
-        ) from error
+    except (TemplateRaisedError, TemplateLimitError) as error:
+        raise UsageError(f"{error}.") from error
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 

@@ -7,15 +7,17 @@ batches. Nothing is decided here but, by a rule that is handed in, when enough w
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from q36eval.chat import TemplateLimitError
 from q36eval.engines.base import Engine
-from q36eval.errors import ExitCode, Q36Error
+from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.gate.integrity import drifts
 from q36eval.gate.report import CERTAIN, Stage, StageState
-from q36eval.probes import Captures, Digest, ItemResults, Probe, Progress, Sink, WorkItem, in_group
+from q36eval.probes import Captures, Digest, ItemResults, OwnPrompts, Probe, Progress, Sink, WorkItem, in_group
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.items import BothSteps, Work, finished_items, known_of
 from q36eval.run.order_check import check_order
@@ -69,8 +71,12 @@ def run_probes(
     progress: Progress,
     rule: StoppingRule | None = None,
     measured: Sequence[Measurement] = (),
+    own_template: Callable[[Mapping[ProbeName, OwnPrompts]], None] | None = None,
 ) -> Evaluated:
     """Measure `branch` against its reference with all `probes`; with a `rule`, until the verdict stands.
+
+    With `own_template` the branch has a chat template of its own, by which its prompts are written; it is called with
+    what differs.
 
     `measured` is what was measured before. Returns the stages, and the seconds of each and of the "reference" before
     them. `captures_of` gives the reference's digests of all items (see `q36eval.run.capture`) before the branch is
@@ -78,12 +84,20 @@ def run_probes(
 
     Raises:
         TokenizedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
+        TemplateLimitError: a chat template of the branch's own cannot be rendered.
+        UsageError: the reference's cannot be.
     """
     started = time.monotonic()
-    branch_tokens = None
-    if not same_tokenizer(branch.tokenizer, reference_tokenizer):
-        branch_tokens = requested_tokens(plan_probes(probes, branch.tokenizer, Sink()))
-    works = plan_probes(probes, reference_tokenizer, sink)
+    branch_tokens, tokenizer = None, branch.tokenizer
+    if own_template is not None:  # what remains to be compared is how text becomes tokens
+        tokenizer = copy(tokenizer)
+        tokenizer.chat_template = reference_tokenizer.chat_template
+    try:
+        if not same_tokenizer(tokenizer, reference_tokenizer):
+            branch_tokens = requested_tokens(plan_probes(probes, tokenizer, Sink()))
+        works = plan_probes(probes, reference_tokenizer, sink)
+    except TemplateLimitError as error:
+        raise UsageError(f"The reference cannot be used: {error}") from error
     tokens = requested_tokens(works)
     differing = 0 if branch_tokens is None else sum(branch_tokens.get(key) != ids for key, ids in tokens.items())
     if differing:
@@ -101,6 +115,8 @@ def run_probes(
     for work in works:
         _lay_out_by_reference(work, captures, sink)
         work.done = frozenset(key for probe, key in done if probe == work.probe.name)
+    if own_template is not None:
+        own_template({work.probe.name: _in_own_template(work, branch.tokenizer, sink) for work in works})
     evaluated = measure_branch(branch, works, captures, sink, progress, rule, measured)
     evaluated.seconds["reference"] = seconds
     return evaluated
@@ -159,6 +175,21 @@ def _lay_out_by_reference(work: Work, captures: Captures, sink: Sink) -> None:
         fail_probe(work, sink, error)
     else:
         work.items = items
+
+
+def _in_own_template(work: Work, tokenizer: Any, sink: Sink) -> OwnPrompts:
+    """What the branch's own template makes of a probe's items, which are from here on asked so."""
+    if work.failed is not None:
+        return OwnPrompts(work.items)
+    try:
+        own = work.probe.in_own_template(work.items, tokenizer)
+    except Q36Error:
+        raise
+    except Exception as error:
+        fail_probe(work, sink, error)
+        return OwnPrompts(work.items)
+    work.items = list(own.items)
+    return own
 
 
 def measure_branch(

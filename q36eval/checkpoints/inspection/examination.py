@@ -46,12 +46,13 @@ def inspect_checkpoint(
     weights_workers: int | None = None,
     excepted: tuple[str, ...] = (),
     promises: tuple[Promise, ...] = (),
+    template: str | None = None,
 ) -> Inspection:
     """Everything that can be said about a checkpoint without running it.
 
     Damage is reported, never raised; what could not be judged is missing from `measured`. `excepted` are globs of
     canonical tensor names that may differ from the reference, from the experts beside them, and from the `promises` of
-    how tensors are stored.
+    how tensors are stored. `template` is the hash that the branch's own chat template is declared to have.
 
     Raises:
         UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference or the
@@ -65,7 +66,7 @@ def inspect_checkpoint(
         for place in (folder, reference, against):
             if place is not None:
                 reading.enter_context(hold(place).being_read())
-        return _inspected(folder, reference, against, weights_workers, Allowed(excepted, promises))
+        return _inspected(folder, reference, against, weights_workers, Allowed(excepted, promises, template))
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Allowed:
 
     excepted: tuple[str, ...] = ()
     promises: tuple[Promise, ...] = ()
+    template: str | None = None
 
 
 def _inspected(
@@ -88,7 +90,7 @@ def _inspected(
     updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
     updates |= _contents(checkpoint, readable, known, workers, allowed, findings, measured)
     texts = None if reference is None else hold(reference)
-    findings += text_findings(held, texts, _vocab_size(checkpoint.config))
+    findings += text_findings(held, texts, _vocab_size(checkpoint.config), allowed.template)
     if gguf is not None and readable:
         findings += gguf_findings(checkpoint, gguf)
     if readable:

@@ -1,6 +1,7 @@
-"""Tokenizer, chat template and generation config: present, and equal to the reference's, with what differs in words."""
+"""Tokenizer and generation config: present, and equal to the reference's, with what differs in words."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
@@ -10,7 +11,8 @@ from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.gguf import words_findings
 from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.tokenizer import chat_templates, of_the_same_files, tokenizer_rules
+from q36eval.checkpoints.inspection.templates import template_findings
+from q36eval.checkpoints.tokenizer import of_the_same_files, tokenizer_rules
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 SHOWN = 3
@@ -23,16 +25,24 @@ def _finding(rule: str, subject: str, message: str, severity: Severity = Severit
     return Finding(section=Section.CONFIGURATION, rule=rule, severity=severity, subject=subject, message=message)
 
 
-def text_findings(folder: HeldFolder, reference: HeldFolder | None, vocab_size: int | None) -> list[Finding]:
-    """What is wrong with the files that turn text into token ids and back."""
+def text_findings(
+    folder: HeldFolder, reference: HeldFolder | None, vocab_size: int | None, template: str | None = None
+) -> list[Finding]:
+    """What is wrong with the files that turn text into token ids and back. `template` is the hash of a declared one."""
+    checks: dict[str, Callable[[], list[Finding]]] = {
+        "tokenizer": lambda: _tokenizer(folder, reference),
+        "template": lambda: template_findings(folder, reference, template),
+        "generation": lambda: _generation(folder, reference),
+    }
     findings: list[Finding] = []
     if isinstance(folder, HeldGguf):
         findings += words_findings(folder, reference, vocab_size)
-    for check in (_template,) if isinstance(folder, HeldGguf) else (_tokenizer, _template, _generation):
+        checks = {"template": checks["template"]}
+    for name, check in checks.items():
         try:
-            findings += check(folder, reference)
+            findings += check()
         except MALFORMED as error:
-            findings.append(integrity("unreadable-file", check.__name__.strip("_"), f"cannot be read: {error}"))
+            findings.append(integrity("unreadable-file", name, f"cannot be read: {error}"))
     with suppress(UsageError, *MALFORMED):  # reported above
         findings += _vocabulary(folder, reference, vocab_size)
     return findings
@@ -109,32 +119,6 @@ def _field_differences(mine: dict[str, Any], theirs: dict[str, Any], keys: Any) 
 def _shown(value: Any) -> str:
     text = "absent" if value is None else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _template(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding]:
-    mine = chat_templates(folder)
-    if not any(mine.values()):
-        return [_finding("chat-template-missing", "chat_template.jinja", "the chat template is missing.")]
-    theirs = {} if reference is None else chat_templates(reference)
-    return [_template_difference(name, mine, theirs) for name in sorted({*mine, *theirs})
-            if theirs and mine.get(name) != theirs.get(name)]  # fmt: skip
-
-
-def _template_difference(name: str, mine: dict[str, str], theirs: dict[str, str]) -> Finding:
-    file = "chat_template.jinja" if name == "default" else f"additional_chat_templates/{name}.jinja"
-    which = "the chat template" if name == "default" else f"the chat template {name!r}"
-    if name not in theirs:
-        return _finding("chat-template-differs", file, f"{which} is one that the reference does not have.")
-    if name not in mine:
-        return _finding("chat-template-differs", file, f"{which} of the reference is missing.")
-    pairs = zip_longest(mine[name].splitlines(), theirs[name].splitlines())
-    line, here, there = next(((n, a, b) for n, (a, b) in enumerate(pairs, 1) if a != b), (0, "", ""))
-    message = f"{which} differs from the reference's, first in line {line}: {_line(here)} against {_line(there)}."
-    return _finding("chat-template-differs", file, message)
-
-
-def _line(text: str | None) -> str:
-    return "no such line" if text is None else repr(text)
 
 
 def _generation(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding]:
