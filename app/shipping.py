@@ -84,7 +84,12 @@ def shipped_rules(family: str) -> Rules | None:
     except Q36Error:
         policy = None
     branches = {
-        name: Declared(judged_lanes(branch.lanes, policy), _size(branch, paths), is_reference=name == known.reference)
+        name: Declared(
+            judged_lanes(branch.lanes, policy),
+            _size(branch, paths),
+            is_reference=name == known.reference,
+            template="" if branch.chat_template is None else branch.chat_template.sha256,
+        )
         for name, branch in known.branches.items()
     }
     return Rules(branches, policy)
@@ -157,7 +162,7 @@ def _written_down(standing: Mapping[BranchKey, Sequence[StandingVerdict]]) -> Ru
         sha256 = None if known is None else known.policy_sha256
         if known is not None:
             size = None if known.size_bytes is None else float(known.size_bytes)
-            branches[one.run.branch] = Declared(known.lanes, size, known.is_reference)
+            branches[one.run.branch] = Declared(known.lanes, size, known.is_reference, known.template)
     return Rules(branches, None, sha256)
 
 
@@ -257,6 +262,10 @@ def _verdicts(
             known = recorded_declaration(one.provenance)
             if known is not None and known.against:
                 other_one = f"It passes, held against `{known.against}`, which is not the family's reference."
+                lacks = dict.fromkeys((*BOTH, None), other_one)
+            declared = of.branches[branch].template if branch in of.branches else ""
+            if declared and one.identity is not None and one.identity.chat_template_sha256 != declared:
+                other_one = "It passes with another chat template than the one that the family declares now."
                 lacks = dict.fromkeys((*BOTH, None), other_one)
             current = other == newest or (newest is not None and other is not None and same_deployment(newest, other))
             pre_check = policy is not None and policy.purpose == "pre-check"

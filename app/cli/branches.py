@@ -60,6 +60,11 @@ def show(
     told = [
         *(("stores", f"{one.tensors}: {one.stored}", one.source) for one in branch.stores),
         *(("ships", ": ".join(filter(None, (one.part, one.stored, one.says))), one.source) for one in branch.ships),
+        *(
+            [("template", f"its own: {branch.chat_template.sha256}", branch.chat_template.source)]
+            if branch.chat_template is not None
+            else []
+        ),
         *(("serving", f"{fact.what}: {fact.value}", fact.source) for fact in branch.serving),
         *(("figure", f"{figure.metric}: {figure.value}", figure.source) for figure in branch.figures),
     ]

@@ -31,6 +31,7 @@ from q36eval.app.cli.options import (
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
+    TemplateDeclared,
     WeightsOnly,
     engine_options,
     folder_to_write,
@@ -106,6 +107,7 @@ def gate(
     recurrent_state_dtype: RecurrentState = None,
     conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
+    template_declared: TemplateDeclared = None,
     batch_size: BatchSize = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
@@ -140,6 +142,7 @@ def gate(
     from q36eval.run.declared import Subject, declared_for, limited
     from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
     from q36eval.run.room import crowded
+    from q36eval.run.templates import check_hash
 
     log = sys.stderr if as_json else sys.stdout
     kept_in_history()
@@ -153,6 +156,9 @@ def gate(
         )
         if resume is not None and len(branch) != 1:
             raise UsageError("--resume continues one run; give exactly one --branch with it.")
+        if template_declared is not None and len(branch) != 1:
+            raise UsageError("--template-declared is of one branch; give exactly one --branch with it.")
+        check_hash(template_declared)
         states = recurrent_state_dtype, conv_state_dtype
         paths = Paths.default()
         chosen = load_family(family, paths)
@@ -203,5 +209,6 @@ def gate(
             max_items=max_items,
             canaries=CanaryChoice(own=canaries, draws=draws),
             require_sign_off=require_sign_off,
+            template_declared=template_declared,
         )
         return finish(branches.measured(request, history), branches, history, output)

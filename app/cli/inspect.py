@@ -13,6 +13,7 @@ from q36eval.app.cli.options import (
     JsonOption,
     Quiet,
     ReferenceOption,
+    TemplateDeclared,
     open_history,
     print_json,
 )
@@ -43,6 +44,7 @@ def inspect(
             metavar="GLOB",
         ),
     ] = None,
+    template_declared: TemplateDeclared = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core by default.", min=1)] = None,
     family: FamilyOption = None,
     as_json: JsonOption = False,
@@ -52,7 +54,10 @@ def inspect(
     Checks files, configuration, coverage and weight error; exit 1 on damage.
     """
     from q36eval.checkpoints.inspection import inspect_checkpoint
+    from q36eval.run.templates import check_hash, family_template
     from q36eval.run.weights import promises_of
+
+    check_hash(template_declared)
 
     paths = Paths.default()
     chosen = load_family(family, paths)
@@ -60,7 +65,13 @@ def inspect(
     other = None if against is None else resolve(against, chosen, paths).folder
     base = _reference(reference, target, chosen, paths)
     inspection = inspect_checkpoint(
-        target.folder, base, other, workers, tuple(excepted or ()), promises_of(chosen, target.name)
+        target.folder,
+        base,
+        other,
+        workers,
+        tuple(excepted or ()),
+        promises_of(chosen, target.name),
+        template_declared or family_template(chosen, target.name),
     )
     run = _record(inspection, target, chosen, paths)
     if as_json:

@@ -115,6 +115,14 @@ AsServed = Annotated[
         metavar="ENGINE",
     ),
 ]
+TemplateDeclared = Annotated[
+    str | None,
+    typer.Option(
+        "--template-declared",
+        help="The branch's chat template differs on purpose: its hash, as `q36eval inspect` prints it.",
+        metavar="SHA256",
+    ),
+]
 BatchSize = Annotated[
     int | None,
     typer.Option("--batch-size", help="Generate at most this many answers of the branch together.", min=1),
@@ -153,6 +161,7 @@ PANELS = {
         "--recurrent-state-dtype",
         "--conv-state-dtype",
         "--as-served",
+        "--template-declared",
         "--batch-size",
         "--context",
     ),

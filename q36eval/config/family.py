@@ -76,6 +76,14 @@ class Shipped(Written):
     source: str
 
 
+class OwnTemplate(Written):
+    """A chat template that differs from the reference's on purpose: the hash of all that the branch ships, as
+    `q36eval inspect` prints it, and why, or who says so."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    source: str
+
+
 class Branch(Written):
     """One published checkpoint revision under an alias that is unique within the family."""
 
@@ -90,6 +98,7 @@ class Branch(Written):
     built_on_first_use: bool = False
     stores: tuple[Stored, ...] = ()
     ships: tuple[Shipped, ...] = ()
+    chat_template: OwnTemplate | None = None
     serving: tuple[Fact, ...] = ()
     """With what its card serves it: engine and version, parsers, patches, dtypes of states."""
     figures: tuple[Figure, ...] = ()

@@ -178,7 +178,8 @@ class Declaration(Record):
 
     `asks_less` is what the run's own policy asks less than that one, by each lane that it judges (or `ALL_LANES`), as a
     sentence goes on after its name; nothing of a lane where it asks as much. `against` is the branch that it was held
-    against, where that is another of the family than its reference.
+    against, where that is another of the family than its reference. `template` is the hash of the chat template that
+    the branch is declared to have of its own.
     """
 
     lanes: tuple[Lane, ...]
@@ -188,6 +189,7 @@ class Declaration(Record):
     policy_sha256: str
     asks_less: dict[str, str] = Field(default_factory=dict)
     against: str = ""
+    template: str = ""
 
 
 ALL_LANES = "all"
@@ -201,6 +203,7 @@ def declaration(
     size_bytes: int | None,
     is_reference: bool,
     against: str = "",
+    template: str = "",
 ) -> Declaration:
     """What is to be written down with a run by the policy `own`, of a family whose policy is `declared`."""
     return Declaration(
@@ -211,6 +214,7 @@ def declaration(
         policy_sha256=json_sha256(declared.untitled.model_dump(mode="json")),
         asks_less=less_by_lane(own, declared),
         against=against,
+        template=template,
     )
 
 

@@ -8,6 +8,7 @@ A **pack** is a folder of captures of one reference deployment; a **capture** is
                          answers.jsonl          all items without tensors, by key
                          journal.jsonl          what is finished, while the capture is not; gone at the end
                          pack.json              the manifest: every file's SHA-256 and size, and totals; written last
+    <pack>/chat_templates.json                  the reference's chat templates by name, as its prompts were written
     <pack>/last-used                            empty; its time is when the pack was last opened by a gate or a capture
 
 Every file is written whole or not at all, and none depends on when or how often the work was interrupted: a capture
@@ -19,7 +20,7 @@ are read, since packs are listed without them.
 
 from q36eval.probes import Kind
 from q36eval.references._capture import Capture, capture_key, pack_folder
-from q36eval.references._files import cannot_write
+from q36eval.references._files import cannot_write, write_whole
 from q36eval.references._manifest import FileEntry, Header, Manifest, damage, load_header, load_manifest
 from q36eval.references._pack import Pack, PackUse, captures_in, mark_used, stored_head, use_of
 
@@ -41,4 +42,5 @@ __all__ = [
     "pack_folder",
     "stored_head",
     "use_of",
+    "write_whole",
 ]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from q36eval.chat.declared import recorded_template
 from q36eval.gate.report import GateReport, LaneResult
 from q36eval.measured_on import recorded_subject, recorded_unverified
 from q36eval.records import DeploymentIdentity, Lane, Verdict
@@ -159,6 +160,10 @@ def _how(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) ->
         yield f"- {_deployment('Reference', run.reference_identity)}"
     suites = ", ".join(f"{md(name)} `{_code(sha256[:16])}`" for name, sha256 in sorted(run.suites.items()))
     yield f"- Evaluated suites: {suites or 'none'}; policy {md(report.policy)}; {_extent(run)}."
+    template = recorded_template(run.provenance)
+    if template is not None:
+        for words in template.sentences():
+            yield f"- {md(words[0].upper() + words[1:], SENTENCE)}."
     unverified = recorded_unverified(run.provenance)
     if unverified is not None:
         yield f"- {md(unverified[0].upper() + unverified[1:])}."

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from q36eval.chat.declared import recorded_template
 from q36eval.gate.covering import policy_note, recorded_declaration
 from q36eval.records import Verdict
 from q36eval.reports.deciding import ANSWERS_TITLE
@@ -113,6 +114,9 @@ def _rests_on(document: Document) -> Iterator[str]:
             yield "held against another reference than the family's: its PASS is no leave to ship"
         else:
             yield "this policy asks less than the family's own: its PASS is no leave to ship"
+    own = None if run is None else recorded_template(run.provenance)
+    if own is not None and own.is_own:
+        yield f"asked by its own chat template, declared by {own.by}; the KL by the reference's"
     if document.report.awaiting_sign_off:
         yield "a reviewer's sign-off is required and missing, so nothing passes yet"
 

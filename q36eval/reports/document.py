@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
 
+TEMPLATE_TITLE = "Chat template"
+
+
 @dataclass(frozen=True)
 class Gap:
     """Something that was not measured, and why: `criteria` that it kept from judgement, a `stage` or a `failure`.
@@ -193,6 +196,7 @@ class Document:
             Section("Not measured", tuple(missing)),
             Section("What would help", tuple(helping)),
             Section("Evaluated, in this order", tuple(stages)),
+            Section(TEMPLATE_TITLE, tuple(Entry(words, long=True) for words in story.template_lines(self.run))),
             Section("Notes", _lines(story.notes(report, self.run))),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from q36eval.chat.declared import recorded_template
 from q36eval.errors import ExitCode
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.records import ProbeName, Verdict
@@ -89,6 +90,8 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         metrics = {result.metric for result in failed if result.probe is ProbeName.WEIGHTS}
         what = "entries and files" if metrics == {CONFIGURATION} else "tensors"
         yield NextStep(f"q36eval inspect {_checkpoint(run)}", f"names the {what} at fault")
+        if CONFIGURATION in metrics:
+            yield from _declaring(run)
     if probes - {ProbeName.WEIGHTS}:
         yield NextStep("q36eval ui", "shows what it answered beside the reference's answers")
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES}:
@@ -100,6 +103,17 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     elif len(failed) == 1 and _may_be_waived(failed[0], run):
         wanted = f"--criterion {_word(failed[0].id, 'ID')} --owner NAME --reason WHY --expires YYYY-MM-DD"
         yield NextStep(f"q36eval waive add {branch_option(run)} {wanted}", "a reviewer's written exception")
+
+
+def _declaring(run: "RunRecord") -> Iterator[NextStep]:
+    """How a chat template that differs on purpose is declared; nothing where it does not differ, or was declared."""
+    if run.identity is None or run.reference_identity is None or recorded_template(run.provenance) is not None:
+        return
+    sha256 = run.identity.chat_template_sha256
+    if sha256 != run.reference_identity.chat_template_sha256:
+        line = f"chat_template: {{sha256: {sha256}, source: WHY}}"
+        why = f"if its chat template differs on purpose; or add to the branch in the family's file: {line}"
+        yield NextStep(f"q36eval gate {branch_option(run)} --template-declared {sha256}", why)
 
 
 def full_record(run: "RunRecord") -> str:

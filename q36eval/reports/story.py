@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from q36eval.chat.declared import recorded_template
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
 from q36eval.gate.covering import policy_note
@@ -219,6 +220,12 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
     less = None if run is None else policy_note(report, run.provenance)
     asked = () if less is None else (less,)
     return (*(awaited if report.awaiting_sign_off else ()), *asked, *tried, *signed, *items, *report.notes)
+
+
+def template_lines(run: "RunRecord | None") -> tuple[str, ...]:
+    """What a declared chat template changed, the last of them lines of a diff; nothing where none was declared."""
+    declared = None if run is None else recorded_template(run.provenance)
+    return () if declared is None else tuple(declared.lines())
 
 
 def attempts_text(attempts: Attempts) -> tuple[str, ...]:

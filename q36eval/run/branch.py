@@ -1,10 +1,12 @@
 """The branch itself: inspected, loaded and evaluated, cheap evidence first; what is measured is written at once."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from q36eval.chat import TemplateLimitError
+from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, prompts_of, recorded_template
 from q36eval.checkpoints.held import hold
 from q36eval.checkpoints.inspection import Section
 from q36eval.engines import Engine, identity_of, open_engine
@@ -15,7 +17,7 @@ from q36eval.history import EventKind, History, RunRecord
 from q36eval.history.attempts import REUSED
 from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
-from q36eval.probes import Captures, Probe, Progress, Sink
+from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.declared import declared_by
 from q36eval.run.floor import FloorKeeper, refuse_known
@@ -28,6 +30,7 @@ from q36eval.run.reuse import reuse_answers
 from q36eval.run.room import refuse_uncaptured
 from q36eval.run.rounds import TokenizedDifferentlyError, not_evaluated_after, run_probes
 from q36eval.run.showable import refuse_unshowable
+from q36eval.run.templates import family_template
 from q36eval.run.weights import promises_of
 
 if TYPE_CHECKING:
@@ -131,12 +134,20 @@ class Running:
     def _compare(self, branch: Engine, inspection: "Inspection | None") -> None:
         """Everything that needs both deployments."""
         self._identified(branch.identity)
-        faults = incomparable(branch.identity, self.reference.identity)
+        faults = incomparable(branch.identity, self.reference.identity, own_template=self._template() is not None)
         known = [] if inspection is None else self._static(inspection, branch.ignores_activation_quantization, faults)
         if faults:
             self._skip(faults[0])
             return
         self._evaluate(branch, known)
+
+    def _template(self) -> DeclaredTemplate | None:
+        """The declaration of a chat template of its own; None where the branch has the reference's, or no declaration.
+
+        That it holds was found out before the run began.
+        """
+        declared = recorded_template(self.history.get_run(self.run.id).provenance)
+        return declared if declared is not None and declared.is_own else None
 
     def _identified(self, identity: DeploymentIdentity) -> None:
         _check_resumed(self.run, identity, self.reference.identity)
@@ -216,12 +227,33 @@ class Running:
                 refuse_unshowable(policy, works, captures)
             return captures
 
+        def keep_prompts(by_probe: Mapping[ProbeName, OwnPrompts]) -> None:
+            run = self.history.get_run(self.run.id)
+            figures = {
+                probe.value: prompts_of(own.prompts, own.differing, own.unwritten, own.first)
+                for probe, own in by_probe.items()
+            }
+            assert template is not None, "it was declared"
+            rendered = template.model_copy(update={"prompts": figures})
+            self.history.update_run(
+                self.run.id, provenance=run.provenance | {TEMPLATE: rendered.model_dump(mode="json")}
+            )
+
+        template = self._template()
         tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
         try:
             evaluated = run_probes(
-                branch, tokenizer, captures_of, self.probes, self.sink, self.progress, self.rule, known
+                branch,
+                tokenizer,
+                captures_of,
+                self.probes,
+                self.sink,
+                self.progress,
+                self.rule,
+                known,
+                None if template is None else keep_prompts,
             )
-        except TokenizedDifferentlyError as error:
+        except (TokenizedDifferentlyError, TemplateLimitError) as error:
             self._write([integrity([str(error)])])
             self._skip(str(error))
             return
@@ -287,13 +319,19 @@ def _inspect(request: Request) -> "Inspection | None":
             request.branch.folder,
             None if request.reference is None else request.reference.folder,
             promises=promises_of(request.family, request.branch.name),
+            template=request.template_declared or family_template(request.family, request.branch.name),
         )
 
 
-def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> list[str]:
-    """Why the branch cannot be evaluated on the reference's items, one sentence each."""
+def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity, *, own_template: bool = False) -> list[str]:
+    """Why the branch cannot be evaluated on the reference's items, one sentence each.
+
+    With a template of its own, which is declared, its prompts are written by that one.
+    """
+    compared = [("tokenizer", "tokenizer_sha256")]
+    compared += [] if own_template else [("chat template", "chat_template_sha256")]
     return [
         f"the branch's {what} differs from the reference's, so it would get other tokens"
-        for what, field in (("tokenizer", "tokenizer_sha256"), ("chat template", "chat_template_sha256"))
+        for what, field in compared
         if getattr(branch, field) != getattr(reference, field)
     ]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, recorded_template
 from q36eval.checkpoints.held import OpenFolders, opened_once, weight_paths
 from q36eval.config import Paths
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
@@ -29,11 +30,12 @@ from q36eval.run.branch import Running
 from q36eval.run.drift import keep_drifts
 from q36eval.run.plan import Limits, Scored, build_probes, material, published_facts
 from q36eval.run.progress import Followed, note
-from q36eval.run.reference import Reference, local_reference, packed_reference
+from q36eval.run.reference import Reference, beside_template, local_reference, packed_reference
 from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.reuse import MEASURED_BY, measuring_sha256
 from q36eval.run.room import refuse_uncapturable
 from q36eval.run.supplies import supplies_of
+from q36eval.run.templates import declared_template, family_template
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
@@ -59,6 +61,7 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
 
 def _measure(request: Request, folders: OpenFolders, paths: Paths, history: History, progress: Progress) -> RunRecord:
     reference = reference_of(request, paths)
+    template = declared_template(request, reference.identity.chat_template_sha256)
     scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
     refuse_uncapturable(request, reference, scored, paths)
     failures = []
@@ -76,10 +79,11 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
     facts = published_facts(request, probes, paths)
+    facts |= {} if template is None else {TEMPLATE: template.model_dump(mode="json")}
     run = _start(request, suites, facts, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):
         if resume is not None:
-            run = _reopen(run.id, request, suites, history)
+            run = _reopen(run.id, request, suites, template, history)
             request = _by_its_own_policy(run, request)
         with _interruptible(history, run, paths):
             # whoever collects for another history sees from now on that this one keeps files here
@@ -100,7 +104,10 @@ def reference_of(request: Request, paths: Paths) -> Reference:
         UsageError: it cannot be used, or is not what the branch can be compared with.
     """
     if request.reference_pack is not None:
-        return packed_reference(request.reference_pack, request.branch.folder, request.reference, request.family)
+        pack, branch = request.reference_pack, request.branch.folder
+        reference = packed_reference(pack, branch, request.reference, request.family)
+        template = declared_template(request, reference.identity.chat_template_sha256)
+        return beside_template(reference, branch, template)
     if request.reference is None:
         raise UsageError("There is no reference: name its checkpoint, or a pack that was captured from it.")
     return local_reference(request.reference.folder, paths.captures, request.engine)
@@ -248,6 +255,7 @@ def _declaration(request: Request) -> dict[str, Any]:
         size_bytes=sum(sizes) or None,
         is_reference=request.branch.name == request.family.reference,
         against=against if against in request.family.branches and against != request.family.reference else "",
+        template=family_template(request.family, request.branch.name) or "",
     )
     return {DECLARED: declared.model_dump(mode="json")}
 
@@ -265,7 +273,9 @@ def _held(run_id: str, paths: Paths) -> Iterator[None]:
         yield
 
 
-def _reopen(run_id: str, request: Request, suites: dict[str, str], history: History) -> RunRecord:
+def _reopen(
+    run_id: str, request: Request, suites: dict[str, str], template: DeclaredTemplate | None, history: History
+) -> RunRecord:
     """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
     run = history.get_run(run_id)
     if run.state is RunState.FINISHED or run.entry is not None:
@@ -283,6 +293,13 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
     if limit != (request.max_items or "all"):
         given = "no --max-items" if limit == "all" else f"--max-items {limit}"
         raise UsageError(f"Run {run.id} was begun with {given}; resume it with the same, or start a new run.")
+    begun = recorded_template(run.provenance)
+    if (None if begun is None else begun.sha256) != (None if template is None else template.sha256):
+        named = "none" if begun is None else begun.sha256
+        raise UsageError(
+            f"Run {run.id} was begun with another declared chat template ({named}); resume it with the same, or start "
+            f"a new run."
+        )
     if CHANGED in run.provenance:
         raise UsageError(f"Run {run.id} cannot be resumed, start a new one. {run.provenance[CHANGED]}")
     history.clear_failures(run.id)

@@ -1,11 +1,15 @@
 """Where a run's reference comes from: its checkpoint, captured when need be, or a pack that was captured before."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from q36eval.chat.declared import DeclaredTemplate
 from q36eval.checkpoints import load_tokenizer
+from q36eval.checkpoints.tokenizer import chat_templates
 from q36eval.config import Family
 from q36eval.engines import Engine, EngineOptions, as_reference, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -15,6 +19,7 @@ from q36eval.references import Capture, Pack, mark_used, pack_folder
 from q36eval.run.capture import OpenCaptures, captured, kind_of, suite_of
 from q36eval.run.items import Work
 from q36eval.run.request import Target
+from q36eval.run.templates import keep_templates, packed_templates, tokenizer_with
 
 if TYPE_CHECKING:
     import torch
@@ -92,6 +97,8 @@ class Reference:
     def captures(self, works: Sequence[Work], progress: Progress, keep_head: bool = True) -> OpenCaptures:
         """The captures of all items; see `q36eval.run.capture.captured`."""
         captures = captured(works, self.open, self.load, progress, keep_head)
+        if self.load is not None and self.folder is not None and self.root.is_dir():
+            keep_templates(self.root, chat_templates(self.folder))
         mark_used(self.root)
         return captures
 
@@ -129,12 +136,13 @@ def local_reference(folder: Path, root: Path, options: EngineOptions) -> Referen
 def packed_reference(pack_path: Path, branch: Path, reference: Target | None, family: Family) -> Reference:
     """The reference of a pack, refused where it is not what `branch` can be compared with.
 
-    `reference` is the reference's checkpoint where it is on this machine.
+    `reference` is the reference's checkpoint where it is on this machine. The branch's chat template is compared
+    later: it may be declared to be another (`own_tokenizer`).
 
     Raises:
-        UsageError: see `q36eval.references.Pack`; the tokenizer, chat template or checkpoint differs (named).
+        UsageError: see `q36eval.references.Pack`; the tokenizer or checkpoint differs (named).
     """
-    from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
+    from q36eval.checkpoints import checkpoint_sha256, tokenizer_sha256
 
     pack = Pack.open(pack_path)
     declared = family.branches[family.reference].checkpoint_sha256
@@ -143,13 +151,31 @@ def packed_reference(pack_path: Path, branch: Path, reference: Target | None, fa
     if reference is not None:
         own_sha256 = checkpoint_sha256(reference.folder)
         pack.check_field("checkpoint_sha256", own_sha256, f"that of the reference {reference.folder}")
-    try:
-        own = {"tokenizer_sha256": tokenizer_sha256(branch), "chat_template_sha256": chat_template_sha256(branch)}
-    except CorruptCheckpointError:
-        own = {}  # the inspection says what is wrong with the branch
-    for name, value in own.items():
-        pack.check_field(name, value, "the branch's")
+    with suppress(CorruptCheckpointError):  # the inspection says what is wrong with the branch
+        pack.check_field("tokenizer_sha256", tokenizer_sha256(branch), "the branch's")
     return Reference(pack.identity, pack.folder, None if reference is None else reference.folder, pack=pack)
+
+
+def beside_template(reference: Reference, branch: Path, template: DeclaredTemplate | None) -> Reference:
+    """The reference as a branch is compared with it whose chat template is declared to be its own, or is not.
+
+    Raises:
+        UsageError: a pack was made with another template than the branch's, and none is declared.
+    """
+    pack = reference.pack
+    if pack is None:
+        return reference
+    from q36eval.checkpoints import chat_template_sha256
+
+    if template is not None and template.is_own:
+        folder = reference.folder
+        if folder is not None:
+            pack.check_field("chat_template_sha256", chat_template_sha256(folder), f"that of the reference {folder}")
+            return replace(reference, tokenizer=partial(load_tokenizer, folder))
+        return replace(reference, tokenizer=partial(tokenizer_with, packed_templates(pack), branch))
+    with suppress(CorruptCheckpointError):
+        pack.check_field("chat_template_sha256", chat_template_sha256(branch), "the branch's")
+    return reference
 
 
 def _fitted(probe: Probe, pack: Pack) -> Probe:

@@ -74,6 +74,8 @@ class Request:
     """Whether task groups that run programs which the model wrote are measured."""
     waivers_from: "WaiverSource | None" = None
     """The only waivers that count; None are those in history."""
+    template_declared: str | None = None
+    """The hash of a chat template that the branch ships on purpose, whatever the family's file says."""
     require_sign_off: bool = False
     """Nothing passes before a reviewer has signed the run."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import q36eval
+from q36eval.chat.declared import recorded_template
 from q36eval.engines import repeats_itself
 from q36eval.files import json_sha256, replacing
 from q36eval.gate import ReusedAnswers
@@ -65,6 +66,9 @@ def reuse_answers(history: History, run: RunRecord, works: Sequence[Work], files
 def _same_measuring(earlier: JudgedRun, run: RunRecord) -> bool:
     """Whether everything that an answer and its judgement hang on was the same, but for the items."""
     mine, theirs = run.provenance.get(MEASURED_BY), earlier.provenance.get(MEASURED_BY)
+    templates = [recorded_template(of.provenance) for of in (earlier, run)]
+    if len({None if each is None else each.sha256 for each in templates}) > 1:
+        return False  # the branch was asked by another template
     same = earlier.identity == run.identity and earlier.reference_identity == run.reference_identity
     return same and mine is not None and mine == theirs
 

@@ -71,11 +71,13 @@ class Button(StrEnum):
 @dataclass(frozen=True)
 class Declared:
     """What a family's file says of a branch: the lanes that it is meant for, its size in bytes, and whether it is the
-    reference. Of a branch that no file knows: both lanes."""
+    reference. Of a branch that no file knows: both lanes. `template` is the hash of the chat template that it is
+    declared to have of its own."""
 
     lanes: tuple[Lane, ...] = tuple(Lane)
     size: float | None = None
     is_reference: bool = False
+    template: str = ""
 
 
 @dataclass(frozen=True)

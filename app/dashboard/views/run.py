@@ -51,8 +51,9 @@ from q36eval.measured_on import recorded_unverified
 from q36eval.provenance import CHANGED
 from q36eval.records import ProbeName
 from q36eval.reports.deciding import ANSWERS_TITLE
+from q36eval.reports.document import TEMPLATE_TITLE
 from q36eval.reports.next_step import next_steps
-from q36eval.reports.story import decided_title, not_evaluated, notes, remedy_text
+from q36eval.reports.story import decided_title, not_evaluated, notes, remedy_text, template_lines
 from q36eval.reports.ui_address import evidence_place
 
 PROBES = {"kl": "KL", "evals": "Evals", "canaries": "Canaries"}
@@ -195,6 +196,12 @@ def _draw_gaps(reader: Reader, run: RunRecord) -> None:
             st.caption("What would help")
             for remedy in helping:
                 st.text(line(f"{remedy.criterion}: {remedy_text(remedy)}"))
+    template = template_lines(run)
+    if template:
+        with st.container(border=True):
+            st.caption(TEMPLATE_TITLE)
+            for words in template:
+                st.text(line(words))
     unverified = recorded_unverified(run.provenance)
     alone = () if unverified is None else (unverified,)
     for note in alone if run.report is None else notes(run.report, run):

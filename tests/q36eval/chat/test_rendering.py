@@ -32,13 +32,15 @@ SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 STRICT = Path(__file__).parents[2] / "canaries" / "template" / "strict.jinja"
 USER = {"role": "user", "content": "Příliš žluťoučký kůň <b> & 'co'\n  dál \ud83d\ude00 "}
 FEATURES = {
-    "loopcontrols": "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i > 4 %}{% break %}{% endif %}"
-    "{{ i }}{% endfor %}",
+    "loopcontrols": "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}"
+    "{% if i > 4 %}{% break %}{% endif %}{{ i }}{% endfor %}",
     "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
-    "tojson": "{{ messages | tojson }}|{{ messages | tojson(indent=2) }}|{{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }}",
+    "tojson": "{{ messages | tojson }}|{{ messages | tojson(indent=2) }}"
+    "|{{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }}",
     "strftime_now": "{{ strftime_now('%Y-%m') }}",
     "blocks": "{% if true %}\n    {# a note #}\n    {%- set ns = namespace(n=0) %}\n  {{ ns.n }}\n{% endif %}\n\n",
-    "macro": "{% macro m(x, y=2) %}{{ x ~ y }}{% endmacro %}{{ m('a') }}{% macro n() %}<{{ caller() }}>{% endmacro %}{% call n() %}b{% endcall %}",
+    "macro": "{% macro m(x, y=2) %}{{ x ~ y }}{% endmacro %}{{ m('a') }}"
+    "{% macro n() %}<{{ caller() }}>{% endmacro %}{% call n() %}b{% endcall %}",
     "special tokens": "[{{ eos_token }}][{{ bos_token }}][{{ pad_token }}][{{ documents }}][{{ tools is none }}]",
     "variables": "{{ enable_thinking }} {{ add_generation_prompt }} {{ nothing }}{{ nothing is defined }}",
     "methods": "{{ messages[0].content.split('\n')[0].title() | trim | length }}{{ messages[0].items() | list }}",

@@ -1,0 +1,115 @@
+"""Which chat template a branch is declared to have of its own, held against what it ships, and the reference's text."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from q36eval.chat.declared import DeclaredTemplate
+from q36eval.config import Family
+from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.files import canonical_json
+
+if TYPE_CHECKING:
+    from q36eval.references import Pack
+    from q36eval.run.request import Request
+
+PACKED = "chat_templates.json"
+"""The file of a reference pack that holds the templates its prompts were written with."""
+
+
+def family_template(family: Family, branch: str) -> str | None:
+    """The hash that the family's file declares of a branch; None of a folder that is no branch of it."""
+    known = family.branches.get(branch)
+    return None if known is None or known.chat_template is None else known.chat_template.sha256
+
+
+def check_hash(sha256: str | None) -> None:
+    """Refuse an option's value that is no SHA-256.
+
+    Raises:
+        UsageError: it is not 64 hexadecimal digits.
+    """
+    if sha256 is not None and (len(sha256) != 64 or set(sha256) - set("0123456789abcdef")):
+        raise UsageError(
+            f"--template-declared takes the whole SHA-256 of the branch's chat templates, 64 hexadecimal digits as "
+            f"`q36eval inspect` prints it, and was given {sha256!r}."
+        )
+
+
+def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemplate | None:
+    """The declaration that holds for this branch: the option's, else that of the family's file; None without one.
+
+    Raises:
+        UsageError: the branch ships another template than the declared one.
+    """
+    from q36eval.checkpoints import chat_template_sha256
+
+    known = request.family.branches.get(request.branch.name)
+    written = None if known is None else known.chat_template
+    declared = request.template_declared or (None if written is None else written.sha256)
+    if declared is None:
+        return None
+    try:
+        shipped = chat_template_sha256(request.branch.folder)
+    except CorruptCheckpointError:
+        return None  # the inspection says what is wrong with it
+    if declared == shipped and request.template_declared is not None:
+        return DeclaredTemplate(sha256=shipped, by="--template-declared", reference_sha256=reference_sha256)
+    if declared == shipped and written is not None:
+        source = written.source
+        return DeclaredTemplate(
+            sha256=shipped, by="the family's file", source=source, reference_sha256=reference_sha256
+        )
+    whose = "--template-declared" if request.template_declared is not None else f"the family {request.family.name}"
+    raise UsageError(
+        f"The chat template that {whose} declares for {request.branch.name} is {declared}, and the branch ships "
+        f"{shipped}; look at what differs with `q36eval inspect`, and declare that one or none."
+    )
+
+
+def keep_templates(root: Path, templates: Mapping[str, str]) -> None:
+    """Keep the reference's chat templates in its pack, for gates where only the pack is at hand.
+
+    Raises:
+        UsageError: the pack cannot be written to.
+    """
+    from q36eval.references import write_whole
+
+    if not (root / PACKED).exists():
+        write_whole(root / PACKED, canonical_json(dict(templates)).encode())
+
+
+def packed_templates(pack: "Pack") -> dict[str, str]:
+    """The reference's templates by name, as its pack keeps them.
+
+    Raises:
+        UsageError: the pack does not hold them, or others than its identity names.
+    """
+    from q36eval.checkpoints.hashing import json_sha256
+
+    file = pack.folder / PACKED
+    try:
+        templates: dict[str, str] = json.loads(file.read_bytes())
+        if json_sha256(templates) != pack.identity.chat_template_sha256:
+            raise ValueError("another template than its prompts were written with")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"The reference pack {pack.folder} does not hold the chat template that its prompts were written with "
+            f"({file.name}), which a branch with one of its own is compared with; capture the pack again, or name the "
+            f"reference's folder with --reference."
+        ) from error
+    return templates
+
+
+def tokenizer_with(templates: Mapping[str, str], branch: Path) -> Any:
+    """The reference's tokenizer where only its pack is at hand: the branch's, which is equal but for the templates.
+
+    Raises:
+        CorruptCheckpointError: the branch's cannot be loaded.
+    """
+    from q36eval.checkpoints import load_tokenizer
+
+    tokenizer = load_tokenizer(branch)
+    tokenizer.chat_template = templates["default"] if [*templates] == ["default"] else dict(templates)
+    return tokenizer

@@ -1,0 +1,162 @@
+"""A branch whose chat template is declared to be its own is asked by that one, and compared prompt by prompt."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from q36eval.canaries.cases import Case, cases_of
+from q36eval.canaries.probe import CanaryProbe, rendered
+from q36eval.canaries.specification import load_specs
+from q36eval.chat import TemplateLimitError
+from q36eval.checkpoints import load_tokenizer
+from q36eval.engines import GenerationRequest, ScoreRequest
+from q36eval.errors import UsageError
+from q36eval.probes import OwnPrompts, Probe
+from q36eval.records import ProbeName
+from q36eval.references import Capture
+from q36eval.run.capture import captured
+from q36eval.run.rounds import run_probes
+from tests.canaries.test_declared import BF16, IDENTITY, Kept, Scripted, right
+
+SPECS = load_specs(only=["json-flat", "tool-call", "enum-select-must-pass"], n=3, skills=None)
+CASES = [case for spec in SPECS for case in cases_of(spec)]
+REPAIR = "<|im_start|>system\nAnswer as you are asked.<|im_end|>"
+RAISES = "{%- if tools -%}{{ raise_exception('No tools here.') }}{%- endif -%}\n"
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def tokenizer(before: str = "") -> Any:
+    """The sandbox's, its template changed: that text comes first."""
+    own = load_tokenizer(BF16)
+    own.chat_template = before + own.chat_template
+    return own
+
+
+class Asked(Scripted):
+    """Keeps what it is asked; knows answers to its own template's prompts alone, or to the `cases` given."""
+
+    def __init__(self, own: Any, said: Any = right, cases: Sequence[Case] = CASES) -> None:
+        self.tokenizer = own
+        prompts = {case.name: own.encode(rendered(case, own), add_special_tokens=False) for case in cases}
+        self._said = {tuple(prompts[case.name]): said(case) for case in cases}
+        self._end = own.eos_token_id
+        self.asked: list[GenerationRequest] = []
+        self.scored: list[ScoreRequest] = []
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Any = ()) -> Any:
+        self.asked += requests
+        return super().generate(requests, known)
+
+    def score(self, requests: Sequence[ScoreRequest], known: Any = ()) -> Any:
+        self.scored += requests
+        return super().score(requests, known)
+
+
+def gated(
+    place: Path, reference: Scripted, branch: Scripted, *, declared: bool = True
+) -> tuple[Kept, Mapping[ProbeName, OwnPrompts]]:
+    def open_capture(probe: Probe) -> Capture:
+        return Capture(place, IDENTITY, probe.name, probe.suite_sha256)
+
+    sink, kept = Kept(), dict[ProbeName, OwnPrompts]()
+    captures = lambda works: captured(works, open_capture, lambda: reference, sink)  # noqa: E731
+    probe = CanaryProbe(SPECS)
+    own = kept.update if declared else None
+    run_probes(branch, reference.tokenizer, captures, [probe], sink, sink, own_template=own)
+    return sink, kept
+
+
+def test_both_are_asked_by_their_own_template_and_paired_by_prompt(tmp_path: Path) -> None:
+    plain, repaired = tokenizer(), tokenizer(REPAIR)
+    reference, branch = Asked(plain), Asked(repaired)
+    sink, kept = gated(tmp_path, reference, branch)
+    assert sink.items.keys() == {item.key for item in CanaryProbe(SPECS).plan(plain)}
+    assert all((each.branch.score, each.reference.score) == (1.0, 1.0) for each in sink.items.values())
+    begin = tuple(repaired.encode(REPAIR, add_special_tokens=False))
+    assert all(request.token_ids[: len(begin)] == begin for request in branch.asked)
+    assert not any(request.token_ids[: len(begin)] == begin for request in reference.asked)
+    of = kept[ProbeName.CANARIES]
+    assert (of.prompts, of.differing, of.unwritten) == (len(sink.items), len(sink.items), 0)
+    assert of.first is not None
+    assert of.first[2] == REPAIR + of.first[1]
+
+
+def test_the_branch_is_taught_the_references_answer_after_its_own_prompt(tmp_path: Path) -> None:
+    plain, repaired = tokenizer(), tokenizer(REPAIR)
+    reference, branch = Asked(plain), Asked(repaired)
+    gated(tmp_path, reference, branch)
+    theirs = {request.key: request.token_ids[request.first :] for request in reference.scored}
+    assert theirs
+    prompts = {request.key: request.token_ids for request in branch.asked}
+    assert {request.key for request in branch.scored} == theirs.keys()
+    for request in branch.scored:
+        assert request.token_ids[request.first :] == theirs[request.key]
+        assert request.token_ids[: request.first] == prompts[request.key.removesuffix("/taught")]
+
+
+def test_flips_are_asked_again_by_the_branchs_own_template(tmp_path: Path) -> None:
+    def wrong(case: Case) -> tuple[str, str]:
+        return ("no answer", "stop") if case.must_pass else right(case)
+
+    branch = Asked(tokenizer(REPAIR), wrong)  # which knows no other prompts
+    sink, _ = gated(tmp_path, Asked(tokenizer()), branch)
+    again = [request for request in branch.asked if request.key.endswith(("/four", "/alone"))]
+    assert again
+    assert [each.flip for each in sink.items.values() if each.must_pass] == ["regression"] * (len(again) // 2)
+
+
+def test_a_template_that_is_not_declared_and_gives_other_tokens_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="tokenizer or chat template turns") as refused:
+        gated(tmp_path, Asked(tokenizer()), Asked(tokenizer(REPAIR)), declared=False)
+    assert refused.type.__name__ == "TokenizedDifferentlyError"
+
+
+def test_what_the_branchs_template_does_not_write_is_errored_and_never_wrong(tmp_path: Path) -> None:
+    without = [case for case in CASES if not case.tools]
+    branch = Asked(tokenizer(RAISES), cases=without)
+    sink, kept = gated(tmp_path, Asked(tokenizer()), branch)
+    tools = {case.question for case in CASES if case.tools}
+    assert kept[ProbeName.CANARIES].unwritten == len(tools) > 0
+    assert len(sink.items) == kept[ProbeName.CANARIES].prompts, "none is dropped"
+    for outcome in sink.items.values():
+        assert outcome.reference.score == 1.0
+        if outcome.cluster in tools:
+            assert outcome.branch.score is None
+            assert "does not write this conversation: No tools here." in (outcome.branch.error or "")
+        else:
+            assert outcome.branch.score == 1.0
+    errored = {key: figure.counts.errored for key, figure in sink.measured.items()}
+    assert len(tools) in errored.values(), errored
+
+
+def test_what_the_references_template_does_not_write_says_nothing(tmp_path: Path) -> None:
+    without = [case for case in CASES if not case.tools]
+    for declared, branch in ((False, Asked(tokenizer(RAISES), cases=without)), (True, Asked(tokenizer()))):
+        sink, _ = gated(tmp_path, Asked(tokenizer(RAISES), cases=without), branch, declared=declared)
+        tools = {case.question for case in CASES if case.tools}
+        unwritten = [each for each in sink.items.values() if each.cluster in tools]
+        assert len(unwritten) == len(tools)
+        for outcome in unwritten:
+            assert (outcome.branch.score, outcome.reference.score) == (None, None)
+            assert outcome.flip not in ("regression", "gain")
+            assert outcome.branch.error == outcome.reference.error
+        assert all(each.branch.score == 1.0 for each in sink.items.values() if each.cluster not in tools)
+
+
+def test_a_template_that_never_ends_is_the_branchs_fault_or_makes_the_reference_useless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from q36eval.chat import renderer
+    from q36eval.chat.rendering import Limits
+
+    monkeypatch.setattr(renderer(), "limits", Limits(cpu_seconds=1))
+    renderer().close()
+    endless, reference = Asked(tokenizer()), Asked(tokenizer())
+    endless.tokenizer = tokenizer(ENDLESS)
+    with pytest.raises(TemplateLimitError, match=r"chat_template\.jinja cannot be used: it takes more than 1 s of CPU"):
+        gated(tmp_path, reference, endless)
+    with pytest.raises(UsageError, match=r"The reference cannot be used: The chat template in .* 1 s of CPU time"):
+        gated(tmp_path, endless, reference)
+    renderer().close()
