@@ -44,6 +44,8 @@ class Limits:
 
 
 SLOW = 0.1
+POLLS = hasattr(select, "poll")
+"""Whether the system tells of pipes when there is something to read; Windows does not."""
 
 
 class TemplateRaisedError(Q36Error):
@@ -62,7 +64,7 @@ class Renderer:
     """Renders templates, given as text, one at a time; threads take turns, and a forked process has its own worker.
 
     Whether memory is limited depends on the system: on Linux it is; macOS does not hold to the limit, so that there
-    CPU time and the length of the output are; Windows has neither, and `wall_seconds` alone ends an endless template.
+    CPU time and the length of the output are; Windows has neither, and `wall_seconds` ends an endless template.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -165,6 +167,16 @@ class _Worker:
         most = self._limits.output_bytes + self._limits.output_factor * len(sent)
         request = marshal.dumps((number, None if known else template, most, variables))
         deadline = time.monotonic() + self._limits.wall_seconds
+        if not POLLS:  # what it does not answer in time is ended, and the end of its output is read
+            timer = threading.Timer(self._limits.wall_seconds, self._process.kill)
+            timer.start()
+            try:
+                return self._answered(request, most, deadline)
+            finally:
+                timer.cancel()
+        return self._answered(request, most, deadline)
+
+    def _answered(self, request: bytes, most: int, deadline: float) -> tuple[float, bytes, str]:
         assert self._process.stdin is not None, "it was started with pipes"
         try:
             self._process.stdin.write(LENGTH.pack(len(request)) + request)
@@ -180,11 +192,11 @@ class _Worker:
         assert self._process.stdout is not None, "it was started with pipes"
         descriptor, parts = self._process.stdout.fileno(), []
         while count:
-            if not _readable(descriptor, deadline):
+            if POLLS and not _readable(descriptor, deadline):
                 raise self._late()
             part = os.read(descriptor, min(count, 2**20))
             if not part:
-                raise self._ended()
+                raise self._late() if time.monotonic() > deadline else self._ended()
             parts.append(part)
             count -= len(part)
         return b"".join(parts)
@@ -224,8 +236,6 @@ class _Worker:
 
 def _readable(descriptor: int, deadline: float) -> bool:
     """Whether there is something to read, or the end, before the deadline."""
-    if sys.platform == "win32":
-        return True
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

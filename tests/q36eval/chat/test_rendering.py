@@ -195,6 +195,17 @@ def test_a_busy_machine_is_no_fault_of_the_template() -> None:
     assert worker._process.returncode == -signal.SIGKILL
 
 
+def test_the_clock_also_runs_where_the_system_polls_no_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("q36eval.chat.rendering.POLLS", False)
+    renderer = Renderer(Limits(cpu_seconds=600))
+    assert renderer.render("x", {}) == "x"
+    worker = renderer._running()
+    worker._limits = replace(worker._limits, wall_seconds=0.3)
+    with pytest.raises(EngineError, match=r"took more than 0\.3 s"):
+        renderer.render(ENDLESS, {})
+    renderer.close()
+
+
 def test_who_ends_the_process_is_no_template(quick: Renderer) -> None:
     quick.render("x", {})
     worker = quick._running()
