@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from q36eval.gate import NON_FINITE
 from q36eval.kl.measurements import GROUP_FIGURES, KL, Figure, Grouping, errored_tokens, left_out, measurement
 from q36eval.metrics import ALL, METRICS, Metric
-from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Clusters, Counts, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import quantile_clusters
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ GROUP_QUANTILES = ("kl_p99",)
 """A slice or a group holds a part of the tokens; the quantiles further out would hang on a handful of them."""
 
 MAXIMUM = "kl_max"
+
+CENSUS = Figure(METRICS[ProbeName.KL, NON_FINITE], "finite")
+"""Of a group, so that a state or a cache that overflows is seen where it does; over everything it is a document's."""
 
 TOKEN_FIGURES = {name: Figure(METRICS[ProbeName.KL, name], KL.column) for name in (*QUANTILES, MAXIMUM)}
 
@@ -102,13 +106,14 @@ FIGURES_READ = ("forward_kl", "reverse_kl", "reference_entropy", "reference_logp
 def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tuple[Figure, str]]:
     """Every metric that needs single tokens, with the slice or group it is of: what is measured, and what is declared.
 
-    Of a group its means too, which everything and the slices have from the documents' sums.
+    Of a group its means and its census of what is not finite too, which everything and the slices have from the
+    documents' sums.
     """
     yield from ((TOKEN_FIGURES[name], ALL) for name in TOKEN_FIGURES)
     for name in sorted(slices):
         yield from ((TOKEN_FIGURES[metric], name) for metric in (*SLICE_QUANTILES, MAXIMUM))
     for name in groups:
-        yield from ((figure, name) for figure in GROUP_FIGURES)
+        yield from ((figure, name) for figure in (*GROUP_FIGURES, CENSUS))
         yield from ((TOKEN_FIGURES[metric], name) for metric in GROUP_QUANTILES)
 
 
@@ -120,7 +125,9 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
     everything = np.ones(len(strata), dtype=bool)
     of_group = dict(groups(tokens))
     for figure, name in token_figures(set(strata.tolist()), of_group):
-        if name in of_group and figure in GROUP_FIGURES:
+        if figure is CENSUS:
+            measured: Measurement | None = _census_of_group(tokens, name, of_group[name])
+        elif name in of_group and figure in GROUP_FIGURES:
             measured = _mean_of_group(tokens, figure, name, of_group[name])
         else:
             documents = everything if name == ALL or name in of_group else strata == name
@@ -179,6 +186,16 @@ def _mean_of_group(tokens: Tokens, figure: Figure, name: str, members: NDArray[n
         names=tuple(names[row] for row in kept),
     )
     return measurement(figure.metric, name, clusters, left_out(everyone - cluster.size, everyone))
+
+
+def _census_of_group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> Measurement:
+    """How many tokens of a group have no finite figure, and after how many others the first of them stands."""
+    broken = members & ~tokens.finite
+    scored, errored = int(members.sum()), int(tokens.errored(np.ones(len(tokens.outcomes), dtype=bool)).sum())
+    first = f"the first with {int(tokens.position[broken].min()):,} tokens to the left" if broken.any() else ""
+    return CENSUS.metric.counted(
+        int(broken.sum()), Counts(total=scored + errored, scored=scored, errored=errored), name, note=first
+    )
 
 
 def _of_tokens(

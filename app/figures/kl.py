@@ -105,11 +105,15 @@ class KLFigures:
         if census is None:
             return "Not finite: not measured."
         errored = f"; {census.counts.errored:,} could not be scored" if census.counts.errored else ""
-        return f"Without a finite figure: {census.value:,.0f} of {census.counts.scored:,} tokens{errored}."
+        by_position = self._of("non_finite_tokens", self.groups("position"))
+        first = next((f", {m.note}" for m in by_position if m.value), "")
+        return f"Without a finite figure: {census.value:,.0f} of {census.counts.scored:,} tokens{first}{errored}."
 
     def groups(self, grouping: str) -> list[str]:
-        """The slices of one grouping (a key of GROUPINGS), in the order they were measured."""
-        names = [slice_name for metric, slice_name in self._found if metric == "kl_divergence" and slice_name != ALL]
+        """The slices of one grouping (a key of GROUPINGS), in the order they were measured; of one without any finite
+        figure too."""
+        told = ("kl_divergence", "non_finite_tokens")
+        names = dict.fromkeys(name for metric, name in self._found if metric in told and name != ALL)
         return [name for name in names if grouping_of(name)[0] == grouping]
 
     def rows(self, grouping: str) -> list[GroupRow]:
@@ -170,12 +174,13 @@ class KLFigures:
     def _group_row(self, name: str) -> GroupRow:
         kl, p99, top1 = (self.get(metric, name) for metric in ("kl_divergence", "kl_p99", "top1_agreement"))
         perplexity, delta = self.get("perplexity", name), self.get("delta_p_rms", name)
-        assert kl is not None
+        census = self.get("non_finite_tokens", name)
+        broken = f" + {census.value:,.0f} not finite" if census is not None and census.value else ""
         return GroupRow(
             name=grouping_of(name)[1],
-            tokens=f"{kl.counts.scored:,}",
-            kl=number(kl.value),
-            kl_interval=interval_words(kl.effect_interval),
+            tokens=f"{0 if kl is None else kl.counts.scored:,}{broken}",
+            kl=number(None if kl is None else kl.value),
+            kl_interval="–" if kl is None else interval_words(kl.effect_interval),
             p99=number(None if p99 is None else p99.value),
             top1="–" if top1 is None else f"{top1.value:.2%}",
             perplexity_ratio="–" if perplexity is None else f"{perplexity.effect:.4f}",

@@ -9,14 +9,20 @@ FP16 is stored as an infinity, and what is computed from it is no number: nothin
 
 Decoding rounds after every token, as engines do. A text that is scored is read `CHUNK` tokens at a time and rounded
 after each: more often than an engine that reads a prompt in chunks of thousands, less often than one that decodes.
+
+What is no number stays causal: where many tokens are read at once, a masked key that is NaN would still make NaN of the
+scores before it (NaN - infinity), and an overflow would seem to begin with the text. So full-attention layers compute
+without such tokens, and every token from the first of them on is NaN, as it is where one is read after the other.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import LinearAttentionLayer
-from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeGatedDeltaNet
+from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeAttention, Qwen3_5MoeGatedDeltaNet
 
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 
@@ -58,6 +64,15 @@ class RoundedStates(Qwen3_5MoeGatedDeltaNet):  # type: ignore[misc]  # transform
         return torch.cat(outputs, dim=1)
 
 
+def _causally(attend: Callable[..., Any], hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """What a full-attention layer makes of [B, T, H]; a token that is no number changes none before it."""
+    broken = ~hidden_states.isfinite().all(-1, keepdim=True)  # [B, T, 1]
+    if hidden_states.shape[1] == 1 or not bool(broken.any()):
+        return attend(hidden_states, *args, **kwargs)
+    output, *rest = attend(hidden_states.masked_fill(broken, 0), *args, **kwargs)
+    return output.masked_fill(broken.cummax(1).values, torch.nan), *rest
+
+
 class _OneLayer:
     """The part of a cache that one layer uses."""
 
@@ -92,6 +107,9 @@ def install(model: nn.Module, recurrent: str | None, conv: str | None) -> int:
     check_state_dtype(conv)
     if recurrent is None and conv is None:
         return 0
+    for module in model.modules():
+        if isinstance(module, Qwen3_5MoeAttention):
+            module.forward = partial(_causally, module.forward)  # its type stays: attribution tells layers by it
     layers = [module for module in model.modules() if isinstance(module, Qwen3_5MoeGatedDeltaNet)]
     for layer in layers:
         layer.__class__ = RoundedStates

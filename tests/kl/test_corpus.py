@@ -67,6 +67,27 @@ def test_files_of_one_name_and_columns_of_one_file_are_other_documents(folder: P
     assert [d.id for d in found] == ["a/data.jsonl:1", "a/data.jsonl#more:1", "b/data.jsonl:1"]
 
 
+def test_short_documents_are_joined_to_long_ones(tmp_path: Path) -> None:
+    """In their order, slice by slice, a cluster's together; the rest of a slice is added to the last."""
+    rows = [("a", "x", "1234"), ("b", "x", "56"), ("c", "y", "7"), ("d", "x", "890"), ("e", "x", "12")]
+    clusters = {"a": "first", "d": "first"}
+    bodies = [
+        {"id": name, "slice": slice_, "text": text, **({"cluster": clusters[name]} if name in clusters else {})}
+        for name, slice_, text in rows
+    ]
+    (tmp_path / "short.jsonl").write_text(lines(*bodies))
+    found = written(tmp_path, "json_lines: [{path: short.jsonl}]\njoined_characters: 6\n")
+    assert [(one.id, one.slice, one.text, one.cluster) for one in found] == [
+        ("a and 3 more", "x", "1234\n\n890\n\n56\n\n12", None),
+        ("c", "y", "7", None),
+    ]
+    found = written(tmp_path, "json_lines: [{path: short.jsonl}]\njoined_characters: 4\n")
+    assert [one.id for one in found] == ["a and 1 more", "b and 1 more", "c"]
+    (tmp_path / "short.jsonl").write_text(lines(*bodies, {"id": "f", "slice": "y", "text": "9", "cluster": "first"}))
+    with pytest.raises(UsageError, match="cluster 'first' has documents in the slices 'x' and 'y'"):
+        written(tmp_path, "json_lines: [{path: short.jsonl}]\njoined_characters: 4\n")
+
+
 @pytest.mark.parametrize(
     ("config", "needles"),
     [
