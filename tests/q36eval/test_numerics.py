@@ -4,10 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from q36eval.checkpoints import load_model
+from q36eval.checkpoints import load_model, open_checkpoint
+from q36eval.checkpoints.formats import FORMATS, takes_inputs_as_they_are
+from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.numerics import NUMERICS_VERSION
-from tests.assets.numerics import BF16, GOLDEN, RECORDED, TOLERANCES, Figures, figures, recorded
+from tests.assets.numerics import (
+    BF16,
+    GOLDEN,
+    GROUPS_WIDER_THAN_THE_MODEL,
+    RECORDED,
+    TOLERANCES,
+    Figures,
+    figures,
+    recorded,
+)
 
 ANEW = "raise NUMERICS_VERSION with a line on what changed, then record: python -m tests.assets.numerics"
 
@@ -27,13 +38,35 @@ def test_every_number_is_what_was_recorded_for_this_version(now: Figures) -> Non
         assert off <= TOLERANCES[name.rpartition("/")[2]], f"{name} moved by {off:.3g}: {ANEW}"
 
 
-@pytest.mark.parametrize("name", ["ct-nvfp4", "modelopt-nvfp4", "ct-fp8-channel-dynamic"])
+def quantizes_inputs(name: str) -> bool:
+    weights = index_weights(open_checkpoint(GOLDEN / name), light=True).weights.values()
+    return name not in GROUPS_WIDER_THAN_THE_MODEL and any(weight.activations() is not None for weight in weights)
+
+
+EMULATED = [folder.name for folder in sorted(GOLDEN.iterdir()) if (folder / "config.json").exists()
+            and quantizes_inputs(folder.name)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EMULATED)
 def test_a_number_that_moves_is_seen(name: str) -> None:
-    """What is done to inputs, the least of what makes a number, moves it well beyond the tolerance."""
+    """What is done to inputs, the least of what makes a number, moves it well beyond the tolerance: in every format."""
     model = load_model(GOLDEN / name, emulate_activations=False).model.float()
     with torch.no_grad():
         logits = model(input_ids=torch.arange(40).reshape(2, 20)).logits[:, ::6].double().numpy()
     assert np.abs(logits - recorded()[f"{name}/logits"]).max() > 5 * TOLERANCES["logits"]
+
+
+def test_every_format_whose_inputs_are_quantized_has_recorded_numbers() -> None:
+    formats = {
+        weight.scheme.format
+        for name in EMULATED
+        for weight in index_weights(open_checkpoint(GOLDEN / name), light=True).weights.values()
+    }
+    # of integers in words, and of the plain layout, no producer here quantizes inputs: test_emulation.py
+    assert formats - {"plain"} == {name for name in FORMATS if not takes_inputs_as_they_are(name)} - {
+        "pack-quantized",
+        "naive-quantized",
+    }
 
 
 def test_the_version_is_the_whole_of_what_an_identity_says_of_our_code() -> None:

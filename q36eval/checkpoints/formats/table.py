@@ -115,6 +115,13 @@ inputs of its modules are **emulated** as the engine quantizes them, `q36eval in
 |---|---|---|---|---|---|---|
 {chr(10).join(rows)}
 
+What holds each column, for every golden file: **decode**, the producer's own decoding bit for bit, whole, in slabs and
+in the loaded model (`tests/q36eval/checkpoints/test_golden.py`, `test_round_trips.py`; fused 3-D experts also in
+`test_fused_fp8.py`); **emulate**, compressed-tensors' own quantizers and numbers by hand (`test_emulation.py`), and
+recorded logits that move where it is left out (`tests/q36eval/test_numerics.py`); **inspect**, no alarm as it is, and
+the finding that names the damage after some forty kinds of it (docs/damage.md); **attribute**, every quantized part is
+blamed, and with all of them restored nothing is left (`test_golden.py`).
+
 The shared exponent of microscaled inputs is rounded as their producer's own emulation does: compressed-tensors to the
 nearest power (up from 1.75), Model Optimizer up; OCP Microscaling Formats 1.0 itself rounds it down. Model Optimizer
 0.47 writes its weight-only MX configurations as it writes the others, to the letter: they are judged with quantized

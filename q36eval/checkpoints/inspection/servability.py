@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
-from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
 from q36eval.checkpoints.inspection.stored import Unit, is_weight_only, kind_of
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
@@ -123,6 +123,21 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
         *_weight_only_as_nvfp4(checkpoint, units),
         *_router_gates(units),
     ]
+
+
+MEASURED_AS_SERVED = {"vllm": ("fused-global-scales",)}
+"""By engine (`--as-served`): what a measurement as it serves a branch contains, and so is no difference from it."""
+
+
+def measured_as_served(inspection: Inspection, engine: str | None) -> Inspection:
+    """The inspection of a branch that is measured as an engine serves it: what is measured is told, and blocks no
+    more."""
+    measured = MEASURED_AS_SERVED.get(engine or "", ())
+    findings = [
+        finding.model_copy(update={"severity": Severity.ADVISORY}) if finding.rule in measured else finding
+        for finding in inspection.findings
+    ]
+    return inspection.model_copy(update={"findings": tuple(findings)})
 
 
 def as_fused(members: Sequence[Unit]) -> list[float] | None:
@@ -283,8 +298,8 @@ fault of the files for every engine, and counts under `integrity_faults`. Each r
 Different global scales block where they put values of a weight off by more than {TOLERATED:.0%}; smaller errors are
 advisory. All values of one module are off by one factor, so its relative error is that factor less 1, exactly.
 `q36eval attribute` then measures the KL as vLLM fuses these modules beside that of what is stored; `gate`, `kl`,
-`evals` and `canaries` measure that deployment with `--as-served vllm`. Only scales of weights are taken so, not those
-of inputs.
+`evals` and `canaries` measure that deployment with `--as-served vllm`, and the verdict then hangs on what it costs: the
+rule is told and blocks no more. Only scales of weights are taken so, not those of inputs.
 
 Where stored scales of the KV cache are not 1 and the cache is quantized, a gate measures both readings on a few texts
 against the same branch with an unquantized cache, and judges what loses more; `--kv-scales stored` or `ignored`

@@ -10,7 +10,14 @@ import torch
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.fused import fused_groups
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.servability import IN_THE_FILES, RULES, TOLERATED, as_fused, page
+from q36eval.checkpoints.inspection.servability import (
+    IN_THE_FILES,
+    RULES,
+    TOLERATED,
+    as_fused,
+    measured_as_served,
+    page,
+)
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
 
@@ -70,6 +77,18 @@ def test_of_other_modules_the_largest_stored_scale_counts(folder: Path, factor: 
     factors = dict(zip("qkv", as_fused(groups[f"{ATTENTION}.qkv_proj"]) or (), strict=True))
     assert {name for name, factor in factors.items() if factor != 1} == set(wrong)
     assert all(factors[name] == pytest.approx(0.5) for name in wrong)
+
+
+def test_what_is_measured_as_it_is_served_blocks_no_more(folder: Path) -> None:
+    """Of several rules that one alone: nothing else is emulated."""
+    edit_tensors(folder, rescale(f"{EXPERT}.up_proj", 0.5))
+    edit_json(folder, "config.json", lambda config: config.update(norm_topk_prob=False))
+    inspection = inspect_checkpoint(folder, SANDBOX / "bf16")
+    assert {one.rule for one in inspection.blocking} == {"fused-global-scales", "engines-read-otherwise"}
+    assert measured_as_served(inspection, None) == inspection
+    served = measured_as_served(inspection, "vllm")
+    assert {one.rule for one in served.blocking} == {"engines-read-otherwise"}
+    assert len(served.findings) == len(inspection.findings)
 
 
 def test_a_small_difference_is_told_and_no_more(folder: Path) -> None:

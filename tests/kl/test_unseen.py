@@ -1,0 +1,29 @@
+"""Damage that no file can show is measured: docs/damage.md says which."""
+
+import shutil
+from pathlib import Path
+
+from q36eval.engines import open_engine
+from q36eval.kl.attribution import divergences, hidden_states, sample
+from q36eval.kl.corpus import load_corpus
+from tests.q36eval.checkpoints.inspection.unseen import clipping_cache, inputs_twenty_times
+
+ROOT = Path(__file__).resolve().parents[2]
+SANDBOX = ROOT / "data" / "sandbox"
+
+
+def test_scales_of_inputs_and_of_the_cache_that_no_file_contradicts_show_in_the_kl(tmp_path: Path) -> None:
+    bf16 = open_engine(SANDBOX / "bf16")
+    chosen = sample(load_corpus(ROOT / "data/corpus/sandbox")[::7], bf16.tokenizer, 1, 100_000)
+    states, head = hidden_states(bf16, chosen.requests), bf16.head_weight()
+
+    def kl(folder: Path) -> float:
+        return sum(divergences(open_engine(folder), chosen, states, head)) / sum(chosen.units)
+
+    undamaged = kl(SANDBOX / "main")
+    for damage in (inputs_twenty_times, clipping_cache):
+        folder = Path(shutil.copytree(SANDBOX / "main", tmp_path / damage.__name__))
+        damage(folder)
+        found = kl(folder)
+        print(damage.__name__, undamaged, found)
+        assert found > 5 * undamaged
