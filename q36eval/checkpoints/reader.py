@@ -131,7 +131,7 @@ def check_folder(folder: Path) -> None:
         model_files(folder)
         return
     if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
+        raise UsageError(f"{folder} is not a folder: name one with config.json and safetensors files, or a .gguf file.")
     if not (folder / "config.json").exists() and not any(folder.glob("*.safetensors*")):
         raise UsageError(f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.")
 
@@ -154,7 +154,7 @@ def open_checkpoint(path: str | Path | HeldFolder) -> Checkpoint:
         return _open_gguf(held)
     folder = held.path
     if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
+        raise UsageError(f"{folder} is not a folder: name one with config.json and safetensors files, or a .gguf file.")
     config = held.json("config.json")
     fault = sizes_fault(config)
     if fault is not None:

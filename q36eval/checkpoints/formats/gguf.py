@@ -5,7 +5,8 @@ has the scale of the whole weight in a tensor of its own, by which llama.cpp mul
 (`conversion/base.py`, `_repack_nvfp4`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.formats.parts import need_dtypes, need_one_value
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 Parts = Mapping[str, "torch.Tensor"]
 SCALE = "weight_scale_2"
+AT_ONCE = 2**20
+"""About how many values are handed to the package at once."""
 
 
 def shape(parts: Parts, scheme: Scheme) -> tuple[int, ...]:
@@ -56,7 +59,7 @@ def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     if kind.name in FLOATS:
         weight = stored.float()
     else:
-        weight = torch.from_numpy(_dequantized(stored.cpu().numpy(), kind.name)).reshape(whole).to(stored.device)
+        weight = torch.from_numpy(_dequantized(stored.cpu().numpy(), kind)).reshape(whole).to(stored.device)
     heads = scheme.setting("column_heads")
     if heads is not None:
         weight = columns_side_by_side(weight, heads)
@@ -67,14 +70,32 @@ def _kind(scheme: Scheme) -> BlockType:
     return BY_NAME[scheme.setting("type")]
 
 
-def _dequantized(blocks: Any, name: str) -> Any:
-    try:
-        from gguf import GGMLQuantizationType, dequantize
-    except ImportError as error:
-        raise UsageError(
-            f"{name} of a GGUF is decoded by the gguf package, which is not installed: pip install 'q36eval[gguf]'"
-        ) from error
-    import numpy as np
+def check_installed(kinds: Collection[str]) -> None:
+    """Refuse what cannot be decoded here, before anything is called damaged.
 
+    Raises:
+        UsageError: one of those types is decoded by the `gguf` package, and that is not installed.
+    """
+    blocks = sorted({*kinds} - {*FLOATS})
+    found = find_spec("gguf") if blocks else None
+    if blocks and (found is None or found.origin is None):  # a folder of that name is no package
+        raise UsageError(
+            f"{', '.join(blocks)} of a GGUF is decoded by the gguf package, which is not installed here: "
+            f"pip install 'q36eval[gguf]'."
+        )
+
+
+def _dequantized(blocks: Any, kind: BlockType) -> Any:
+    """Float32 [rows, values] of bytes [..., bytes of a row], some rows at a time: the package takes several copies."""
+    check_installed([kind.name])
+    import numpy as np
+    from gguf import GGMLQuantizationType, dequantize
+
+    rows = blocks.reshape(-1, blocks.shape[-1])
+    columns = rows.shape[1] // kind.n_bytes * kind.values
+    values = np.empty((len(rows), columns), dtype=np.float32)
+    step = max(AT_ONCE // max(columns, 1), 1)
     with np.errstate(all="ignore"):  # what is not finite is reported, whoever made it so
-        return dequantize(blocks, GGMLQuantizationType[name])
+        for start in range(0, len(rows), step):
+            values[start : start + step] = dequantize(rows[start : start + step], GGMLQuantizationType[kind.name])
+    return values

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, TypeGuard
 
+from q36eval.checkpoints.formats.gguf import check_installed
 from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.gguf.opening import open_gguf
 from q36eval.checkpoints.gguf.settings import unread
@@ -40,7 +41,7 @@ def open_damaged_gguf(held: HeldGguf) -> tuple[Checkpoint, list[Finding], bool]:
     """As `open_damaged`: the checkpoint as far as it can be read, what is wrong with it, and whether it is whole.
 
     Raises:
-        UsageError: another architecture, or a type that is not decoded.
+        UsageError: another architecture, a type that is not decoded, or what decodes it is not installed.
         EngineError: the system cannot read a file.
     """
     try:
@@ -49,6 +50,7 @@ def open_damaged_gguf(held: HeldGguf) -> tuple[Checkpoint, list[Finding], bool]:
         subject = held.weight_files[0] if held.weight_files else held.path.name
         broken = _finding("unreadable-file", subject, str(error), section=Section.INTEGRITY)
         return Checkpoint(held, {}, {}), [broken], False
+    check_installed({entry.dtype for entry in opened.tensors.values()})
     findings = [_finding("unexpected-tensor", name, what, section=Section.INTEGRITY) for name, what in opened.faults]
     return Checkpoint(held, opened.config, opened.tensors, opened.schemes), findings, True
 

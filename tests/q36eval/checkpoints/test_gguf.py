@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,14 @@ from q36eval.checkpoints.inspection.findings import Severity
 from q36eval.checkpoints.tokenizer import chat_template_sha256
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import ChangedError, CorruptCheckpointError, UsageError
+from tests.commands import q36eval
 from tests.q36eval.checkpoints.gguf_files import Gguf, take_apart
 
 ASSETS = Path(__file__).parents[2] / "assets"
 GOLDEN = ASSETS / "ggufs"
 MANIFEST = json.loads((GOLDEN / "MANIFEST.json").read_text())
 PLAIN = GOLDEN / "bf16.gguf"
+F16, BF16 = 1, 30
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +308,35 @@ def test_a_file_that_changes_while_it_is_judged_is_found(tmp_path: Path) -> None
             stream.write(b"x" * 40)
         with pytest.raises(ChangedError, match=r"x.gguf"):
             folders.verify()
+
+
+def test_numbers_in_f16_are_the_reference_s(reference: Path, tmp_path: Path) -> None:
+    parsed = take_apart(PLAIN)
+    for tensor in parsed.tensors.values():
+        if tensor.type == BF16:
+            values = torch.frombuffer(bytearray(tensor.data), dtype=torch.bfloat16)
+            tensor.type, tensor.data = F16, values.half().numpy().tobytes()
+    assert blocking(inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), reference)) == set()
+    one = parsed.tensors["output.weight"]
+    one.data = struct.pack("<e", 0.25) + one.data[2:]
+    assert blocking(inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), reference)) == {"unquantized-differs"}
+
+
+def test_f16_moves_no_bf16_number_by_more_than_its_bound() -> None:
+    every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    every = every[torch.isfinite(every) & (every.float().abs() <= 65_504)]
+    moved = (every.half().double() - every.double()).abs()
+    entry = GgufEntry("x", Path("x"), "F16", (1,), 0, 2)
+    assert 0 < float(moved.max()) <= entry.moved_by
+
+
+def test_the_command_judges_a_file_and_a_folder(reference: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "any.gguf").write_bytes(PLAIN.read_bytes())
+    for path in (PLAIN, tmp_path / "model"):
+        done = q36eval("inspect", str(path), "--reference", str(reference), state=tmp_path / "state")
+        assert done.returncode == 0, done.stderr
+        assert "the reference's tokenizer" in done.stdout
 
 
 @pytest.mark.parametrize("stored_as", [PLUS_ONE, MINUS_EXP])

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import struct
-import sys
+import tracemalloc
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -167,6 +168,20 @@ def test_its_parts_can_be_blamed_and_restored(name: str, references: dict[str, P
             assert torch.equal(branch(input_ids=ids, use_cache=False).logits, needed)
 
 
+def test_a_large_weight_takes_little_beside_itself() -> None:
+    """The package alone would take twice the decoded weight, for the head of Qwen3.6 4 GB."""
+    block, scheme = BY_NAME["Q4_K"], Scheme("gguf", settings=(("type", "Q4_K"),))
+    stored = torch.zeros((2**14, 2048 // block.values * block.n_bytes), dtype=torch.uint8)
+    decoder.decode({"weight": stored[:16]}, scheme)  # what importing the package takes is not asked
+    tracemalloc.start()
+    try:
+        whole = decoder.decode({"weight": stored}, scheme)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * whole.numel() + 2**26  # the slabs' copies: 64 bytes for each of 2^20 values
+
+
 def test_an_expert_is_read_alone() -> None:
     """Of the stacked tensor its bytes and no more."""
     weights = index_weights(open_checkpoint(GOLDEN / "q8_0.gguf")).weights
@@ -221,11 +236,12 @@ def test_a_scale_of_the_whole_weight_counts(tmp_path: Path) -> None:
 
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(
-        UsageError, match=r"decoded by the gguf package, which is not installed: pip install 'q36eval\[gguf\]'"
-    ):
-        load_model(GOLDEN / "q8_0.gguf")
+    """And calls no weight damaged; a folder of that name in the way is no package."""
+    for absent in (None, ModuleSpec("gguf", None, is_package=True)):
+        monkeypatch.setattr(decoder, "find_spec", lambda name, found=absent: found)
+        for read in (load_model, inspect_checkpoint):
+            with pytest.raises(UsageError, match=r"gguf package, which is not installed here: .*'q36eval\[gguf\]'"):
+                read(GOLDEN / "q8_0.gguf")
 
 
 Damage = Callable[[Gguf], None]
