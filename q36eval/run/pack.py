@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from q36eval.chat import TemplateLimitError
 from q36eval.checkpoints.held import opened_once
 from q36eval.config import Family, Paths
 from q36eval.engines import EngineOptions
@@ -126,7 +127,10 @@ def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announc
     built = build_probes(request.probes, request.scored.suite, paths, scored_on, limits)
     probes = reference.fitted(built, request.top_k)
     assert reference.tokenizer is not None, "a local reference has one"
-    works = plan_probes(probes, reference.tokenizer(), _Strict())
+    try:
+        works = plan_probes(probes, reference.tokenizer(), _Strict())
+    except TemplateLimitError as error:
+        raise UsageError(f"The reference cannot be used: {error}") from error
     estimate = _estimate(works, reference, request)
     announce(estimate)
     estimate.check()

@@ -15,7 +15,9 @@ from q36eval.app.history.import_export import export, take_in
 from q36eval.app.targets import load_family, resolve
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
+from q36eval.chat import renderer
 from q36eval.chat.declared import TEMPLATE, recorded_template
+from q36eval.chat.rendering import Limits
 from q36eval.checkpoints import chat_template_sha256
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
@@ -201,6 +203,31 @@ def test_the_family_file_declares_as_the_option_does(
     assert (told.returncode, "advisory chat-template-declared" in told.stdout) == (0, True)
     shown = command("branches", "show", "repaired", "--family", str(state / "declared.yaml"), state=state)
     assert chat_template_sha256(repaired) in shown.stdout
+
+
+@pytest.mark.parametrize("place", ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"])
+def test_an_endless_template_fails_also_where_it_is_declared(
+    gate: Callable[..., RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(renderer(), "limits", Limits(cpu_seconds=1))
+    renderer().close()
+    folder = tmp_path / "endless"
+    shutil.copytree(SANDBOX / "main", folder)
+    (folder / place).parent.mkdir(exist_ok=True)
+    (folder / place).write_text("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}")
+    run = gate(folder, chat_template_sha256(folder))
+    assert run.report is not None
+    assert (run.verdict, run.report.decisive) == (Verdict.FAIL, ("configuration-equal",))
+    figures = {m.key: m for m in gate.history.measurements(run.id)}  # type: ignore[attr-defined]
+    noted = figures["weights.configuration_differences[all]"].note
+    assert f"{place}: " in noted
+    assert "it takes more than 1 s of CPU time; correct it." in noted
+    without = gate(folder, chat_template_sha256(folder), probes=(ProbeName.CANARIES,))
+    assert without.verdict is not Verdict.PASS
+    if place == "chat_template.jinja":  # conversations without tools are written by it
+        failures = [each.reason for each in gate.history.failures(without.id)]  # type: ignore[attr-defined]
+        assert any(f"{place} cannot be used: it takes more than 1 s of CPU time" in reason for reason in failures)
+    renderer().close()
 
 
 def test_the_references_own_template_declared_changes_nothing_and_says_so(

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from written_history import POLICY, identity, write_run
 
+import q36eval.app.shipping as shipping
 from q36eval.app.dashboard.models.banner import banner, of_banner, sentence
 from q36eval.app.dashboard.models.front import Declared, Front, Standing
 from q36eval.app.dashboard.reading import Reader, forget, fronts
@@ -100,6 +102,23 @@ def test_a_pass_of_other_bytes_than_the_newest_run_began_is_stale(path: Path) ->
     standing = {branch: row.standing for branch, row in told(path).items()}
     assert standing.pop("gptq-int4") is Standing.SHIP, "of the same bytes"
     assert set(standing.values()) == {Standing.STALE}
+
+
+@pytest.mark.parametrize(("declared", "ships"), [("", True), ("c" * 64, True), ("9" * 64, False)])
+def test_a_pass_by_another_template_than_the_family_declares_now_ships_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, declared: str, ships: bool
+) -> None:
+    history = History.open(path)
+    write_run(history, "fp8-head", 0.05, 1)
+    history.close()
+    shipped = shipping.shipped_rules("sandbox")
+    assert shipped is not None
+    branches = {"fp8-head": Declared(template=declared)}
+    monkeypatch.setattr(shipping, "shipped_rules", lambda _: replace(shipped, branches=branches))
+    (row,) = shipping.Fronts(shipping.OfHistory(History.open(path)), datetime.now(UTC)).all()
+    assert row.ships is ships
+    if not ships:
+        assert "another chat template than the one that the family declares now" in row.worst.why
 
 
 def test_a_run_whose_checkpoint_changed_is_not_offered_to_be_resumed(path: Path, visit: Visit) -> None:
