@@ -18,6 +18,7 @@ llm-compressor 0.14 turns every zero-centred norm into 1 + w in BF16 while it ru
 back: w' = BF16(1 + w) - 1, bit for bit. That is said, and no difference.
 """
 
+import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,10 +80,11 @@ def smoothing_folded_out(
     """
     outcomes = dict(zip(units, examined, strict=True))
     found = Folding()
-    rounded = [name for name in units if _differs(outcomes[name]) and _is_rounded(units[name], how)]
+    changed = [name for name in units if name.endswith("norm.weight") and _is_changed(outcomes[name])]
+    rounded = [name for name in changed if _is_rounded(units[name], how)]
     outcomes |= {name: _without_difference(outcomes[name]) for name in rounded}
     with _pool(workers) as pool:
-        for norm in [name for name in units if _differs(outcomes[name]) and name.endswith("layernorm.weight")]:
+        for norm in [name for name in changed if name not in rounded and name.endswith("layernorm.weight")]:
             _fold_norm(norm, units, outcomes, how, pool, found)
         _fold_pairs(units, outcomes, how, pool, found)
     again = {name: units[name] for name in found.factors}
@@ -92,6 +94,8 @@ def smoothing_folded_out(
     for norm, said in found.said.items():
         outcomes[norm] = _with_words(outcomes[norm], said)
     for name, fault in found.faults.items():
+        if units[name].is_plain and any(fnmatch.fnmatchcase(name, pattern) for pattern in how.excepted):
+            continue
         section = Section.UNQUANTIZED if units[name].is_plain else Section.BOUNDS
         finding = Finding(section=section, rule="smoothing-not-carried", subject=name, message=f"{name}: {fault}")
         others = [one for one in outcomes[name].findings if one.rule != "unquantized-differs"]
@@ -129,12 +133,17 @@ def _smoothed_words(found: Folding) -> str:
 
 def _is_rounded(unit: Unit, how: Pass) -> bool:
     """Whether a zero-centred norm is the reference's after 1 + w was rounded to BF16; the gated norm is not centred."""
-    if not unit.name.endswith("norm.weight") or unit.name.endswith(".linear_attn.norm.weight"):
+    if unit.name.endswith(".linear_attn.norm.weight"):
         return False
     reference = _decoded(how.reference[unit.name])
     return torch.equal(
         _decoded(unit).float(), ((1 + reference.float()).bfloat16().float() - 1).to(reference.dtype).float()
     )
+
+
+def _is_changed(outcome: Examined) -> bool:
+    """Whether a weight is not the reference's, and can be compared with it; where that is allowed (`--except`) too."""
+    return _comparable(outcome) and outcome.error is not None and outcome.error.relative_error > 0
 
 
 def _differs(outcome: Examined) -> bool:

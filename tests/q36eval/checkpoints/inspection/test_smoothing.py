@@ -226,6 +226,12 @@ def test_one_router_left_out_is_the_only_finding(bf16_folder: Path, tmp_path: Pa
     ]
 
 
+def test_what_is_excepted_is_folded_out_all_the_same(bf16_folder: Path, tmp_path: Path) -> None:
+    folder = quantized(bf16_folder, tmp_path / "copy", left_out(ROUTER))
+    excepted = ("*layernorm.weight", "*.mlp.gate.weight")
+    assert not of_weights(inspect_checkpoint(folder, bf16_folder, excepted=excepted))
+
+
 @pytest.fixture(scope="module")
 def awq_start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from golden_base import MICROSCALED, base_model
