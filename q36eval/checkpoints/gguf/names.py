@@ -142,10 +142,13 @@ def _of_layer(
         known = _ANY | (_FULL if full else _LINEAR)
         if what not in known:
             raise NoPlaceError("no converter writes it for a layer of that kind")
+        if part != "weight":  # the scale of the whole, whose rows are one number
+            yield f"{layer}.{known[what]}.{part}", entry
+            return
         placed = _norm(entry, what) if full or what in _ANY else _linear(entry, what, sizes)
         if what.startswith("ffn_gate_inp") and len(entry.shape) == 1:
             placed = replace(placed, shape=(1, *entry.shape))
-        yield f"{layer}.{known[what]}.{part}", placed if part == "weight" else entry
+        yield f"{layer}.{known[what]}.{part}", placed
 
 
 def _linear(entry: GgufEntry, what: str, sizes: Sizes) -> GgufEntry:

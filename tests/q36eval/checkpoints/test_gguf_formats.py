@@ -28,7 +28,7 @@ from q36eval.engines.base import Engine
 from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import UsageError
 from q36eval.schemes import parts_of as parts_of_scheme
-from tests.q36eval.checkpoints.gguf_files import Gguf, take_apart
+from tests.q36eval.checkpoints.gguf_files import Gguf, RawTensor, take_apart
 
 package = pytest.importorskip("gguf.quants", reason="the gguf extra is not installed")
 
@@ -220,19 +220,27 @@ def halved(data: bytes) -> tuple[bytes, bytes]:
     return data[: len(data) // 2], data[len(data) // 2 :]
 
 
-def test_a_scale_of_the_whole_weight_counts(tmp_path: Path) -> None:
+SCALED = {
+    "ffn_gate_exps": "mlp.experts.0.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_out": "linear_attn.out_proj",
+    "ssm_alpha": "linear_attn.in_proj_a",
+}
+
+
+@pytest.mark.parametrize("stored", SCALED)
+def test_a_scale_of_the_whole_weight_counts(stored: str, tmp_path: Path) -> None:
     """NVFP4 that was repacked from another checkpoint keeps it in a tensor of its own; its input scale is left out."""
     parsed = take_apart(GOLDEN / "mixed.gguf")
-    plain = take_apart(GOLDEN / "mixed.gguf")
-    gate = parsed.tensors["blk.0.ffn_gate_exps.weight"]
     for ending, value in (("scale", 0.5), ("input_scale", 3.0)):
-        tensor = type(gate)([1], 0, struct.pack("<f", value))
-        parsed.tensors[f"blk.0.ffn_gate_exps.{ending}"] = tensor
+        parsed.tensors[f"blk.0.{stored}.{ending}"] = RawTensor([1], 0, struct.pack("<f", value))
     scaled = index_weights(open_checkpoint(parsed.write(tmp_path / "x.gguf")))
-    name = "model.layers.0.mlp.experts.0.gate_proj.weight"
-    before = index_weights(open_checkpoint(plain.write(tmp_path / "y.gguf"))).weights[name].read()[0]
-    assert torch.equal(scaled.weights[name].read()[0], before / 2)
-    assert scaled.left_out == {"GGUF input scales": ("model.layers.0.mlp.experts.0.gate_proj.gguf_input_scale",)}
+    module = f"model.layers.0.{SCALED[stored]}"
+    before = index_weights(open_checkpoint(GOLDEN / "mixed.gguf")).weights[f"{module}.weight"].read()[0]
+    assert torch.equal(scaled.weights[f"{module}.weight"].read()[0], before / 2)
+    assert scaled.left_out == {"GGUF input scales": (f"{module}.gguf_input_scale",)}
 
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
