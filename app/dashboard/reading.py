@@ -261,12 +261,13 @@ class Reader:
         """Keys of all that finished runs of a branch measured, sorted."""
         return self._fresh(lambda h: h.metric_keys(branch, family), f"keys {family!r} {branch!r}")
 
-    def figures(self, family: str, branch: str, key: str) -> dict[str, float]:
-        """One metric's figure in every finished run of a branch, by the run's id; read anew when there is another."""
+    def figures(self, family: str, branch: str, key: str, runs: int) -> dict[str, float]:
+        """One metric's figure in so many newest finished runs of a branch, by the run's id; read anew when there is
+        another."""
 
         def read() -> dict[str, float]:
             stand = self._standing(family, branch).stand
-            figures: dict[str, float] = _figures(self.key, self.source, family, branch, key, stand)
+            figures: dict[str, float] = _figures(self.key, self.source, family, branch, key, stand, runs)
             return figures
 
         return _unmoved(read)
@@ -399,9 +400,11 @@ def _read_followed(
     return _of_stand(history, of.family, of.branch, stand, followed(history, of, keys))
 
 
-def _read_figures(key: str | None, source: str, family: str, branch: str, metric: str, stand: str) -> dict[str, float]:
+def _read_figures(
+    key: str | None, source: str, family: str, branch: str, metric: str, stand: str, runs: int
+) -> dict[str, float]:
     history = _history(key, source)
-    figures = {point.run.id: point.value for point in history.metric_series(branch, family, [metric])}
+    figures = {point.run.id: point.value for point in history.metric_series(branch, family, [metric], newest=runs)}
     return _of_stand(history, family, branch, stand, figures)
 
 

@@ -8,6 +8,7 @@ does not keep it of: another version may have kept it, or none.
 import argparse
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -96,6 +97,8 @@ def imported() -> None:
         import_module(f"q36eval.app.dashboard.views.{page.name}")
     for name in LATE:
         import_module(name)
+    with suppress(ImportError):  # not every version has it; 60 ms of the first page with a warning on it
+        import_module("streamlit.emojis")
 
 
 if __name__ == "__main__":

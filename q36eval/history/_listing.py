@@ -148,14 +148,18 @@ class Listing(Connected):
         ]
 
     def metric_series(
-        self, branch: str, family: str | None = None, keys: Sequence[str] | None = None
+        self, branch: str, family: str | None = None, keys: Sequence[str] | None = None, newest: int | None = None
     ) -> list[SeriesPoint]:
-        """Measurements of every finished run of a branch, oldest run first, without clusters; of those `keys` alone."""
+        """Measurements of every finished run of a branch, or of so many `newest`, oldest run first, without clusters;
+        of those `keys` alone."""
         with self._reading() as connection, self._whole():
             readings = {row.id: row for row in connection.execute(select(tables.readings))}
             metrics = {row.id: row for row in connection.execute(select(tables.metrics)) if _wanted(row, keys)}
-            known = _known_runs(connection, branch, family)
-            figures = connection.execute(_figures_of(branch, family, None if keys is None else list(metrics))).all()
+            known = _known_runs(connection, branch, family, newest)
+            query = _figures_of(branch, family, None if keys is None else list(metrics))
+            if newest is not None:
+                query = query.where(tables.measurements.c.run.in_(list(known)))
+            figures = connection.execute(query).all()
         order = {number: place for place, number in enumerate(known)}
         figures = sorted(figures, key=lambda row: (order[row.run], row.position))
         return [_point(row, known[row.run], metrics[row.metric], readings[row.reading]) for row in figures]
@@ -329,12 +333,15 @@ def _figures_of(branch: str, family: str | None, metrics: list[int] | None) -> S
     return query if metrics is None else query.where(measured.metric.in_(metrics))
 
 
-def _known_runs(connection: Connection, branch: str, family: str | None) -> dict[int, SeriesRun]:
-    """Finished runs of a branch by their numbers, oldest first."""
+def _known_runs(
+    connection: Connection, branch: str, family: str | None, newest: int | None = None
+) -> dict[int, SeriesRun]:
+    """Finished runs of a branch by their numbers, oldest first; so many newest."""
     runs = tables.runs.c
     texts = (runs.suites, runs.identity, runs.reference_identity, runs.provenance)
     query = select(runs.number, runs.id, runs.started, runs.verdict, runs.policy_name, *texts)
-    rows = connection.execute(query.where(_finished(branch, family)).order_by(runs.started, runs.id)).all()
+    wanted = query.where(_finished(branch, family)).order_by(runs.started.desc(), runs.id.desc()).limit(newest)
+    rows = connection.execute(wanted).all()[::-1]
     numbers = {number for row in rows for number in (row.suites, row.identity, row.reference_identity, row.provenance)}
     return _series_runs(rows, texts_of(connection, numbers))
 

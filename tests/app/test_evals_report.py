@@ -21,6 +21,7 @@ from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Lane, ProbeName
 from q36eval.reports import Document, to_json, to_markdown
 from q36eval.reports.evals_figures import EvalsFigures
+from tests.app.dashboard.driving import tables_of
 
 MAIN = Path(__file__).parents[2] / "app" / "dashboard" / "main.py"
 HOSTILE = "[red]<script>alert(1)</script>\x1b[31m\u202e ![x](http://x/y)"
@@ -261,8 +262,8 @@ def test_the_page_shows_groups_lengths_and_flips_and_no_text_acts(run: Run, monk
     page = page.run()
     assert [e.value for e in page.header] == ["By length in tokens", "By task", "Flips"]
     assert [tab.label for tab in page.tabs] == ["mmlu", "ruler", "Perplexity"]
-    assert page.dataframe[0].value["group"].tolist() == ["mmlu", "ruler", "suite"]
-    assert page.dataframe[1].value["tokens"].tolist() == ["512", "1,024", "16,384"]
+    assert tables_of(page)[0]["group"].tolist() == ["mmlu", "ruler", "suite"]
+    assert tables_of(page)[1]["tokens"].tolist() == ["512", "1,024", "16,384"]
     texts = "\n".join(element.value for element in page.text)
     assert "margin 0.25 → -9 nats" in texts
     assert "512 tokens by the estimates" in texts

@@ -24,6 +24,7 @@ from q36eval.records import Measurement, ProbeName
 from q36eval.run.measure import measure
 from q36eval.run.request import Request
 from q36eval.token_files import TOKENS, WORST
+from tests.app.dashboard.driving import tables_of
 
 REPOSITORY = Path(__file__).parents[2]
 MAIN = REPOSITORY / "app" / "dashboard" / "main.py"
@@ -163,13 +164,13 @@ def test_the_dashboard_shows_the_run_without_torch(
 
     monkeypatch.setattr(sys, "argv", ["main.py", str(paths.history)])
     page = AppTest.from_file(str(MAIN), default_timeout=600).run()
-    page.query_params["run"] = measured.id
+    page.query_params["run"], page.query_params["open"] = measured.id, "figures,tokens"
     page = page.switch_page("views/kl.py").run()
     assert not page.exception
     headings = [element.value for element in page.header]
     assert headings[:2] == ["Tokens by their KL", "Where it diverges"]
     assert headings[-1] == "The 20 worst tokens"
-    headline = page.dataframe[0].value
+    headline = tables_of(page)[0]
     assert headline["figure"][0] == "KL(ref‖branch), mean"
     kept = RunFiles(paths.state).find(history, measured.id, WORST)
     assert kept is not None

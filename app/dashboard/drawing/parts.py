@@ -12,6 +12,7 @@ import streamlit as st
 
 from q36eval.app.dashboard.drawing.address import PAGE, YES, number, switch
 from q36eval.app.dashboard.drawing.head import name_tab
+from q36eval.app.dashboard.drawing.plain_table import plain_table
 from q36eval.app.dashboard.drawing.still import still
 from q36eval.app.dashboard.drawing.still_place import draw_still
 from q36eval.app.dashboard.inert import line
@@ -22,9 +23,6 @@ from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
 from q36eval.history import BranchKey, RunFilter, RunRecord, RunState, RunSummary
 from q36eval.records import Verdict
-
-ROWS_SHOWN_WHOLE = 40
-"""A longer table scrolls within itself."""
 
 RUNS_OFFERED = 50
 """Of a branch so many runs are offered to choose from; the address reaches every one."""
@@ -173,13 +171,6 @@ def page_offset(n_rows: int, per_page: int, key: str, name: str = PAGE) -> int:
     return (int(chosen) - 1) * per_page
 
 
-def plain_table(rows: Sequence[dict[str, str]], alt: str) -> None:
-    """A table of plain strings on a canvas; nothing in it is read as markup."""
-    cells = [{name: line(value) for name, value in row.items()} for row in rows]
-    height = "content" if len(rows) <= ROWS_SHOWN_WHOLE else "auto"
-    st.dataframe(cells, hide_index=True, height=height, alt=alt)
-
-
 FORMATS = ("PNG", "SVG")
 FORMAT_KEY = "chart_format"
 
@@ -213,7 +204,7 @@ def file_name(*parts: str) -> str:
 
 def table(rows: Sequence[dict[str, str]], alt: str, name: str) -> None:
     """A plain table with a button that saves all of it as CSV; `name` is that of the file."""
-    plain_table(rows, alt)
+    plain_table(rows, alt, name)
     csv_button(rows, alt, name)
 
 

@@ -166,7 +166,7 @@ def _draw_row(reader: Reader, row: Front) -> tuple[DeltaGenerator, DeltaGenerato
 
 def _draw_spark(reader: Reader, row: Front, place: DeltaGenerator) -> None:
     of = row.row.of
-    figures = reader.figures(of.family, of.branch, SPARK_METRIC)
+    figures = reader.figures(of.family, of.branch, SPARK_METRIC, RUNS_DRAWN)
     newest = reader.summaries(RunFilter(family=of.family, branch=of.branch, state=RunState.FINISHED), limit=RUNS_DRAWN)
     points = [SparkPoint(figures.get(run.id, float("nan")), run.verdict) for run in reversed(newest)]
     if points:

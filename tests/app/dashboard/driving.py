@@ -1,5 +1,6 @@
 """The dashboard in a real browser: `q36eval ui` over a history, and the system's Chromium driven by Playwright."""
 
+import json
 import os
 import shutil
 import signal
@@ -91,6 +92,15 @@ def chromium(*options: str) -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *options])
         yield browser
         browser.close()
+
+
+def tables_of(app: Any) -> list[Any]:
+    """The tables of a page that `AppTest` drew, as data frames."""
+    import pandas as pd
+
+    components = [one.proto for one in app.get("bidi_component")]
+    of_tables = [json.loads(one.json) for one in components if one.component_name.endswith("q36eval_table")]
+    return [pd.DataFrame(one["rows"], columns=one["columns"]) for one in of_tables]
 
 
 def drawn(page: Any) -> None:

@@ -217,6 +217,8 @@ def test_lines_break_where_runs_do_not_compare(written: Written) -> None:
     path, runs = written
     history = History.open(path)
     series = history.metric_series("fp8-head", "sandbox")
+    last = list(dict.fromkeys(point.run.id for point in series))[-2:]
+    assert history.metric_series("fp8-head", "sandbox", newest=2) == [one for one in series if one.run.id in last]
     history.close()
     metric = branch_drift("sandbox", "fp8-head", series, runs["blessed"].id).metrics[0]
     apart = metric.points[0].model_copy(update={"comparable": False, "breaks": ("engine version",), "line": 0})
@@ -262,7 +264,7 @@ def test_a_run_that_was_begun_earlier_and_ends_later_is_drawn(tmp_path: Path) ->
         history.add_measurements(run, found)
         history.finish_run(run)
         forget()
-        drawn = reader.figures("sandbox", "main", found[0].key)
+        drawn = reader.figures("sandbox", "main", found[0].key, 20)
         seen.append((sorted(drawn), reader.drift("sandbox", "main").runs))
     history.close()
     assert seen == [(runs[1:], 1), (sorted(runs), 2)]
@@ -279,7 +281,7 @@ def test_what_was_found_after_a_change_is_not_shown_when_the_state_before_comes_
         return reader.followed("sandbox", "main", [key]).metrics[0].baseline_run_id
 
     forget()
-    reader.figures("sandbox", "main", key)  # the state is looked at
+    reader.figures("sandbox", "main", key, 20)  # the state is looked at
     history.bless(runs[1], "Jana", "by mistake")
     assert reader.drift("sandbox", "main").blessed_run_id == runs[1]
     assert baseline() == runs[1]

@@ -116,12 +116,12 @@ def test_what_is_open_stands_in_the_address(browser: Any, served: tuple[str, dic
     root, runs = served
     page, _ = visit(browser, f"{root}/run?run={runs['ruined'].id}", "Criteria against their margins")
     identity = page.locator("summary", has_text="Identity and provenance")
-    assert page.get_by_test_id("stDataFrame").count() == 0
+    assert page.locator(".q36-table").count() == 0
     identity.click()
     page.wait_for_url("**open=identity*")
-    page.get_by_test_id("stDataFrame").first.wait_for(timeout=WAIT_S * 1000)
+    page.locator(".q36-table").first.wait_for(timeout=WAIT_S * 1000)
     shared, problems = visit(browser, page.url, "Criteria against their margins")
-    shared.get_by_test_id("stDataFrame").first.wait_for(timeout=WAIT_S * 1000)
+    shared.locator(".q36-table").first.wait_for(timeout=WAIT_S * 1000)
     drawn(page)
     identity.click()
     page.wait_for_url(lambda url: "open=" not in url)

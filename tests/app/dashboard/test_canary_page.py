@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import tables_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from canary_records import HOSTILE, answer, item, outcomes
@@ -166,7 +167,7 @@ def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit:
     assert "The answers part at token 2: the reference says ' B', the branch '<script>" in flip["parting"]
     assert flip["sides"][1]["pieces"][0][0].startswith("<script>")
     assert any("<script>" in choice["token"] for choice in flip["choices"])
-    frames = [frame.value for frame in app.dataframe]
+    frames = tables_of(app)
     assert any("prompt" in frame and "fixed/unstable" in set(frame["prompt"]) for frame in frames)
     cells = "".join(str(value) for frame in frames for value in frame.to_numpy().ravel())
     assert not {"\x1b", "\x07", "\u202e"} & set(cells + texts + json.dumps(shown, ensure_ascii=False))

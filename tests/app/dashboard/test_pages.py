@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import tables_of
 from written_history import HOSTILE
 
 from q36eval.config import Paths
@@ -48,7 +49,7 @@ def test_run_page_follows_its_address(visit: Visit, written: Written, short: str
     app = visit(written[0], "run", run=run.id, open="criteria")
     assert app.selectbox(key="run_page_run").value == run.id
     assert word in app.header[0].value
-    criteria = next(frame.value for frame in app.dataframe if "criterion" in frame.value)
+    criteria = next(frame for frame in tables_of(app) if "criterion" in frame)
     assert sorted(criteria["id"]) == sorted(result.id for result in run.report.criteria)
     by_id = {row["id"]: row for row in criteria.to_dict("records")}
     for result in run.report.criteria:
@@ -87,7 +88,7 @@ def test_unknown_run_in_the_address_is_said(visit: Visit, written: Written) -> N
         assert "Nothing is shown" in app.error[0].value, page
         assert "<b>nothing</b>" in texts(app)
         assert app.query_params[name] == "<b>nothing</b>", "the address is left as it was"
-        assert not app.dataframe
+        assert not tables_of(app)
         assert not app.header
 
 
@@ -142,13 +143,13 @@ def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written
 
 def test_kl_page_without_tokens_still_shows_the_figures(visit: Visit, written: Written) -> None:
     app = visit(written[0], "kl", run=written[1]["pass"].id, open="figures")
-    assert app.dataframe[0].value["figure"].tolist() == ["KL(ref‖branch), mean"]
+    assert tables_of(app)[0]["figure"].tolist() == ["KL(ref‖branch), mean"]
     assert "The run's tokens are not here, so how they spread cannot be drawn." in texts(app)
 
 
 def test_evals_page_shows_a_run_that_counted_no_flips(visit: Visit, written: Written) -> None:
     app = visit(written[0], "evals", run=written[1]["pass"].id)
-    groups = app.dataframe[0].value
+    groups = tables_of(app)[0]
     assert groups["group"].tolist() == ["mmlu", "short_answers", "ruler"]
     assert set(groups["lost"]) == {"–"}
     app = visit(written[0], "evals", run=written[1]["crashed"].id)

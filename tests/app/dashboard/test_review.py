@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import tables_of
 from written_history import write_run, write_stopped
 
 from q36eval.app.dashboard.models.review import queue
@@ -240,13 +241,13 @@ def test_compare_page_holds_the_newest_against_the_blessed_run(visit: Visit, wri
     path, runs = written
     app = visit(path, "compare", branch="fp8-head", family="sandbox")
     assert [app.query_params["a"], app.query_params["b"]] == [runs["blessed"].id, runs["pass"].id]
-    rows = next(frame.value for frame in app.dataframe if "criterion" in frame.value)
+    rows = next(frame for frame in tables_of(app) if "criterion" in frame)
     assert len(rows) == len(runs["pass"].report.criteria)
     app = app.button(key="compare_swap").click().run()
     assert app.selectbox(key="compare_a").value == runs["pass"].id
     app = visit(path, "compare", a=runs["pass"].id, b=runs["ruined"].id)
     assert "have another verdict in B" in shown(app)
-    fields = next(frame.value for frame in app.dataframe if "field" in frame.value)
+    fields = next(frame for frame in tables_of(app) if "field" in frame)
     assert "branch" in fields["field"].tolist()
 
 
@@ -255,7 +256,7 @@ def test_what_these_pages_show_can_be_saved(visit: Visit, written: Any, page: st
     path, runs = written
     of = {"run": runs["ruined"].id} if page == "review" else {"branch": "fp8-head", "open": "changes"}
     app = visit(path, page, **of)
-    tables = [frame for frame in app.dataframe if not frame.value.empty]
+    tables = [frame for frame in tables_of(app) if not frame.empty]
     saved = [button.label for button in app.get("download_button")]
     assert saved.count("CSV") == len(tables) > 0
     assert saved.count("SVG") == (2 if page == "branch" else 0)
