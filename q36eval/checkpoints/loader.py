@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 TEXT_MODEL_TYPES = ("qwen3_5_moe_text", "qwen3_5_moe")
 _EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 WHOLE = "whole"
+_IN_LAYER = re.compile(r"model\.layers\.(?P<layer>\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class LoadReport:
     fused_scales: int = 0
 
 
+_Plan = dict[str, list[tuple["_Slot", LogicalWeight]]]
+"""By parameter, which weights it is made of and where each belongs."""
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A transformers model in eval mode with decoded weights, and how it came about."""
@@ -51,6 +56,8 @@ class LoadedModel:
     model: Any
     report: LoadReport
     checkpoint: Checkpoint
+    layers: "StoredLayers | None" = None
+    """Where only what stands before and after the layers was decoded: the layers, to be decoded one at a time."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ def load_model(
     kv_scales: str | None = None,
     recurrent_state_dtype: str | None = None,
     conv_state_dtype: str | None = None,
+    layer_by_layer: bool = False,
 ) -> LoadedModel:
     """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
 
@@ -81,7 +89,8 @@ def load_model(
     `as_served` is one of `q36eval.checkpoints.fused.ENGINES`: weights that it fuses are decoded by the one global scale
     that it gives them; None takes each by its own. `kv_scales` is one of `q36eval.checkpoints.kv_cache.KV_SCALES`; None
     takes those that are stored. The state dtypes are of `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the
-    recurrent state in float32 and that of the convolution in the model's dtype.
+    recurrent state in float32 and that of the convolution in the model's dtype. With `layer_by_layer` the weights of
+    the layers are left in the files; `LoadedModel.layers` decodes them when their turn comes.
 
     Raises:
         UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.
@@ -97,13 +106,18 @@ def load_model(
     cache_scales = kv_cache_scales(checkpoint)
     schemes = _input_schemes(index) if emulate_activations else {}
     ignored = 0 if emulate_activations else _count_quantized_inputs(index)
-    _fill(model, checkpoint, index, torch.device(device), dtype, global_scales)
+    plan = _plan(model, checkpoint, index)
+    decoder = _Decoder(model, checkpoint, torch.device(device), dtype, global_scales)
+    layers = StoredLayers(decoder, plan) if layer_by_layer else None
+    decoder.fill(plan if layers is None else layers.around)
+    model.tie_weights()
     _rebuild_buffers(model, torch.device(device))
     emulation.install(model, schemes)
     kv_cache.install(model, cache_dtype, cache_scales, kv_scales or kv_cache.STORED)
     delta_states.install(model, recurrent_state_dtype, conv_state_dtype)
     model.eval().requires_grad_(False)
-    return LoadedModel(model, _report(index, len(schemes), ignored, cache_dtype, len(global_scales)), checkpoint)
+    report = _report(index, len(schemes), ignored, cache_dtype, len(global_scales))
+    return LoadedModel(model, report, checkpoint, layers)
 
 
 def text_config(checkpoint: Checkpoint) -> Any:
@@ -170,10 +184,10 @@ def _expected_slots(name: str, parameter: nn.Parameter) -> set[str]:
     return {WHOLE}
 
 
-def _plan(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> dict[str, list[tuple[_Slot, LogicalWeight]]]:
+def _plan(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> _Plan:
     """Each parameter's weights, after checking that all of them, and nothing else, are there exactly once."""
     parameters = dict(model.named_parameters())
-    plan: dict[str, list[tuple[_Slot, LogicalWeight]]] = defaultdict(list)
+    plan: _Plan = defaultdict(list)
     for weight in index.weights.values():
         slot = _slot(weight.name, parameters)
         if slot is None:
@@ -190,39 +204,110 @@ def _plan(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> dict[
     return plan
 
 
-def _fill(
-    model: nn.Module,
-    checkpoint: Checkpoint,
-    index: WeightIndex,
-    device: torch.device,
-    dtype: torch.dtype,
-    global_scales: Mapping[str, tuple[str, float]],
-) -> None:
-    """Decode every weight into its place, by another global scale than its own where `global_scales` names one.
+@dataclass(frozen=True)
+class _Decoder:
+    """Decodes weights into a model's parameters, by another global scale than their own where one is named."""
 
-    Raises:
-        CorruptCheckpointError: a weight cannot be decoded, does not fit, or holds what is no finite number.
-    """
-    plan = _plan(model, checkpoint, index)
-    stored = read_ahead([weight for weights in plan.values() for _, weight in weights])
-    for name, weights in plan.items():
-        target = torch.empty(model.get_parameter(name).shape, dtype=dtype, device=device)
-        finite = []
-        for slot, weight in weights:
-            place = target if slot.expert is None else target[slot.expert, slot.rows]
-            parts = next(stored)[1]
-            if weight.name in global_scales:
-                part, scale = global_scales[weight.name]
-                parts = {**parts, part: torch.full_like(parts[part], scale)}
-            finite.append(weight.decode_into(place, parts))
-            del parts  # or it stays while the next one is read
-        for (_, weight), good in zip(weights, torch.stack(finite).tolist(), strict=True):
-            if not good:
-                raise CorruptCheckpointError(
-                    f"{checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
-                )
-        _set_parameter(model, name, target)
-    model.tie_weights()  # type: ignore[operator]
+    model: nn.Module
+    checkpoint: Checkpoint
+    device: torch.device
+    dtype: torch.dtype
+    global_scales: Mapping[str, tuple[str, float]]
+
+    def fill(self, plan: _Plan) -> None:
+        """Decode all that is planned; raises as `decode`."""
+        self.decode(plan, read_ahead([weight for weights in plan.values() for _, weight in weights]))
+
+    def decode(self, plan: _Plan, stored: Iterator[tuple[LogicalWeight, dict[str, torch.Tensor]]]) -> None:
+        """Decode the next weights of `stored`, which are those of `plan` in its order, into their parameters.
+
+        Raises:
+            CorruptCheckpointError: a weight cannot be decoded, does not fit, or holds what is no finite number.
+        """
+        for name, weights in plan.items():
+            target = torch.empty(self.model.get_parameter(name).shape, dtype=self.dtype, device=self.device)
+            finite = []
+            for slot, weight in weights:
+                place = target if slot.expert is None else target[slot.expert, slot.rows]
+                parts = next(stored)[1]
+                if weight.name in self.global_scales:
+                    part, scale = self.global_scales[weight.name]
+                    parts = {**parts, part: torch.full_like(parts[part], scale)}
+                finite.append(weight.decode_into(place, parts))
+                del parts  # or it stays while the next one is read
+            for (_, weight), good in zip(weights, torch.stack(finite).tolist(), strict=True):
+                if not good:
+                    raise CorruptCheckpointError(
+                        f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
+                    )
+            self.put(name, target)
+
+    def empty(self, plan: _Plan) -> None:
+        """Put a NaN in the place of every parameter of `plan`, of its shape and on its device, without its memory."""
+        nothing = torch.full((1,), torch.nan, dtype=self.dtype, device=self.device)
+        for name in plan:
+            self.put(name, nothing.expand(self.model.get_parameter(name).shape))
+
+    def put(self, name: str, value: torch.Tensor) -> None:
+        """Make `value` the parameter of that name."""
+        module, _, attribute = name.rpartition(".")
+        setattr(self.model.get_submodule(module), attribute, nn.Parameter(value, requires_grad=False))
+
+
+class StoredLayers:
+    """The layers of a model whose weights stay in the checkpoint's files until their turn comes."""
+
+    def __init__(self, decoder: _Decoder, plan: _Plan) -> None:
+        self._decoder = decoder
+        self._plans: list[_Plan] = []
+        self.around: _Plan = {}
+        """What belongs to no layer."""
+        for name, weights in plan.items():
+            match = _IN_LAYER.match(name)
+            if match is None:
+                self.around[name] = weights
+                continue
+            while len(self._plans) <= int(match["layer"]):
+                self._plans.append({})
+            self._plans[int(match["layer"])][name] = weights
+        for layer in self._plans:
+            decoder.empty(layer)
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the largest layer takes in the files."""
+        return max(map(_stored_bytes, self._plans), default=0)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What the largest layer takes on the device."""
+        model, size = self._decoder.model, self._decoder.dtype.itemsize
+        return max((sum(model.get_parameter(name).numel() for name in plan) * size for plan in self._plans), default=0)
+
+    def one_by_one(self, first: int = 0) -> Iterator[int]:
+        """Each layer's index from `first` on, while its weights are on the device; the next one is read meanwhile.
+
+        Every stored tensor of these layers is read once.
+
+        Raises:
+            CorruptCheckpointError: as `load_model`.
+        """
+        plans = self._plans[first:]
+        weights = [weight for plan in plans for of_parameter in plan.values() for _, weight in of_parameter]
+        stored = read_ahead(weights, budget=self.stored_bytes)
+        for layer, plan in enumerate(plans, first):
+            try:
+                self._decoder.decode(plan, stored)
+                yield layer
+            finally:
+                self._decoder.empty(plan)
+
+
+def _stored_bytes(plan: _Plan) -> int:
+    return sum(weight.stored_bytes for weights in plan.values() for _, weight in weights)
 
 
 def _input_schemes(index: WeightIndex) -> dict[str, ActivationScheme]:
@@ -245,11 +330,6 @@ def _count_quantized_inputs(index: WeightIndex) -> int:
             return True
 
     return sum(quantizes(weight) for weight in index.weights.values())
-
-
-def _set_parameter(model: nn.Module, name: str, value: torch.Tensor) -> None:
-    module, _, attribute = name.rpartition(".")
-    setattr(model.get_submodule(module), attribute, nn.Parameter(value, requires_grad=False))
 
 
 def _rebuild_buffers(model: Any, device: torch.device) -> None:

@@ -223,19 +223,22 @@ def _all_finite(weight: "torch.Tensor") -> "torch.Tensor":
     return torch.stack([torch.isfinite(values).all() for values in torch.split(weight.reshape(-1), step)]).all()
 
 
-def read_ahead(weights: "Sequence[LogicalWeight]") -> "Iterator[tuple[LogicalWeight, dict[str, torch.Tensor]]]":
+def read_ahead(
+    weights: "Sequence[LogicalWeight]", budget: int | None = None
+) -> "Iterator[tuple[LogicalWeight, dict[str, torch.Tensor]]]":
     """Every weight with its stored parts in host memory, in order; a thread reads the next ones in the meantime.
 
-    What is read ahead stays under `READ_AHEAD_BYTES` and under the checkpoint's largest tensor; a weight larger than
-    that is read when its turn comes.
+    What is read ahead stays under `budget` bytes, by default under `READ_AHEAD_BYTES` and under the checkpoint's
+    largest tensor; a weight larger than that is read when its turn comes.
 
     Raises:
         CorruptCheckpointError: a file ends early.
     """
     ahead: deque[Future[dict[str, torch.Tensor]]] = deque()
     waiting, next_ = 0, 0
-    tensors = weights[0].checkpoint.tensors.values() if weights else ()
-    budget = min(READ_AHEAD_BYTES, max((entry.n_bytes for entry in tensors), default=0))
+    if budget is None:
+        tensors = weights[0].checkpoint.tensors.values() if weights else ()
+        budget = min(READ_AHEAD_BYTES, max((entry.n_bytes for entry in tensors), default=0))
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
         for at, weight in enumerate(weights):
             while next_ < len(weights) and waiting + weights[next_].stored_bytes <= budget:

@@ -44,6 +44,8 @@ class EngineOptions:
     """The same of the convolution's state; None: the model's own dtype."""
     as_served: str | None = _option(None, "--as-served")
     """The engine whose fusing is emulated: `vllm` gives members of a module one global scale; None: each its own."""
+    layer_by_layer: bool = _option(False, "--layer-by-layer")
+    """Whether one layer at a time is on the device, for weights that do not fit it: all that scores, no answers."""
     batch_rows: int | None = _option(None, "--batch-size")
     """At most so many answers are generated together; None leaves that to the engine."""
 
@@ -177,6 +179,9 @@ class Engine(ABC):
     tokenizer: Any
     """As transformers has it: `encode`, `decode`, `apply_chat_template`, `eos_token_id`."""
 
+    generates: bool = True
+    """Whether it gives answers; one that only scores leaves what needs them unmeasured."""
+
     deterministic: bool = False
     """Whether the same batches give the same numbers bit for bit, whenever they are computed."""
 
@@ -225,6 +230,10 @@ class Engine(ABC):
         Raises:
             EngineError: the head quantizes its inputs, so that its weight alone does not give its logits.
         """
+
+    def keep_in(self, folder: Path, advanced: Callable[[int, int], None]) -> None:  # noqa: B027 - most keep nothing
+        """Receive a folder for long computations to be resumed from, and whom to tell how many steps of how many
+        are done."""
 
     def perturbations(self) -> Sequence[Perturbation]:
         """Other ways to compute the same; none gives an empty noise floor."""

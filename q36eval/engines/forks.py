@@ -54,7 +54,7 @@ def usable_workers() -> int:
     if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 1
     cores = min(len(os.sched_getaffinity(0)), torch.get_num_threads(), _cgroup_cores(), MAX_WORKERS)
-    return max(1, min(cores, _available_bytes() // BYTES_PER_WORKER))
+    return max(1, min(cores, available_bytes() // BYTES_PER_WORKER))
 
 
 def _cgroup_cores(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
@@ -66,7 +66,8 @@ def _cgroup_cores(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         return MAX_WORKERS
 
 
-def _available_bytes(file: Path = Path("/proc/meminfo")) -> int:
+def available_bytes(file: Path = Path("/proc/meminfo")) -> int:
+    """Host memory that is free or can be freed; what `MAX_WORKERS` take where the system does not say."""
     try:
         line = next(line for line in file.read_text().splitlines() if line.startswith("MemAvailable:"))
         return int(line.split()[1]) * 1024

@@ -28,6 +28,7 @@ from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, 
 from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
+from q36eval.engines.layer_by_layer import LayerByLayerEngine
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import as_settings
 from q36eval.engines.perturbed import perturbations
@@ -72,10 +73,10 @@ def _check_kernels(device: str) -> None:
 class InProcessEngine(ResidentEngine):
     """A resident model with the identity of the checkpoint and the settings it was loaded by."""
 
-    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", *TRACED})
+    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "layer_by_layer", *TRACED})
 
     @classmethod
-    def load(cls, settings: EngineSettings | Path) -> "InProcessEngine":
+    def load(cls, settings: EngineSettings | Path) -> ResidentEngine:
         """Decode the checkpoint strictly and wrap it.
 
         Raises:
@@ -98,7 +99,14 @@ class InProcessEngine(ResidentEngine):
             with held.being_read():
                 loaded, tokenizer = _loaded(held, settings)
             settings = replace(settings, kv_cache_dtype=loaded.report.kv_cache_dtype)
-            engine = cls(loaded.model, tokenizer, cls.identity_of(settings), batch_rows=settings.batch_rows)
+            identity, rows = cls.identity_of(settings), settings.batch_rows
+            engine: ResidentEngine
+            if loaded.layers is None:
+                engine = cls(loaded.model, tokenizer, identity, batch_rows=rows)
+            else:
+                engine = LayerByLayerEngine(
+                    loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows
+                )
             held.verify(after_reading=True)  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
@@ -154,6 +162,7 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
             kv_scales=settings.kv_scales,
             recurrent_state_dtype=settings.recurrent_state_dtype,
             conv_state_dtype=settings.conv_state_dtype,
+            layer_by_layer=settings.layer_by_layer,
         )
     except Q36Error:
         raise

@@ -79,18 +79,26 @@ class ResidentEngine(Engine):
         """Final hidden states of every request, in batches of similar length, right-padded."""
         # anew for every call: between two of them, another model may lend this one its parts
         self._last_prefix = LastPrefix(self._model)
-        usable: list[ScoreRequest] = []
-        for request in requests:
-            problem = self._unusable(len(request.token_ids))
-            if problem is None:
-                usable.append(request)
-            elif request.key not in known:
-                yield Scored(request, None, error=problem, permanent=True)
+        usable, refused = self._that_fit(requests)
+        yield from (each for each in refused if each.request.key not in known)
         batches = with_news(self._score_batches(usable), known)
-        for batch, results in self._computed(self._score_batch, batches):
+        for batch, results in self._scored_batches(batches):
             failed = [Scored(r, None, f"engine: {results}") for r in batch]
             scores = results if isinstance(results, list) else failed
             yield from new_results(scores, known)
+
+    def _that_fit(self, requests: Sequence[ScoreRequest]) -> tuple[list[ScoreRequest], list[Scored]]:
+        """The requests that fit the context, and the errors of the others."""
+        problems = {request.key: self._unusable(len(request.token_ids)) for request in requests}
+        usable = [request for request in requests if problems[request.key] is None]
+        refused = [request for request in requests if problems[request.key] is not None]
+        return usable, [Scored(each, None, error=problems[each.key], permanent=True) for each in refused]
+
+    def _scored_batches(
+        self, batches: Iterable[list[ScoreRequest]]
+    ) -> Iterator[tuple[list[ScoreRequest], list[Scored] | Exception]]:
+        """Every batch with its results, or what prevented them."""
+        return self._computed(self._score_batch, batches)
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
         """Continuations, in left-padded batches of similar prompt length.
@@ -152,15 +160,8 @@ class ResidentEngine(Engine):
         prefix = common_prefix(batch)
         if prefix:
             return score_after(self._model, prefix, batch, self._last_prefix)
-        width = max(len(request.token_ids) for request in batch)
-        ids = torch.zeros(len(batch), width, dtype=torch.long)
-        for row, request in enumerate(batch):
-            ids[row, : len(request.token_ids)] = torch.tensor(request.token_ids)
-        hidden = self._model.model(input_ids=ids.to(self.device), use_cache=False).last_hidden_state
-        return [
-            Scored(request, hidden[row, request.first - 1 : len(request.token_ids) - 1].clone())
-            for row, request in enumerate(batch)
-        ]
+        hidden = self._model.model(input_ids=right_padded(batch).to(self.device), use_cache=False).last_hidden_state
+        return scored(batch, hidden)
 
     @torch.inference_mode()
     def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
@@ -184,6 +185,22 @@ class ResidentEngine(Engine):
         if cuts:
             text, reason = text[: min(cuts)], "stop"
         return Generated(request, tuple(kept), text, reason, end_id=None if end is None else tokens[end])
+
+
+def right_padded(batch: Sequence[ScoreRequest]) -> torch.Tensor:
+    """Token ids [R, W] of a batch whose rows begin together."""
+    ids = torch.zeros(len(batch), max(len(request.token_ids) for request in batch), dtype=torch.long)
+    for row, request in enumerate(batch):
+        ids[row, : len(request.token_ids)] = torch.tensor(request.token_ids)
+    return ids
+
+
+def scored(batch: Sequence[ScoreRequest], hidden: torch.Tensor) -> list[Scored]:
+    """The results of a batch from the `hidden` states [R, W, H] of its `right_padded` rows."""
+    return [
+        Scored(request, hidden[row, request.first - 1 : len(request.token_ids) - 1].clone())
+        for row, request in enumerate(batch)
+    ]
 
 
 def _sampler_of(request: GenerationRequest) -> Sampler | None:

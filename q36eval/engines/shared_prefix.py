@@ -32,7 +32,7 @@ class LastPrefix:
 
     def cache(self, tokens: tuple[int, ...], rows: int) -> Cache:
         """A cache for the tokens that follow `tokens` in each of `rows` rows."""
-        return Cache(layers=[_lent(layer, rows) for layer in self._remembered(tokens)])
+        return Cache(layers=[lent(layer, rows) for layer in self._remembered(tokens)])
 
     def own_cache(self, tokens: tuple[int, ...], rows: int) -> Cache:
         """A cache as if `tokens` had just been read in each of `rows` rows, which these may change."""
@@ -59,27 +59,36 @@ def prefix_answered_after(batch: Sequence[GenerationRequest]) -> tuple[int, ...]
     return common_prefix(batch) if max(lengths) - min(lengths) <= MAX_SPREAD else ()
 
 
-def score_after(model: Any, prefix: tuple[int, ...], batch: Sequence[ScoreRequest], last: LastPrefix) -> list[Scored]:
-    """`Engine.score` of a batch whose requests all begin with `prefix`: only what follows it is computed.
+def rest_of(prefix: tuple[int, ...], batch: Sequence[ScoreRequest]) -> Tensor:
+    """What of every request is computed after `prefix`: token ids [R, W], right-padded.
 
-    Rows are right-padded. The last token of a request predicts nothing that is wanted and is left out.
+    The last token of a request predicts nothing that is wanted and is left out.
     """
-    device = next(model.parameters()).device
     rest = [request.token_ids[len(prefix) : -1] for request in batch]
     # transformers takes one new token for a step of decoding, with other kernels, and writes to the lent states
     width = max(2, *(len(tokens) for tokens in rest))
     ids = torch.zeros(len(batch), width, dtype=torch.long)
     for row, tokens in enumerate(rest):
         ids[row, : len(tokens)] = torch.tensor(tokens)
-    cache = last.cache(prefix, len(batch))
-    hidden = model.model(input_ids=ids.to(device), past_key_values=cache, use_cache=True).last_hidden_state
+    return ids
+
+
+def scored_after(prefix: tuple[int, ...], batch: Sequence[ScoreRequest], hidden: Tensor) -> list[Scored]:
+    """The results of a batch from the `hidden` states [R, W, H] of `rest_of` it."""
     return [
-        Scored(request, hidden[row, request.first - 1 - len(prefix) : len(tokens)].clone())
-        for row, (request, tokens) in enumerate(zip(batch, rest, strict=True))
+        Scored(request, hidden[row, request.first - 1 - len(prefix) : len(request.token_ids) - 1 - len(prefix)].clone())
+        for row, request in enumerate(batch)
     ]
 
 
-def _lent(layer: Any, rows: int) -> Any:
+def score_after(model: Any, prefix: tuple[int, ...], batch: Sequence[ScoreRequest], last: LastPrefix) -> list[Scored]:
+    """`Engine.score` of a batch whose requests all begin with `prefix`: only what follows it is computed."""
+    ids = rest_of(prefix, batch).to(next(model.parameters()).device)
+    hidden = model.model(input_ids=ids, past_key_values=last.cache(prefix, len(batch)), use_cache=True)
+    return scored_after(prefix, batch, hidden.last_hidden_state)
+
+
+def lent(layer: Any, rows: int) -> Any:
     """A layer's memory of one row as that of `rows` rows, without copying it."""
     return _LentStates(layer, rows) if isinstance(layer, LinearAttentionLayer) else _LentKeys(layer, rows)
 

@@ -1,0 +1,114 @@
+"""The in-process engine for weights that fit no memory: every pass reads each layer once and runs all that is scored.
+
+It gives the numbers of the resident engine, bit for bit: batches, prefixes and kernels are the same. It generates
+nothing: a token at a time would read all weights for each. Answers of such a model come from a pack that was captured
+elsewhere, or from a server.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints.loader import StoredLayers
+from q36eval.engines.base import Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
+from q36eval.engines.forks import available_bytes, shared_out
+from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
+from q36eval.engines.resident import ResidentEngine, right_padded, scored
+from q36eval.engines.shared_prefix import common_prefix, rest_of, scored_after
+from q36eval.records import DeploymentIdentity
+
+NO_ANSWERS = "a model that is run layer by layer generates no answers"
+STATES_SHARE = 0.5
+"""Of the host memory that is free, so much may be taken by hidden states between two layers."""
+
+Outcome = tuple[list[ScoreRequest], list[Scored] | Exception]
+
+
+class LayerByLayerEngine(ResidentEngine):
+    """Scores with a model of which one layer at a time is on the device."""
+
+    generates = False
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        identity: DeploymentIdentity,
+        *,
+        layers: StoredLayers,
+        held: HeldFolder,
+        batch_rows: int | None = None,
+    ) -> None:
+        super().__init__(model, tokenizer, identity, batch_rows=batch_rows)
+        self._layers, self._held = layers, held
+        self._folder: Path | None = None
+        self._advanced: Advanced = lambda done, of: None
+
+    def keep_in(self, folder: Path, advanced: Advanced) -> None:
+        self._folder, self._advanced = folder, advanced
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        """An error for every request: nothing is generated here."""
+        for request in requests:
+            if request.key not in known:
+                yield Generated(request, (), "", "error", error=NO_ANSWERS, permanent=True)
+
+    def perturbations(self) -> Sequence[Perturbation]:
+        return ()
+
+    def _scored_batches(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[Outcome]:
+        """All batches in as few passes as host memory for their states allows."""
+        room = STATES_SHARE * available_bytes() / (self._model.config.hidden_size * self._model.dtype.itemsize)
+        waiting: list[list[ScoreRequest]] = []
+        tokens = 0
+        for batch in batches:
+            size = len(batch) * max(len(request.token_ids) for request in batch)
+            if waiting and tokens + size > room:
+                yield from self._pass(waiting)
+                waiting, tokens = [], 0
+            waiting.append(batch)
+            tokens += size
+        if waiting:
+            yield from self._pass(waiting)
+
+    def _pass(self, batches: list[list[ScoreRequest]]) -> Iterator[Outcome]:
+        segments, places, prefixes = _segments(batches)
+        owner = self.identity.model_dump_json()
+        layer_pass = LayerPass(self._model, self._layers, segments, owner, self._folder)
+        started = time.monotonic()
+        with self._held.being_read():
+            layer_pass.run(self._advanced)
+        self._held.verify(after_reading=True)  # what was computed is of the bytes that the identity is of
+        seconds = time.monotonic() - started
+        tokens = sum(segment.ids.numel() for segment in segments)
+        for batch, place, prefix in zip(batches, places, prefixes, strict=True):
+            if place in layer_pass.errors:
+                yield batch, RuntimeError(layer_pass.errors[place])
+                continue
+            hidden = layer_pass.hidden_states[place]
+            results = scored_after(prefix, batch, hidden) if prefix else scored(batch, hidden)
+            yield batch, shared_out(results, seconds * segments[place].ids.numel() / tokens)
+        layer_pass.forget()
+
+
+def _segments(
+    batches: Sequence[list[ScoreRequest]],
+) -> tuple[list[Segment], list[int], list[tuple[int, ...]]]:
+    """What is computed of the batches, in order; the place of each among it, and its prefix (empty without one)."""
+    segments: list[Segment] = []
+    places, prefixes = [], []
+    last: tuple[int, ...] = ()
+    place_of_last = 0
+    for batch in batches:
+        prefix = common_prefix(batch)
+        if prefix and prefix != last:
+            last, place_of_last = prefix, len(segments)
+            segments.append(Segment(torch.tensor([prefix]), is_prefix=True))
+        places.append(len(segments))
+        prefixes.append(prefix)
+        segments.append(Segment(rest_of(prefix, batch), place_of_last) if prefix else Segment(right_padded(batch)))
+    return segments, places, prefixes

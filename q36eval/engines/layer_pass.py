@@ -1,0 +1,198 @@
+"""All sequences of a plan through one layer after another, so that a model is run whose weights fit nowhere at once.
+
+For each layer its weights are read and decoded once; every batch goes through it and waits in host memory for the
+next. Each layer is run by the model's own forward pass in which the other layers hand on what they are given: masks,
+positions and kernels are those of a resident model, and so are the numbers, bit for bit where the batches are the same.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
+
+from q36eval.checkpoints.loader import StoredLayers
+from q36eval.engines.shared_prefix import lent
+from q36eval.files import json_sha256, write_atomically
+
+SAVE_EVERY_S = 20.0
+"""States are written to disk at most so often; a pass that is killed loses so much and the layer in work."""
+
+Advanced = Callable[[int, int], None]
+"""Called with the layers that are done and how many there are."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows that are computed together: their token ids [R, W]; `after` is the place of the prefix that they go on from.
+
+    A prefix stands before what goes on from it, and that follows at once.
+    """
+
+    ids: Tensor
+    after: int | None = None
+    is_prefix: bool = False
+
+
+class LayerPass:
+    """One pass over the model: `hidden_states` of every segment, or the error that it met.
+
+    With a `folder` the states are kept there every `SAVE_EVERY_S` seconds, and a pass over the same segments of the
+    same deployment (`owner`) goes on from them.
+    """
+
+    def __init__(
+        self, model: Any, layers: StoredLayers, segments: Sequence[Segment], owner: str = "", folder: Path | None = None
+    ) -> None:
+        self._model, self._layers, self._segments = model, layers, segments
+        self._device = next(model.parameters()).device
+        self.hidden_states: list[Tensor] = []
+        """After the final norm [R, W, H], in host memory."""
+        self.errors: dict[int, str] = {}
+        self._file = None if folder is None else folder / f"{_content_sha256(owner, segments)[:32]}.safetensors"
+
+    @torch.inference_mode()
+    def run(self, advanced: Advanced) -> None:
+        """Compute all layers, or those that a kept pass has not.
+
+        Raises:
+            CorruptCheckpointError: a layer's weights cannot be decoded.
+            ChangedError, EngineError: a file cannot be read, or not any more.
+        """
+        first = self._recall()
+        if first == 0:
+            self.hidden_states = [self._embedded(segment.ids) for segment in self._segments]
+        saved = time.monotonic()
+        advanced(first, len(self._layers))
+        for layer in self._layers.one_by_one(first):
+            with _alone(self._model.model, layer):
+                self._one_layer(layer)
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)  # what was copied to host memory is there
+            advanced(layer + 1, len(self._layers))
+            if self._file is not None and time.monotonic() - saved >= SAVE_EVERY_S:
+                self._keep(self._file, layer + 1)
+                saved = time.monotonic()
+
+    def forget(self) -> None:
+        """Delete what was kept of it."""
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        embedded = self._model.model.embed_tokens(ids.to(self._device))
+        if self._device.type == "cpu":
+            return embedded  # type: ignore[no-any-return]
+        return torch.empty(embedded.shape, dtype=embedded.dtype, pin_memory=True).copy_(embedded)
+
+    def _one_layer(self, layer: int) -> None:
+        """Every segment through that layer; one that fails is left out from then on."""
+        remembered: Any = None
+        for at, segment in enumerate(self._segments):
+            if segment.after in self.errors:
+                self.errors[at] = self.errors[segment.after]
+            if at in self.errors:
+                continue
+            states = self.hidden_states[at]
+            arguments: dict[str, Any] = {"use_cache": False}
+            if segment.is_prefix:
+                remembered = DynamicCache(config=self._model.config)
+                arguments = {"use_cache": True, "past_key_values": remembered}
+            elif segment.after is not None:
+                length = self._segments[segment.after].ids.shape[1]
+                cache = _after(remembered, layer, length, len(segment.ids))
+                arguments = {"use_cache": True, "past_key_values": cache}
+            try:
+                inputs = states.to(self._device, non_blocking=True)
+                output = self._model.model(inputs_embeds=inputs, **arguments).last_hidden_state
+            except Exception as error:  # it costs this batch, as in a resident model, and is reported
+                self.errors[at] = f"{type(error).__name__}: {error}"
+                continue
+            if states.device == output.device:
+                self.hidden_states[at] = output
+            else:
+                states.copy_(output, non_blocking=True)
+
+    def _keep(self, file: Path, layers_done: int) -> None:
+        tensors = {str(at): states for at, states in enumerate(self.hidden_states) if at not in self.errors}
+        written = {"layers": str(layers_done), "errors": json.dumps(self.errors)}
+        with suppress(OSError):  # on a full disk the pass goes on, and a killed one begins anew
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, save(tensors, metadata=written))
+
+    def _recall(self) -> int:
+        """How many layers a kept pass has done, whose states are then taken over; 0 where there is none."""
+        if self._file is None or not self._file.exists():
+            return 0
+        try:
+            with safe_open(self._file, framework="pt") as kept:
+                written = kept.metadata()
+                errors = {int(at): error for at, error in json.loads(written["errors"]).items()}
+                states = {at: kept.get_tensor(str(at)) for at in range(len(self._segments)) if at not in errors}
+        except (OSError, SafetensorError, KeyError, ValueError):
+            return 0  # it is computed again and written over
+        shapes = {at: (*segment.ids.shape, self._model.config.hidden_size) for at, segment in enumerate(self._segments)}
+        if any(tuple(tensor.shape) != shapes[at] for at, tensor in states.items()):
+            return 0
+        pinned = self._device.type == "cuda"
+        kept_states = (states.get(at, torch.empty(0)) for at in range(len(self._segments)))
+        self.hidden_states = [tensor.pin_memory() if pinned else tensor for tensor in kept_states]
+        self.errors = errors
+        return int(written["layers"])
+
+
+class _HandsOn(nn.Module):
+    """In the place of a layer that is not run now."""
+
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return hidden_states
+
+
+@contextmanager
+def _alone(text_model: Any, layer: int) -> Iterator[None]:
+    """Inside the block the model consists of that layer, and of the final norm where it is the last."""
+    layers, norm = text_model.layers, text_model.norm
+    others = _HandsOn()
+    text_model.layers = nn.ModuleList([layers[layer] if at == layer else others for at in range(len(layers))])
+    if layer != len(layers) - 1:
+        text_model.norm = others
+    try:
+        yield
+    finally:
+        text_model.layers, text_model.norm = layers, norm
+
+
+class _Length(DynamicLayer):  # type: ignore[misc]  # transformers has no types
+    """An attention layer's cache of which only the length is looked at."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.is_initialized = True
+        self.keys = self.values = torch.empty(1).expand(1, 1, length, 1)
+
+
+def _after(remembered: Any, layer: int, length: int, rows: int) -> Cache:
+    """The cache of `rows` rows after a prefix of that length, of which this one layer remembers anything."""
+    own = lent(remembered.layers[layer], rows)
+    linear = LinearAttentionLayer()
+    linear.has_previous_state = dict.fromkeys(linear.has_previous_state, True)
+    others = [linear if isinstance(each, LinearAttentionLayer) else _Length(length) for each in remembered.layers]
+    return Cache(layers=[own if at == layer else other for at, other in enumerate(others)])
+
+
+def _content_sha256(owner: str, segments: Sequence[Segment]) -> str:
+    """Hash of all that decides a pass: the deployment, and what is computed with what."""
+    hashed = hashlib.sha256(owner.encode())
+    for segment in segments:
+        hashed.update(json_sha256([list(segment.ids.shape), segment.after, segment.is_prefix]).encode())
+        hashed.update(segment.ids.numpy().tobytes())
+    return hashed.hexdigest()
