@@ -1,0 +1,199 @@
+"""A model run layer by layer gives the resident engine's numbers bit for bit, reads tensors once, and resumes."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from q36eval.checkpoints.reader import Checkpoint
+from q36eval.engines import EngineSettings, ScoreRequest, layer_pass, open_engine, resident
+from q36eval.engines.base import GenerationRequest
+from tests.profiles import LONG
+
+SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
+SHARED = 448
+
+
+def requests(documents: int = 6) -> list[ScoreRequest]:
+    """Documents of many lengths, and questions of two tasks after a long common text."""
+    rng = random.Random(3)
+
+    def tokens(count: int) -> tuple[int, ...]:
+        return tuple(rng.choices(range(2, 900), k=count))
+
+    drawn = [
+        ScoreRequest(f"document/{n}", tokens(rng.randint(30, 260)), rng.randint(1, 20), "kl") for n in range(documents)
+    ]
+    for task in ("a", "b"):
+        common = tokens(SHARED)
+        for n in range(3):
+            own = tokens(rng.randint(2, 60))
+            first = SHARED + len(own) - 1
+            drawn.append(ScoreRequest(f"{task}/{n}", common + own, first, f"evals/{task}", shared=SHARED))
+    return drawn
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each stored tensor was read since the engine was opened."""
+    counted: Counter[str] = Counter()
+    own = Checkpoint.read_entry
+
+    def read_entry(self: Checkpoint, entry: Any) -> Any:
+        counted[entry.name] += 1
+        return own(self, entry)
+
+    monkeypatch.setattr(Checkpoint, "read_entry", read_entry)
+    return counted
+
+
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "BF16": ("bf16", {}),
+    "W4A4, FP8 head, FP8 cache, BF16 states": (
+        "fp8-head",
+        {"kv_cache_dtype": "fp8_e4m3", "recurrent_state_dtype": "bfloat16"},
+    ),
+    "Model Optimizer": ("nvfp4-modelopt", {}),
+}
+
+
+@pytest.mark.sized
+@pytest.mark.parametrize("kind", list(OPTIONS) if LONG else list(OPTIONS)[:2])
+def test_scores_and_logits_are_those_of_the_resident_engine(kind: str, reads: Counter[str]) -> None:
+    folder, options = OPTIONS[kind]
+    asked = requests()
+    resident_one = open_engine(EngineSettings(SANDBOX / folder, **options))
+    layered = open_engine(EngineSettings(SANDBOX / folder, layer_by_layer=True, **options))
+    assert layered.identity == resident_one.identity  # so that either's captures are the other's
+    expected = {each.request.key: each.hidden_states for each in resident_one.score(asked)}
+    reads.clear()
+    scored = {each.request.key: each.hidden_states for each in layered.score(asked)}
+    assert scored.keys() == expected.keys()
+    for key, states in expected.items():
+        assert torch.equal(scored[key], states), key
+        assert torch.equal(layered.logits(scored[key]), resident_one.logits(states))
+    assert set(reads.values()) == {1}
+    assert all(".layers." in name for name in reads)  # the others were read when it was opened
+
+
+def opened(folder: Path, advanced: Any = lambda done, of: None) -> Any:
+    engine = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    engine.keep_in(folder, advanced)
+    return engine
+
+
+class Killed(BaseException):
+    """Takes the process down at a moment of the test's choosing."""
+
+
+def killed_after(layers: int) -> Any:
+    def advanced(done: int, of: int) -> None:
+        if done == layers:
+            raise Killed
+
+    return advanced
+
+
+def layers_read(reads: Counter[str]) -> set[int]:
+    return {int(name.split(".layers.")[1].split(".")[0]) for name in reads if ".layers." in name}
+
+
+def test_a_killed_pass_goes_on_with_the_next_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
+) -> None:
+    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+    asked = requests(3)
+    expected = {each.request.key: each.hidden_states for each in opened(tmp_path / "whole").score(asked)}
+    assert not list((tmp_path / "whole").glob("*"))  # nothing stays of a pass that was handed out
+    folder = tmp_path / "killed"
+    with pytest.raises(Killed):
+        list(opened(folder, killed_after(3)).score(asked))
+    with pytest.raises(Killed):  # the third layer was done, but not kept: killed before
+        list(opened(folder, killed_after(4)).score(asked))
+    steps: list[int] = []
+    again = opened(folder, lambda done, of: steps.append(done))
+    reads.clear()
+    scored = {each.request.key: each.hidden_states for each in again.score(asked)}
+    assert steps == list(range(3, len(again.model.model.layers) + 1))
+    assert min(layers_read(reads)) == 3
+    assert all(torch.equal(scored[key], states) for key, states in expected.items())
+    assert not list(folder.glob("*"))
+
+
+def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
+) -> None:
+    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+    with pytest.raises(Killed):
+        list(opened(tmp_path, killed_after(3)).score(requests(3)))
+    (kept,) = tmp_path.iterdir()
+    reads.clear()
+    list(opened(tmp_path).score(requests(2)))
+    assert min(layers_read(reads)) == 0
+    kept.write_bytes(kept.read_bytes()[:-7])
+    reads.clear()
+    list(opened(tmp_path).score(requests(3)))
+    assert min(layers_read(reads)) == 0
+
+
+def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    asked = requests(0)
+    expected = {each.request.key: each.hidden_states for each in engine.score(asked)}
+    layer = engine.model.model.layers[2]
+
+    def fails_after_a_prefix(module: Any, arguments: Any, keywords: Any) -> None:
+        if arguments[0].shape[0] == 1 and torch.equal(arguments[0], first):
+            raise RuntimeError("no memory for this one")
+
+    seen: list[Any] = []
+    watch = layer.register_forward_pre_hook(lambda m, a, k: seen.append(a[0].clone()), with_kwargs=True)
+    list(engine.score(asked))
+    watch.remove()
+    first = next(states for states in seen if states.shape[0] == 1)  # the first task's common text
+    layer.register_forward_pre_hook(fails_after_a_prefix, with_kwargs=True)
+    scored = {each.request.key: each for each in engine.score(asked)}
+    failed = {key for key, each in scored.items() if each.error is not None}
+    assert failed in ({"a/0", "a/1", "a/2"}, {"b/0", "b/1", "b/2"})
+    assert all("no memory" in str(scored[key].error) for key in failed)
+    assert all(torch.equal(scored[key].hidden_states, expected[key]) for key in expected.keys() - failed)
+
+
+def test_states_that_do_not_fit_take_several_passes(monkeypatch: pytest.MonkeyPatch, reads: Counter[str]) -> None:
+    from q36eval.engines import layer_by_layer
+
+    engine = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    asked = requests(4)
+    expected = {each.request.key: each.hidden_states for each in engine.score(asked)}
+    monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: 2**19)
+    reads.clear()
+    scored = {each.request.key: each.hidden_states for each in engine.score(asked)}
+    assert min(reads.values()) > 1
+    assert all(torch.equal(scored[key], states) for key, states in expected.items())
+
+
+def test_it_generates_nothing_and_says_so() -> None:
+    engine = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    asked = [GenerationRequest("one", (5, 6, 7), 4), GenerationRequest("two", (5, 6), 4)]
+    (answer,) = engine.generate(asked, known={"two"})
+    assert not engine.generates
+    assert answer.permanent
+    assert "generates no answers" in str(answer.error)
+
+
+def test_a_prefix_is_computed_once_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    widths: list[tuple[int, int]] = []
+    layer = engine.model.model.layers[0]
+    layer.register_forward_pre_hook(lambda m, a, k: widths.append(tuple(a[0].shape[:2])), with_kwargs=True)
+    list(engine.score(requests(0)))
+    assert widths.count((1, SHARED)) == 2  # one for each task
+    assert len(widths) == 4
