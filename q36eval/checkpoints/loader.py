@@ -15,13 +15,19 @@ from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.fused import check_as_served, scales_as_served
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, kv_cache_scales
+from q36eval.checkpoints.packed import PackedWeight, pack
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
-from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights, read_ahead
+from q36eval.checkpoints.scheme import PLAIN
+from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, all_finite, index_weights, read_ahead
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 TEXT_MODEL_TYPES = ("qwen3_5_moe_text", "qwen3_5_moe")
 _EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 WHOLE = "whole"
+DECODED, PACKED, LAYERS = "decoded", "packed", "layers"
+PLACEMENTS = (DECODED, PACKED, LAYERS)
+"""Where weights lie: decoded on the device; on the device as they are stored, decoded when used; or those of the layers
+in the files, to be decoded one layer at a time by `LoadedModel.layers`. None changes a number."""
 _IN_LAYER = re.compile(r"model\.layers\.(?P<layer>\d+)\.")
 
 
@@ -81,7 +87,7 @@ def load_model(
     kv_scales: str | None = None,
     recurrent_state_dtype: str | None = None,
     conv_state_dtype: str | None = None,
-    layer_by_layer: bool = False,
+    placement: str | None = DECODED,
 ) -> LoadedModel:
     """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
 
@@ -89,8 +95,8 @@ def load_model(
     `as_served` is one of `q36eval.checkpoints.fused.ENGINES`: weights that it fuses are decoded by the one global scale
     that it gives them; None takes each by its own. `kv_scales` is one of `q36eval.checkpoints.kv_cache.KV_SCALES`; None
     takes those that are stored. The state dtypes are of `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the
-    recurrent state in float32 and that of the convolution in the model's dtype. With `layer_by_layer` the weights of
-    the layers are left in the files; `LoadedModel.layers` decodes them when their turn comes.
+    recurrent state in float32 and that of the convolution in the model's dtype. `placement` is one of
+    `PLACEMENTS`; None takes the first that fits into the device's free memory.
 
     Raises:
         UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.
@@ -107,14 +113,16 @@ def load_model(
     schemes = _input_schemes(index) if emulate_activations else {}
     ignored = 0 if emulate_activations else _count_quantized_inputs(index)
     plan = _plan(model, checkpoint, index)
-    decoder = _Decoder(model, checkpoint, torch.device(device), dtype, global_scales)
-    layers = StoredLayers(decoder, plan) if layer_by_layer else None
+    placement = placement or _first_that_fits(plan, model, torch.device(device), dtype)
+    decoder = _Decoder(model, checkpoint, torch.device(device), dtype, global_scales, placement == PACKED)
+    layers = StoredLayers(decoder, plan) if placement == LAYERS else None
     decoder.fill(plan if layers is None else layers.around)
     model.tie_weights()
     _rebuild_buffers(model, torch.device(device))
     emulation.install(model, schemes)
     kv_cache.install(model, cache_dtype, cache_scales, kv_scales or kv_cache.STORED)
     delta_states.install(model, recurrent_state_dtype, conv_state_dtype)
+    pack(model, decoder.packed)
     model.eval().requires_grad_(False)
     report = _report(index, len(schemes), ignored, cache_dtype, len(global_scales))
     return LoadedModel(model, report, checkpoint, layers)
@@ -204,6 +212,46 @@ def _plan(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> _Plan
     return plan
 
 
+def check_placement(placement: str | None) -> None:
+    """Refuse a place for weights that is not known.
+
+    Raises:
+        UsageError: it is none of `PLACEMENTS`.
+    """
+    if placement is not None and placement not in PLACEMENTS:
+        raise UsageError(f"Weights lie {', '.join(PLACEMENTS)}, not {placement!r}.")
+
+
+USABLE_SHARE = 0.85
+"""Of the free memory, so much may be taken by weights; the rest is for what is computed with them."""
+
+
+def _first_that_fits(plan: _Plan, model: nn.Module, device: torch.device, dtype: torch.dtype) -> str:
+    """The placement that computes fastest of those whose weights the device has room for."""
+    sizes = {name: model.get_parameter(name).numel() * dtype.itemsize for name in plan}
+    stays_packed = [name for name, weights in plan.items() if _packable(weights)]
+    packed = sum(sizes.values()) - sum(sizes[name] for name in stays_packed)
+    packed += sum(_stored_bytes({name: plan[name]}) for name in stays_packed)
+    packed += max((sizes[name] for name in stays_packed), default=0)
+    usable = USABLE_SHARE * free_bytes(device)
+    return DECODED if sum(sizes.values()) <= usable else PACKED if packed <= usable else LAYERS
+
+
+def free_bytes(device: torch.device) -> float:
+    """The device's free memory; of the host, also what can be freed. Infinite where the system does not say."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return float("inf")
+    return next((int(line.split()[1]) * 1024.0 for line in lines if line.startswith("MemAvailable:")), float("inf"))
+
+
+def _packable(weights: list[tuple[_Slot, LogicalWeight]]) -> bool:
+    return all(weight.scheme != PLAIN for _, weight in weights)
+
+
 @dataclass(frozen=True)
 class _Decoder:
     """Decodes weights into a model's parameters, by another global scale than their own where one is named."""
@@ -213,6 +261,10 @@ class _Decoder:
     device: torch.device
     dtype: torch.dtype
     global_scales: Mapping[str, tuple[str, float]]
+    packs: bool = False
+    """Whether quantized weights stay packed."""
+    packed: dict[str, PackedWeight] = field(default_factory=dict)
+    """By parameter, to be put in its place once the model is complete."""
 
     def fill(self, plan: _Plan) -> None:
         """Decode all that is planned; raises as `decode`."""
@@ -225,22 +277,49 @@ class _Decoder:
             CorruptCheckpointError: a weight cannot be decoded, does not fit, or holds what is no finite number.
         """
         for name, weights in plan.items():
+            if self.packs and _packable(weights):
+                self._pack(name, weights, [self._of_model(*next(stored)) for _ in weights])
+                continue
             target = torch.empty(self.model.get_parameter(name).shape, dtype=self.dtype, device=self.device)
             finite = []
             for slot, weight in weights:
                 place = target if slot.expert is None else target[slot.expert, slot.rows]
-                parts = next(stored)[1]
-                if weight.name in self.global_scales:
-                    part, scale = self.global_scales[weight.name]
-                    parts = {**parts, part: torch.full_like(parts[part], scale)}
+                parts = self._of_model(*next(stored))
                 finite.append(weight.decode_into(place, parts))
                 del parts  # or it stays while the next one is read
             for (_, weight), good in zip(weights, torch.stack(finite).tolist(), strict=True):
                 if not good:
-                    raise CorruptCheckpointError(
-                        f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
-                    )
+                    raise self._not_finite(weight)
             self.put(name, target)
+
+    def _of_model(self, weight: LogicalWeight, parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """A weight's parts, with the global scale that it is given in the place of its own."""
+        if weight.name not in self.global_scales:
+            return parts
+        part, scale = self.global_scales[weight.name]
+        return {**parts, part: torch.full_like(parts[part], scale)}
+
+    def _pack(
+        self, name: str, weights: list[tuple[_Slot, LogicalWeight]], parts: list[dict[str, torch.Tensor]]
+    ) -> None:
+        """Keep a parameter's parts on the device, after decoding it once to see that it can be; raises as `decode`."""
+        shape, places = self.model.get_parameter(name).shape, []
+        for (slot, weight), own in zip(weights, parts, strict=True):
+            weight.check_shape(own, _rows_of(slot, shape))
+            places.append((None if slot.expert is None else (slot.expert, slot.rows), weight))
+        packed = PackedWeight(shape, self.dtype, places, parts, self.device)
+        decoded = packed.decoded()
+        if not all_finite(decoded):
+            for slot, weight in weights:
+                if not all_finite(decoded if slot.expert is None else decoded[slot.expert, slot.rows]):
+                    raise self._not_finite(weight)
+        self.packed[name] = packed
+        self.empty({name: weights})
+
+    def _not_finite(self, weight: LogicalWeight) -> CorruptCheckpointError:
+        return CorruptCheckpointError(
+            f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
+        )
 
     def empty(self, plan: _Plan) -> None:
         """Put a NaN in the place of every parameter of `plan`, of its shape and on its device, without its memory."""
@@ -252,6 +331,13 @@ class _Decoder:
         """Make `value` the parameter of that name."""
         module, _, attribute = name.rpartition(".")
         setattr(self.model.get_submodule(module), attribute, nn.Parameter(value, requires_grad=False))
+
+
+def _rows_of(slot: _Slot, shape: torch.Size) -> tuple[int, ...]:
+    """The shape of what belongs into a slot of a parameter of that shape."""
+    if slot.expert is None:
+        return tuple(shape)
+    return (len(range(shape[1])[slot.rows]), *shape[2:])
 
 
 class StoredLayers:

@@ -174,6 +174,17 @@ class LogicalWeight:
         with self._named_faults():
             return FORMATS[self.scheme.format].activations(tensors, self.scheme)
 
+    def check_shape(self, stored: "Mapping[str, torch.Tensor]", needed: tuple[int, ...]) -> None:
+        """Refuse parts that do not fit together, or not into what is `needed`.
+
+        Raises:
+            CorruptCheckpointError: they do not.
+        """
+        with self._named_faults():
+            shape = FORMATS[self.scheme.format].shape(stored, self.scheme)
+            if shape != needed:
+                raise CorruptCheckpointError(f"shape {list(shape)} is stored, {list(needed)} is needed")
+
     def decode_into(self, target: "torch.Tensor", stored: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
         """Decode the `stored` parts into `target`, on its device and rounded once to its dtype, some rows at a time.
 
@@ -184,17 +195,10 @@ class LogicalWeight:
             CorruptCheckpointError: the parts do not fit together or into `target`.
         """
         tensors = {part: tensor.to(target.device) for part, tensor in stored.items()}
-        layout = FORMATS[self.scheme.format]
+        self.check_shape(tensors, tuple(target.shape))
         with self._named_faults():
-            shape = layout.shape(tensors, self.scheme)
-            if shape != tuple(target.shape):
-                raise CorruptCheckpointError(f"shape {list(shape)} is stored, {list(target.shape)} is needed")
-            for start, stop in _slabs(target):
-                whole = (start, stop) == (0, len(target) if target.dim() else 1)
-                parts = tensors if whole else layout.rows(tensors, self.scheme, start, stop)
-                place = target if whole else target[start:stop]
-                place.copy_(layout.decode(parts, self.scheme))
-            return _all_finite(target)
+            decode_parts(tensors, self.scheme, target)
+            return all_finite(target)
 
     @contextmanager
     def _named_faults(self) -> Iterator[None]:
@@ -210,12 +214,21 @@ class LogicalWeight:
             raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
 
 
+def decode_parts(parts: "Mapping[str, torch.Tensor]", scheme: Scheme, target: "torch.Tensor") -> None:
+    """Decode parts that are known to fit into `target`, rounded once to its dtype, some rows at a time."""
+    layout = FORMATS[scheme.format]
+    for start, stop in _slabs(target):
+        whole = (start, stop) == (0, len(target) if target.dim() else 1)
+        place = target if whole else target[start:stop]
+        place.copy_(layout.decode(parts if whole else layout.rows(parts, scheme, start, stop), scheme))
+
+
 def lacks_memory(error: Exception) -> bool:
     """Whether torch says, in a `RuntimeError`, that this machine's memory does not suffice: no fault of a file."""
     return "out of memory" in str(error) or "can't allocate" in str(error)
 
 
-def _all_finite(weight: "torch.Tensor") -> "torch.Tensor":
+def all_finite(weight: "torch.Tensor") -> "torch.Tensor":
     """Whether there is no NaN or infinity, looked at in runs: the test itself takes several copies of what it sees."""
     import torch
 

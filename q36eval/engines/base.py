@@ -44,8 +44,9 @@ class EngineOptions:
     """The same of the convolution's state; None: the model's own dtype."""
     as_served: str | None = _option(None, "--as-served")
     """The engine whose fusing is emulated: `vllm` gives members of a module one global scale; None: each its own."""
-    layer_by_layer: bool = _option(False, "--layer-by-layer")
-    """Whether one layer at a time is on the device, for weights that do not fit it: all that scores, no answers."""
+    placement: str | None = _option(None, "--placement")
+    """Where weights lie: `decoded` or `packed` on the device, or `layers`, one at a time, for weights that do not fit
+    it (all that scores, no answers); None: the first of these that fits. No number depends on it."""
     batch_rows: int | None = _option(None, "--batch-size")
     """At most so many answers are generated together; None leaves that to the engine."""
 

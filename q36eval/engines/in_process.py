@@ -25,6 +25,7 @@ from q36eval.checkpoints import (
 from q36eval.checkpoints.fused import check_as_served
 from q36eval.checkpoints.held import HeldFolder, hold, opened_once
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
+from q36eval.checkpoints.loader import check_placement
 from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
@@ -73,7 +74,7 @@ def _check_kernels(device: str) -> None:
 class InProcessEngine(ResidentEngine):
     """A resident model with the identity of the checkpoint and the settings it was loaded by."""
 
-    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "layer_by_layer", *TRACED})
+    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "placement", *TRACED})
 
     @classmethod
     def load(cls, settings: EngineSettings | Path) -> ResidentEngine:
@@ -89,6 +90,7 @@ class InProcessEngine(ResidentEngine):
         settings = as_settings(settings)
         _check_rows(settings)
         check_as_served(settings.as_served)
+        check_placement(settings.placement)
         check_kv_scales(settings.kv_scales)
         check_state_dtype(settings.recurrent_state_dtype)
         check_state_dtype(settings.conv_state_dtype)
@@ -121,6 +123,7 @@ class InProcessEngine(ResidentEngine):
         settings = as_settings(settings)
         _check_rows(settings)
         check_as_served(settings.as_served)
+        check_placement(settings.placement)
         check_kv_scales(settings.kv_scales)
         check_state_dtype(settings.recurrent_state_dtype)
         check_state_dtype(settings.conv_state_dtype)
@@ -162,7 +165,7 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
             kv_scales=settings.kv_scales,
             recurrent_state_dtype=settings.recurrent_state_dtype,
             conv_state_dtype=settings.conv_state_dtype,
-            layer_by_layer=settings.layer_by_layer,
+            placement=settings.placement,
         )
     except Q36Error:
         raise

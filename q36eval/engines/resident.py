@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from q36eval.checkpoints.packed import weight_bytes
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import (
     CPU_SCORE_BATCH_TOKENS,
@@ -46,7 +47,7 @@ class ResidentEngine(Engine):
         self.device: torch.device = next(model.parameters()).device
         self.deterministic = self.device.type == "cpu"  # sums on a GPU may be taken in another order every time
         self._context_length = int(model.config.max_position_embeddings)
-        self.weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        self.weight_bytes = weight_bytes(model)
         self._stop_ids = _stop_ids(model, tokenizer)
         self._batch_rows = GENERATE_BATCH_ROWS if batch_rows is None else batch_rows
         self._last_prefix = LastPrefix(self._model)

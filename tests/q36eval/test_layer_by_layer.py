@@ -71,7 +71,7 @@ def test_scores_and_logits_are_those_of_the_resident_engine(kind: str, reads: Co
     folder, options = OPTIONS[kind]
     asked = requests()
     resident_one = open_engine(EngineSettings(SANDBOX / folder, **options))
-    layered = open_engine(EngineSettings(SANDBOX / folder, layer_by_layer=True, **options))
+    layered = open_engine(EngineSettings(SANDBOX / folder, placement="layers", **options))
     assert layered.identity == resident_one.identity  # so that either's captures are the other's
     expected = {each.request.key: each.hidden_states for each in resident_one.score(asked)}
     reads.clear()
@@ -85,7 +85,7 @@ def test_scores_and_logits_are_those_of_the_resident_engine(kind: str, reads: Co
 
 
 def opened(folder: Path, advanced: Any = lambda done, of: None) -> Any:
-    engine = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
     engine.keep_in(folder, advanced)
     return engine
 
@@ -145,7 +145,7 @@ def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(
 
 
 def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
     asked = requests(0)
     expected = {each.request.key: each.hidden_states for each in engine.score(asked)}
     layer = engine.model.model.layers[2]
@@ -170,7 +170,7 @@ def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_states_that_do_not_fit_take_several_passes(monkeypatch: pytest.MonkeyPatch, reads: Counter[str]) -> None:
     from q36eval.engines import layer_by_layer
 
-    engine = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
     asked = requests(4)
     expected = {each.request.key: each.hidden_states for each in engine.score(asked)}
     monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: 2**19)
@@ -181,7 +181,7 @@ def test_states_that_do_not_fit_take_several_passes(monkeypatch: pytest.MonkeyPa
 
 
 def test_it_generates_nothing_and_says_so() -> None:
-    engine = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
     asked = [GenerationRequest("one", (5, 6, 7), 4), GenerationRequest("two", (5, 6), 4)]
     (answer,) = engine.generate(asked, known={"two"})
     assert not engine.generates
@@ -190,7 +190,7 @@ def test_it_generates_nothing_and_says_so() -> None:
 
 
 def test_a_prefix_is_computed_once_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", layer_by_layer=True))
+    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
     widths: list[tuple[int, int]] = []
     layer = engine.model.model.layers[0]
     layer.register_forward_pre_hook(lambda m, a, k: widths.append(tuple(a[0].shape[:2])), with_kwargs=True)
