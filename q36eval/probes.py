@@ -276,6 +276,9 @@ class Progress:
     def dropped(self, task: str, tokens: int) -> None:
         """So many of them need not be evaluated after all."""
 
+    def within(self, what: str, done: int, total: int) -> None:
+        """So many steps are done of something that all items wait for, such as the layers of a pass."""
+
     def retried(self, count: int, error: str) -> None:
         """So many requests errored, one of them with these words, and are requested again."""
 

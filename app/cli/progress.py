@@ -1,9 +1,14 @@
-"""What a person sees while a command runs: progress on stderr; stdout holds only the result."""
+"""What a person sees while a command runs: progress on stderr; stdout holds only the result.
 
+In a terminal that is a bar; elsewhere, in a log, a line every ten seconds at the latest, whatever is being waited for.
+"""
+
+import os
 import sys
+import threading
 import time
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -16,11 +21,12 @@ from rich.text import Text
 from q36eval.app.cli.options import Quiet
 from q36eval.interrupts import surviving_hangup
 from q36eval.probes import Progress
+from q36eval.reports.text import duration
 from q36eval.run.progress import Estimate
 
 BAR_WIDTH = 20
-SECONDS_BETWEEN_LINES = 30.0
-"""How often a log (no terminal) hears what is left."""
+SECONDS_BETWEEN_LINES = 10.0
+"""How often a log (no terminal) hears what is being done, how fast, and what is left."""
 
 
 class _Bars(bars.Progress):
@@ -45,8 +51,31 @@ def _columns() -> list[bars.ProgressColumn]:
     ]
 
 
+class _Lines(threading.Thread):
+    """Writes what `line` says to stderr, every `SECONDS_BETWEEN_LINES` seconds.
+
+    Straight to the descriptor: a worker that is forked meanwhile must not inherit a stream that is locked.
+    """
+
+    def __init__(self, line: Callable[[], str]) -> None:
+        super().__init__(name="progress", daemon=True)
+        self._line, self._ended = line, threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(SECONDS_BETWEEN_LINES):
+            # nobody listens any more, or the work goes on while it is looked at: the next line comes in time
+            with suppress(OSError, ValueError, RuntimeError):
+                if line := self._line():
+                    os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
+
+    def end(self) -> None:
+        """Write nothing from here on."""
+        self._ended.set()
+        self.join()
+
+
 class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
-    """Progress bars on stderr; silent where stderr is no terminal, except for one line per stage.
+    """Progress bars on stderr; lines where stderr is no terminal.
 
     What is followed here is measured to its end where that terminal goes away.
     """
@@ -59,29 +88,38 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._estimate = Estimate()
         self._told = time.monotonic()
         self._entered = ExitStack()
+        self._stage, self._done, self._total, self._begun = "", 0, 0, time.monotonic()
+        self._within = ""
+        self._lines = None if drawn or Quiet.wanted else _Lines(self._line)
 
     def __enter__(self) -> Self:
         self._entered.enter_context(surviving_hangup())
         self._progress.start()
+        if self._lines is not None:
+            self._lines.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._entered:
+            if self._lines is not None:
+                self._lines.end()
             self._progress.left = ""
             self._progress.stop()
 
     def stage(self, title: str, total: int) -> None:
         """Begin a stage of `total` items."""
-        if self._progress.disable and not Quiet.wanted:
-            print(f"{title}: {total} items", file=sys.stderr, flush=True)
+        self._stage, self._done, self._total, self._begun, self._within = title, 0, total, time.monotonic(), ""
+        if self._lines is not None:
+            print(f"{title}: {total:,} items" if total > 1 else title, file=sys.stderr, flush=True)
         self._progress.left = ""
         self._task = self._progress.add_task(title, total=total)
         self._estimate, self._told = Estimate(), time.monotonic()
 
     def advance(self, count: int = 1) -> None:
         """`count` items of the current stage are done."""
+        self._done += count
         if self._task is not None:
             self._progress.advance(self._task, count)
 
@@ -98,14 +136,36 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         """So many of them need not be done after all."""
         self._estimate.dropped(task, tokens)
 
+    def within(self, what: str, done: int, total: int) -> None:
+        """So many steps of something that the current item, or all of them, wait for are done."""
+        self._within = f"{what} {done:,} of {total:,}" if done < total else ""
+        if not self._progress.disable:
+            self._progress.left = self._within
+
     def _tell_left(self) -> None:
         now = time.monotonic()
-        waited = SECONDS_BETWEEN_LINES if self._progress.disable else 1.0
-        if now - self._told < waited or self._task is None:
+        if self._progress.disable or now - self._told < 1.0 or self._task is None:
             return
         self._told = now
         left = self._estimate.sentence()
-        if not self._progress.disable:
-            self._progress.left = f"Remaining: {left}" if left else ""
-        elif left and not Quiet.wanted:
-            print(f"Remaining: {left}", file=sys.stderr, flush=True)
+        self._progress.left = f"Remaining: {left}" if left else ""
+
+    def _line(self) -> str:
+        """Where the work is, in one line; empty before it begins."""
+        seconds = time.monotonic() - self._begun
+        where, so_far = self._stage, f"{duration(seconds)} so far"
+        if not where:
+            return ""
+        if self._done >= self._total > 0:
+            return f"after {where}: {so_far}"
+        parts = [where if self._total <= 1 else f"{where}: {self._done:,} of {self._total:,} ({self._share()})"]
+        if self._done and self._total > 1:
+            parts.append(f"{self._done / seconds:.3g} a second")
+        parts.append(self._within or so_far)
+        left = self._estimate.sentence()
+        if not left and self._done and self._total > 1:
+            left = f"≈ {duration(seconds / self._done * (self._total - self._done))}"
+        return ", ".join([*parts, *([f"remaining: {left}"] if left else [])])
+
+    def _share(self) -> str:
+        return f"{self._done / self._total:.0%}"

@@ -59,6 +59,10 @@ class Followed(Progress):
         """So many of them need not be done after all."""
         self._progress.dropped(task, tokens)
 
+    def within(self, what: str, done: int, total: int) -> None:
+        """So many steps are done of something that all items wait for."""
+        self._progress.within(what, done, total)
+
     def retried(self, count: int, error: str) -> None:
         """So many requests errored, for one with these words, and are requested again."""
         self._progress.retried(count, error)
