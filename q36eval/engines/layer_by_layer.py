@@ -6,7 +6,7 @@ elsewhere, or from a server.
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import torch
 
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.loader import StoredLayers
-from q36eval.engines.base import Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
+from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
 from q36eval.engines.forks import available_bytes, shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
+from q36eval.engines.perturbed import of_batches
 from q36eval.engines.resident import ResidentEngine, right_padded, scored
 from q36eval.engines.shared_prefix import common_prefix, rest_of, scored_after
 from q36eval.records import DeploymentIdentity
@@ -58,7 +59,11 @@ class LayerByLayerEngine(ResidentEngine):
                 yield Generated(request, (), "", "error", error=NO_ANSWERS, permanent=True)
 
     def perturbations(self) -> Sequence[Perturbation]:
-        return ()
+        def made(kind: type[ResidentEngine]) -> Callable[[], Engine]:
+            variant: Any = type(kind.__name__, (kind, LayerByLayerEngine), {})
+            return lambda: variant(self._model, self.tokenizer, self.identity, layers=self._layers, held=self._held)
+
+        return of_batches(self, made, "the model is run layer by layer")
 
     def _scored_batches(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[Outcome]:
         """All batches in as few passes as host memory for their states allows."""

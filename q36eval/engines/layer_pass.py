@@ -87,6 +87,8 @@ class LayerPass:
         """Delete what was kept of it."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
+            with suppress(OSError):  # another pass is kept there too
+                self._file.parent.rmdir()
 
     def _embedded(self, ids: Tensor) -> Tensor:
         embedded = self._model.model.embed_tokens(ids.to(self._device))

@@ -7,6 +7,7 @@ perturbations by name; those that cannot be had here are declared too, with the 
 import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -52,6 +53,23 @@ def perturbations(engine: ResidentEngine) -> tuple[Perturbation, ...]:
         _device(engine),
         Perturbation("another-engine", "the same weights in another engine", skipped="no other engine is at hand"),
         Perturbation("bf16-logits", "logits rounded to BF16", variant(RoundedLogits), rescores=False),
+    )
+
+
+def of_batches(
+    engine: ResidentEngine, made: Callable[[type[ResidentEngine]], Callable[[], Engine]], others: str
+) -> tuple[Perturbation, ...]:
+    """Those that only form other batches or round logits, as `made` gives them; `others` is why not the rest."""
+    kinds: dict[str, type[ResidentEngine]] = {
+        "batch-of-one": OneByOne,
+        "another-batch": InOtherCompany,
+        "bf16-logits": RoundedLogits,
+    }
+    return tuple(
+        replace(each, variant=made(kinds[each.name]))
+        if each.name in kinds
+        else replace(each, variant=None, skipped=others)
+        for each in perturbations(engine)
     )
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from q36eval.chat import TemplateLimitError
@@ -19,6 +20,7 @@ from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
 from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.run.capture import PASSES
 from q36eval.run.declared import declared_by
 from q36eval.run.floor import FloorKeeper, refuse_known
 from q36eval.run.items import SECOND, Work
@@ -127,6 +129,7 @@ class Running:
             run = self.history.get_run(self.run.id)
             self.history.update_run(self.run.id, provenance=run.provenance | {CACHE_SCALES: str(losses)})
             self.progress.stage(str(losses), 0)
+        branch.keep_in(self.files.state / PASSES, partial(self.progress.within, "layer"))
         self.progress.advance()
         self.timings[SET_UP] = time.monotonic() - started
         return branch

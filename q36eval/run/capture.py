@@ -13,10 +13,13 @@ from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Kind, cannot_write, captures_in
-from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_up, second_items
+from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_up, refuse_unanswerable, second_items
 
 OpenCaptures = Mapping[ProbeName, Capture]
 
+
+PASSES = "passes"
+"""The folder beside captures from which long computations of an engine are resumed."""
 
 _NOT_REQUESTED = ("key", "group", "shared")
 """Fields of a request that are names or say what it has in common with others, and no part of what is requested."""
@@ -49,6 +52,9 @@ def capture_reference(
 
     What errors is left out, to be requested again next time; a capture that holds all its items is sealed.
     """
+    refuse_unanswerable(engine, works, "reference")
+    folder = next(iter(captures.values())).folder.parent / PASSES
+    engine.keep_in(folder, partial(progress.within, "layer"))
     for work in works:
         capture = captures[work.probe.name]
         if work.probe.kind == "hidden-states" and not capture.has_shared:

@@ -11,7 +11,7 @@ from functools import partial
 
 from q36eval.engines.base import Engine, Generated, Scored
 from q36eval.engines.retrying import Retried, with_retry
-from q36eval.errors import EngineError
+from q36eval.errors import EngineError, UsageError
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem, in_group
 
 Round = tuple[str, int]
@@ -107,6 +107,23 @@ def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Wor
     entry.missing -= 1
     if entry.missing == 0:
         yield entry.work, entry.item, ItemResults(entry.scored, entry.generated)
+
+
+def refuse_unanswerable(engine: Engine, works: Iterable[Work], whose: str) -> None:
+    """Refuse what needs answers of an engine that gives none, before any of it is waited for.
+
+    Raises:
+        UsageError: a probe has such items.
+    """
+    if engine.generates:
+        return
+    needing = [work.probe.name.value for work in works if any(item.generations for item in work.todo)]
+    if needing:
+        left_out = " ".join(f"--skip {name}" for name in needing)
+        raise UsageError(
+            f"The {whose}'s weights do not fit the device and are run layer by layer, which scores texts and generates "
+            f"no answers: measure {' and '.join(needing)} where they fit, or leave them out with {left_out}."
+        )
 
 
 SECOND = "/then"

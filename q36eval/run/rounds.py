@@ -19,7 +19,7 @@ from q36eval.gate.integrity import drifts
 from q36eval.gate.report import CERTAIN, Stage, StageState
 from q36eval.probes import Captures, Digest, ItemResults, OwnPrompts, Probe, Progress, Sink, WorkItem, in_group
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.items import BothSteps, Work, finished_items, known_of
+from q36eval.run.items import BothSteps, Work, finished_items, known_of, refuse_unanswerable
 from q36eval.run.order_check import check_order
 
 AGAIN = "evaluating again"
@@ -105,6 +105,7 @@ def run_probes(
             f"the branch's tokenizer or chat template turns {differing} of {len(tokens)} requests into other tokens "
             f"than the reference's"
         )
+    refuse_unanswerable(branch, works, "branch")
     captures = captures_of(works)
     seconds = time.monotonic() - started
     done = {

@@ -197,3 +197,20 @@ def test_a_prefix_is_computed_once_a_layer(monkeypatch: pytest.MonkeyPatch) -> N
     list(engine.score(requests(0)))
     assert widths.count((1, SHARED)) == 2  # one for each task
     assert len(widths) == 4
+
+
+def test_its_noise_floor_is_of_other_batches_and_rounded_logits() -> None:
+    engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    there = {each.name: each for each in engine.perturbations()}
+    whole = open_engine(EngineSettings(SANDBOX / "bf16")).perturbations()
+    assert [each.name for each in whole] == list(there)  # none is missing silently
+    assert [name for name, each in there.items() if each.variant] == ["batch-of-one", "another-batch", "bf16-logits"]
+    assert all(each.skipped for each in there.values() if not each.variant)
+    asked = requests(5)[:5]
+    for name in ("batch-of-one", "another-batch"):
+        make, expected = there[name].variant, next(each.variant for each in whole if each.name == name)
+        assert make is not None
+        assert expected is not None
+        other = {each.request.key: each.hidden_states for each in make().score(asked)}
+        resident_one = {each.request.key: each.hidden_states for each in expected().score(asked)}
+        assert all(torch.equal(states, resident_one[key]) for key, states in other.items())
