@@ -4,6 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
+from q36eval.engines import sampling
 from q36eval.engines.base import Coupling
 from q36eval.engines.sampling import Sampler, gumbel_noise, sample
 
@@ -86,3 +87,32 @@ def test_no_token_is_drawn_of_what_is_no_distribution(coupling: Coupling) -> Non
     logits[1, 3] = torch.nan
     with pytest.raises(ValueError, match="not finite"):
         sample(logits, [Sampler(1.0, 1.0, 1, key, coupling=coupling) for key in "ab"])
+
+
+@pytest.mark.parametrize("coupling", ["inverse_cdf", "gumbel"])
+@pytest.mark.parametrize(("top_k", "top_p"), [(20, 0.95), (0, 0.95), (0, 1.0), (3, 1.0), (5000, 0.3)])
+def test_the_likeliest_tokens_alone_give_what_a_sort_of_all_gives(
+    coupling: Coupling, top_k: int, top_p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where many are equally likely, at the edge of what is ranked too."""
+    generator = torch.Generator().manual_seed(5)
+    peaked = torch.randn(8, 3000, generator=generator) * 4
+    tied = torch.randint(0, 4, (8, 3000), generator=generator).float() * 3
+    flat = torch.zeros(8, 3000)
+    for logits in (peaked, tied, flat):
+
+        def draw(logits: torch.Tensor = logits) -> torch.Tensor:
+            return sample(
+                logits, [Sampler(0.7, top_p, 3, f"r{row}", top_k=top_k, coupling=coupling) for row in range(8)]
+            )
+
+        short = draw()
+        with monkeypatch.context() as all_sorted:
+            all_sorted.setattr(sampling, "RANKED_AT_FIRST", 10**9)
+            everything = Sampler(1.0, 1.0, 0, "all")
+            ranked = sampling._ranked(logits.double().softmax(-1), [everything] * 8)[1]
+            assert torch.equal(ranked, logits.double().softmax(-1).sort(dim=-1, descending=True, stable=True).indices)
+            if top_k == 0:
+                assert torch.equal(draw(), short)
+        narrow = sampling._ranked(logits.double().softmax(-1), [Sampler(1.0, top_p, 0, "n", top_k=top_k)] * 8)[1]
+        assert torch.equal(narrow, ranked[:, : narrow.shape[-1]])
