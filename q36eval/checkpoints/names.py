@@ -27,9 +27,10 @@ _FUSED_PARTS = {"": "weight", "_scale_inv": "weight_scale_inv", "_activation_sca
 """What transformers appends to the name of a fused expert parameter where its per-expert files have `.weight…`."""
 
 KV_CACHE_SCALES = "KV-cache scales"
+DRAFT_HEAD = "multi-token prediction"
 _LEFT_OUT = (
     ("vision tower", re.compile(r"^(model\.)?visual\.")),
-    ("multi-token prediction", re.compile(r"^(model\.|language_model\.)?mtp\.")),
+    (DRAFT_HEAD, re.compile(r"^(model\.|language_model\.)?mtp\.")),
     ("GGUF input scales", re.compile(r"\.gguf_input_scale$")),
     (KV_CACHE_SCALES, re.compile(r"\.self_attn\.([kv]_proj\.)?[kv]_scale$")),
 )

@@ -287,9 +287,11 @@ class WeightIndex:
 
 
 def index_weights(
-    checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = None, light: bool = False
+    checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = None, light: bool = False, part: str | None = None
 ) -> WeightIndex:
-    """Group the stored tensors into logical weights; nothing is decoded yet.
+    """Group the stored tensors of the text model into logical weights; nothing is decoded yet.
+
+    With `part` those that are left out of it for that reason (`names.left_out_as`), such as the draft head.
 
     With `faults`, what is wrong with a module's weight is put there, under its canonical name, and not raised. `light`
     is for weights that are only inspected, with `decode_light` (see `scheme_resolver`).
@@ -305,13 +307,14 @@ def index_weights(
         reason = left_out_as(stored)
         if reason is not None:
             left_out[reason].append(stored)
+        if reason != part:
             continue
-        module, part = split_part(stored)
+        module, stored_part = split_part(stored)
         name = canonical(module)
-        if part in modules[name]:
-            twice = f"{checkpoint.path}: {modules[name][part]!r} and {stored!r} are the same tensor."
+        if stored_part in modules[name]:
+            twice = f"{checkpoint.path}: {modules[name][stored_part]!r} and {stored!r} are the same tensor."
             _fault(name, CorruptCheckpointError(twice), faults)
-        modules[name][part] = stored
+        modules[name][stored_part] = stored
         stored_module[name] = module
     resolve = scheme_resolver(checkpoint, light)
     weights: dict[str, LogicalWeight] = {}

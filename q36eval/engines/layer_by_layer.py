@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from q36eval.checkpoints.filling import StoredLayers
 from q36eval.checkpoints.held import HeldFolder
-from q36eval.checkpoints.loader import StoredLayers
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
 from q36eval.engines.forks import available_bytes, shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment

@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
 
-from q36eval.checkpoints.loader import StoredLayers
+from q36eval.checkpoints.filling import StoredLayers
 from q36eval.engines.shared_prefix import lent
 from q36eval.files import json_sha256, write_atomically
 
