@@ -96,7 +96,7 @@ def load_model(
     model = _empty_model(checkpoint, dtype)
     cache_dtype = kv_cache_dtype or declared_kv_cache_dtype(checkpoint)
     cache_scales = kv_cache_scales(checkpoint)
-    schemes = _input_schemes(index) if emulate_activations else {}
+    schemes = input_schemes(index) if emulate_activations else {}
     ignored = 0 if emulate_activations else _count_quantized_inputs(index)
     plan = plan_of(model, checkpoint, index)
     placement = placement or first_that_fits(plan, model, torch.device(device), dtype)
@@ -104,7 +104,7 @@ def load_model(
     layers = StoredLayers(decoder, plan) if placement == LAYERS else None
     decoder.fill(plan if layers is None else layers.around)
     model.tie_weights()
-    _rebuild_buffers(model, torch.device(device))
+    rebuild_buffers(model, torch.device(device))
     emulation.install(model, schemes)
     kv_cache.install(model, cache_dtype, cache_scales, kv_scales or kv_cache.STORED)
     delta_states.install(model, recurrent_state_dtype, conv_state_dtype)
@@ -154,7 +154,7 @@ def _empty_model(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     return model
 
 
-def _input_schemes(index: WeightIndex) -> dict[str, ActivationScheme]:
+def input_schemes(index: WeightIndex) -> dict[str, ActivationScheme]:
     """The quantization of every module's input, by module.
 
     Raises:
@@ -176,7 +176,7 @@ def _count_quantized_inputs(index: WeightIndex) -> int:
     return sum(quantizes(weight) for weight in index.weights.values())
 
 
-def _rebuild_buffers(model: Any, device: torch.device) -> None:
+def rebuild_buffers(model: Any, device: torch.device) -> None:
     """Compute the buffers that no checkpoint stores (rotary frequencies) anew: on the meta device they have no values.
 
     Raises:

@@ -310,7 +310,7 @@ def index_weights(
         if reason != part:
             continue
         module, stored_part = split_part(stored)
-        name = canonical(module)
+        name = canonical(module) if part is None else canonical(module).removeprefix("model.")
         if stored_part in modules[name]:
             twice = f"{checkpoint.path}: {modules[name][stored_part]!r} and {stored!r} are the same tensor."
             _fault(name, CorruptCheckpointError(twice), faults)
@@ -320,7 +320,10 @@ def index_weights(
     weights: dict[str, LogicalWeight] = {}
     for module, parts in modules.items():
         try:
-            of_module = _logical(checkpoint, module, parts, _scheme(resolve, stored_module[module], parts))
+            scheme = _scheme(resolve, stored_module[module], parts)
+            if part is not None and _is_plain(checkpoint, parts):
+                scheme = PLAIN  # recipes speak of the text model, and forget to except what is beside it
+            of_module = _logical(checkpoint, module, parts, scheme)
         except CorruptCheckpointError as error:
             _fault(module, error, faults)
             continue
@@ -331,6 +334,13 @@ def index_weights(
                 _fault(weight.name.removesuffix(".weight"), CorruptCheckpointError(twice), faults)
             weights[weight.name] = weight
     return WeightIndex(weights, {reason: tuple(names) for reason, names in left_out.items()})
+
+
+_FLOATS = ("BF16", "F16", "F32", "F64")
+
+
+def _is_plain(checkpoint: Checkpoint, parts: dict[str, str]) -> bool:
+    return parts.keys() == {"weight"} and checkpoint.tensors[parts["weight"]].dtype in _FLOATS
 
 
 def _fault(module: str, error: Q36Error, faults: dict[str, Q36Error] | None) -> None:

@@ -240,6 +240,22 @@ class Engine(ABC):
         """Other ways to compute the same; none gives an empty noise floor."""
         return ()
 
+    drafts: bool = False
+    """Whether it has a draft head, whose guesses `drafted` gives."""
+
+    def drafted(
+        self, hidden_states: "torch.Tensor", token_ids: Sequence[int], first_position: int, guesses: int
+    ) -> "list[torch.Tensor]":
+        """States of the draft head, guess by guess, for `logits`: of guess k, row t predicts `token_ids[t + k]`.
+
+        Row t of the final `hidden_states` [T, H] predicts `token_ids[t]` and stands at position `first_position` + t.
+        Guess k has T − k rows, k from 1; every guess reads the texts's own tokens, and the states of the guess before.
+
+        Raises:
+            EngineError: there is none.
+        """
+        raise EngineError(f"The engine {self.identity.engine} has no draft head here.")
+
     @property
     def model(self) -> Any:
         """The transformers model, for an attribution that lends its parts (`q36eval.engines.parts`).

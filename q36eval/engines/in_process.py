@@ -109,6 +109,7 @@ class InProcessEngine(ResidentEngine):
                 engine = LayerByLayerEngine(
                     loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows
                 )
+            engine.draft_head, engine.draft_fault = _draft_head(loaded, settings)
             held.verify(after_reading=True)  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
@@ -174,6 +175,17 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
     except Exception as error:  # whatever its files made the libraries raise, the checkpoint is not loadable
         raise CorruptCheckpointError(f"{settings.folder} cannot be built: {one_line(error)}.") from error
     return loaded, load_tokenizer(held)
+
+
+def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> tuple[Any, str | None]:
+    """The draft head and what is wrong with it: one that cannot be loaded leaves the model what it is."""
+    from q36eval.checkpoints.draft import load_draft_head
+
+    try:
+        device = torch.device(settings.device)
+        return load_draft_head(loaded.checkpoint, device, torch.bfloat16, settings.emulate_activations), None
+    except (UsageError, CorruptCheckpointError) as error:
+        return None, str(error)
 
 
 def _check_rows(settings: EngineSettings) -> None:

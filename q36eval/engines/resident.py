@@ -52,6 +52,29 @@ class ResidentEngine(Engine):
         self._batch_rows = GENERATE_BATCH_ROWS if batch_rows is None else batch_rows
         self._last_prefix = LastPrefix(self._model)
 
+    draft_head: Any = None
+    """The checkpoint's `DraftHead`, where it ships one."""
+    draft_fault: str | None = None
+    """Why one that it ships is not used."""
+
+    @property
+    def drafts(self) -> bool:  # type: ignore[override]
+        """Whether the checkpoint ships a draft head."""
+        return self.draft_head is not None
+
+    @torch.inference_mode()
+    def drafted(
+        self, hidden_states: torch.Tensor, token_ids: Sequence[int], first_position: int, guesses: int
+    ) -> list[torch.Tensor]:
+        if self.draft_head is None:
+            return super().drafted(hidden_states, token_ids, first_position, guesses)
+        embedded = self._model.model.embed_tokens(torch.tensor(list(token_ids), device=self.device))
+        states, drafted = hidden_states.to(self.device), []
+        for guess in range(1, min(guesses, len(token_ids) - 1) + 1):
+            states = self.draft_head.states(states[:-1], embedded[guess - 1 : -1], first_position + guess - 1)
+            drafted.append(states)
+        return drafted
+
     @property
     def model(self) -> Any:
         """The resident transformers model."""

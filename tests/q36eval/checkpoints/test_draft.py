@@ -1,0 +1,168 @@
+"""The draft head: loaded strictly beside the model, and computed as its definition says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.draft import DraftHead, load_draft_head
+from q36eval.engines import EngineSettings, open_engine
+from q36eval.errors import CorruptCheckpointError, UsageError
+
+SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
+EXPERTS, INNER = 6, 128
+
+
+def head_tensors(width: int, seed: int = 3) -> dict[str, Tensor]:
+    """A random head by its published names, experts one by one."""
+    random = torch.Generator().manual_seed(seed)
+
+    def matrix(*shape: int) -> Tensor:
+        return (torch.randn(*shape, generator=random) * 0.05).bfloat16()
+
+    layer = "mtp.layers.0"
+    tensors = {f"mtp.{name}.weight": matrix(width) for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding")}
+    tensors["mtp.fc.weight"] = matrix(width, 2 * width)
+    tensors |= {f"{layer}.{name}_layernorm.weight": matrix(width) for name in ("input", "post_attention")}
+    for name, rows, columns in (("q", 512, width), ("k", 128, width), ("v", 128, width), ("o", width, 256)):
+        tensors[f"{layer}.self_attn.{name}_proj.weight"] = matrix(rows, columns)
+    tensors |= {f"{layer}.self_attn.{name}_norm.weight": matrix(64) for name in "qk"}
+    tensors[f"{layer}.mlp.gate.weight"] = matrix(EXPERTS, width)
+    tensors[f"{layer}.mlp.shared_expert_gate.weight"] = matrix(1, width)
+    for module in [f"{layer}.mlp.shared_expert", *(f"{layer}.mlp.experts.{e}" for e in range(EXPERTS))]:
+        tensors[f"{module}.gate_proj.weight"] = matrix(INNER, width)
+        tensors[f"{module}.up_proj.weight"] = matrix(INNER, width)
+        tensors[f"{module}.down_proj.weight"] = matrix(width, INNER)
+    return tensors
+
+
+def with_head(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
+    """The sandbox's reference with a draft head in a file of its own."""
+    folder.mkdir()
+    for file in SANDBOX.iterdir():
+        (folder / file.name).symlink_to(file)
+    document = json.loads((SANDBOX / "config.json").read_text()) | config
+    (folder / "config.json").unlink()
+    (folder / "config.json").write_text(json.dumps(document))
+    save_file(tensors, folder / "model_mtp.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def loaded(folder: Path) -> Any:
+    return load_draft_head(open_checkpoint(folder), torch.device("cpu"), torch.bfloat16, emulate_activations=True)
+
+
+def normed(x: Tensor, weight: Tensor) -> Tensor:
+    """RMSNorm whose stored weight is one less than what it multiplies by."""
+    scaled = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+    return (scaled * (1 + weight.float())).bfloat16()
+
+
+def test_it_is_the_token_then_the_state_through_one_layer(tmp_path: Path) -> None:
+    """Against the definition, with transformers' own decoder layer alone in between."""
+    tensors = head_tensors(256)
+    head: DraftHead = loaded(with_head(tmp_path / "branch", tensors))
+    states, embedded = (torch.randn(2, 20, 256, generator=torch.Generator().manual_seed(5)) * 2).bfloat16()
+    joined = torch.cat(
+        [
+            normed(embedded, tensors["mtp.pre_fc_norm_embedding.weight"]),
+            normed(states, tensors["mtp.pre_fc_norm_hidden.weight"]),
+        ],
+        dim=-1,
+    )
+    inputs = torch.nn.functional.linear(joined, tensors["mtp.fc.weight"]).unsqueeze(0)
+    positions = torch.arange(7, 27).unsqueeze(0)
+    with torch.no_grad():
+        rotary = head.rotary_emb(inputs, positions.expand(3, 1, -1))
+        layer = head.layers[0](inputs, position_embeddings=rotary, attention_mask=None, position_ids=positions)
+    expected = normed(layer[0], tensors["mtp.norm.weight"])
+    assert torch.equal(head.states(states, embedded, 7), expected)
+    # a rotation is relative: another first position alone changes little, another order of the halves all
+    assert not torch.allclose(head.states(embedded, states, 7).float(), expected.float(), atol=0.05)
+
+
+def test_guesses_read_the_text_and_the_guess_before(tmp_path: Path) -> None:
+    engine: Any = open_engine(EngineSettings(with_head(tmp_path / "branch", head_tensors(256))))
+    assert engine.drafts
+    states = torch.randn(12, 256, generator=torch.Generator().manual_seed(6)).bfloat16()
+    tokens = list(range(40, 52))
+    embedded = engine.model.model.embed_tokens(torch.tensor(tokens))
+    first = engine.draft_head.states(states[:11], embedded[:11], 30)
+    second = engine.draft_head.states(first[:10], embedded[1:11], 31)
+    drafted = engine.drafted(states, tokens, 30, 2)
+    assert [len(rows) for rows in drafted] == [11, 10]
+    assert torch.equal(drafted[0], first)
+    assert torch.equal(drafted[1], second)
+    assert len(engine.drafted(states[:2], tokens[:2], 0, 3)) == 1  # a text ends before the further guesses
+    later = engine.drafted(states, [*tokens[:6], 99, *tokens[7:]], 30, 1)[0]
+    assert torch.equal(later[:6], first[:6])  # no guess sees a token that follows it
+    assert not torch.equal(later[6:], first[6:])
+
+
+def test_experts_may_be_fused_and_the_layout_multimodal(tmp_path: Path) -> None:
+    apart = head_tensors(256)
+    fused = {name: tensor for name, tensor in apart.items() if ".experts." not in name}
+    stem = "mtp.layers.0.mlp.experts"
+    stacks = {
+        which: torch.stack([apart[f"{stem}.{e}.{which}_proj.weight"] for e in range(EXPERTS)])
+        for which in ("gate", "up", "down")
+    }
+    fused[f"{stem}.gate_up_proj"] = torch.cat([stacks["gate"], stacks["up"]], dim=1)
+    fused[f"{stem}.down_proj"] = stacks["down"]
+    one, other = loaded(with_head(tmp_path / "apart", apart)), loaded(with_head(tmp_path / "fused", fused))
+    prefixed = loaded(with_head(tmp_path / "prefixed", {f"model.{name}": tensor for name, tensor in apart.items()}))
+    for head in (other, prefixed):
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(one.parameters(), head.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "error", "sentence"),
+    [
+        (lambda t: t.pop("mtp.fc.weight"), {}, CorruptCheckpointError, r"'mtp\.fc\.weight' is missing"),
+        (
+            lambda t: t.pop("mtp.layers.0.mlp.experts.5.up_proj.weight"),
+            {},
+            CorruptCheckpointError,
+            r"mtp\.layers\.0\.mlp\.experts\.5\.up_proj\.weight' is missing",
+        ),
+        (
+            lambda t: t.update({"mtp.layers.1.input_layernorm.weight": torch.ones(256)}),
+            {},
+            CorruptCheckpointError,
+            r"mtp\.layers\.1.* is unexpected",
+        ),
+        (lambda t: t.update({"mtp.norm.weight": torch.ones(255)}), {}, CorruptCheckpointError, r"mtp\.norm.*\[255\]"),
+        (lambda t: None, {"mtp_num_hidden_layers": 2}, UsageError, "a draft head of 2 layers"),
+    ],
+)
+def test_what_is_not_a_whole_head_is_told_and_leaves_the_model_alone(
+    tmp_path: Path, change: Any, config: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    tensors = head_tensors(256)
+    change(tensors)
+    folder = with_head(tmp_path / "branch", tensors, **config)
+    with pytest.raises(error, match=sentence):
+        loaded(folder)
+    engine: Any = open_engine(EngineSettings(folder))
+    assert not engine.drafts
+    assert engine.draft_fault
+
+
+def test_a_checkpoint_without_one_has_none() -> None:
+    assert loaded(SANDBOX) is None
+    assert not open_engine(EngineSettings(SANDBOX)).drafts
+
+
+def test_it_moves_nothing_of_the_model(tmp_path: Path) -> None:
+    from q36eval.checkpoints import load_model
+
+    plain, branch = load_model(SANDBOX), load_model(with_head(tmp_path / "branch", head_tensors(256)))
+    assert plain.report.formats == branch.report.formats
+    assert len(branch.report.left_out["multi-token prediction"]) == len(
+        load_file(tmp_path / "branch/model_mtp.safetensors")
+    )
