@@ -85,6 +85,26 @@ def document_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measureme
         chosen = outcomes if name == ALL else by_slice[name]
         if any(outcome.branch.detail.get("finite_tokens") for outcome in chosen):
             yield _of_slice(figure, name, chosen)
+    yield from acceptance_measurements(outcomes)
+
+
+def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+    """How often either side accepts its own draft head's guesses, guess by guess; nothing where one has no head."""
+    guesses = sorted({guess for outcome in outcomes for guess in outcome.branch.detail.get("accepted", {})})
+    metric = METRICS[ProbeName.KL, "draft_acceptance"]
+    for guess in guesses:
+        rows = [outcome.branch.detail.get("accepted", {}).get(guess, (0.0, 0, 0.0)) for outcome in outcomes]
+        grouping = Grouping.of(outcomes)
+        clusters = Clusters(
+            units=grouping.counts(int(count) for _, count, _ in rows),
+            branch=grouping.sums(branch for branch, _, _ in rows),
+            reference=grouping.sums(reference for _, _, reference in rows),
+            errored=grouping.counts(map(errored_tokens, outcomes)),
+            bounds=metric.bounds,
+            names=grouping.names,
+        )
+        if sum(clusters.units):
+            yield measurement(metric, f"guess={guess}", clusters, evidence_words(len(outcomes), len(grouping.names)))
 
 
 def measurement(metric: Metric, slice_name: str, clusters: Clusters, note: str = "") -> Measurement:

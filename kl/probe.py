@@ -11,6 +11,7 @@ import torch
 
 from q36eval.engines.base import Engine
 from q36eval.files import json_sha256
+from q36eval.kl.acceptance import acceptance_sums
 from q36eval.kl.breakdown import Tokens, entropy_ranges, position_ranges, token_measurements
 from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
 from q36eval.kl.declared import Held, declared_figures
@@ -145,8 +146,9 @@ class KLProbe(Probe):
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
         """The reference's final hidden states of all scored tokens, window after window, and what was asked."""
+        drafted = acceptance_sums(engine, item, results)
         return Digest(
-            values={"tokens": scored_tokens(item)},
+            values={"tokens": scored_tokens(item)} | ({"accepted": drafted} if drafted else {}),
             tensors={"hidden_states": scored_states(item, results).cpu(), **request_tensors(item)},
         )
 
@@ -160,7 +162,7 @@ class KLProbe(Probe):
         if figures is None:
             branch = Answer(score=None, error=results.error or reference_error, detail={"tokens": tokens})
         else:
-            sums = self._measured(item, figures)
+            sums = self._measured(item, figures) | _accepted(reference, acceptance_sums(engine, item, results))
             mean = sums["forward_kl"] / sums["finite_tokens"] if sums["finite_tokens"] else None
             branch = Answer(score=mean, error=None, detail=sums)
         return [
@@ -229,6 +231,13 @@ class KLProbe(Probe):
         token_ids = {key: document.token_ids for key, document in self.planned.items()}
         write_worst(self._tokens.folder / WORST, worst_tokens(table, token_ids, self._tokenizer))
         yield from token_measurements(Tokens.of(table, ordered))
+
+
+def _accepted(reference: Digest, branch: dict[str, list[float]]) -> dict[str, Any]:
+    """Both sides' sums over the guesses of their draft heads; nothing where one of them has none."""
+    theirs = reference.values.get("accepted", {})
+    alike = {guess for guess in branch.keys() & theirs.keys() if branch[guess][1] == theirs[guess][1]}
+    return {"accepted": {guess: [*branch[guess], theirs[guess][0]] for guess in sorted(alike)}} if alike else {}
 
 
 def _document_sums(figures: TokenFigures) -> dict[str, Any]:

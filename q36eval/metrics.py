@@ -276,6 +276,16 @@ def _kl() -> Iterator[Metric]:
         bounds=POSITIVE,
         short="its change, root mean square",
     )
+    yield Metric(
+        KL,
+        "draft_acceptance",
+        "share of the draft head's guesses that the model accepts",
+        "How often speculative decoding accepts what the checkpoint's draft head (MTP) guesses so many tokens ahead.",
+        direction=HIGHER,
+        estimator="paired_mean",
+        bounds=SHARE,
+        short="guesses accepted",
+    )
     # unbounded on purpose: between bounds a bet must allow for labels that turn from certain to impossible
     yield Metric(
         KL,

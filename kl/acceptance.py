@@ -1,0 +1,56 @@
+"""How often a model would accept what its own draft head guesses: what speculative decoding gains by it.
+
+A guess that is drawn from q where the model's own distribution is p is accepted with probability Σ min(p, q) (Leviathan
+et al. 2023, arXiv 2211.17192, theorem 3.5); it is 1 where both are the same. A text is read, not generated: each guess
+sees the text's own tokens, and of further guesses the attention sees the head's own earlier states throughout, where an
+engine has the model's for all but the last ones.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from q36eval.engines.base import Engine
+from q36eval.probes import ItemResults, WorkItem
+
+GUESSES = 3
+"""Tokens ahead that are guessed; the published cards serve with 2 to 4."""
+
+ROWS_AT_ONCE_BYTES = 2**26
+
+
+def accepted(model_logits: Tensor, draft_logits: Tensor) -> Tensor:
+    """Σ min(p, q) of every row, float32 [T] from logits [T, V]; 0 where the draft's are no distribution."""
+    p, q = model_logits.float().softmax(-1), draft_logits.float().softmax(-1)
+    return torch.minimum(p, q).sum(-1).nan_to_num_(nan=0.0).clamp_(0.0, 1.0)
+
+
+def acceptance_sums(engine: Engine, item: WorkItem, results: ItemResults) -> dict[str, list[float]]:
+    """By guess ("1", "2", …) the sum of Σ min(p, q) over the scored tokens of an item, and how many there are.
+
+    Empty where the engine has no draft head. A window's first tokens have no guess.
+    """
+    if not engine.drafts:
+        return {}
+    sums = {str(guess): [0.0, 0.0] for guess in range(1, GUESSES + 1)}
+    for request in item.scores:
+        states = results.scored[request.key].hidden_states
+        labels = request.token_ids[request.first :]
+        if states is None or len(labels) < 2:
+            continue
+        drafted = engine.drafted(states, labels, request.first - 1, GUESSES)
+        for guess, guessed in enumerate(drafted, 1):
+            for own, drawn in _tiles(states[guess:], guessed, engine):
+                share = accepted(engine.logits(own), engine.logits(drawn))
+                sums[str(guess)][0] += float(share.double().sum())
+                sums[str(guess)][1] += len(share)
+    return sums
+
+
+def _tiles(states: Tensor, guessed: Tensor, engine: Engine) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows whose logits fit a tile."""
+    width = engine.logits(states[:1]).shape[-1]
+    step = max(1, ROWS_AT_ONCE_BYTES // (4 * width))
+    for begin in range(0, len(states), step):
+        yield states[begin : begin + step], guessed[begin : begin + step]

@@ -1,0 +1,105 @@
+"""Acceptance of a draft head's guesses: the formula, a naive reading of a text, and both sides as one paired figure."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from q36eval.engines import EngineSettings, open_engine
+from q36eval.kl.acceptance import GUESSES, acceptance_sums, accepted
+from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.probe import KLProbe
+from q36eval.probes import ItemResults
+from q36eval.records import Measurement
+from tests.draft_heads import SANDBOX, head_tensors, with_head
+
+TEXTS = ["The discount on a price of 480 is 25 percent.", "One needle is hidden here, and it is blue.", "Two: a, b."]
+
+
+def test_a_guess_is_accepted_by_what_both_distributions_share() -> None:
+    p = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [1.0, 0.0, 0.0], [0.1, 0.8, 0.1]]).log()
+    q = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5], [0.0, 0.5, 0.5], [0.1, 0.8, 0.1]]).log()
+    q[3, 0] = torch.nan  # a head that is broken there is accepted nowhere
+    assert accepted(p, q).tolist() == pytest.approx([0.6, 1.0, 0.0, 0.0])
+    generator = torch.Generator().manual_seed(1)
+    p, q = torch.randn(2, 40, 500, generator=generator).mul(3).softmax(-1)
+    distance = 0.5 * (p - q).abs().sum(-1)  # the acceptance is what total variation leaves
+    torch.testing.assert_close(accepted(p.log(), q.log()), 1 - distance)
+
+
+def documents() -> list[CorpusDocument]:
+    return [CorpusDocument(id=f"d{n}", text=text, slice="prose") for n, text in enumerate(TEXTS)]
+
+
+def engine_of(folder: Path) -> Any:
+    return open_engine(EngineSettings(folder))
+
+
+def results_of(engine: Any, item: Any) -> ItemResults:
+    return ItemResults(scored={each.request.key: each for each in engine.score(item.scores)})
+
+
+def test_sums_are_those_of_a_text_read_token_by_token(tmp_path: Path) -> None:
+    engine = engine_of(with_head(tmp_path / "branch", head_tensors(256)))
+    probe = KLProbe(documents(), context=10, overlap=4)
+    item = max(probe.plan(engine.tokenizer), key=lambda item: len(item.scores))
+    assert len(item.scores) > 1
+    results = results_of(engine, item)
+    expected = {str(guess): [0.0, 0] for guess in range(1, GUESSES + 1)}
+    embed, head = engine.model.model.embed_tokens, engine.draft_head
+    for request in item.scores:
+        states, labels = results.scored[request.key].hidden_states, torch.tensor(request.token_ids[request.first :])
+        model = [engine.logits(row.unsqueeze(0)).softmax(-1)[0] for row in states]
+        before = states
+        for guess in range(1, GUESSES + 1):
+            rows = len(labels) - guess
+            before = head.states(before[:rows], embed(labels[guess - 1 : guess - 1 + rows]), request.first + guess - 2)
+            for row in range(rows):
+                drawn = engine.logits(before[row : row + 1]).softmax(-1)[0]
+                expected[str(guess)][0] += float(torch.minimum(model[row + guess], drawn).sum())
+                expected[str(guess)][1] += 1
+    measured = acceptance_sums(engine, item, results)
+    assert {guess: count for guess, (_, count) in measured.items()} == {g: n for g, (_, n) in expected.items()}
+    for guess, (total, _) in measured.items():
+        assert total == pytest.approx(expected[guess][0], rel=1e-4)
+
+
+def figures(branch: Path, reference: Path) -> dict[str, Measurement]:
+    probe = KLProbe(documents())
+    sides = {side: engine_of(folder) for side, folder in (("branch", branch), ("reference", reference))}
+    outcomes = []
+    for item in probe.plan(sides["reference"].tokenizer):
+        digest = probe.digest(sides["reference"], item, results_of(sides["reference"], item))
+        digest.tensors.update(probe.shared_tensors(sides["reference"]))
+        outcomes += probe.compare(sides["branch"], item, results_of(sides["branch"], item), digest)
+    return {f"{m.metric}/{m.slice}": m for m in probe.summarize(outcomes)}
+
+
+def test_both_sides_are_paired_by_source_with_interval_and_counts(tmp_path: Path) -> None:
+    reference = with_head(tmp_path / "reference", head_tensors(256))
+    other = with_head(tmp_path / "other", head_tensors(256, seed=9))
+    same, changed = figures(reference, reference), figures(other, reference)
+    for guess in range(1, GUESSES + 1):
+        key = f"draft_acceptance/guess={guess}"
+        alike, apart = same[key], changed[key]
+        assert alike.value == alike.reference_value
+        assert alike.effect == 0.0
+        assert alike.effect_interval is not None
+        assert apart.reference_value == alike.value
+        assert apart.value != apart.reference_value
+        assert apart.counts.scored == alike.counts.scored > 0
+        assert apart.clusters is not None
+        assert len(apart.clusters.units) == len(TEXTS)
+    # the text model is the same one: nothing else moves
+    assert {k: m.value for k, m in same.items() if "draft" not in k} == {
+        k: m.value for k, m in changed.items() if "draft" not in k
+    }
+
+
+@pytest.mark.parametrize("side", ["branch", "reference", "neither"])
+def test_where_a_side_has_no_head_nothing_is_claimed(tmp_path: Path, side: str) -> None:
+    whole = with_head(tmp_path / "whole", head_tensors(256))
+    branch = SANDBOX if side in ("branch", "neither") else whole
+    reference = SANDBOX if side in ("reference", "neither") else whole
+    assert not any("draft" in key for key in figures(branch, reference))
