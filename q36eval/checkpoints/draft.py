@@ -49,6 +49,20 @@ def has_draft_head(checkpoint: Checkpoint) -> bool:
     return any(left_out_as(stored) == DRAFT_HEAD for stored in checkpoint.tensors)
 
 
+def draft_config(checkpoint: Checkpoint) -> Any:
+    """The configuration of the head's one layer.
+
+    Raises:
+        UsageError: it has several layers, or the checkpoint is of another architecture.
+    """
+    config = copy.deepcopy(text_config(checkpoint))
+    layers = getattr(config, "mtp_num_hidden_layers", None) or 1
+    if layers != 1:
+        raise UsageError(f"{checkpoint.path} has a draft head of {layers} layers; one of a single layer is measured.")
+    config.num_hidden_layers, config.layer_types = 1, ["full_attention"]
+    return config
+
+
 def load_draft_head(
     checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, emulate_activations: bool
 ) -> DraftHead | None:
@@ -61,11 +75,7 @@ def load_draft_head(
     if not has_draft_head(checkpoint):
         return None
     index = index_weights(checkpoint, part=DRAFT_HEAD)
-    config = copy.deepcopy(text_config(checkpoint))
-    layers = getattr(config, "mtp_num_hidden_layers", None) or 1
-    if layers != 1:
-        raise UsageError(f"{checkpoint.path} has a draft head of {layers} layers; one of a single layer is measured.")
-    config.num_hidden_layers, config.layer_types = 1, ["full_attention"]
+    config = draft_config(checkpoint)
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
