@@ -71,7 +71,7 @@ def attribute(
         budget=budget,
         bands=bands,
         grid=grid,
-        engine=engine_options(device, weights_only),
+        engine=engine_options(device=device, weights_only=weights_only),
     )
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:

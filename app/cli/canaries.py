@@ -94,7 +94,6 @@ def canaries(
             "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
         )
 
-    states = recurrent_state_dtype, conv_state_dtype
     paths = Paths.default()
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
     sizes = batch_size or []
@@ -108,13 +107,14 @@ def canaries(
         reference_pack=reference_pack,
         suite=suite,
         engine=engine_options(
-            device,
-            weights_only,
-            kv_cache_dtype,
-            first_size,
-            as_served,
-            kv_scales,
-            states=states,
+            device=device,
+            weights_only=weights_only,
+            kv_cache_dtype=kv_cache_dtype,
+            batch_size=first_size,
+            as_served=as_served,
+            kv_scales=kv_scales,
+            recurrent_state_dtype=recurrent_state_dtype,
+            conv_state_dtype=conv_state_dtype,
         ),
         paths=paths,
     )

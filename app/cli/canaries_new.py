@@ -217,7 +217,7 @@ def _compared(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    engine = engine_options(device, weights_only)
+    engine = engine_options(device=device, weights_only=weights_only)
     thinking = bool(conversation.thinking) if wanted.thinking is None else wanted.thinking
     default = ANSWER_BUDGET + (REASONING_BUDGET if thinking else 0)
     budget = wanted.max_new_tokens or min(default, conversation.max_new_tokens or default)

@@ -75,7 +75,6 @@ def evals(
     """
     from q36eval.app.cli.evals_report import evals_body, print_summary
 
-    states = recurrent_state_dtype, conv_state_dtype
     paths = Paths.default()
     request = replace(
         request_of(
@@ -86,12 +85,13 @@ def evals(
             reference_pack=reference_pack,
             suite=suite,
             engine=engine_options(
-                device,
-                weights_only,
-                kv_cache_dtype,
+                device=device,
+                weights_only=weights_only,
+                kv_cache_dtype=kv_cache_dtype,
                 as_served=as_served,
                 kv_scales=kv_scales,
-                states=states,
+                recurrent_state_dtype=recurrent_state_dtype,
+                conv_state_dtype=conv_state_dtype,
             ),
             paths=paths,
         ),

@@ -27,6 +27,7 @@ from q36eval.app.cli.options import (
     KVScales,
     MaxItems,
     OwnCanaries,
+    Placement,
     RecurrentState,
     ReferenceOption,
     ReferencePackOption,
@@ -107,6 +108,7 @@ def gate(
     recurrent_state_dtype: RecurrentState = None,
     conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
+    placement: Placement = None,
     template_declared: TemplateDeclared = None,
     batch_size: BatchSize = None,
     corpus: CorpusOption = None,
@@ -159,19 +161,20 @@ def gate(
         if template_declared is not None and len(branch) != 1:
             raise UsageError("--template-declared is of one branch; give exactly one --branch with it.")
         check_hash(template_declared)
-        states = recurrent_state_dtype, conv_state_dtype
         paths = Paths.default()
         chosen = load_family(family, paths)
         suite_name = suite or chosen.suite
         rules = load_policy(policy, chosen, paths, suite_name)
         engine = engine_options(
-            device,
-            weights_only,
-            kv_cache_dtype,
-            batch_size,
-            as_served,
-            kv_scales,
-            states=states,
+            device=device,
+            weights_only=weights_only,
+            kv_cache_dtype=kv_cache_dtype,
+            batch_size=batch_size,
+            as_served=as_served,
+            kv_scales=kv_scales,
+            recurrent_state_dtype=recurrent_state_dtype,
+            conv_state_dtype=conv_state_dtype,
+            placement=placement,
         )
         branches = Branches(branch, chosen, paths, waivers_from, out, formats)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]

@@ -18,6 +18,7 @@ from q36eval.app.cli.options import (
     KVCacheDtype,
     KVScales,
     OneBranch,
+    Placement,
     Quiet,
     RecurrentState,
     ReferenceOption,
@@ -44,6 +45,7 @@ def kl(
     recurrent_state_dtype: RecurrentState = None,
     conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
+    placement: Placement = None,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
@@ -60,7 +62,6 @@ def kl(
     from q36eval.app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
 
     check_plot(plot, top_k, reference_pack)
-    states = recurrent_state_dtype, conv_state_dtype
     paths = Paths.default()
     request = replace(
         request_of(
@@ -71,12 +72,14 @@ def kl(
             reference_pack=reference_pack,
             suite=suite,
             engine=engine_options(
-                device,
-                weights_only,
-                kv_cache_dtype,
+                device=device,
+                weights_only=weights_only,
+                kv_cache_dtype=kv_cache_dtype,
                 as_served=as_served,
                 kv_scales=kv_scales,
-                states=states,
+                recurrent_state_dtype=recurrent_state_dtype,
+                conv_state_dtype=conv_state_dtype,
+                placement=placement,
             ),
             paths=paths,
         ),

@@ -12,6 +12,7 @@ from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import resolve
 from q36eval.checkpoints.fused import check_as_served
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales
+from q36eval.checkpoints.placements import check_placement
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -123,6 +124,14 @@ TemplateDeclared = Annotated[
         metavar="SHA256",
     ),
 ]
+Placement = Annotated[
+    str | None,
+    typer.Option(
+        "--placement",
+        help="Where weights lie: decoded or packed on the device, or layers, one at a time; by default what fits.",
+        metavar="WHERE",
+    ),
+]
 BatchSize = Annotated[
     int | None,
     typer.Option("--batch-size", help="Generate at most this many answers of the branch together.", min=1),
@@ -224,25 +233,27 @@ PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INC
 
 
 def engine_options(
+    *,
     device: str,
     weights_only: bool = False,
     kv_cache_dtype: str | None = None,
     batch_size: int | None = None,
     as_served: str | None = None,
     kv_scales: str | None = None,
-    states: tuple[str | None, str | None] = (None, None),
+    recurrent_state_dtype: str | None = None,
+    conv_state_dtype: str | None = None,
+    placement: str | None = None,
 ) -> EngineOptions:
     """How the branch is opened, as the options of the command line say it; checked before anything is measured.
 
-    `states` are the dtypes of the recurrent and of the convolution's state.
-
     Raises:
-        UsageError: no such device, or a KV cache or an engine's fusing that is not emulated.
+        UsageError: no such device, or a value that an option does not have.
     """
     check_device(device)
     check_as_served(as_served)
     check_kv_scales(kv_scales)
-    for dtype in states:
+    check_placement(placement)
+    for dtype in (recurrent_state_dtype, conv_state_dtype):
         check_state_dtype(dtype)
     if kv_cache_dtype is not None:
         check_kv_cache_dtype(kv_cache_dtype)
@@ -251,9 +262,10 @@ def engine_options(
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
         kv_scales=kv_scales,
-        recurrent_state_dtype=states[0],
-        conv_state_dtype=states[1],
+        recurrent_state_dtype=recurrent_state_dtype,
+        conv_state_dtype=conv_state_dtype,
         as_served=as_served,
+        placement=placement,
         batch_rows=batch_size,
     )
 

@@ -18,6 +18,7 @@ from q36eval.app.cli.options import (
     FamilyOption,
     JsonOption,
     OwnCanaries,
+    Placement,
     Quiet,
     ReferenceOption,
     SuiteOption,
@@ -49,6 +50,7 @@ def capture(
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
+    placement: Placement = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
     probe: Annotated[
@@ -78,7 +80,7 @@ def capture(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    engine = engine_options(device)
+    engine = engine_options(device=device, placement=placement)
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
         raise UsageError(f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}.")
@@ -353,7 +355,7 @@ def floor(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    engine = engine_options(device)
+    engine = engine_options(device=device)
     target = resolve(reference or chosen.reference, chosen, paths)
     with ConsoleProgress() as progress:
         scored = Scored(suite or chosen.suite, chosen.context_length, corpus, context)

@@ -10,17 +10,14 @@ import torch
 from torch import nn
 
 from q36eval.checkpoints.packed import PackedWeight
+from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import PLAIN
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, all_finite, read_ahead
-from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.errors import CorruptCheckpointError
 
 _EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 WHOLE = "whole"
-DECODED, PACKED, LAYERS = "decoded", "packed", "layers"
-PLACEMENTS = (DECODED, PACKED, LAYERS)
-"""Where weights lie: decoded on the device; on the device as they are stored, decoded when used; or those of the layers
-in the files, to be decoded one layer at a time by `LoadedModel.layers`. None changes a number."""
 _IN_LAYER = re.compile(r"model\.layers\.(?P<layer>\d+)\.")
 
 
@@ -80,16 +77,6 @@ def plan_of(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> Pla
             more = f" (and {len(missing) - 1} more of {name})" if len(missing) > 1 else ""
             raise CorruptCheckpointError(f"{checkpoint.path}: tensor {what!r} is missing{more}.")
     return plan
-
-
-def check_placement(placement: str | None) -> None:
-    """Refuse a place for weights that is not known.
-
-    Raises:
-        UsageError: it is none of `PLACEMENTS`.
-    """
-    if placement is not None and placement not in PLACEMENTS:
-        raise UsageError(f"Weights lie {', '.join(PLACEMENTS)}, not {placement!r}.")
 
 
 USABLE_SHARE = 0.85

@@ -8,21 +8,13 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints import delta_states, emulation, kv_cache
-from q36eval.checkpoints.filling import (
-    DECODED,
-    LAYERS,
-    PACKED,
-    Decoder,
-    StoredLayers,
-    check_placement,
-    first_that_fits,
-    plan_of,
-)
+from q36eval.checkpoints.filling import Decoder, StoredLayers, first_that_fits, plan_of
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.fused import check_as_served, scales_as_served
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.packed import pack
+from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED, check_placement
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights
 from q36eval.errors import UsageError
@@ -81,7 +73,7 @@ def load_model(
     that it gives them; None takes each by its own. `kv_scales` is one of `q36eval.checkpoints.kv_cache.KV_SCALES`; None
     takes those that are stored. The state dtypes are of `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the
     recurrent state in float32 and that of the convolution in the model's dtype. `placement` is one of
-    `PLACEMENTS`; None takes the first that fits into the device's free memory.
+    `q36eval.checkpoints.placements.PLACEMENTS`; None takes the first that fits into the device's free memory.
 
     Raises:
         UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.

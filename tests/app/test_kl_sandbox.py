@@ -13,6 +13,7 @@ import q36eval.run.measure
 from q36eval.app.cli.kl_report import print_summary, write_plot
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
+from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.run_files import RunFiles
@@ -50,7 +51,7 @@ def history(paths: Paths) -> History:
 def run_kl(paths: Paths, history: History, some_documents: list[CorpusDocument]) -> Callable[..., RunRecord]:
     family = load_family(None, paths)
 
-    def run(branch: str = "fp8-head", resume: str | None = None) -> RunRecord:
+    def run(branch: str = "fp8-head", resume: str | None = None, placement: str | None = None) -> RunRecord:
         request = Request(
             family=family,
             branch=resolve(branch, family, paths),
@@ -59,6 +60,7 @@ def run_kl(paths: Paths, history: History, some_documents: list[CorpusDocument])
             policy=None,
             probes=(ProbeName.KL,),
             resume=resume,
+            engine=EngineOptions(placement=placement),
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
@@ -74,6 +76,30 @@ def measured(run_kl: Callable[..., RunRecord]) -> RunRecord:
 
 def by_key(history: History, run: RunRecord) -> dict[str, Measurement]:
     return {m.key: m for m in history.measurements(run.id)}
+
+
+@pytest.mark.parametrize("placement", ["packed", "layers"])
+def test_where_weights_lie_moves_no_figure(
+    placement: str, run_kl: Callable[..., RunRecord], history: History, measured: RunRecord
+) -> None:
+    run = run_kl(placement=placement)
+    assert run.identity == measured.identity
+    assert by_key(history, run) == by_key(history, measured)
+
+
+def test_what_needs_answers_is_refused_of_a_model_that_gives_none(paths: Paths, history: History) -> None:
+    family = load_family(None, paths)
+    request = Request(
+        family=family,
+        branch=resolve("fp8-head", family, paths),
+        reference=resolve("bf16", family, paths),
+        suite="sandbox",
+        policy=None,
+        probes=(ProbeName.CANARIES,),
+        engine=EngineOptions(placement="layers"),
+    )
+    with pytest.raises(UsageError, match=r"layer by layer, which scores texts .* --skip canaries"):
+        measure(request, paths, history, Silent())
 
 
 def test_every_scored_token_is_in_the_file_and_makes_the_mean(

@@ -47,6 +47,7 @@ OTHERS = {
     "recurrent_state_dtype": "bfloat16",
     "conv_state_dtype": "float16",
     "as_served": "vllm",
+    "placement": "packed",
     "batch_rows": 4,
 }
 """A value of every option that is not its default."""
