@@ -41,6 +41,7 @@ class Head:
     """The part of an engine that a comparison needs."""
 
     weight: torch.Tensor
+    drafts = False
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return float32_logits(states, self.weight)
