@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 SANDBOX = Path(__file__).parents[1] / "data" / "sandbox" / "bf16"
+TRAINED = SANDBOX.parents[1] / "drafts" / "sandbox"
 EXPERTS, INNER = 6, 128
 
 

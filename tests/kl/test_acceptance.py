@@ -1,18 +1,24 @@
 """Acceptance of a draft head's guesses: the formula, a naive reading of a text, and both sides as one paired figure."""
 
+import hashlib
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from q36eval.engines import EngineSettings, open_engine
 from q36eval.kl.acceptance import GUESSES, acceptance_sums, accepted
-from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import ItemResults
 from q36eval.records import Measurement
-from tests.draft_heads import SANDBOX, head_tensors, with_head
+from tests.draft_heads import SANDBOX, TRAINED, head_tensors, with_head
+
+ROOT = Path(__file__).parents[2]
 
 TEXTS = ["The discount on a price of 480 is 25 percent.", "One needle is hidden here, and it is blue.", "Two: a, b."]
 
@@ -65,8 +71,8 @@ def test_sums_are_those_of_a_text_read_token_by_token(tmp_path: Path) -> None:
         assert total == pytest.approx(expected[guess][0], rel=1e-4)
 
 
-def figures(branch: Path, reference: Path) -> dict[str, Measurement]:
-    probe = KLProbe(documents())
+def figures(branch: Path, reference: Path, texts: Sequence[CorpusDocument] | None = None) -> dict[str, Measurement]:
+    probe = KLProbe(texts or documents())
     sides = {side: engine_of(folder) for side, folder in (("branch", branch), ("reference", reference))}
     outcomes = []
     for item in probe.plan(sides["reference"].tokenizer):
@@ -103,3 +109,26 @@ def test_where_a_side_has_no_head_nothing_is_claimed(tmp_path: Path, side: str) 
     branch = SANDBOX if side in ("branch", "neither") else whole
     reference = SANDBOX if side in ("reference", "neither") else whole
     assert not any("draft" in key for key in figures(branch, reference))
+
+
+def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path: Path) -> None:
+    """The reference ships the trained one; each branch has the same text model."""
+    listed = json.loads((TRAINED / "MANIFEST.json").read_text())
+    assert {name: hashlib.sha256((TRAINED / name).read_bytes()).hexdigest() for name in listed} == listed
+    trained = load_file(TRAINED / "model_mtp.safetensors")
+    scale = {name: tensor.float().std() if tensor.numel() > 1 else 1.0 for name, tensor in trained.items()}
+    random = torch.Generator().manual_seed(4)
+    ruined = {
+        name: (torch.randn(tensor.shape, generator=random) * scale[name]).bfloat16() for name, tensor in trained.items()
+    }
+    reference = with_head(tmp_path / "reference", trained)
+    texts = sorted(load_corpus(ROOT / "data" / "corpus" / "sandbox"), key=lambda document: len(document.text))[10:50]
+    whole = figures(with_head(tmp_path / "whole", trained), reference, texts)
+    broken = figures(with_head(tmp_path / "broken", ruined), reference, texts)
+    for key in (f"draft_acceptance/guess={guess}" for guess in (1, 2)):
+        print(key, whole[key].value, broken[key].value, broken[key].effect_interval)
+        assert whole[key].value > 0.3
+        assert broken[key].value < 0.1
+        judged = broken[key].effect_interval
+        assert judged is not None
+        assert judged.upper < -0.1
