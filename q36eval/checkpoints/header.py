@@ -53,6 +53,9 @@ TORCH_DTYPES = {
     "F64": "float64",
 }
 MAX_HEADER_BYTES = 100_000_000
+"""What the format allows."""
+MAX_TENSORS = 500_000
+"""Of one file: the whole of Qwen3.6-35B-A3B in NVFP4, expert by expert, has 123,974."""
 MAX_DIMENSIONS = 64
 """What torch has room for."""
 MAX_TENSOR_BYTES = 2**62
@@ -171,7 +174,11 @@ def _raw_header(held: HeldFile, faults: list[str]) -> tuple[dict[str, Any], int,
     """The JSON header, where the data begin, and the file's size; names that come twice are added to `faults`."""
     file, size = held.path, held.size
     length = int.from_bytes(held.read(0, 8), "little")
-    if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
+    if size >= 8 and MAX_HEADER_BYTES < length <= size - 8:
+        raise CorruptCheckpointError(
+            f"{file}: its header takes {length:,} bytes, the format allows {MAX_HEADER_BYTES:,}; download it again."
+        )
+    if size < 8 or length > size - 8:
         raise CorruptCheckpointError(f"{file}: truncated before the end of its header; download the file again.")
     blob = held.read(8, length)
 
@@ -190,6 +197,11 @@ def _raw_header(held: HeldFile, faults: list[str]) -> tuple[dict[str, Any], int,
         raise CorruptCheckpointError(f"{file}: the header is not JSON ({error}); download the file again.") from error
     if not isinstance(document, dict):
         raise CorruptCheckpointError(f"{file}: the header is not a JSON object; download the file again.")
+    if len(document) > MAX_TENSORS:
+        raise CorruptCheckpointError(
+            f"{file}: the header lists {len(document):,} tensors, more than the {MAX_TENSORS:,} that are read of one "
+            f"file; download it again."
+        )
     return document, 8 + length, size
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from q36eval.checkpoints import header as header_module
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.header import examine_header
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -62,6 +63,21 @@ def test_truncated_file_is_refused_with_file_and_tensor(folder: Path, cut: int) 
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-cut])
     with pytest.raises(CorruptCheckpointError, match=r"model\.safetensors.*tensor '[^']+'"):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        ("MAX_HEADER_BYTES", r"header takes [\d,]+ bytes, the format allows 40;"),
+        ("MAX_TENSORS", r"lists \d+ tensors, more"),
+    ],
+)
+def test_a_header_beyond_all_measure_is_refused(
+    folder: Path, limit: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(header_module, limit, 40 if limit == "MAX_HEADER_BYTES" else 3)
+    with pytest.raises(CorruptCheckpointError, match=sentence):
         open_checkpoint(folder)
 
 
