@@ -16,6 +16,7 @@ from q36eval.checkpoints.packed import PackedWeight, weight_bytes
 from q36eval.errors import CorruptCheckpointError
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
+GGUFS = GOLDEN.with_name("ggufs")
 NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox"
 WIDER_THAN_THE_MODEL = ("ct-fp8-block", "ct-mixed")
@@ -25,7 +26,7 @@ WIDER_THAN_THE_MODEL = ("ct-fp8-block", "ct-mixed")
 def logits(model: Any) -> torch.Tensor:
     ids = torch.arange(60).reshape(2, 30) % model.config.vocab_size
     with torch.inference_mode():
-        return model(input_ids=ids).logits  # type: ignore[no-any-return]
+        return model(input_ids=ids, use_cache=False).logits  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -37,6 +38,14 @@ def test_every_format_computes_the_same_bits_packed(name: str) -> None:
     assert inside
     assert torch.equal(logits(packed.model), logits(decoded.model))
     assert not any(module.decoded_now for module in packed.model.modules() if hasattr(module, "decoded_now"))
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in GGUFS.glob("*.gguf")))
+def test_a_gguf_computes_the_same_bits_packed(name: str) -> None:
+    pytest.importorskip("gguf")
+    decoded, packed = (load_model(GGUFS / name, placement=how).model for how in ("decoded", "packed"))
+    assert any(isinstance(module, PackedWeight) for module in packed.modules()) is (name != "bf16.gguf")
+    assert torch.equal(logits(packed), logits(decoded))
 
 
 @pytest.fixture(scope="module", params=["fp8-head", "nvfp4-modelopt"])
