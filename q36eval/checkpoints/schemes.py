@@ -10,7 +10,7 @@ from typing import Any
 
 from q36eval.checkpoints.groups import is_pair, read_groups
 from q36eval.checkpoints.integer_schemes import AUTO_ROUND, auto_round, awq, gptq, signs_scales
-from q36eval.checkpoints.names import canonical, module_type
+from q36eval.checkpoints.names import canonical, module_type, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import PLAIN, Scheme, SchemeOf, check_patterns, names_of, table
@@ -71,7 +71,7 @@ def _resolver(checkpoint: Checkpoint, light: bool) -> SchemeOf:
     if method == AUTO_ROUND:
         return auto_round(checkpoint.path, config)
     if method == "modelopt":
-        return _modelopt(checkpoint.path, config)
+        return _modelopt(checkpoint, config)
     if method == "fp8":
         return _fine_grained_fp8(checkpoint.path, config)
     raise UsageError(f"{checkpoint.path}: quantization method {method!r} is not decoded; known: {', '.join(_METHODS)}.")
@@ -187,19 +187,27 @@ _MODELOPT: dict[str, Scheme] = {
     "MXFP8": Scheme("modelopt-mxfp8"),
 }
 """Model Optimizer's algorithms, by its names for them."""
-_WEIGHT_ONLY = {
-    "NVFP4": _MODELOPT["W4A16_NVFP4"],
-    "MXFP4": Scheme("modelopt-mxfp4", settings=(("weight_only", True),)),
-    "MXFP8": Scheme("modelopt-mxfp8", settings=(("weight_only", True),)),
-}
-"""What these names mean where every config group leaves inputs as they are."""
 
 
-def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
-    """By the algorithm; the groups beside it are read for one thing, as vLLM reads them since its PR 54427."""
+def _modelopt(checkpoint: Checkpoint, config: dict[str, Any]) -> SchemeOf:
+    """By the algorithm; the groups beside it are read for one thing: whether what is called NVFP4 is weight-only.
+
+    vLLM believes them since its PR 54427. Older ones do not, nor does who reads `hf_quant_config.json`, which has none:
+    with stored scales these quantize the inputs. So groups are believed only where no such scale is stored.
+    """
+    folder = checkpoint.path
     groups = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
-    weight_only = bool(groups) and all(
-        isinstance(group, dict) and group.get("input_activations") is None for group in groups.values()
+    patterns = list(config.get("ignore") or config.get("exclude_modules") or [])
+
+    def excluded(module: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for name in names_of(module) for pattern in patterns)
+
+    stored = (split_part(name) for name in checkpoint.tensors)
+    weight_only = (
+        str(config.get("quant_algo")).upper() == "NVFP4"
+        and leave_inputs(groups)
+        and all(group.get("targets") for group in groups.values())
+        and not any(part == "input_scale" and not excluded(module) for module, part in stored)
     )
 
     def scheme_of(algorithm: Any) -> Scheme:
@@ -213,9 +221,8 @@ def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
         if config.get("group_size") not in (None, known):
             given = config["group_size"]
             raise UsageError(f"{folder}: {algorithm} in groups of {given} is not decoded; known: {known}.")
-        return _WEIGHT_ONLY.get(algorithm, _MODELOPT[algorithm]) if weight_only else _MODELOPT[algorithm]
+        return _MODELOPT["W4A16_NVFP4" if weight_only else algorithm]
 
-    patterns = list(config.get("ignore") or config.get("exclude_modules") or [])
     layers = config.get("quantized_layers") if config.get("quant_algo") == "MIXED_PRECISION" else None
     # A checkpoint of which only the KV cache is quantized names no algorithm for its weights.
     only_cache = config.get("quant_algo") is None and (
@@ -225,7 +232,7 @@ def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
     listed = {canonical(name): scheme_of(layer.get("quant_algo")) for name, layer in (layers or {}).items()}
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
-        if any(fnmatch.fnmatchcase(name, pattern) for name in names_of(module) for pattern in patterns):
+        if excluded(module):
             return PLAIN
         if whole is not None:
             return whole if module_type(canonical(module)) == "Linear" else PLAIN
@@ -234,6 +241,13 @@ def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
         return listed[max(prefixes, key=len)] if prefixes else PLAIN
 
     return resolve
+
+
+def leave_inputs(groups: dict[str, Any]) -> bool:
+    """Whether there are config groups, and none quantizes inputs."""
+    return bool(groups) and all(
+        isinstance(group, dict) and group.get("input_activations") is None for group in groups.values()
+    )
 
 
 def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:

@@ -60,12 +60,10 @@ def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
     return rows_along(parts, start, stop, {"weight": 1, "weight_packed": 1, "weight_scale": 1})
 
 
-def modelopt_activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
+def modelopt_activations(parts: Parts, scheme: Scheme) -> ActivationScheme:
     """Inputs microscaled as the weights are, their exponents rounded up as Model Optimizer does.
 
     Its exporter (0.47) writes weight-only configurations under the same names, without config groups: they are judged
-    as what the name says. Groups that leave inputs as they are say otherwise.
+    as what the name says.
     """
-    if scheme.setting("weight_only"):
-        return None
     return ActivationScheme(scheme.format.removeprefix("modelopt-"), GROUP_SIZE, exponent="up")

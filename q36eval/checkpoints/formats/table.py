@@ -125,7 +125,8 @@ blamed, and with all of them restored nothing is left (`test_golden.py`).
 The shared exponent of microscaled inputs is rounded as their producer's own emulation does: compressed-tensors to the
 nearest power (up from 1.75), Model Optimizer up; OCP Microscaling Formats 1.0 itself rounds it down. Model Optimizer
 0.47 writes its weight-only MX configurations as it writes the others, to the letter: they are judged with quantized
-inputs. Where config groups are there and leave all inputs as they are, NVFP4 and MX are judged so.
+inputs. What it calls NVFP4 is judged as weight-only where every config group has targets and leaves inputs as they
+are, and no scale of inputs is stored.
 
 A GGUF (`docs/gguf.md`) is decoded by the `gguf` package (`pip install 'q36eval[gguf]'`); its weights alone are judged.
 llama.cpp multiplies them with activations that it rounds to 8 bits, on CPUs and on most GPUs, which is not emulated.

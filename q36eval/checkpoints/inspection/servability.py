@@ -11,10 +11,10 @@ from statistics import median
 
 from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
-from q36eval.checkpoints.inspection.stored import Unit, is_weight_only, kind_of
+from q36eval.checkpoints.inspection.stored import Unit, is_weight_only, kind_of, quantizes_inputs
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.schemes import quantization_config
+from q36eval.checkpoints.schemes import leave_inputs, quantization_config
 from q36eval.checkpoints.state_dtypes import STATE_DTYPES
 from q36eval.errors import CorruptCheckpointError
 
@@ -83,6 +83,14 @@ RULES = {
         "https://github.com/vllm-project/vllm/issues/54189",
         Severity.ADVISORY,
     ),
+    "groups-not-believed": Rule(
+        "vLLM",
+        "since its PR 54427 of August 2026",
+        "leaves inputs as they are where all groups of an NVFP4 checkpoint do; older ones, and engines that read "
+        "hf_quant_config.json, go by the algorithm",
+        "https://github.com/vllm-project/vllm/pull/54427",
+        Severity.ADVISORY,
+    ),
     "router-gates-quantized": Rule(
         "vLLM",
         "its main branch, read in November 2026",
@@ -121,6 +129,7 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
         *_input_scales(units),
         *_unused_input_scales(units),
         *_weight_only_as_nvfp4(checkpoint, units),
+        *_groups_not_believed(checkpoint, units),
         *_router_gates(units),
     ]
 
@@ -250,8 +259,25 @@ def _weight_only_as_nvfp4(checkpoint: Checkpoint, units: Mapping[str, Unit]) -> 
     if str(quantization_config(checkpoint).get("quant_algo")).upper() == "NVFP4":
         names = [name for name, unit in units.items() if is_weight_only(unit)]
         if names:
-            message = f"{len(names):,} weights are called NVFP4, and no group quantizes inputs: read as W4A16_NVFP4"
+            message = (
+                f"{len(names):,} weights are called NVFP4, no group quantizes inputs and no scale of inputs is stored: "
+                "read as W4A16_NVFP4"
+            )
             yield _finding("weight-only-as-nvfp4", names[0], message)
+
+
+def _groups_not_believed(checkpoint: Checkpoint, units: Mapping[str, Unit]) -> Iterator[Finding]:
+    """Inputs are quantized by the algorithm, and by no group: the worse reading is judged."""
+    config = quantization_config(checkpoint)
+    if config.get("quant_method") != "modelopt" or not leave_inputs(config.get("config_groups") or {}):
+        return
+    names = [name for name, unit in units.items() if quantizes_inputs(unit)]
+    if names:
+        message = (
+            f"{len(names):,} weights have quantized inputs by their algorithm, and no config group quantizes inputs: "
+            "judged by the algorithm"
+        )
+        yield _finding("groups-not-believed", names[0], message)
 
 
 def _router_gates(units: Mapping[str, Unit]) -> Iterator[Finding]:

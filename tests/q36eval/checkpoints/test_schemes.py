@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.formats import FORMATS
+from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import Scheme
@@ -31,10 +32,15 @@ FP8 = {
 }
 
 
-def resolve(quantization: dict[str, Any], module: str, parts: frozenset[str] = frozenset({"weight"})) -> Scheme:
-    return scheme_resolver(Checkpoint(HeldFolder(Path("checkpoint")), {"quantization_config": quantization}, {}))(
-        module, parts
-    )
+def resolve(
+    quantization: dict[str, Any],
+    module: str,
+    parts: frozenset[str] = frozenset({"weight"}),
+    stored: Sequence[str] = (),
+) -> Scheme:
+    tensors = {name: TensorEntry(name, Path("none"), "F32", (), 0, 4) for name in stored}
+    config = {"quantization_config": quantization}
+    return scheme_resolver(Checkpoint(HeldFolder(Path("checkpoint")), config, tensors))(module, parts)
 
 
 def test_gptq_rules_exclude_and_override_in_order() -> None:
@@ -162,22 +168,36 @@ def test_model_optimizer_may_quantize_the_kv_cache_alone() -> None:
         resolve(config, QUERY)
 
 
-@pytest.mark.parametrize(("algorithm", "group_size"), [("NVFP4", 16), ("mxfp4", 32), ("MXFP8", 32)])
-def test_model_optimizers_groups_say_whether_inputs_are_quantized(algorithm: str, group_size: int) -> None:
-    """Its exporter writes the MX configurations of weights alone without any group: they are as their name says."""
-    config = {"quant_method": "modelopt", "quant_algo": algorithm}
-    groups = [{"weights": {"num_bits": 4, "group_size": group_size}, "input_activations": inputs}
-              for inputs in (None, {"num_bits": 4})]  # fmt: skip
-    parts = {"input_scale": torch.tensor(0.01)}
+WEIGHTS_ALONE = {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 16}, "input_activations": None}
+WITH_INPUTS = WEIGHTS_ALONE | {"input_activations": {"num_bits": 4}}
+SCALE = QUERY.replace("q_proj", "o_proj") + ".input_scale"
 
-    def inputs_of(*chosen: dict[str, Any]) -> object:
-        named = {f"group_{number}": group for number, group in enumerate(chosen)}
-        scheme = resolve(config | {"config_groups": named}, QUERY)
-        return FORMATS[scheme.format].activations(parts, scheme)
 
-    assert inputs_of(groups[0]) is None
-    assert inputs_of(*groups) is not None
-    assert inputs_of() is not None
+@pytest.mark.parametrize(
+    ("groups", "change", "stored", "believed"),
+    [
+        ([WEIGHTS_ALONE], {}, [], True),
+        ([WEIGHTS_ALONE], {"quant_algo": "nvfp4", "ignore": ["*.o_proj"]}, [SCALE], True),
+        ([WEIGHTS_ALONE], {}, [SCALE], False),
+        ([WEIGHTS_ALONE, WITH_INPUTS], {}, [], False),
+        ([WEIGHTS_ALONE, WEIGHTS_ALONE | {"targets": []}], {}, [], False),
+        ([{"targets": None}], {}, [], False),
+        ([], {}, [], False),
+        ([WEIGHTS_ALONE], {"quant_algo": "mxfp4"}, [], False),
+        ([WEIGHTS_ALONE], {"quant_algo": "MXFP8"}, [], False),
+        ([WEIGHTS_ALONE], {"quant_algo": "MIXED_PRECISION", "quantized_layers": {QUERY: {"quant_algo": "NVFP4"}}}, [],
+         False),
+    ],
+)  # fmt: skip
+def test_model_optimizers_groups_are_believed_where_nothing_speaks_against_them(
+    groups: list[dict[str, Any]], change: dict[str, Any], stored: list[str], believed: bool
+) -> None:
+    """vLLM believes those of NVFP4; where scales are stored, or for other algorithms, the worse reading is judged."""
+    named = {f"group_{number}": group for number, group in enumerate(groups)}
+    config = {"quant_method": "modelopt", "quant_algo": "NVFP4", "config_groups": named} | change
+    scheme = resolve(config, QUERY, stored=stored)
+    inputs = FORMATS[scheme.format].activations({"input_scale": torch.tensor(0.01)}, scheme)
+    assert (inputs is None) is believed
 
 
 def compressed(**weights: Any) -> dict[str, Any]:

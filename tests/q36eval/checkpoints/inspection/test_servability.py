@@ -1,13 +1,14 @@
 """Each rule on a checkpoint that meets it and on one that does not; errors are those of decoding as engines do."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.fused import fused_groups
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.servability import (
@@ -23,6 +24,7 @@ from q36eval.checkpoints.weights import index_weights
 
 from .damage import EXPERT, Tensors, edit_json, edit_tensors
 from .damaged_scales import rescale
+from .tiny import GOLDEN
 
 SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
 ATTENTION = "model.layers.2.self_attn"
@@ -218,3 +220,34 @@ def test_weights_alone_under_the_name_of_nvfp4_are_read_as_their_groups_say(mode
     assert inspection.schemes == {"NVFP4_A16": 108}
     (finding,) = found(modelopt)
     assert (finding.rule, finding.severity) == ("weight-only-as-nvfp4", Severity.ADVISORY)
+
+
+def no_inputs(config: dict[str, Any]) -> None:
+    for group in config["quantization_config"]["config_groups"].values():
+        del group["input_activations"]
+
+
+def a_group_of_nothing(config: dict[str, Any]) -> None:
+    config["quantization_config"]["config_groups"] = {"group_9": {"targets": []}}
+
+
+@pytest.mark.parametrize(
+    ("golden", "change", "inputs"),
+    [
+        (None, no_inputs, 108),
+        (None, a_group_of_nothing, 108),
+        ("modelopt-mxfp8", a_group_of_nothing, 13),
+        ("modelopt-mixed", no_inputs, 13),
+    ],
+)
+def test_groups_do_not_make_weights_alone_of_what_quantizes_inputs(
+    golden: str | None, change: Callable[[dict[str, Any]], None], inputs: int, modelopt: Path, tmp_path: Path
+) -> None:
+    """Engines that read hf_quant_config.json see no groups: the worse reading is judged, and said."""
+    folder = modelopt if golden is None else Path(shutil.copytree(GOLDEN / golden, tmp_path / "golden"))
+    edit_json(folder, "config.json", change)
+    assert load_model(folder).report.quantized_inputs == inputs
+    findings = inspect_checkpoint(folder).findings
+    (finding,) = [one for one in findings if one.section is Section.SERVABILITY]
+    assert (finding.rule, finding.severity) == ("groups-not-believed", Severity.ADVISORY)
+    assert f"{inputs} weights have quantized inputs by their algorithm" in finding.message
