@@ -16,6 +16,8 @@ from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 FORMAT = "gguf"
+SCALED = "NVFP4"
+"""The type that may have a scale of the whole weight beside it."""
 _NOT_FROM_THE_REFERENCE = (
     "architectures",
     "auto_map",
@@ -72,6 +74,7 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
             )
         entry = GgufEntry(tensor.name, header.path, kind, tensor.shape, tensor.begin, tensor.end)
         try:
+            _check_scale(tensor.name, stored)
             for name, placed in place(entry, sizes):
                 if name in tensors:
                     raise NoPlaceError(f"it is the same weight as {tensors[name].name!r}")
@@ -81,6 +84,21 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
         except NoPlaceError as error:
             faults.append((tensor.name, f"{header.path}: tensor {tensor.name!r} has no place in this model: {error}."))
     return OpenedGguf(config, tensors, _schemes(tensors, headers[0].metadata), faults)
+
+
+def _check_scale(name: str, stored: Mapping[str, tuple[GgufHeader, GgufTensor]]) -> None:
+    """The converter writes a scale of a whole weight for NVFP4 alone (`conversion/base.py`, `_repack_nvfp4`).
+
+    Raises:
+        NoPlaceError: the tensor is the scale of another weight, or of none.
+    """
+    stem, _, part = name.rpartition(".")
+    if part == "scale":
+        weight = stored.get(f"{stem}.weight")
+        if weight is None:
+            raise NoPlaceError(f"it is the scale of {stem}.weight, which is missing")
+        if weight[1].type.name != SCALED:
+            raise NoPlaceError(f"a scale is known beside {SCALED} alone, and {stem}.weight is {weight[1].type.name}")
 
 
 def _check_kind(header: GgufHeader) -> None:
@@ -147,13 +165,13 @@ def _completed(mine: dict[str, Any], texts: HeldFolder) -> dict[str, Any]:
 
 
 def _schemes(tensors: Mapping[str, TensorEntry], metadata: Mapping[str, Any]) -> dict[str, Scheme]:
-    """Of every module that is stored in blocks, or with a scale of its own."""
+    """Of every module that is stored in blocks."""
     importance = any(key.startswith("quantize.imatrix.") for key in metadata)
     of_all: tuple[tuple[str, Any], ...] = (("importance", True),) if importance else ()
     schemes: dict[str, Scheme] = {}
     for name, entry in tensors.items():
-        if name.endswith(".weight") and (entry.dtype in QUANTIZED or f"{name}_scale_2" in tensors):
-            heads = entry.column_heads if isinstance(entry, GgufEntry) and entry.dtype in QUANTIZED else None
+        if name.endswith(".weight") and entry.dtype in QUANTIZED:
+            heads = entry.column_heads if isinstance(entry, GgufEntry) else None
             settings = (("type", entry.dtype), *of_all, *(() if heads is None else (("column_heads", heads),)))
             schemes[name.removesuffix(".weight")] = Scheme(FORMAT, settings=settings)
     return schemes

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.base import Engine
 from q36eval.engines.parts import borrowing, differs, parts_of
-from q36eval.errors import UsageError
+from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import parts_of as parts_of_scheme
 from tests.q36eval.checkpoints.gguf_files import Gguf, RawTensor, take_apart
 
@@ -220,12 +221,12 @@ def halved(data: bytes) -> tuple[bytes, bytes]:
     return data[: len(data) // 2], data[len(data) // 2 :]
 
 
+NVFP4 = 40
 SCALED = {
     "ffn_gate_exps": "mlp.experts.0.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "attn_qkv": "linear_attn.in_proj_qkv",
     "attn_gate": "linear_attn.in_proj_z",
-    "ssm_out": "linear_attn.out_proj",
     "ssm_alpha": "linear_attn.in_proj_a",
 }
 
@@ -234,13 +235,43 @@ SCALED = {
 def test_a_scale_of_the_whole_weight_counts(stored: str, tmp_path: Path) -> None:
     """NVFP4 that was repacked from another checkpoint keeps it in a tensor of its own; its input scale is left out."""
     parsed = take_apart(GOLDEN / "mixed.gguf")
+    weight = parsed.tensors[f"blk.0.{stored}.weight"]
+    numbers = math.prod(weight.sizes)
+    weight.type, weight.data = NVFP4, (parsed.tensors["output.weight"].data * 64)[: numbers // 64 * 36]
+    plain = index_weights(open_checkpoint(parsed.write(tmp_path / "plain.gguf")))
     for ending, value in (("scale", 0.5), ("input_scale", 3.0)):
         parsed.tensors[f"blk.0.{stored}.{ending}"] = RawTensor([1], 0, struct.pack("<f", value))
     scaled = index_weights(open_checkpoint(parsed.write(tmp_path / "x.gguf")))
     module = f"model.layers.0.{SCALED[stored]}"
-    before = index_weights(open_checkpoint(GOLDEN / "mixed.gguf")).weights[f"{module}.weight"].read()[0]
+    before = plain.weights[f"{module}.weight"].read()[0]
+    assert before.any()
     assert torch.equal(scaled.weights[f"{module}.weight"].read()[0], before / 2)
     assert scaled.left_out == {"GGUF input scales": (f"{module}.gguf_input_scale",)}
+
+
+@pytest.mark.parametrize(
+    ("golden", "stored", "told"),
+    [
+        ("bf16", "ffn_down_shexp", "a scale is known beside NVFP4 alone, and blk.0.ffn_down_shexp.weight is BF16"),
+        ("mixed", "ssm_norm", "blk.0.ssm_norm.weight is F32"),
+        ("mixed", "ffn_up_exps", "blk.0.ffn_up_exps.weight is Q6_K"),
+        ("mixed", "ffn_down", "it is the scale of blk.0.ffn_down.weight, which is missing"),
+    ],
+)
+def test_a_scale_beside_another_type_is_refused(
+    golden: str, stored: str, told: str, references: dict[str, Path], tmp_path: Path
+) -> None:
+    """Else its weight would count as quantized, and by a type that bounds no error."""
+    parsed = take_apart(GOLDEN / f"{golden}.gguf")
+    weight = parsed.tensors.get(f"blk.0.{stored}.weight")
+    if weight is not None:
+        weight.data = bytes(reversed(weight.data))
+    parsed.tensors[f"blk.0.{stored}.scale"] = RawTensor([1], 0, struct.pack("<f", 1.0))
+    file = parsed.write(tmp_path / "x.gguf")
+    found = [one for one in inspect_checkpoint(file, reference_of(golden, references)).blocking]
+    assert any(one.rule == "unexpected-tensor" and told in one.message for one in found), found
+    with pytest.raises(CorruptCheckpointError, match=told):
+        load_model(file)
 
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
