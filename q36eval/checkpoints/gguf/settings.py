@@ -49,17 +49,15 @@ _READ = {
     "rope.scaling.yarn_attn_factor",
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
-    "rope.scaling.attn_factor",
+    "rope.scale_linear",
     "ssm.inner_size",
     "vocab_size",
     *_SIZES,
 }
 _YARN = {
-    "factor": "factor",
     "original_context_length": "original_max_position_embeddings",
     "yarn_ext_factor": "extrapolation_factor",
     "yarn_attn_factor": "attention_factor",
-    "attn_factor": "attention_factor",
     "yarn_beta_fast": "beta_fast",
     "yarn_beta_slow": "beta_slow",
 }
@@ -160,9 +158,14 @@ def _rope(metadata: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
     sections = _entry(metadata, "rope.dimension_sections")
     if isinstance(sections, list) and sections[: len(ROPE_SECTIONS)] != ROPE_SECTIONS:
         rope["mrope_section"] = sections[:3]
+    factor = _entry(metadata, "rope.scaling.factor")
+    if factor is None:
+        factor = _entry(metadata, "rope.scale_linear")
     kind = _entry(metadata, "rope.scaling.type")
-    if kind not in (None, "none"):
+    if kind is None:  # llama.cpp's loader takes "linear", and a factor of 0 as none
+        kind = "none" if factor in (None, 0, 1) else "linear"
+    if kind != "none":
         rope["rope_type"] = str(kind)
-        given = {theirs: _entry(metadata, f"rope.scaling.{key}") for key, theirs in _YARN.items()}
+        given = {theirs: _entry(metadata, f"rope.scaling.{key}") for key, theirs in _YARN.items()} | {"factor": factor}
         rope |= {key: shortest(float(value)) for key, value in given.items() if isinstance(value, int | float)}
     return rope

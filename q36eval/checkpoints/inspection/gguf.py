@@ -25,8 +25,12 @@ MODEL, PRE = "gpt2", "qwen35"
 """What the converter writes for this family: BPE over bytes, and the rule that splits text."""
 NORMAL, CONTROL, OWN, UNUSED = 1, 3, 4, 5
 _KINDS = {NORMAL: "a word", CONTROL: "a control token", OWN: "a token of its own", UNUSED: "unused"}
-_SERVED = {"expert_weights_scale": (0.0, 1.0), "expert_gating_func": (0, 1)}
+_SERVED = {"expert_weights_scale": (0.0, 1.0), "expert_gating_func": (0, 1), "rope.scaling.attn_factor": (1.0,)}
 """Entries that change what llama.cpp computes for this architecture, and the values that change nothing."""
+_OF_WORDS = "tokenizer.ggml."
+_IDS = {f"{kind}_token_id" for kind in ("bos", "eos", "eot", "eom", "padding")}
+_ADDED = {"bos": "before", "eos": "after", "sep": "after"}
+_COMPARED = {"model", "pre", "tokens", "merges", "token_type", *_IDS, *(f"add_{kind}_token" for kind in _ADDED)}
 
 
 def _finding(
@@ -57,7 +61,9 @@ def open_damaged_gguf(held: HeldGguf) -> tuple[Checkpoint, list[Finding], bool]:
 
 def gguf_findings(checkpoint: Checkpoint, held: HeldGguf) -> Iterator[Finding]:
     """What engines make of its entries, and which arithmetic is judged."""
-    for key, value in unread(held.metadata).items():
+    of_words = {key: value for key, value in held.metadata.items() if key.startswith(_OF_WORDS)}
+    of_words = {key: value for key, value in of_words.items() if key.removeprefix(_OF_WORDS) not in _COMPARED}
+    for key, value in (unread(held.metadata) | of_words).items():
         harmless = _SERVED.get(key)
         if harmless is not None and value not in harmless:
             message = f"{key} is {str(value)[:40]}: llama.cpp honours it, and this gate measures without it."
@@ -98,6 +104,7 @@ def words_findings(held: HeldGguf, reference: HeldFolder | None, vocab_size: int
                 f"text otherwise."
             )
             yield _finding("tokenizer-differs", f"tokenizer.ggml.{key}", message)
+    yield from _malformed(metadata, len(tokens))
     if reference is None:
         return
     try:
@@ -112,6 +119,23 @@ def words_findings(held: HeldGguf, reference: HeldFolder | None, vocab_size: int
         "generation settings: the reference's are taken."
     )
     yield _finding("tokenizer-of-the-reference", held.path.name, message, Severity.ADVISORY)
+
+
+def _malformed(metadata: Mapping[str, Any], count: int) -> Iterator[Finding]:
+    """Kinds that are not one of every token, and ids that are no whole numbers: whatever the reference has."""
+    kinds = metadata.get("tokenizer.ggml.token_type")
+    if not _is_kinds(kinds, count):
+        told = "are missing" if kinds is None else f"are not a list of {count} whole numbers"
+        yield _finding("tokenizer-differs", "tokenizer.ggml.token_type", f"the kinds of the {count} tokens {told}.")
+    for key in sorted(_IDS):
+        value = metadata.get(f"tokenizer.ggml.{key}")
+        if value is not None and type(value) is not int:
+            message = f"it is {str(value)[:40]}, and an id is a whole number."
+            yield _finding("special-token-differs", f"tokenizer.ggml.{key}", message)
+
+
+def _is_kinds(value: Any, count: int) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and len(value) == count and all(type(one) is int for one in value)
 
 
 def _is_text(value: Any) -> TypeGuard[list[str]]:
@@ -152,15 +176,17 @@ def _differences(
             message = f"{key} differ from the reference's: {told}{more}."
             yield _finding("tokenizer-differs", f"tokenizer.ggml.{key}", message)
     given = metadata.get("tokenizer.ggml.token_type")
-    if isinstance(given, list) and given != kinds:
-        differing = [number for number, (one, other) in enumerate(zip_longest(given, kinds)) if one != other]
-        first = differing[0]
-        told, wanted = (_KINDS.get(_at(each, first), "nothing known") for each in (given, kinds))
+    if _is_kinds(given, len(kinds)) and given != kinds:
+        differing = [number for number, (one, other) in enumerate(zip(given, kinds, strict=True)) if one != other]
+        control = [number for number in differing if CONTROL in (given[number], kinds[number])]
+        first = (control or differing)[0]
+        told, wanted = (_KINDS.get(each[first], "nothing known") for each in (given, kinds))
         message = (
             f"the kinds of {len(differing)} tokens are not those that the converter gives: "
-            f"{_at(tokens, first)!r} is {told}, not {wanted}."
+            f"{tokens[first]!r} is {told}, not {wanted}."
         )
-        yield _finding("tokenizer-differs", "tokenizer.ggml.token_type", message, Severity.ADVISORY)
+        severity = Severity.BLOCKING if control else Severity.ADVISORY
+        yield _finding("tokenizer-differs", "tokenizer.ggml.token_type", message, severity)
 
 
 def _at(listed: list[Any], number: int) -> Any:
@@ -174,11 +200,19 @@ def _ends(metadata: Mapping[str, Any], rules: Mapping[str, Any], reference: Held
     stops = reference.json("generation_config.json") if "generation_config.json" in reference else {}
     listed = stops.get("eos_token_id")
     ids = {one for one in (listed if isinstance(listed, list) else [listed]) if isinstance(one, int)}
-    mine = metadata.get("tokenizer.ggml.eos_token_id")
-    token = _at(tokens, mine) if isinstance(mine, int) and mine >= 0 else None
-    if (ends or ids) and mine not in ids and token not in ends:
-        message = f"the token that ends an answer is {token!r} ({mine}), the reference's {sorted(ends)} {sorted(ids)}."
-        yield _finding("special-token-differs", "tokenizer.ggml.eos_token_id", message)
-    if metadata.get("tokenizer.ggml.add_bos_token") is True and rules["backend"].get("post_processor") is None:
-        message = "llama.cpp puts a token before every text, and the reference's tokenizer none."
-        yield _finding("special-token-differs", "tokenizer.ggml.add_bos_token", message)
+    for key in ("eos_token_id", "eot_token_id", "eom_token_id"):
+        mine = metadata.get(f"tokenizer.ggml.{key}")
+        if mine is None and key != "eos_token_id":
+            continue
+        token = _at(tokens, mine) if type(mine) is int and mine >= 0 else None
+        is_known = type(mine) is int and (mine in ids or token in ends)
+        if (ends or ids) and not is_known:
+            message = (
+                f"a token that ends an answer is {token!r} ({mine}), the reference's {sorted(ends)} {sorted(ids)}."
+            )
+            yield _finding("special-token-differs", f"tokenizer.ggml.{key}", message)
+    for kind, where in _ADDED.items():
+        key = f"tokenizer.ggml.add_{kind}_token"
+        if metadata.get(key) not in (None, False) and rules["backend"].get("post_processor") is None:
+            message = f"llama.cpp puts a token {where} every text, and the reference's tokenizer none."
+            yield _finding("special-token-differs", key, message)

@@ -41,7 +41,9 @@ class Gguf:
 
     def put(self, key: str, value: Any) -> None:
         """Replace an entry, by the type that it had where it was there."""
-        kind = self.entries[key][0] if key in self.entries else {str: 8, bool: 7, int: 4, float: 6}[type(value)]
+        kind = (
+            self.entries[key][0] if key in self.entries else {str: 8, list: 9, bool: 7, int: 4, float: 6}[type(value)]
+        )
         if isinstance(value, list):
             inner = self.entries[key][1][:4] if key in self.entries else struct.pack("<I", 8)
             code = NUMBERS.get(struct.unpack("<I", inner)[0])

@@ -144,6 +144,9 @@ OTHER_VALUES = {
     "qwen35moe.rope.dimension_count": (8, "partial_rotary_factor is 0.5"),
     "qwen35moe.rope.dimension_sections": ([4, 4, 0, 0], "mrope_section"),
     "qwen35moe.rope.scaling.type": ("yarn", 'rope_type is "yarn"'),
+    "qwen35moe.rope.scaling.factor": (4.0, 'rope_type is "linear"'),  # which llama.cpp takes where no type is given
+    "qwen35moe.rope.scale_linear": (4.0, "factor is 4.0"),
+    "qwen35moe.rope.scaling.attn_factor": (2.0, "rope.scaling.attn_factor is 2.0: llama.cpp honours it"),
 }
 
 
@@ -154,6 +157,17 @@ def test_another_hyperparameter_is_a_difference_of_the_configuration(key: str, r
     parsed.put(key, value)
     findings = inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), reference).findings
     assert any(told in one.message and one.severity is Severity.BLOCKING for one in findings), findings
+
+
+def test_a_rotary_embedding_that_is_not_scaled_blocks_nothing(reference: Path, tmp_path: Path) -> None:
+    for kind, factor in ((None, 0.0), (None, 1.0), ("none", 4.0)):
+        parsed = take_apart(PLAIN)
+        parsed.put("qwen35moe.rope.scaling.factor", factor)
+        parsed.put("qwen35moe.rope.scale_linear", 4.0)  # the old name, which counts where the new is absent
+        parsed.put("qwen35moe.rope.scaling.attn_factor", 1.0)
+        if kind is not None:
+            parsed.put("qwen35moe.rope.scaling.type", kind)
+        assert blocking(inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), reference)) == set()
 
 
 @pytest.mark.parametrize(
@@ -197,11 +211,15 @@ def changed(key: str, value: object) -> Gguf:
     return parsed
 
 
-TOKENS = "tokenizer.ggml.tokens"
+TOKENS, KINDS = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 
 
 def words() -> list[str]:
     return list(hold(PLAIN).metadata[TOKENS])  # type: ignore[attr-defined]
+
+
+def kinds() -> list[int]:
+    return list(hold(PLAIN).metadata[KINDS])  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +232,19 @@ def words() -> list[str]:
         (TOKENS, "fewer", "vocabulary"),
         (TOKENS, None, "tokenizer-missing"),
         ("tokenizer.ggml.eos_token_id", 3, "special-token-differs"),
+        ("tokenizer.ggml.eos_token_id", "a float", "special-token-differs"),
+        ("tokenizer.ggml.eot_token_id", 65, "special-token-differs"),
+        ("tokenizer.ggml.eot_token_id", ["Ġ"], "special-token-differs"),
+        ("tokenizer.ggml.eom_token_id", 0, "special-token-differs"),
+        ("tokenizer.ggml.bos_token_id", 30.0, "special-token-differs"),
         ("tokenizer.ggml.add_bos_token", True, "special-token-differs"),
+        ("tokenizer.ggml.add_eos_token", True, "special-token-differs"),
+        ("tokenizer.ggml.add_sep_token", True, "special-token-differs"),
+        (KINDS, None, "tokenizer-differs"),
+        (KINDS, [1] * 40, "tokenizer-differs"),
+        (KINDS, [1] * 39, "tokenizer-differs"),
+        (KINDS, "longer", "tokenizer-differs"),
+        (KINDS, "a word as a control token", "tokenizer-differs"),
         ("tokenizer.chat_template", "{{ messages }}", "chat-template-differs"),
         ("tokenizer.chat_template", None, "chat-template-missing"),
         ("qwen35moe.expert_weights_scale", 2.5, "engines-read-otherwise"),
@@ -225,8 +255,41 @@ def test_another_text_side_blocks(key: str, value: object, rule: str, reference:
         value = ["b", "a", *words()[2:]]
     elif value == "fewer":
         value = words()[:-1]
-    file = changed(key, value).write(tmp_path / "x.gguf")
+    elif value == "longer":
+        value = [*kinds(), 1]
+    elif value == "a word as a control token":
+        value = [3, *kinds()[1:]]
+    parsed = take_apart(PLAIN) if value == "a float" else changed(key, value)
+    if value == "a float":
+        parsed.entries[key] = (6, struct.pack("<f", 32.0))
+    file = parsed.write(tmp_path / "x.gguf")
     assert rule in blocking(inspect_checkpoint(file, reference))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("tokenizer.ggml.normalizer.lowercase", True, "normalizer.lowercase (True) is compared with nothing"),
+        (KINDS, "another that is not a control token", "'a' is a token of its own, not a word"),
+    ],
+)
+def test_what_llama_cpp_may_read_otherwise_is_named(
+    key: str, value: object, told: str, reference: Path, tmp_path: Path
+) -> None:
+    file = changed(key, [4, *kinds()[1:]] if key == KINDS else value).write(tmp_path / "x.gguf")
+    inspection = inspect_checkpoint(file, reference)
+    assert blocking(inspection) == set()
+    assert told in str([one.message for one in inspection.findings])
+
+
+def test_ends_of_the_reference_block_nothing(reference: Path, tmp_path: Path) -> None:
+    """And an id that begins texts, which llama.cpp's converter may write, and adds nothing by itself."""
+    parsed = take_apart(PLAIN)
+    for key, value in (("eot_token_id", 32), ("eom_token_id", 32), ("bos_token_id", 30), ("add_eos_token", False)):
+        parsed.put(f"tokenizer.ggml.{key}", value)
+    inspection = inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), reference)
+    assert blocking(inspection) == set()
+    assert "entry-not-compared" not in {one.rule for one in inspection.findings}
 
 
 def test_an_entry_that_nothing_is_compared_with_is_named(reference: Path, tmp_path: Path) -> None:
