@@ -260,6 +260,10 @@ class Running:
             self._write([integrity([str(error)])])
             self._skip(str(error))
             return
+        except CorruptCheckpointError as error:  # of a model whose layers are decoded while it is evaluated
+            self._write([integrity([str(error)])])
+            self._skip(f"the checkpoint could not be loaded: {error}")
+            return
         self.stages += evaluated.stages
         self.timings[SET_UP] += evaluated.seconds.pop("reference")
         self.timings |= evaluated.seconds

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
-from q36eval.errors import UsageError
+from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import ProbeName
@@ -125,7 +125,10 @@ def captured(
                 _adopt_parts(work, captures[work.probe.name])
             absent = _unfinished(captures, absent)
             if any(work.todo or _missing_second(work, captures[work.probe.name]) for work in absent):
-                capture_reference(load_reference(), absent, captures, progress, keep_head)
+                try:
+                    capture_reference(load_reference(), absent, captures, progress, keep_head)
+                except CorruptCheckpointError as error:  # its layers are decoded while it is evaluated
+                    raise UsageError(f"The reference cannot be used: {error}") from error
             for work in absent:
                 capture = captures[work.probe.name]
                 wanted = [*work.items, *second_items(work, capture)]

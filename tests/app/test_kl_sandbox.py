@@ -2,12 +2,15 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import q36eval.run.measure
 from q36eval.app.cli.kl_report import print_summary, write_plot
@@ -23,7 +26,7 @@ from q36eval.kl.tokens import TokenStore, read_tokens
 from q36eval.probes import Progress
 from q36eval.records import Measurement, ProbeName
 from q36eval.run.measure import measure
-from q36eval.run.request import Request
+from q36eval.run.request import Request, Target
 from q36eval.token_files import TOKENS, WORST
 from tests.app.dashboard.driving import tables_of
 
@@ -85,6 +88,38 @@ def test_where_weights_lie_moves_no_figure(
     run = run_kl(placement=placement)
     assert run.identity == measured.identity
     assert by_key(history, run) == by_key(history, measured)
+
+
+@pytest.mark.parametrize("placement", ["decoded", "packed", "layers"])
+def test_a_layer_that_cannot_be_decoded_is_the_same_proven_fault_wherever_weights_lie(
+    placement: str, paths: Paths, history: History, some_documents: list[CorpusDocument], tmp_path: Path
+) -> None:
+    family, damaged = load_family(None, paths), tmp_path / "damaged"
+    shutil.copytree(resolve("main", family, paths).folder, damaged)
+    tensors = load_file(damaged / "model.safetensors")
+    name = "model.layers.3.mlp.experts.2.up_proj.weight_scale"
+    tensors[name].view(torch.uint8)[0, 0] = 0x7F  # NaN in E4M3
+    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
+
+    def request(branch: Path, reference: Path) -> Request:
+        return Request(
+            family=family,
+            branch=Target("damaged", branch),
+            reference=Target("bf16", reference),
+            suite="sandbox",
+            policy=None,
+            probes=(ProbeName.KL,),
+            engine=EngineOptions(placement=placement),
+        )
+
+    reference = resolve("bf16", family, paths).folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
+        run = measure(request(damaged, reference), paths, history, Silent())
+        assert by_key(history, run)["weights.integrity_faults[all]"].value == 1
+        assert any("experts.2.up_proj" in failure.reason for failure in history.failures(run.id))
+        with pytest.raises(UsageError, match=r"The reference cannot be used: .*experts\.2\.up_proj"):
+            measure(request(reference, damaged), paths, history, Silent())
 
 
 def test_what_needs_answers_is_refused_of_a_model_that_gives_none(paths: Paths, history: History) -> None:
