@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from q36eval.app.dashboard.models.front import Declared, Front, Judged, drifting, front
 from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, drift_need, standing_waivers
-from q36eval.checkpoints.held import weight_paths
+from q36eval.chat.declared import recorded_template
+from q36eval.checkpoints.opened import weight_paths
 from q36eval.config import Branch, Family
 from q36eval.config.paths import Paths
 from q36eval.drift import FEWEST_RUNS, BranchDrift
@@ -266,6 +267,10 @@ def _verdicts(
             declared = of.branches[branch].template if branch in of.branches else ""
             if declared and one.identity is not None and one.identity.chat_template_sha256 != declared:
                 other_one = "It passes with another chat template than the one that the family declares now."
+                lacks = dict.fromkeys((*BOTH, None), other_one)
+            own = recorded_template(one.provenance)
+            if not declared and of.policy is not None and own is not None and own.is_own:
+                other_one = "It passes with a chat template of its own that the family's file does not declare."
                 lacks = dict.fromkeys((*BOTH, None), other_one)
             current = other == newest or (newest is not None and other is not None and same_deployment(newest, other))
             pre_check = policy is not None and policy.purpose == "pre-check"

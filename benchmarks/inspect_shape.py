@@ -22,12 +22,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from full_shape import GIB, read_all, write
 
-from q36eval.checkpoints.held import hold
 from q36eval.checkpoints.inspection import Finding, Inspection, inspect_checkpoint
 from q36eval.checkpoints.inspection.configuration import expected_shapes
 from q36eval.checkpoints.inspection.servability import servability_findings
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.inspection.tokenizers import text_findings
+from q36eval.checkpoints.opened import hold
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 

@@ -29,7 +29,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from q36eval.checkpoints import load_model
-    from q36eval.checkpoints.held import hold, opened_once
+    from q36eval.checkpoints.opened import hold, opened_once
     from q36eval.checkpoints.packed import weight_bytes
     from q36eval.engines.base import ScoreRequest
     from q36eval.engines.layer_by_layer import LayerByLayerEngine

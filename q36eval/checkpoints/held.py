@@ -13,10 +13,9 @@ import random
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,6 +37,7 @@ TEXT_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
+    "processor_config.json",
     *SLOW_TOKENIZER_FILES,
 )
 PATTERNS = ("*.safetensors", "additional_chat_templates/*.jinja")
@@ -411,81 +411,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"{twice!r} is named twice")
     return document
-
-
-class OpenFolders:
-    """The folders that one measurement has opened."""
-
-    def __init__(self) -> None:
-        self._by_path: dict[str, HeldFolder] = {}
-        self._reference: Path | None = None
-
-    def measure_against(self, reference: Path | None) -> None:
-        """Whose tokenizer a GGUF is measured with, to be said before one is held."""
-        self._reference = reference
-
-    def hold(self, folder: Path) -> HeldFolder:
-        """That folder as it was when it was first asked for."""
-        path = os.path.abspath(folder)
-        if path not in self._by_path:
-            self._by_path[path] = _opened(folder, self._texts)
-        return self._by_path[path]
-
-    def _texts(self) -> HeldFolder | None:
-        return None if self._reference is None else self.hold(self._reference)
-
-    def verify(self) -> None:
-        """To be called at the end.
-
-        Raises:
-            ChangedError: one of them is not what was opened.
-        """
-        for folder in self._by_path.values():
-            folder.verify()
-
-
-_open: ContextVar[OpenFolders | None] = ContextVar("open_folders", default=None)
-
-
-@contextmanager
-def opened_once() -> Iterator[OpenFolders]:
-    """Within it every checkpoint folder is opened once: whoever reads or hashes one has the same files.
-
-    Within another one it is that one.
-    """
-    outer = _open.get()
-    if outer is not None:
-        yield outer
-        return
-    token = _open.set(OpenFolders())
-    try:
-        folders = _open.get()
-        assert folders is not None, "it was just set"
-        yield folders
-    finally:
-        _open.reset(token)
-
-
-def hold(folder: "str | Path | HeldFolder") -> HeldFolder:
-    """The folder with its files held open: the one of `opened_once`, else one of one's own."""
-    if isinstance(folder, HeldFolder):
-        return folder
-    folders = _open.get()
-    return _opened(Path(folder), lambda: None) if folders is None else folders.hold(Path(folder))
-
-
-def weight_paths(path: Path) -> list[Path]:
-    """The files of the weights, of a folder or of a GGUF; none where there are none."""
-    from q36eval.checkpoints.gguf.files import is_gguf, model_files
-
-    if is_gguf(path):
-        folder = path if path.is_dir() else path.parent
-        return [folder / name for name in model_files(path)]
-    return list(path.glob("*.safetensors"))
-
-
-def _opened(path: Path, texts: Callable[[], HeldFolder | None]) -> HeldFolder:
-    """A folder, or a GGUF with the text files that it is measured with."""
-    from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf
-
-    return HeldGguf(path, texts()) if is_gguf(path) else HeldFolder(path)

@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 
 from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.hashing import json_sha256
-from q36eval.checkpoints.held import SLOW_TOKENIZER_FILES, TEXT_FILES, HeldFolder, hold
+from q36eval.checkpoints.held import SLOW_TOKENIZER_FILES, TEXT_FILES, HeldFolder
+from q36eval.checkpoints.opened import hold
 from q36eval.checkpoints.reader import one_line
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 
@@ -130,18 +131,34 @@ def chat_templates(folder: str | Path | HeldFolder) -> dict[str, str]:
     """The texts of the chat templates by name, `default` and those beside it, wherever they are kept.
 
     Files take the place of what `tokenizer_config.json` says, as in transformers. Of several, that for conversations
-    with tools (`tool_use`) is chosen by what is rendered.
+    with tools (`tool_use`) is chosen by what is rendered. A processor's own templates (`PROCESSOR_FILES`), which
+    engines take before the tokenizer's, stand beside them where they are others.
     """
     held = hold(folder)
-    templates: dict[str, str] = {}
-    if "tokenizer_config.json" in held:
-        given = held.json("tokenizer_config.json").get("chat_template") or {}
-        if isinstance(given, str):
-            templates["default"] = given
-        elif isinstance(given, list):
-            templates |= {str(entry.get("name")): str(entry.get("template")) for entry in given}
-        elif isinstance(given, dict):
-            templates |= {str(name): str(template) for name, template in given.items()}
+    templates = _tokenizer_templates(held)
+    for file, prefix in PROCESSOR_FILES.items():
+        for name, template in _written_in(held, file).items():
+            if templates.get(name) != template:
+                templates[prefix if name == "default" else f"{prefix}.{name}"] = template
+    return templates
+
+
+PROCESSOR_FILES = {"chat_template.json": "processor", "processor_config.json": "processor_config"}
+"""Where transformers' processors keep templates, and what these are called here. vLLM asks the processor first."""
+
+
+def _written_in(held: HeldFolder, file: str) -> dict[str, str]:
+    """The chat templates that a JSON file names."""
+    given = (held.json(file).get("chat_template") if file in held else None) or {}
+    if isinstance(given, str):
+        return {"default": given}
+    if isinstance(given, list):
+        return {str(entry.get("name")): str(entry.get("template")) for entry in given if isinstance(entry, dict)}
+    return {str(name): str(template) for name, template in given.items()} if isinstance(given, dict) else {}
+
+
+def _tokenizer_templates(held: HeldFolder) -> dict[str, str]:
+    templates = _written_in(held, "tokenizer_config.json")
     files = {name: Path(name).stem for name in held.files if name.startswith("additional_chat_templates/")}
     files |= {"chat_template.jinja": "default"} if "chat_template.jinja" in held else {}
     return {key: held.text(name, errors="replace") for name, key in files.items()} if files else templates
@@ -150,6 +167,9 @@ def chat_templates(folder: str | Path | HeldFolder) -> dict[str, str]:
 def template_file(folder: Path | HeldFolder, name: str) -> str:
     """The file that a chat template of that name is in, or would be."""
     held = hold(folder)
+    for processors, prefix in PROCESSOR_FILES.items():
+        if name.partition(".")[0] == prefix:
+            return processors
     file = "chat_template.jinja" if name == "default" else f"additional_chat_templates/{name}.jinja"
     in_files = any(each.endswith(".jinja") for each in held.files)
     return file if in_files or "tokenizer_config.json" not in held else "tokenizer_config.json"

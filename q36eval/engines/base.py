@@ -232,9 +232,9 @@ class Engine(ABC):
             EngineError: the head quantizes its inputs, so that its weight alone does not give its logits.
         """
 
-    def keep_in(self, folder: Path, advanced: Callable[[int, int], None]) -> None:  # noqa: B027 - most keep nothing
-        """Receive a folder for long computations to be resumed from, and whom to tell how many steps of how many
-        are done."""
+    def keep_in(self, folder: Path | None, advanced: Callable[[int, int], None]) -> None:  # noqa: B027 - most keep nothing
+        """Receive a folder for long computations to be resumed from (None: they begin anew), and whom to tell how many
+        steps of how many are done."""
 
     def perturbations(self) -> Sequence[Perturbation]:
         """Other ways to compute the same; none gives an empty noise floor."""

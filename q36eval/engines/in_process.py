@@ -23,8 +23,9 @@ from q36eval.checkpoints import (
     tokenizer_sha256,
 )
 from q36eval.checkpoints.fused import check_as_served
-from q36eval.checkpoints.held import HeldFolder, hold, opened_once
+from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
+from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.checkpoints.placements import check_placement
 from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.state_dtypes import check_state_dtype

@@ -49,7 +49,7 @@ class LayerByLayerEngine(ResidentEngine):
         self._folder: Path | None = None
         self._advanced: Advanced = lambda done, of: None
 
-    def keep_in(self, folder: Path, advanced: Advanced) -> None:
+    def keep_in(self, folder: Path | None, advanced: Advanced) -> None:
         self._folder, self._advanced = folder, advanced
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
@@ -83,7 +83,14 @@ class LayerByLayerEngine(ResidentEngine):
     def _pass(self, batches: list[list[ScoreRequest]]) -> Iterator[Outcome]:
         segments, places, prefixes = _segments(batches)
         owner = self.identity.model_dump_json()
-        layer_pass = LayerPass(self._model, self._layers, segments, owner, self._folder)
+        layer_pass = LayerPass(
+            self._model,
+            self._layers,
+            segments,
+            owner=owner,
+            folder=self._folder,
+            unchanged=lambda: self._held.check(after_reading=True),
+        )
         started = time.monotonic()
         with self._held.being_read():
             layer_pass.run(self._advanced)

@@ -8,7 +8,7 @@ positions and kernels are those of a resident model, and so are the numbers, bit
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,13 +47,21 @@ class LayerPass:
     """One pass over the model: `hidden_states` of every segment, or the error that it met.
 
     With a `folder` the states are kept there every `SAVE_EVERY_S` seconds, and a pass over the same segments of the
-    same deployment (`owner`) goes on from them.
+    same deployment (`owner`) goes on from them. `unchanged` raises where the files that were read are not those any
+    more: nothing is kept of other bytes.
     """
 
     def __init__(
-        self, model: Any, layers: StoredLayers, segments: Sequence[Segment], owner: str = "", folder: Path | None = None
+        self,
+        model: Any,
+        layers: StoredLayers,
+        segments: Sequence[Segment],
+        *,
+        owner: str = "",
+        folder: Path | None = None,
+        unchanged: Callable[[], None] = lambda: None,
     ) -> None:
-        self._model, self._layers, self._segments = model, layers, segments
+        self._model, self._layers, self._segments, self._unchanged = model, layers, segments, unchanged
         self._device = next(model.parameters()).device
         self.hidden_states: list[Tensor] = []
         """After the final norm [R, W, H], in host memory."""
@@ -80,6 +88,7 @@ class LayerPass:
                 torch.cuda.synchronize(self._device)  # what was copied to host memory is there
             advanced(layer + 1, len(self._layers))
             if self._file is not None and time.monotonic() - saved >= SAVE_EVERY_S:
+                self._unchanged()
                 self._keep(self._file, layer + 1)
                 saved = time.monotonic()
 
@@ -126,7 +135,7 @@ class LayerPass:
 
     def _keep(self, file: Path, layers_done: int) -> None:
         tensors = {str(at): states for at, states in enumerate(self.hidden_states) if at not in self.errors}
-        written = {"layers": str(layers_done), "errors": json.dumps(self.errors)}
+        written = {"layers": str(layers_done), "errors": json.dumps(self.errors), "sha256": _states_sha256(tensors)}
         with suppress(OSError):  # on a full disk the pass goes on, and a killed one begins anew
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, save(tensors, metadata=written))
@@ -145,6 +154,8 @@ class LayerPass:
         shapes = {at: (*segment.ids.shape, self._model.config.hidden_size) for at, segment in enumerate(self._segments)}
         if any(tuple(tensor.shape) != shapes[at] for at, tensor in states.items()):
             return 0
+        if _states_sha256({str(at): tensor for at, tensor in states.items()}) != written.get("sha256"):
+            return 0  # damaged since
         pinned = self._device.type == "cuda"
         kept_states = (states.get(at, torch.empty(0)) for at in range(len(self._segments)))
         self.hidden_states = [tensor.pin_memory() if pinned else tensor for tensor in kept_states]
@@ -189,6 +200,14 @@ def _after(remembered: Any, layer: int, length: int, rows: int) -> Cache:
     linear.has_previous_state = dict.fromkeys(linear.has_previous_state, True)
     others = [linear if isinstance(each, LinearAttentionLayer) else _Length(length) for each in remembered.layers]
     return Cache(layers=[own if at == layer else other for at, other in enumerate(others)])
+
+
+def _states_sha256(tensors: Mapping[str, Tensor]) -> str:
+    hashed = hashlib.sha256()
+    for name, tensor in tensors.items():
+        hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        hashed.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return hashed.hexdigest()
 
 
 def _content_sha256(owner: str, segments: Sequence[Segment]) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from q36eval.chat import TemplateLimitError
 from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, prompts_of, recorded_template
-from q36eval.checkpoints.held import hold
 from q36eval.checkpoints.inspection import Section
+from q36eval.checkpoints.opened import hold
 from q36eval.engines import Engine, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate import PolicyRule, Stage, StageState
@@ -129,7 +129,8 @@ class Running:
             run = self.history.get_run(self.run.id)
             self.history.update_run(self.run.id, provenance=run.provenance | {CACHE_SCALES: str(losses)})
             self.progress.stage(str(losses), 0)
-        branch.keep_in(self.files.state / PASSES, partial(self.progress.within, "layer"))
+        folder = None if self.request.fresh else self.files.state / PASSES
+        branch.keep_in(folder, partial(self.progress.within, "layer"))
         self.progress.advance()
         self.timings[SET_UP] = time.monotonic() - started
         return branch

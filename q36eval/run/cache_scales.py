@@ -12,8 +12,8 @@ from itertools import islice
 
 import torch
 
-from q36eval.checkpoints.held import hold
 from q36eval.checkpoints.kv_cache import IGNORED, STORED, scales_matter, use_scales, using_scales
+from q36eval.checkpoints.opened import hold
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.engines import Engine, EngineSettings, identity_of
 from q36eval.engines.base import ScoreRequest

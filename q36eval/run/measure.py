@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, recorded_template
-from q36eval.checkpoints.held import OpenFolders, opened_once, weight_paths
+from q36eval.checkpoints.opened import OpenFolders, opened_once, weight_paths
 from q36eval.config import Paths
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage

@@ -1,6 +1,7 @@
 """A model run layer by layer gives the resident engine's numbers bit for bit, reads tensors once, and resumes."""
 
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.engines import EngineSettings, ScoreRequest, layer_pass, open_engine, resident
 from q36eval.engines.base import GenerationRequest
+from q36eval.errors import ChangedError
 from tests.profiles import LONG
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
@@ -138,10 +140,39 @@ def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(
     reads.clear()
     list(opened(tmp_path).score(requests(2)))
     assert min(layers_read(reads)) == 0
-    kept.write_bytes(kept.read_bytes()[:-7])
+    written = bytearray(kept.read_bytes())
+    written[-700] ^= 1
+    kept.write_bytes(written)
     reads.clear()
     list(opened(tmp_path).score(requests(3)))
     assert min(layers_read(reads)) == 0
+    tmp_path.mkdir(exist_ok=True)
+    kept.write_bytes(written[:-7])
+    reads.clear()
+    list(opened(tmp_path).score(requests(3)))
+    assert min(layers_read(reads)) == 0
+
+
+def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+    folder = tmp_path / "branch"
+    shutil.copytree(SANDBOX / "bf16", folder)
+    weights = folder / "model.safetensors"
+    own = weights.read_bytes()
+
+    def overwritten(done: int, of: int) -> None:
+        if done == 0:
+            with weights.open("r+b") as file:
+                file.seek(len(own) - 4_000_000)
+                file.write(bytes(1_000_000))
+        if done == 3:
+            raise Killed
+
+    engine = open_engine(EngineSettings(folder, placement="layers"))
+    engine.keep_in(tmp_path / "kept", overwritten)
+    with pytest.raises(ChangedError):
+        list(engine.score(requests(3)))
+    assert not list((tmp_path / "kept").glob("*"))
 
 
 def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:

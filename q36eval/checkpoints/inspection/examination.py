@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
-from q36eval.checkpoints.held import hold, opened_once
 from q36eval.checkpoints.inspection.against import compare_stored
 from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, expected_shapes, fused_place
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
@@ -33,6 +32,7 @@ from q36eval.checkpoints.inspection.stored import Unit, units_of
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.values import activation_findings, kv_cache_findings, left_out_faults
 from q36eval.checkpoints.names import left_out_as
+from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, sizes_fault
 from q36eval.checkpoints.schemes import quantization_config
 from q36eval.checkpoints.weights import index_weights

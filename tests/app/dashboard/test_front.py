@@ -15,6 +15,7 @@ from q36eval.app.dashboard.models.banner import banner, of_banner, sentence
 from q36eval.app.dashboard.models.front import Declared, Front, Standing
 from q36eval.app.dashboard.reading import Reader, forget, fronts
 from q36eval.app.dashboard.views.overview import NEEDS
+from q36eval.chat.declared import DeclaredTemplate
 from q36eval.gate import Circumstances, Waiver, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunState
@@ -119,6 +120,24 @@ def test_a_pass_by_another_template_than_the_family_declares_now_ships_nothing(
     assert row.ships is ships
     if not ships:
         assert "another chat template than the one that the family declares now" in row.worst.why
+
+
+@pytest.mark.parametrize(("own", "ships"), [("9" * 64, False), ("c" * 64, True)])
+def test_a_pass_by_an_own_template_that_the_family_does_not_declare_ships_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, own: str, ships: bool
+) -> None:
+    history = History.open(path)
+    write_run(history, "fp8-head", 0.05, 1)
+    history.close()
+    declared = DeclaredTemplate(sha256=own, by="--template-declared", reference_sha256="c" * 64)
+    monkeypatch.setattr(shipping, "recorded_template", lambda provenance: declared)
+    shipped = shipping.shipped_rules("sandbox")
+    assert shipped is not None
+    monkeypatch.setattr(shipping, "shipped_rules", lambda _: shipped)
+    (row,) = shipping.Fronts(shipping.OfHistory(History.open(path)), datetime.now(UTC)).all()
+    assert row.ships is ships
+    if not ships:
+        assert "of its own that the family's file does not declare" in row.worst.why
 
 
 def test_a_run_whose_checkpoint_changed_is_not_offered_to_be_resumed(path: Path, visit: Visit) -> None:

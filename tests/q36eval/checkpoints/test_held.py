@@ -12,8 +12,9 @@ from unittest.mock import Mock
 import pytest
 
 from q36eval.checkpoints import checkpoint_sha256, held, load_tokenizer, open_checkpoint, tokenizer_sha256
-from q36eval.checkpoints.held import HeldFile, HeldFolder, hold, opened_once
+from q36eval.checkpoints.held import HeldFile, HeldFolder
 from q36eval.checkpoints.inspection import inspect_checkpoint
+from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.errors import ChangedError, EngineError, ExitCode
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"

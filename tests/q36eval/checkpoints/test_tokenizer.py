@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from q36eval.checkpoints import chat_template_sha256, load_tokenizer, tokenizer_sha256
-from q36eval.checkpoints.held import hold
 from q36eval.checkpoints.inspection.tokenizers import text_findings
+from q36eval.checkpoints.opened import hold
 from q36eval.checkpoints.tokenizer import chat_templates
 from q36eval.errors import CorruptCheckpointError, UsageError
 

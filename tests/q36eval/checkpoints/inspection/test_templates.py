@@ -9,9 +9,9 @@ import pytest
 from q36eval.chat import renderer
 from q36eval.chat.rendering import Limits
 from q36eval.checkpoints import chat_template_sha256
-from q36eval.checkpoints.held import hold
 from q36eval.checkpoints.inspection import Finding, Severity
 from q36eval.checkpoints.inspection.templates import template_findings
+from q36eval.checkpoints.opened import hold
 
 SANDBOX = Path(__file__).parents[4] / "data" / "sandbox" / "bf16"
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -51,11 +51,27 @@ def additional(folder: Path, template: str) -> str:
     return "additional_chat_templates/tool_use.jinja"
 
 
+def of_a_processor(folder: Path, template: str) -> str:
+    (folder / "chat_template.jinja").write_text("fine")
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    return "chat_template.json"
+
+
+def in_a_processors_settings(folder: Path, template: str) -> str:
+    (folder / "chat_template.jinja").write_text("fine")
+    listed = [{"name": "default", "template": "fine"}, {"name": "tool_use", "template": template}]
+    (folder / "processor_config.json").write_text(json.dumps({"chat_template": listed}))
+    return "processor_config.json"
+
+
 def found(folder: Path, declared: str | None = None, reference: Path | None = SANDBOX) -> list[Finding]:
     return template_findings(hold(folder), None if reference is None else hold(reference), declared)
 
 
-@pytest.mark.parametrize("write", [in_file, in_settings, among_settings, additional])
+WRITERS = [in_file, in_settings, among_settings, additional, of_a_processor, in_a_processors_settings]
+
+
+@pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize(
     ("template", "limit"), [(ENDLESS, "1 s of CPU time"), (HUGE, "512 MiB of memory"), ("{% if %}", "is malformed")]
 )
@@ -102,3 +118,20 @@ def test_the_references_own_template_needs_no_declaration() -> None:
     (one,) = found(SANDBOX, chat_template_sha256(SANDBOX))
     assert (one.rule, one.severity) == ("chat-template-declared", Severity.ADVISORY)
     assert one.message.endswith("the declaration changes nothing.")
+
+
+@pytest.mark.parametrize("write", [of_a_processor, in_a_processors_settings])
+def test_a_processors_template_counts_where_it_is_another_and_not_where_it_repeats(
+    tmp_path: Path, write: Callable[[Path, str], str]
+) -> None:
+    """Engines take it before the tokenizer's: a branch that adds one serves other prompts."""
+    plain, repeated, other = (tmp_path / name for name in ("plain", "repeated", "other"))
+    for folder in (plain, repeated, other):
+        folder.mkdir()
+        (folder / "chat_template.jinja").write_text("fine")
+    (repeated / "chat_template.json").write_text(json.dumps({"chat_template": "fine"}))
+    file = write(other, "{{ messages }} other")
+    assert chat_template_sha256(repeated) == chat_template_sha256(plain) != chat_template_sha256(other)
+    assert not found(repeated, reference=plain)
+    (finding,) = found(other, reference=plain)
+    assert (finding.rule, finding.subject) == ("chat-template-differs", file)
