@@ -178,17 +178,41 @@ def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -
     if quantization.get("quant_method") != "modelopt":
         pairs = (("quant_algo", quantization.get("quant_method")), ("kv_cache_quant_algo", cache))
     return [
-        _finding(
-            "declared-twice",
-            OWN_FILE,
-            f"{OWN_FILE}: {key} is {json.dumps(own.get(key))}, config.json says {json.dumps(said)}"
-            f"{', and engines read the one or the other; judged with the quantized cache.' if alone else '.'}",
-            Severity.ADVISORY if alone else Severity.BLOCKING,
-        )
-        for key, said in pairs
-        if own.get(key) != said
-        for alone in [key == "kv_cache_quant_algo" and None in (own.get(key), said)]
+        *_layers_declared_otherwise(own, quantization),
+        *(
+            _finding(
+                "declared-twice",
+                OWN_FILE,
+                f"{OWN_FILE}: {key} is {json.dumps(own.get(key))}, config.json says {json.dumps(said)}"
+                f"{', and engines read the one or the other; judged with the quantized cache.' if alone else '.'}",
+                Severity.ADVISORY if alone else Severity.BLOCKING,
+            )
+            for key, said in pairs
+            if own.get(key) != said
+            for alone in [key == "kv_cache_quant_algo" and None in (own.get(key), said)]
+        ),
     ]
+
+
+def _layers_declared_otherwise(own: Mapping[str, Any], quantization: Mapping[str, Any]) -> list[Finding]:
+    """Of a mixed recipe both files say each layer's algorithm; the first that differs is named."""
+    mine, theirs = quantization.get("quantized_layers"), own.get("quantized_layers")
+    if not isinstance(mine, dict) or not isinstance(theirs, dict):
+        return []
+
+    def algorithm(layers: Mapping[str, Any], name: str) -> str | None:
+        given = layers.get(name)
+        return str(given.get("quant_algo")).upper() if isinstance(given, dict) else None
+
+    differing = [name for name in sorted({*mine, *theirs}) if algorithm(mine, name) != algorithm(theirs, name)]
+    if not differing:
+        return []
+    first = differing[0]
+    message = (
+        f"{OWN_FILE}: {first} is {algorithm(theirs, first) or 'not quantized'}, config.json says "
+        f"{algorithm(mine, first) or 'not quantized'} ({len(differing)} layers differ)."
+    )
+    return [_finding("declared-twice", OWN_FILE, message)]
 
 
 def _promised(units: Sequence[Unit], shapes: Shapes, promises: Sequence[Promise]) -> list[Finding]:

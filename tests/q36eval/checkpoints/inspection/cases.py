@@ -89,6 +89,7 @@ SANDBOX: list[tuple[str, str, str]] = [
     ("main", "metadata_that_is_no_text", "unreadable-file"),
     ("main", "tensor_twice_in_the_index", "unreadable-file"),
     ("nvfp4-modelopt", "other_algorithm_in_the_own_file", "declared-twice"),
+    ("nvfp4-mixed", "other_algorithm_of_a_layer_in_the_own_file", "declared-twice"),
     ("main", "other_compute_dtype", "computation-differs"),
     ("main", "flat_configuration_of_a_nested_model", "architecture"),
     ("fp8-head", "erased_head", "beyond-scheme"),

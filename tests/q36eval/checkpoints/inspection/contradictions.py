@@ -48,6 +48,16 @@ def other_algorithm_in_the_own_file(folder: Path) -> str:
     return OWN_FILE
 
 
+def other_algorithm_of_a_layer_in_the_own_file(folder: Path) -> str:
+    def change(own: dict[str, Any]) -> None:
+        layers = own["quantization"]["quantized_layers"]
+        first = next(name for name, given in layers.items() if given["quant_algo"] == "W4A16_NVFP4")
+        layers[first]["quant_algo"] = "NVFP4"
+
+    edit_json(folder, OWN_FILE, change)
+    return OWN_FILE
+
+
 def other_compute_dtype(folder: Path) -> str:
     edit_json(folder, "config.json", lambda config: config.update(dtype="float16"))
     return "config.json"
