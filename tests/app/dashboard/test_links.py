@@ -1,5 +1,6 @@
 """A view can be passed on: its address holds what was chosen, one click copies it, the tab says what it is."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,8 +165,15 @@ def test_exactly_this_view_is_shared_by_one_click(full: Written) -> None:
         other.goto(clipboard(page))
         other.get_by_text("⟦word 17⟧").wait_for()
         drawn(other)
-        texts = [one.locator("[data-testid=stMain]").inner_text() for one in (page, other)]
-        assert texts[0].replace("Copied", "").split() == texts[1].split()
+
+        def texts() -> list[list[str]]:
+            shown = [one.locator("[data-testid=stMain]").inner_text() for one in (page, other)]
+            return [text.replace("Copied", "").split() for text in shown]
+
+        until = time.monotonic() + WAIT_S  # a page that is there may still be filled in
+        while (both := texts())[0] != both[1] and time.monotonic() < until:
+            page.wait_for_timeout(100)
+        assert both[0] == both[1]
         assert other.url == page.url
         page.goto(f"{root}/branch?family=sandbox&branch=fp8-head")
         page.get_by_role("tab", name="Runs").click()
