@@ -6,8 +6,6 @@ sees the text's own tokens, and of further guesses the attention sees the head's
 engine has the model's for all but the last ones.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -34,23 +32,17 @@ def acceptance_sums(engine: Engine, item: WorkItem, results: ItemResults) -> dic
     if not engine.drafts:
         return {}
     sums = {str(guess): [0.0, 0.0] for guess in range(1, GUESSES + 1)}
+    rows = 0
     for request in item.scores:
         states = results.scored[request.key].hidden_states
         labels = request.token_ids[request.first :]
         if states is None or len(labels) < 2:
             continue
+        rows = rows or max(1, ROWS_AT_ONCE_BYTES // (4 * engine.logits(states[:1]).shape[-1]))
         drafted = engine.drafted(states, labels, request.first - 1, GUESSES)
         for guess, guessed in enumerate(drafted, 1):
-            for own, drawn in _tiles(states[guess:], guessed, engine):
+            for own, drawn in zip(torch.split(states[guess:], rows), torch.split(guessed, rows), strict=True):
                 share = accepted(engine.logits(own), engine.logits(drawn))
                 sums[str(guess)][0] += float(share.double().sum())
                 sums[str(guess)][1] += len(share)
     return sums
-
-
-def _tiles(states: Tensor, guessed: Tensor, engine: Engine) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows whose logits fit a tile."""
-    width = engine.logits(states[:1]).shape[-1]
-    step = max(1, ROWS_AT_ONCE_BYTES // (4 * width))
-    for begin in range(0, len(states), step):
-        yield states[begin : begin + step], guessed[begin : begin + step]

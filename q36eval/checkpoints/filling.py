@@ -4,7 +4,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -15,6 +14,7 @@ from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import PLAIN
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, all_finite, read_ahead
 from q36eval.errors import CorruptCheckpointError
+from q36eval.memory import available_bytes
 
 _EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 WHOLE = "whole"
@@ -98,11 +98,8 @@ def free_bytes(device: torch.device) -> float:
     """The device's free memory; of the host, also what can be freed. Infinite where the system does not say."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return float("inf")
-    return next((int(line.split()[1]) * 1024.0 for line in lines if line.startswith("MemAvailable:")), float("inf"))
+    free = available_bytes()
+    return float("inf") if free is None else float(free)
 
 
 def _packable(weights: list[tuple[Slot, LogicalWeight]]) -> bool:

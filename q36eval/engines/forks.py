@@ -24,6 +24,7 @@ import torch
 from q36eval.engines.base import Generated, Scored
 from q36eval.engines.batches import RequestT
 from q36eval.interrupts import held_back, left_to_the_parent
+from q36eval.memory import available_bytes
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,7 +55,8 @@ def usable_workers() -> int:
     if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 1
     cores = min(len(os.sched_getaffinity(0)), torch.get_num_threads(), _cgroup_cores(), MAX_WORKERS)
-    return max(1, min(cores, available_bytes() // BYTES_PER_WORKER))
+    memory = available_bytes()
+    return max(1, cores if memory is None else min(cores, memory // BYTES_PER_WORKER))
 
 
 def _cgroup_cores(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
@@ -64,15 +66,6 @@ def _cgroup_cores(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         return MAX_WORKERS if quota == "max" else max(1, int(quota) // int(period))
     except (OSError, ValueError, ZeroDivisionError):
         return MAX_WORKERS
-
-
-def available_bytes(file: Path = Path("/proc/meminfo")) -> int:
-    """Host memory that is free or can be freed; what `MAX_WORKERS` take where the system does not say."""
-    try:
-        line = next(line for line in file.read_text().splitlines() if line.startswith("MemAvailable:"))
-        return int(line.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        return MAX_WORKERS * BYTES_PER_WORKER
 
 
 def in_forks(

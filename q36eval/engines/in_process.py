@@ -22,6 +22,7 @@ from q36eval.checkpoints import (
     open_checkpoint,
     tokenizer_sha256,
 )
+from q36eval.checkpoints.draft import load_draft_head
 from q36eval.checkpoints.fused import check_as_served
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
@@ -180,8 +181,6 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
 
 def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> tuple[Any, str | None]:
     """The draft head and what is wrong with it: one that cannot be loaded leaves the model what it is."""
-    from q36eval.checkpoints.draft import load_draft_head
-
     try:
         device = torch.device(settings.device)
         return load_draft_head(loaded.checkpoint, device, torch.bfloat16, settings.emulate_activations), None

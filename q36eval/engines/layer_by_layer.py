@@ -15,16 +15,20 @@ import torch
 from q36eval.checkpoints.filling import StoredLayers
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
-from q36eval.engines.forks import available_bytes, shared_out
+from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
 from q36eval.engines.perturbed import of_batches
 from q36eval.engines.resident import ResidentEngine, right_padded, scored
 from q36eval.engines.shared_prefix import common_prefix, rest_of, scored_after
+from q36eval.memory import available_bytes
 from q36eval.records import DeploymentIdentity
 
 NO_ANSWERS = "a model that is run layer by layer generates no answers"
 STATES_SHARE = 0.5
 """Of the host memory that is free, so much may be taken by hidden states between two layers."""
+
+UNKNOWN_BYTES = 8 * 2**30
+"""Taken as free where the system does not say."""
 
 Outcome = tuple[list[ScoreRequest], list[Scored] | Exception]
 
@@ -67,7 +71,9 @@ class LayerByLayerEngine(ResidentEngine):
 
     def _scored_batches(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[Outcome]:
         """All batches in as few passes as host memory for their states allows."""
-        room = STATES_SHARE * available_bytes() / (self._model.config.hidden_size * self._model.dtype.itemsize)
+        free = available_bytes()
+        token_bytes = self._model.config.hidden_size * self._model.dtype.itemsize
+        room = STATES_SHARE * (UNKNOWN_BYTES if free is None else free) / token_bytes
         waiting: list[list[ScoreRequest]] = []
         tokens = 0
         for batch in batches:

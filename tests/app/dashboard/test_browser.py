@@ -126,6 +126,8 @@ def test_what_is_open_stands_in_the_address(browser: Any, served: tuple[str, dic
     identity.click()
     page.wait_for_url(lambda url: "open=" not in url)
     shared.goto(f"{root}/review?run={runs['ruined'].id}")
+    shared.get_by_role("tab", name="Bless").wait_for()
+    drawn(shared)
     shared.get_by_role("tab", name="Bless").click()
     shared.wait_for_url("**tab=bless*")
     shared.close()

@@ -176,5 +176,7 @@ def test_exactly_this_view_is_shared_by_one_click(full: Written) -> None:
         assert both[0] == both[1]
         assert other.url == page.url
         page.goto(f"{root}/branch?family=sandbox&branch=fp8-head")
+        page.get_by_role("tab", name="Runs").wait_for()
+        drawn(page)  # until then a page moves, and a click at where its tab was meets something else
         page.get_by_role("tab", name="Runs").click()
         page.wait_for_url("**&tab=runs")
