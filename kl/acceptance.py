@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from q36eval.engines.base import Engine
+from q36eval.kl.declared import DRAFT_GUESSES
 from q36eval.probes import ItemResults, WorkItem
 
-GUESSES = 3
-"""Tokens ahead that are guessed; the published cards serve with 2 to 4."""
-
+GUESSES = len(DRAFT_GUESSES)
 ROWS_AT_ONCE_BYTES = 2**26
 
 

@@ -9,6 +9,11 @@ from q36eval.kl.measurements import DOCUMENT_TAIL, MACRO_AVERAGE, document_figur
 from q36eval.metrics import ALL, METRICS
 from q36eval.records import DeclaredFigure, ProbeName
 
+DRAFT_ACCEPTANCE = "draft_acceptance"
+DRAFT_GUESSES = ("guess=1", "guess=2", "guess=3")
+"""Tokens ahead that a draft head guesses; the published cards serve with 2 to 4. Only checkpoints tell whether there is
+one, so these are not declared."""
+
 
 @dataclass(frozen=True)
 class Held:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from q36eval.gate import NON_FINITE
 from q36eval.metrics import ALL, METRICS, Metric
-from q36eval.records import Clusters, Counts, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Clusters, Counts, FamilyCompetence, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import summarize, unseen_share
 
 NAME_CHARACTERS = 12
@@ -89,7 +89,11 @@ def document_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measureme
 
 
 def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """How often either side accepts its own draft head's guesses, guess by guess; nothing where one has no head."""
+    """How often either side accepts its own draft head's guesses, guess by guess; nothing where one has no head.
+
+    What the reference's head can do stands beside: where few of its guesses are accepted, losing none of them says
+    nothing.
+    """
     guesses = sorted({guess for outcome in outcomes for guess in outcome.branch.detail.get("accepted", {})})
     metric = METRICS[ProbeName.KL, "draft_acceptance"]
     for guess in guesses:
@@ -104,7 +108,12 @@ def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measure
             names=grouping.names,
         )
         if sum(clusters.units):
-            yield measurement(metric, f"guess={guess}", clusters, evidence_words(len(outcomes), len(grouping.names)))
+            name = f"guess={guess}"
+            figure = measurement(metric, name, clusters, evidence_words(len(outcomes), len(grouping.names)))
+            accepted = int(sum(clusters.reference or ()))
+            causes = {"wrong": figure.counts.scored - accepted, "errored": figure.counts.errored}
+            able = FamilyCompetence(name=name, items=figure.counts.total, informative=accepted, causes=causes)
+            yield figure.model_copy(update={"competence": (able,)})
 
 
 def measurement(metric: Metric, slice_name: str, clusters: Clusters, note: str = "") -> Measurement:

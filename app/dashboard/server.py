@@ -6,6 +6,7 @@ does not keep it of: another version may have kept it, or none.
 """
 
 import argparse
+import inspect
 import subprocess
 import sys
 from contextlib import suppress
@@ -21,8 +22,8 @@ from q36eval.app.dashboard.guard import LOOPBACK, Guard
 from q36eval.app.dashboard.look import PRIMARY
 from q36eval.app.dashboard.started import READ_ONLY
 
-LATE = ("pandas", "plotly.graph_objects", "plotly.subplots", "plotly.io", "scipy.stats", "pyarrow.parquet")
-"""What charts, tables and tests of significance import when they are first drawn."""
+LATE = ("pandas", "plotly.graph_objects", "plotly.subplots", "plotly.io", "scipy.stats", "pyarrow.parquet", "PIL.Image")
+"""What charts, tables, tests of significance and the browser tab's icon import when they are first drawn."""
 
 FIRST = "overview"
 """The page that stands at the address without a name."""
@@ -99,6 +100,26 @@ def imported() -> None:
         import_module(name)
     with suppress(ImportError):  # not every version has it; 60 ms of the first page with a warning on it
         import_module("streamlit.emojis")
+    _drawn_once()
+    inspect.stack()  # Streamlit asks for it once, and Python looks through every module then
+
+
+def _drawn_once() -> None:
+    """A chart with every kind of trace: Plotly imports the classes of each, and of its template, with the first."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, subplot_titles=["", ""])
+    for trace in (go.Scatter, go.Bar, go.Histogram, go.Heatmap):
+        figure.add_trace(trace(), row=1, col=1)
+    errors = {"array": [0]}
+    figure.update_traces(error_x=errors, error_y=errors, line={}, selector={"type": "scatter"})
+    figure.add_hline(0, annotation_text="")
+    figure.add_vrect(0, 1)
+    figure.add_annotation(font={}, text="")
+    figure.update_layout(legend={}, margin={}, hoverlabel={}, font={}, title={}, template="plotly_white")
+    figure.update_xaxes(title="").update_yaxes(title="")
+    figure.to_plotly_json()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from q36eval.evals.suite import TaskGroup, read_suite
 from q36eval.evals.summaries import declared_figures as of_evals
 from q36eval.evals.summaries import only_data_tell
 from q36eval.kl.corpus_plan import plan_of
-from q36eval.kl.declared import Held
+from q36eval.kl.declared import DRAFT_ACCEPTANCE, DRAFT_GUESSES, Held
 from q36eval.kl.declared import declared_figures as of_texts
 from q36eval.kl.spans import KINDS
 from q36eval.records import DeclaredFigure, ProbeName
@@ -71,6 +71,8 @@ class Declared:
         grouped = name.startswith(GROUPED_BY_TEXTS) and f"{probe}.{metric}[kind={KINDS[0]}]" in self.by_key
         if probe is ProbeName.KL and grouped:
             return f"only the texts tell whether they have {metric} of {name!r}"
+        if probe is ProbeName.KL and metric == DRAFT_ACCEPTANCE and name in DRAFT_GUESSES:
+            return "only the two checkpoints tell whether both have a draft head"
         texts = name != "all" and "=" not in name
         if probe is ProbeName.KL and self.texts_open and texts and self.of(probe, metric):
             return f"{self.suite} brings no texts: the corpus that --corpus names must have a slice {name}"
