@@ -240,3 +240,40 @@ def test_a_cancelled_job_stops_the_gate_and_tells_the_outcome(
     assert said[0].endswith(f"continue it with --resume {run.id}.")
     assert run.state is RunState.INTERRUPTED
     assert not list(tmp_path.glob("q36eval-report.*/*")), "no report of a gate that has none"
+
+
+SLOW_TO_STOP = """#!/bin/bash
+trap 'sleep 1; echo stopped; exit 143' TERM
+echo begun
+while :; do sleep 0.05; done
+"""
+
+
+def test_signals_while_the_gate_still_stops_end_no_wait_for_it(action: dict[str, Any], tmp_path: Path) -> None:
+    program, output, log = (tmp_path / name for name in ("gate", "output", "log"))
+    program.write_text(SLOW_TO_STOP)
+    program.chmod(0o755)
+    environment = {
+        "Q36EVAL_ACTION_BRANCH": "main",
+        "Q36EVAL_ACTION_COMMAND": str(program),
+        "GITHUB_ACTION_PATH": str(ACTION),
+        "GITHUB_OUTPUT": str(output),
+        "RUNNER_TEMP": str(tmp_path),
+    }
+    with log.open("w") as written:
+        step = subprocess.Popen(
+            ["bash", "-c", action["runs"]["steps"][0]["run"]],
+            env={**os.environ, **environment},
+            stdout=written,
+            stderr=written,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+    while "begun" not in log.read_text():
+        assert step.poll() is None, log.read_text()
+        time.sleep(0.01)
+    for _ in range(3):
+        step.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert step.wait() == 0
+    assert "stopped" in log.read_text()
+    assert "verdict=INTERRUPTED\nexit-code=143\n" in output.read_text()

@@ -50,12 +50,15 @@ if report=$(mktemp -d "${RUNNER_TEMP:-/tmp}/q36eval-report.XXXXXX"); then
     [ -z "$stopped" ] || stop
     wait "$gate"
     code=$?
-    while [ "$code" -gt 128 ]; do # by a signal that ended the wait, perhaps, and not the gate
+    while [ "$code" -gt 128 ] && kill -0 "$gate" 2>/dev/null; do # a signal ended the wait, not the gate; so may the next
       wait "$gate"
-      again=$?
-      [ "$again" != "$code" ] && [ "$again" != 127 ] || break
-      code=$again
+      code=$?
     done
+    if [ "$code" -gt 128 ]; then # the gate may have ended just after such a signal: then this is its own status
+      wait "$gate" 2>/dev/null
+      again=$?
+      [ "$again" = 127 ] || code=$again
+    fi
     # a program that ends well without a report (an option that only prints help) has passed nothing
     if [ "$code" = 0 ] && [ -z "$(find "$report" -name report.json -size +0c)" ]; then
       echo "q36eval gate ended without a report: nothing was judged." >&2
