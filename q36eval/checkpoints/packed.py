@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from q36eval.checkpoints.emulation import has_triton
 from q36eval.checkpoints.formats.parts import unpack_fp4
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import INPUT_PARTS, LogicalWeight, decode_parts
@@ -99,6 +100,23 @@ class PackedWeight(nn.Module):
         values, scales = self.get_buffer(rows.values), self.get_buffer(rows.scale)
         wholes = self.get_buffer(rows.whole)
         height = len(values) // len(wholes)
+        if values.is_cuda and has_triton():
+            from q36eval.checkpoints._triton import decode_fp4_rows
+
+            count, block = target.numel(), 4096
+            decode_fp4_rows[(-(-count // block),)](
+                values,
+                scales,
+                wholes,
+                target,
+                count,
+                width=target.shape[-1],
+                height=height,
+                divides=rows.divides,
+                rounds=rows.divides,
+                block=block,
+            )
+            return
         step = max(DECODED_AT_ONCE // (height * self.shape[-1]), 1) * height
         for start in range(0, len(values), step):
             stop = min(start + step, len(values))

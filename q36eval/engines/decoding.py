@@ -1,9 +1,4 @@
-"""Decoding of a batch whose rows stop on their own: each at its own budget, finished ones shed on the way.
-
-On a CPU a Gated DeltaNet layer takes its steps in fewer passes over the recurrent state. Where no kernel package is
-installed, transformers decodes with a reference implementation that is written to be read: every product with the state
-is an elementwise one that is stored and then summed. A step of a small model spends most of its time on that.
-"""
+"""Decoding of a batch whose rows stop on their own: each at its own budget, finished ones shed on the way."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,13 +9,12 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
+from q36eval.engines.delta import delta_step
 from q36eval.engines.sampling import Sampler, sample
+from q36eval.engines.steps import StepMemory, Steps
 
 SHED_SHARE = 0.125
 """Finished rows leave the batch once they are this share of it: the copy of the caches costs about a step."""
-
-EPSILON = 1e-6
-"""Under the root of a norm, as in transformers and flash-linear-attention."""
 
 
 @torch.inference_mode()
@@ -32,6 +26,7 @@ def decode(
     padding_id: int,
     samplers: Sequence[Sampler | None] | None = None,
     cache: Any = None,
+    memory: StepMemory | None = None,
 ) -> list[list[int]]:
     """The continuation of every prompt, up to and including its first stop id or `budgets[i]` tokens.
 
@@ -40,7 +35,8 @@ def decode(
 
     A `cache` remembers what stands before each prompt, which is then not padded (a Gated DeltaNet layer would take the
     padding for text): as many tokens are read at once as the shortest prompt has, and the others go on reading theirs
-    token by token while that one is answered.
+    token by token while that one is answered. With a `memory` steps run there and leave it as large as they needed it;
+    without one the batch's own cache grows.
     """
     samplers = samplers or [None] * len(prompts)
     device = next(model.parameters()).device
@@ -48,21 +44,29 @@ def decode(
     read = min(map(len, prompts)) if past else max(map(len, prompts))
     unread = [list(reversed(prompt[read:])) for prompt in prompts]
     ids, mask = _padded([prompt[:read] for prompt in prompts], padding_id, read, device)
-    positions = past + (mask.cumsum(1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config) if cache is None else cache
+    with fast_steps(device):
+        states = model.model(
+            input_ids=ids,
+            attention_mask=None if past else mask,
+            position_ids=past + (mask.cumsum(1) - 1).clamp(min=0),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state[:, -1]
+    logits = model.lm_head(states).float()
+    begins, width = read - mask.sum(1), past + read
+    steps: Steps | _GrowingSteps
+    if memory is None:
+        steps = _GrowingSteps(model, cache, begins, width, masked=not past)
+    else:
+        longest = max(len(left) + budget for left, budget in zip(unread, budgets, strict=True))
+        steps = Steps(memory, cache.layers, begins, width, width + longest)
+        del cache
     answers: list[list[int]] = [[] for _ in prompts]
     rows = list(range(len(prompts)))  # the prompt that each row of the batch continues
     while True:
-        with fast_steps(device):
-            states = model.model(
-                input_ids=ids,
-                attention_mask=None if past else mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-            ).last_hidden_state[:, -1]
         drawing = [None if unread[row] else samplers[row] for row in rows]
-        tokens = _chosen(model.lm_head(states).float(), drawing)
+        tokens = _chosen(logits, drawing)
         for at, (row, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
             if unread[row]:
                 tokens[at] = unread[row].pop()
@@ -75,11 +79,37 @@ def decode(
             return answers
         if len(live) <= (1 - SHED_SHARE) * len(rows):
             kept = torch.tensor(live, device=device)
-            cache.reorder_cache(kept)
-            mask, positions, tokens = mask[kept], positions[kept], tokens[kept]
+            steps.keep(kept)
+            tokens = tokens[kept]
             rows = [rows[at] for at in live]
-        ids, positions = tokens.unsqueeze(1), positions[:, -1:] + 1
-        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+        logits = steps.next(tokens)
+
+
+class _GrowingSteps:
+    """Steps over a cache that grows by concatenation, as transformers has it; arguments as those of `Steps`."""
+
+    def __init__(self, model: Any, cache: Any, begins: Tensor, width: int, *, masked: bool) -> None:
+        self._model, self._cache, self._masked = model, cache, masked
+        self._begins, self._width = begins, width
+
+    def keep(self, kept: Tensor) -> None:
+        self._cache.reorder_cache(kept)
+        self._begins = self._begins[kept]
+
+    def next(self, tokens: Tensor) -> Tensor:
+        self._width += 1
+        columns = torch.arange(self._width, device=tokens.device)
+        mask = (columns >= self._begins.unsqueeze(1)).long() if self._masked else None
+        with fast_steps(tokens.device):
+            states = self._model.model(
+                input_ids=tokens.unsqueeze(1),
+                attention_mask=mask,
+                position_ids=(self._width - 1 - self._begins).unsqueeze(1),
+                past_key_values=self._cache,
+                use_cache=True,
+            ).last_hidden_state[:, -1]
+        logits: Tensor = self._model.lm_head(states).float()
+        return logits
 
 
 def _padded(prompts: Sequence[Sequence[int]], padding_id: int, width: int, device: Any) -> tuple[Tensor, Tensor]:
@@ -113,27 +143,3 @@ def fast_steps(device: torch.device) -> Iterator[None]:
         yield
     finally:
         modeling.torch_recurrent_gated_delta_rule = own
-
-
-def delta_step(
-    query: Tensor, key: Tensor, value: Tensor, *, g: Tensor, beta: Tensor, initial_state: Tensor, **others: Any
-) -> tuple[Tensor, Tensor]:
-    """One token: its output [B, 1, H, Dv] and the state [B, H, Dk, Dv] after it, in float32.
-
-    S' = exp(g) S + k (beta (v - k exp(g) S)), o = q S' / sqrt(Dk), with q and k of length one (Yang et al. 2024,
-    arXiv 2412.06464, equation 10, transposed). `query` and `key` are [B, 1, H, Dk], `value` [B, 1, H, Dv], `g` and
-    `beta` [B, 1, H]. `initial_state` itself becomes the new state, which the cache that owns it holds.
-    """
-    batch, heads, width = value.shape[0], value.shape[2], value.shape[3]
-    rows = batch * heads
-    q, k = (_of_length_one(x.float()).reshape(rows, 1, -1) for x in (query, key))
-    state = initial_state.view(rows, -1, width)
-    state.mul_(g.float().exp().reshape(rows, 1, 1))
-    correction = (value.float().reshape(rows, 1, width) - torch.bmm(k, state)) * beta.float().reshape(rows, 1, 1)
-    state.baddbmm_(k.transpose(1, 2), correction)
-    output = torch.bmm(q * q.shape[-1] ** -0.5, state)
-    return output.view(batch, 1, heads, width).to(query.dtype), initial_state
-
-
-def _of_length_one(x: Tensor) -> Tensor:
-    return x * torch.rsqrt((x * x).sum(-1, keepdim=True) + EPSILON)

@@ -24,6 +24,7 @@ from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, sha
 from q36eval.engines.numerics import float32_logits
 from q36eval.engines.sampling import Sampler
 from q36eval.engines.shared_prefix import LastPrefix, common_prefix, prefix_answered_after, score_after
+from q36eval.engines.steps import StepMemory
 from q36eval.errors import EngineError
 from q36eval.records import DeploymentIdentity
 
@@ -51,6 +52,7 @@ class ResidentEngine(Engine):
         self._stop_ids = _stop_ids(model, tokenizer)
         self._batch_rows = GENERATE_BATCH_ROWS if batch_rows is None else batch_rows
         self._last_prefix = LastPrefix(self._model)
+        self._step_memory = StepMemory(model) if self.device.type == "cuda" else None
 
     draft_head: Any = None
     """The checkpoint's `DraftHead`, where it ships one."""
@@ -194,7 +196,8 @@ class ResidentEngine(Engine):
         prompts = [request.token_ids[len(prefix) :] for request in batch]
         budgets = [request.max_new_tokens for request in batch]
         samplers = [_sampler_of(request) for request in batch]
-        answers = decode(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1], samplers, cache)
+        stop_ids, padding = frozenset(self._stop_ids), self._stop_ids[-1]
+        answers = decode(self._model, prompts, budgets, stop_ids, padding, samplers, cache, self._step_memory)
         return [
             replace(self._finish(request, tokens), rows=len(batch))
             for request, tokens in zip(batch, answers, strict=True)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from q36eval.engines.decoding import decode, delta_step, fast_steps
+from q36eval.engines.decoding import decode, fast_steps
+from q36eval.engines.delta import delta_step
 from q36eval.engines.sampling import Sampler, sample
 
 PADDING = 0
