@@ -232,6 +232,17 @@ class Engine(ABC):
             EngineError: the head quantizes its inputs, so that its weight alone does not give its logits.
         """
 
+    _notify: "Callable[[str], None] | None" = None
+
+    def report_to(self, notify: Callable[[str], None]) -> None:
+        """Receive whom to tell, in a sentence, what a person should know of how it computes."""
+        self._notify = notify
+
+    def notify(self, sentence: str) -> None:
+        """Tell a person, if there is one."""
+        if self._notify is not None:
+            self._notify(sentence)
+
     def keep_in(self, folder: Path | None, advanced: Callable[[int, int], None]) -> None:  # noqa: B027 - most keep nothing
         """Receive a folder for long computations to be resumed from (None: they begin anew), and whom to tell how many
         steps of how many are done."""

@@ -1,7 +1,7 @@
 """Which requests are computed together: similar length, one group, and a shared prefix where that pays."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, groupby
 from typing import TypeVar
@@ -9,6 +9,9 @@ from typing import TypeVar
 from q36eval.engines.base import GenerationRequest, ScoreRequest
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
+
+RowsOf = Callable[[int, int], int]
+"""How many rows a batch may have whose prompts and answers have at most so many tokens."""
 
 SCORE_BATCH_TOKENS = 4096
 CPU_SCORE_BATCH_TOKENS = 2048
@@ -68,17 +71,28 @@ def generation_batches(
     requests: Iterable[GenerationRequest],
     max_tokens: int = GENERATE_BATCH_TOKENS,
     max_rows: int = GENERATE_BATCH_ROWS,
+    rows_of: RowsOf | None = None,
 ) -> Iterator[list[GenerationRequest]]:
-    """As `scoring_batches`, for answers; rows after one prefix are of nearly one length, since they are not padded."""
+    """As `scoring_batches`, for answers; rows after one prefix are of nearly one length, since they are not padded.
+
+    With `rows_of`, a plan of memory, a batch has no more rows than that says of its prompts and budgets. Prompts of
+    which two would not be read in one pass are read in several, and are of nearly one length too.
+    """
     for prefix, members in _by_prefix(requests, WORTH_SHARING_ANSWERS):
         if prefix:
             widest = max(len(request.token_ids) for request in members)
+            attended = ATTENDED_TOKENS * SCORE_BATCH_TOKENS if rows_of is None else max_rows * widest
             # a prefix is lent to two rows at least, or it would not be worth its pass
-            held = max(2, min(max_tokens // (widest - prefix), ATTENDED_TOKENS * SCORE_BATCH_TOKENS // widest))
+            held = max(2, min(max_tokens // (widest - prefix), attended // widest))
             rows = min(max_rows, held)
-            yield from batches_by_length(members, rows * widest, rows, MAX_SPREAD)
+            yield from batches_by_length(members, rows * widest, rows, MAX_SPREAD, rows_of)
         else:
-            batches = batches_by_length(members, max_tokens, max_rows)
+            long = [] if rows_of is None else [each for each in members if 2 * len(each.token_ids) > max_tokens]
+            rest = [each for each in members if 2 * len(each.token_ids) <= max_tokens] if long else members
+            batches = [*batches_by_length(rest, max_tokens, max_rows, None, rows_of)]
+            if long:
+                widest = max(len(request.token_ids) for request in long)
+                batches += batches_by_length(long, max_rows * widest, max_rows, MAX_SPREAD, rows_of)
             # the costliest first, so that workers end together
             yield from sorted(batches, key=lambda b: len(b) * (len(b[0].token_ids) + ANSWER_TOKENS), reverse=True)
 
@@ -99,17 +113,24 @@ def _by_prefix(requests: Iterable[RequestT], worth: int) -> Iterator[tuple[int, 
 
 
 def batches_by_length(
-    requests: Iterable[RequestT], max_tokens: int, max_rows: int | None = None, max_spread: int | None = None
+    requests: Iterable[RequestT],
+    max_tokens: int,
+    max_rows: int | None = None,
+    max_spread: int | None = None,
+    rows_of: RowsOf | None = None,
 ) -> Iterator[list[RequestT]]:
     """Batches of one group and similar length, longest first, each padded to at most `max_tokens`.
 
-    The lengths of a batch lie within `max_spread`. Order depends on content alone.
+    The lengths of a batch lie within `max_spread`, and it has no more rows than `rows_of` its longest prompt and its
+    largest budget. Order depends on content alone.
     """
     ordered = sorted(requests, key=lambda r: (r.group, -len(r.token_ids), r.token_ids, r.key))
     batch: list[RequestT] = []
     for request in ordered:
         width = len(batch[0].token_ids) if batch else len(request.token_ids)
         full = (len(batch) + 1) * width > max_tokens or len(batch) == max_rows
+        if batch and rows_of is not None:
+            full = full or len(batch) >= rows_of(width, max(_budget(request), *map(_budget, batch)))
         apart = max_spread is not None and width - len(request.token_ids) > max_spread
         if batch and (full or apart or batch[0].group != request.group):
             yield batch
@@ -117,6 +138,10 @@ def batches_by_length(
         batch.append(request)
     if batch:
         yield batch
+
+
+def _budget(request: ScoreRequest | GenerationRequest) -> int:
+    return request.max_new_tokens if isinstance(request, GenerationRequest) else 0
 
 
 def common_prefixes(sequences: Sequence[Sequence[int]]) -> list[int]:

@@ -1,9 +1,10 @@
 """A transformers model that is resident on one device, as an engine: batches, passes over the model, answers."""
 
+import multiprocessing
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -11,17 +12,20 @@ import torch
 from q36eval.checkpoints.packed import weight_bytes
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import (
-    CPU_SCORE_BATCH_TOKENS,
-    GENERATE_BATCH_ROWS,
-    SCORE_BATCH_TOKENS,
+    CHUNK_TOKENS,
+    MAX_SPREAD,
     RequestT,
     generation_batches,
     scoring_batches,
     with_news,
 )
 from q36eval.engines.decoding import decode
+from q36eval.engines.device_memory import costs_of, give_back, room_of
 from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
+from q36eval.engines.memory_plan import MemoryPlan, Room, plan_memory
 from q36eval.engines.numerics import float32_logits
+from q36eval.engines.out_of_memory import in_parts
+from q36eval.engines.passes import read, remember
 from q36eval.engines.sampling import Sampler
 from q36eval.engines.shared_prefix import LastPrefix, common_prefix, prefix_answered_after, score_after
 from q36eval.engines.steps import StepMemory
@@ -30,6 +34,9 @@ from q36eval.records import DeploymentIdentity
 
 FORKED_WEIGHT_BYTES = 2**30
 """A CPU model of up to this size is run by one process per core; a larger one by torch's threads."""
+
+
+OUT_OF_MEMORY_SAID = "A batch ran out of memory; it is computed in parts, and so are others that do."
 
 
 class ResidentEngine(Engine):
@@ -50,9 +57,13 @@ class ResidentEngine(Engine):
         self._context_length = int(model.config.max_position_embeddings)
         self.weight_bytes = weight_bytes(model)
         self._stop_ids = _stop_ids(model, tokenizer)
-        self._batch_rows = GENERATE_BATCH_ROWS if batch_rows is None else batch_rows
+        self._batch_rows = batch_rows
         self._last_prefix = LastPrefix(self._model)
         self._step_memory = StepMemory(model) if self.device.type == "cuda" else None
+        self._halvings = 0
+        """How often the passes over the row under way are halved."""
+        self._splits = multiprocessing.Value("q", 0)  # of its workers too
+        self._told_of_splits = False
 
     draft_head: Any = None
     """The checkpoint's `DraftHead`, where it ships one."""
@@ -82,6 +93,15 @@ class ResidentEngine(Engine):
         """The resident transformers model."""
         return self._model
 
+    @cached_property
+    def plan(self) -> MemoryPlan:
+        """The batches that there is room for, as planned when this was first asked for."""
+        return plan_memory(costs_of(self._model), self._room(), self._batch_rows)
+
+    def _room(self) -> Room:
+        beside = [] if self.draft_head is None else [self.draft_head]
+        return room_of(self._model, *beside, processes=self._workers())
+
     @torch.inference_mode()
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Float32 logits [T, V] of final hidden states [T, H] (after the final norm) through this model's own head.
@@ -104,7 +124,7 @@ class ResidentEngine(Engine):
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         """Final hidden states of every request, in batches of similar length, right-padded."""
         # anew for every call: between two of them, another model may lend this one its parts
-        self._last_prefix = LastPrefix(self._model)
+        self._last_prefix = LastPrefix(self._model, self._chunk)
         usable, refused = self._that_fit(requests)
         yield from (each for each in refused if each.request.key not in known)
         batches = with_news(self._score_batches(usable), known)
@@ -124,14 +144,14 @@ class ResidentEngine(Engine):
         self, batches: Iterable[list[ScoreRequest]]
     ) -> Iterator[tuple[list[ScoreRequest], list[Scored] | Exception]]:
         """Every batch with its results, or what prevented them."""
-        return self._computed(self._score_batch, batches)
+        return self._computed(self._score_batch, batches, _not_scored)
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
         """Continuations, in left-padded batches of similar prompt length.
 
         Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
         """
-        self._last_prefix = LastPrefix(self._model)
+        self._last_prefix = LastPrefix(self._model, self._chunk)
         usable: list[GenerationRequest] = []
         for request in requests:
             problem = self._unusable(len(request.token_ids), request.max_new_tokens)
@@ -139,23 +159,31 @@ class ResidentEngine(Engine):
                 usable.append(request)
             elif request.key not in known:
                 yield Generated(request, (), "", "error", error=problem, permanent=True)
-        batches = with_news(generation_batches(usable, max_rows=self._batch_rows), known)
-        for batch, results in self._computed(self._generate_batch, batches):
+        plan = self.plan
+        rows_of = None if plan.cache_bytes is None else plan.rows_of
+        batches = with_news(generation_batches(usable, plan.prompt_tokens, plan.rows, rows_of), known)
+        for batch, results in self._computed(self._generate_batch, batches, _no_answer):
             failed = [Generated(r, (), "", "error", f"engine: {results}") for r in batch]
             answers = results if isinstance(results, list) else failed
             yield from new_results(answers, known)
 
     def _computed(
-        self, call: Callable[[list[RequestT]], list[ResultT]], batches: Iterable[list[RequestT]]
+        self,
+        call: Callable[[list[RequestT]], list[ResultT]],
+        batches: Iterable[list[RequestT]],
+        failed: Callable[[RequestT, str], ResultT],
     ) -> Iterator[tuple[list[RequestT], list[ResultT] | Exception]]:
         """`call` of every batch in order, over forked workers where the model is small and runs on a CPU.
 
-        On a GPU the next batch is under way before one is handed out, so that the device does not wait for whoever
-        takes it.
+        A batch that runs out of memory is computed in parts; what fits in none has `failed`. On a GPU the next batch is
+        under way before one is handed out, so that the device does not wait for whoever takes it.
         """
-        workers = usable_workers() if self.device.type == "cpu" and self.weight_bytes <= FORKED_WEIGHT_BYTES else 1
+        call = partial(self._in_parts, call, failed)
+        workers = self._workers()
         if workers > 1:
-            yield from in_forks(partial(timed, call), list(batches), workers)
+            for done in in_forks(partial(timed, call), list(batches), workers):
+                self._tell_of_splits()
+                yield done
             return
         ahead = 1 if self.device.type == "cuda" else 0
         under_way: deque[tuple[list[RequestT], list[ResultT] | Exception, Stopwatch]] = deque()
@@ -167,10 +195,59 @@ class ResidentEngine(Engine):
                 results = error
             watch.stop()
             under_way.append((batch, results, watch))
+            self._tell_of_splits()
             while len(under_way) > ahead:
                 yield _with_times(*under_way.popleft())
         for waiting in under_way:
             yield _with_times(*waiting)
+
+    def _workers(self) -> int:
+        small = self.device.type == "cpu" and self.weight_bytes <= FORKED_WEIGHT_BYTES
+        return usable_workers() if small else 1
+
+    def _in_parts(
+        self,
+        call: Callable[[list[RequestT]], list[ResultT]],
+        failed: Callable[[RequestT, str], ResultT],
+        batch: list[RequestT],
+    ) -> list[ResultT]:
+        def smaller(request: RequestT, halvings: int) -> bool:
+            width = len(request.token_ids)
+            return width > CHUNK_TOKENS and (halvings == 1 or self.plan.chunk(1, width, halvings - 1) > CHUNK_TOKENS)
+
+        def computed(part: list[RequestT], halvings: int) -> list[ResultT]:
+            self._halvings = halvings
+            try:
+                return call(part)
+            finally:
+                self._halvings = 0
+
+        def given_back() -> bool:
+            held = self._step_memory is not None and self._step_memory.bytes > 0
+            if held:
+                self._step_memory = StepMemory(self._model)
+            self._last_prefix = LastPrefix(self._model, self._chunk)
+            give_back(self.device)
+            if not held:
+                with self._splits.get_lock():
+                    self._splits.value += 1
+            return held
+
+        return in_parts(computed, batch, smaller=smaller, failed=failed, given_back=given_back)
+
+    @property
+    def splits(self) -> int:
+        """How often a batch or a pass that ran out of memory was made smaller."""
+        return int(self._splits.value)
+
+    def _chunk(self, rows: int, width: int) -> int:
+        return self.plan.chunk(rows, width, self._halvings)
+
+    def _tell_of_splits(self) -> None:
+        """Once: whoever reads a log is to know it, and need not hear of each."""
+        if self.splits and not self._told_of_splits:
+            self._told_of_splits = True
+            self.notify(OUT_OF_MEMORY_SAID)
 
     def _unusable(self, length: int, budget: int = 0) -> str | None:
         if length + budget <= self._context_length:
@@ -179,21 +256,32 @@ class ResidentEngine(Engine):
         return f"{needed} do not fit the context of {self._context_length}"
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        return scoring_batches(requests, CPU_SCORE_BATCH_TOKENS if self.device.type == "cpu" else SCORE_BATCH_TOKENS)
+        return scoring_batches(requests, self.plan.score_tokens)
 
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
         prefix = common_prefix(batch)
         if prefix:
             return score_after(self._model, prefix, batch, self._last_prefix)
-        hidden = self._model.model(input_ids=right_padded(batch).to(self.device), use_cache=False).last_hidden_state
-        return scored(batch, hidden)
+        ids = right_padded(batch).to(self.device)
+        return scored(batch, read(self._model, ids, self._chunk(*ids.shape)))
 
     @torch.inference_mode()
     def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
         prefix = prefix_answered_after(batch)
         cache = self._last_prefix.own_cache(prefix, len(batch)) if prefix else None
         prompts = [request.token_ids[len(prefix) :] for request in batch]
+        longest, shortest = max(map(len, prompts)), min(map(len, prompts))
+        chunk = self._chunk(len(batch), len(prefix) + longest)
+        if chunk < longest and longest - shortest > MAX_SPREAD:  # what is read in several passes is not padded
+            middle = (len(batch) + 1) // 2
+            return [*self._generate_batch(batch[:middle]), *self._generate_batch(batch[middle:])]
+        # of each prompt's last tokens some are left, which its answer goes on from
+        ahead = (shortest - 1) // CHUNK_TOKENS * CHUNK_TOKENS
+        if chunk < longest and ahead:
+            ids = torch.tensor([prompt[:ahead] for prompt in prompts], device=self.device)
+            cache = remember(self._model, ids, chunk, cache)
+            prompts = [prompt[ahead:] for prompt in prompts]
         budgets = [request.max_new_tokens for request in batch]
         samplers = [_sampler_of(request) for request in batch]
         stop_ids, padding = frozenset(self._stop_ids), self._stop_ids[-1]
@@ -212,6 +300,14 @@ class ResidentEngine(Engine):
         if cuts:
             text, reason = text[: min(cuts)], "stop"
         return Generated(request, tuple(kept), text, reason, end_id=None if end is None else tokens[end])
+
+
+def _not_scored(request: ScoreRequest, reason: str) -> Scored:
+    return Scored(request, None, error=reason)
+
+
+def _no_answer(request: GenerationRequest, reason: str) -> Generated:
+    return Generated(request, (), "", "error", error=reason)
 
 
 def right_padded(batch: Sequence[ScoreRequest]) -> torch.Tensor:

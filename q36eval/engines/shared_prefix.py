@@ -6,16 +6,19 @@ these; rows that are continued token by token have copies of their own.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 
 from q36eval.engines.base import GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import MAX_SPREAD, prefix_of
+from q36eval.engines.passes import read, remember
+
+Chunk = Callable[[int, int], int]
+"""Of so many rows of so many tokens, the tokens of each that go through the model at a time."""
 
 
 class LastPrefix:
@@ -25,8 +28,8 @@ class LastPrefix:
     exchanged needs another one of these.
     """
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: Any, chunk: Chunk = lambda rows, width: width) -> None:
+        self._model, self._chunk = model, chunk
         self._tokens: tuple[int, ...] = ()
         self._layers: list[Any] = []
 
@@ -40,10 +43,10 @@ class LastPrefix:
 
     def _remembered(self, tokens: tuple[int, ...]) -> list[Any]:
         if tokens != self._tokens:
-            cache = DynamicCache(config=self._model.config)
+            self._tokens, self._layers = (), []  # before the next one takes its place
             ids = torch.tensor([tokens], device=next(self._model.parameters()).device)
-            self._model.model(input_ids=ids, past_key_values=cache, use_cache=True)
-            self._tokens, self._layers = tokens, cache.layers
+            self._layers = remember(self._model, ids, self._chunk(1, len(tokens))).layers
+            self._tokens = tokens
         return self._layers
 
 
@@ -84,8 +87,7 @@ def scored_after(prefix: tuple[int, ...], batch: Sequence[ScoreRequest], hidden:
 def score_after(model: Any, prefix: tuple[int, ...], batch: Sequence[ScoreRequest], last: LastPrefix) -> list[Scored]:
     """`Engine.score` of a batch whose requests all begin with `prefix`: only what follows it is computed."""
     ids = rest_of(prefix, batch).to(next(model.parameters()).device)
-    hidden = model.model(input_ids=ids, past_key_values=last.cache(prefix, len(batch)), use_cache=True)
-    return scored_after(prefix, batch, hidden.last_hidden_state)
+    return scored_after(prefix, batch, read(model, ids, ids.shape[1], last.cache(prefix, len(batch))))
 
 
 def lent(layer: Any, rows: int) -> Any:

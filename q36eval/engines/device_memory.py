@@ -1,0 +1,141 @@
+"""The memory of the device that a model lies on: what there is, what weights take of it, and what torch holds."""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from q36eval.checkpoints.emulation import InputQuantizer
+from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight, weight_bytes
+from q36eval.checkpoints.placements import DECODED, PACKED
+from q36eval.engines.memory_plan import Costs, Room
+from q36eval.memory import available_bytes
+
+UNKNOWN_BYTES = 8 * 2**30
+"""Taken as free where the system does not say."""
+
+
+def costs_of(model: Any) -> Costs:
+    """What batches of a model take."""
+    emulated = any(isinstance(module, InputQuantizer) for module in model.modules())
+    device = next(model.parameters()).device
+    return costs_on(model.config, device, model.dtype.itemsize, emulated)
+
+
+def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool) -> Costs:
+    """The same of a model that is not there yet."""
+    return Costs.of(config, itemsize=itemsize, emulated=emulated, fused_delta=device.type == "cuda" and _has_kernels())
+
+
+def _has_kernels() -> bool:
+    """Whether transformers finds flash-linear-attention, whose kernels keep less than its own operations."""
+    return find_spec("fla") is not None
+
+
+def room_of(model: Any, *others: Any, processes: int = 1) -> Room:
+    """What there is for the batches of a model, and of the modules `others` that compute beside it.
+
+    On a CPU that is shared by so many `processes`.
+    """
+    device = next(model.parameters()).device
+    packed = any(isinstance(module, PackedWeight) for module in model.modules())
+    weights = sum(weight_bytes(each) for each in (model, *others))
+    total, free = free_on(device)
+    return Room(
+        device=device_name(device),
+        placement=PACKED if packed else DECODED,
+        total=total,
+        free=free // processes,
+        weights=weights,
+        decoded=decoded_bytes(model),
+        host=device.type != "cuda",
+    )
+
+
+def decoded_bytes(model: Any) -> int:
+    """What a model's packed weights take at most while they are used, those of one module at a time."""
+    used = [0]
+    for module in model.modules():
+        weights = [(each.shape.numel(), each.dtype.itemsize) for each in module.children() if _is_packed(each)]
+        used.append(while_used(weights) if weights else 0)
+    return max(used)
+
+
+def _is_packed(module: Any) -> bool:
+    return isinstance(module, PackedWeight)
+
+
+def while_used(weights: Sequence[tuple[int, int]]) -> int:
+    """Of one module's packed weights, given as values and bytes of each: all decoded, and four float32 copies of what
+    is decoded at a time."""
+    largest = max(values for values, _ in weights)
+    return sum(values * itemsize for values, itemsize in weights) + 4 * 4 * min(largest, DECODED_AT_ONCE)
+
+
+def device_name(device: torch.device) -> str:
+    """`NVIDIA H200 (cuda:0)`, or `the CPU`."""
+    return f"{torch.cuda.get_device_name(device)} ({device})" if device.type == "cuda" else "the CPU"
+
+
+def free_on(device: torch.device) -> tuple[int, int]:
+    """Bytes of a device that this process may use at all, and those that are free; of the host what is free is all.
+
+    What torch holds and does not use is free. Where a share of the device is set for this process, it is no more.
+    """
+    if device.type != "cuda":
+        free = available_bytes()
+        free = UNKNOWN_BYTES if free is None else free
+        return free, free
+    free, total = torch.cuda.mem_get_info(device)
+    reserved, allocated = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    usable = int(share * total)
+    return usable, min(free + reserved - allocated, usable - allocated)
+
+
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""Words of errors that libraries raise as plain ones."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was not memory enough, on whatever device."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+
+
+def give_back(device: torch.device) -> None:
+    """What nobody uses any more, to the device."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of one device that torch's tensors take and that its allocator holds, now and at most."""
+
+    device: str
+    allocated: int
+    reserved: int
+    most_allocated: int
+    most_reserved: int
+
+
+def held_on_devices() -> list[Held]:
+    """Of every GPU that this process uses; the greatest are those since this was called last."""
+    held = []
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return []
+    for index in range(torch.cuda.device_count()):
+        most_allocated = torch.cuda.max_memory_allocated(index)
+        if not most_allocated:
+            continue
+        most_reserved = torch.cuda.max_memory_reserved(index)
+        allocated, reserved = torch.cuda.memory_allocated(index), torch.cuda.memory_reserved(index)
+        held.append(Held(f"cuda:{index}", allocated, reserved, most_allocated, most_reserved))
+        torch.cuda.reset_peak_memory_stats(index)
+    return held

@@ -1,0 +1,250 @@
+"""What a model's batches take, in bytes, and the largest that a device has room for. Arithmetic alone, free of torch.
+
+What a batch takes follows from the model's shapes; what there is room for follows from the device's whole memory, from
+which go the weights, what is decoded of packed ones at a time, the logits of scored texts, and a share for
+fragmentation. Both are the same in every process on one kind of device, and so are the batches: of a resumed run too.
+Free memory counts only where it is less, because others use the device: then limits are halved until they fit, and
+`MemoryPlan.short` says so, in the line that every run prints. Nothing follows memory in finer steps than `LADDER` and
+`ROWS`: what composes a batch decides the last digits of its numbers on a GPU.
+
+On a CPU the limits are constants, by which recorded numbers and packs were made, unless what they take is not free.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from q36eval.engines.batches import (
+    ATTENDED_TOKENS,
+    CHUNK_TOKENS,
+    CPU_SCORE_BATCH_TOKENS,
+    GENERATE_BATCH_ROWS,
+    GENERATE_BATCH_TOKENS,
+)
+
+LADDER = (16384, 8192, 4096, 2048, 1024, 512)
+"""Tokens that go through the model together. With fewer than the last the weights are read for hardly anything: where
+even these run out of memory, the batch is split."""
+ROWS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
+"""Answers that are generated together."""
+
+PASS_TOKENS = 2 * max(LADDER)
+"""In one pass over long rows at most; a CPU has no such limit. The inputs of 128k tokens' experts are more values than
+a kernel counts in 32 bits."""
+
+FRAGMENTATION = 0.03
+"""Of a device's memory, so much is left for blocks that the allocator keeps and cannot use."""
+CONTEXT_BYTES = 256 * 2**20
+"""What a CUDA context and the libraries' workspaces take."""
+
+TYPICAL_TOKENS = 1024
+"""Prompt and answer of a row when the number of rows is planned; a batch of longer ones has fewer."""
+READING_SHARE = 0.25
+"""Of the room for batches, so much may be taken by a pass that reads prompts; the rest is for what rows remember."""
+STATE_COPIES = 2
+"""How often a row's states lie in memory while it is answered: as its prompt left them, and where steps write them."""
+KEY_COPIES = 2
+"""And its keys, beside those of its prompt: where steps write them, and while they move as they become more."""
+COLUMNS_ROUNDED = 1.25
+"""What steps' memory has more columns than rows have tokens, most of the time; at most it is one and a half."""
+STEP_COPIES_BYTES = 2 + 4 + 4 * 8
+"""Of every logit of a step: the head's, in float32, and four float64 copies where answers are drawn."""
+TILE_ROWS = 512
+TILE_COPIES = 2
+"""Scored texts: logits of so many tokens at a time, so often."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Bytes that batches of one model take beside its weights."""
+
+    kv_token: int
+    """Keys and values of one token, in all full-attention layers."""
+    recurrent_row: int
+    """Recurrent states of one row, in all Gated DeltaNet layers, float32."""
+    conv_row: int
+    """Convolution states of one row."""
+    pass_token: int
+    """What the hungriest layer holds for one token that goes through it."""
+    attended_token: int
+    """Keys and values of one earlier token in one layer, repeated for every head that reads them."""
+    mask_entry: int
+    """One token's view of one other, where a mask says what is seen."""
+    step_row: int
+    """Logits of one row of a decoding step, in all their copies."""
+    logits_tile: int
+    """Logits of scored texts that are held at a time."""
+    result_token: int
+    """Hidden states of one scored token, of the batch that is handed out and of the one under way."""
+
+    @classmethod
+    def of(cls, config: Any, *, itemsize: int = 2, emulated: bool = False, fused_delta: bool = False) -> "Costs":
+        """From a `Qwen3_5MoeTextConfig` and the bytes of a value in the model's dtype.
+
+        `emulated`: inputs of modules are quantized, in float32 copies. `fused_delta`: Gated DeltaNet runs in kernels
+        that keep their intermediate values in the model's dtype, not in transformers' float32 operations.
+        """
+        b, float32 = itemsize, 4
+        hidden, top_k, width = config.hidden_size, config.num_experts_per_tok, config.moe_intermediate_size
+        heads, kv_heads, head = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        full = sum(kind == "full_attention" for kind in config.layer_types)
+        linear = len(config.layer_types) - full
+        value_heads, key_width = config.linear_num_value_heads, config.linear_key_head_dim
+        keys, values = value_heads * key_width, value_heads * config.linear_value_head_dim
+        conv = 2 * config.linear_num_key_heads * key_width + values
+        # chosen inputs, their outputs, these weighted and in the order of the tokens; gate, up and their product
+        experts = top_k * (4 * hidden * b + 3 * width * b)
+        if emulated:
+            experts = max(experts, top_k * hidden * (3 * b + 4 * float32))
+        # queries with their gates, normalized in float32 and rotated, and what comes out of attention
+        attention = heads * head * (8 * b + 3 * float32)
+        # queries, keys and values before and after the convolution, repeated for the value heads, and the output's gate
+        delta = 3 * conv * b + (2 * keys + values) * b
+        if fused_delta:
+            # w, u, new values and the output; a state for each chunk; the products within a chunk
+            delta += (keys + 3 * values) * b + values * key_width * b // CHUNK_TOKENS
+            delta += value_heads * CHUNK_TOKENS * (b + float32)
+        else:
+            delta += (7 * keys + 4 * values + 5 * value_heads * CHUNK_TOKENS) * float32
+        stream = 4 * hidden * b + (0 if not emulated else 4 * hidden * float32)
+        return cls(
+            kv_token=full * 2 * kv_heads * head * b,
+            recurrent_row=linear * values * key_width * float32,
+            conv_row=linear * conv * config.linear_conv_kernel_dim * b,
+            pass_token=stream + max(experts, attention, delta),
+            attended_token=2 * (heads + kv_heads) * head * b,
+            mask_entry=1 + b,
+            step_row=STEP_COPIES_BYTES * config.vocab_size,
+            logits_tile=TILE_COPIES * TILE_ROWS * float32 * config.vocab_size,
+            result_token=2 * hidden * b,
+        )
+
+    def scoring(self, tokens: int) -> int:
+        """A batch of so many tokens, with prefixes before its rows."""
+        return tokens * (self.pass_token + self.result_token + ATTENDED_TOKENS * self.attended_token)
+
+    def reading(self, rows: int, tokens: int, before: int) -> int:
+        """A pass of `tokens` tokens of each row over all that the row has `before` it."""
+        total = before + tokens
+        mask = rows * tokens * total * self.mask_entry if before else 0
+        return rows * tokens * self.pass_token + rows * total * self.attended_token + mask
+
+    def row(self, prompt: int, budget: int) -> int:
+        """What a row remembers while it is answered, and its part of a step."""
+        states = STATE_COPIES * (self.recurrent_row + self.conv_row)
+        columns = prompt + KEY_COPIES * int(COLUMNS_ROUNDED * (prompt + budget))
+        return states + columns * self.kv_token + self.step_row
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes of a device, and what is taken whatever the batches are."""
+
+    device: str
+    """As a person knows it."""
+    placement: str
+    """Where weights lie: one of `q36eval.checkpoints.placements`."""
+    total: int
+    """All that this process may use of it."""
+    free: int
+    """Of that, what is free now that the weights lie there (or will be, once they do)."""
+    weights: int
+    decoded: int = 0
+    """What packed weights take while they are decoded and used, or the largest layer where they are read by layers."""
+    host: bool = False
+    """It is the machine's own memory, and batches are those of a CPU."""
+
+    @property
+    def margin(self) -> int:
+        """Left for fragmentation and for the device's own use."""
+        return 0 if self.host else int(FRAGMENTATION * self.total) + CONTEXT_BYTES
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Limits of batches, and where the bytes go."""
+
+    costs: Costs
+    room: Room
+    batches: int
+    """Bytes for batches: what the rest leaves."""
+    score_tokens: int
+    """Of a scoring batch, with its padding."""
+    prompt_tokens: int
+    """Of the prompts that are read together, with their padding."""
+    rows: int
+    """Answers that are generated together, at most."""
+    cache_bytes: int | None = None
+    """What rows may take while they are answered; None where only their number is limited."""
+    short: bool = False
+    """Limits are below those of this device where nothing else uses it."""
+
+    def rows_of(self, prompt: int, budget: int) -> int:
+        """How many rows of such a prompt and answer, in tokens, are generated together."""
+        if self.cache_bytes is None:
+            return self.rows
+        fitting = self.cache_bytes // self.costs.row(prompt, budget)
+        return self.rows if fitting >= self.rows else next((rows for rows in ROWS if rows <= fitting), 1)
+
+    def chunk(self, rows: int, width: int, halvings: int = 0) -> int:
+        """Tokens of each of `rows` rows of `width` tokens that go through the model at a time.
+
+        `width` where one pass takes them all; else so many chunks of Gated DeltaNet, a power of two, as leave room for
+        what the rows remember (one chunk, where none does). `halvings` is how often that was too much.
+        """
+        costs = self.costs
+        kept = rows * (costs.recurrent_row + costs.conv_row + width * costs.kv_token)
+
+        def fits(tokens: int) -> bool:
+            within = self.room.host or tokens == CHUNK_TOKENS or rows * tokens <= PASS_TOKENS
+            return within and costs.reading(rows, tokens, width - tokens) + kept <= self.batches
+
+        if halvings == 0 and fits(width):
+            return width
+        tokens = CHUNK_TOKENS
+        while 2 * tokens < width and fits(2 * tokens):
+            tokens *= 2
+        return max(CHUNK_TOKENS, tokens >> halvings)
+
+
+def plan_memory(costs: Costs, room: Room, rows: int | None = None) -> MemoryPlan:
+    """The batches that there is room for; `rows` is the most answers that a person wants generated together."""
+    most = rows or max(ROWS)
+    if room.host:
+        return _of_cpu(costs, room, rows or GENERATE_BATCH_ROWS)
+    taken = room.decoded + costs.logits_tile
+    alone = _rounded(room.total - room.weights - taken - room.margin)
+    planned = _planned(costs, room, alone, most)
+    if room.free - taken >= alone:
+        return planned
+    now = _planned(costs, room, _rounded(room.free - taken - room.margin), most)
+    limits = (planned.score_tokens, planned.prompt_tokens, planned.rows)
+    return replace(now, short=(now.score_tokens, now.prompt_tokens, now.rows) != limits)
+
+
+def _of_cpu(costs: Costs, room: Room, rows: int) -> MemoryPlan:
+    batches = _rounded((room.free - room.decoded) // 2)
+    # prompts that fill a pass have so many tokens where there are as many rows as there may be
+    remembered = rows * costs.row(GENERATE_BATCH_TOKENS // rows, TYPICAL_TOKENS // 4)
+    needed = max(costs.scoring(CPU_SCORE_BATCH_TOKENS), costs.reading(1, GENERATE_BATCH_TOKENS, 0) + remembered)
+    if needed <= room.free - room.decoded:
+        return MemoryPlan(costs, room, batches, CPU_SCORE_BATCH_TOKENS, GENERATE_BATCH_TOKENS, rows)
+    planned = _planned(costs, room, batches, rows)
+    return replace(planned, score_tokens=min(planned.score_tokens, CPU_SCORE_BATCH_TOKENS), short=True)
+
+
+def _planned(costs: Costs, room: Room, batches: int, most_rows: int) -> MemoryPlan:
+    """The largest limits that `batches` bytes allow, and the smallest of all where they allow none."""
+    reading = int(READING_SHARE * batches)
+    score_tokens = next((tokens for tokens in LADDER if costs.scoring(tokens) <= batches), LADDER[-1])
+    prompt_tokens = next((tokens for tokens in LADDER if costs.reading(1, tokens, 0) <= reading), LADDER[-1])
+    plan = MemoryPlan(costs, room, batches, score_tokens, prompt_tokens, most_rows, cache_bytes=batches - reading)
+    half = TYPICAL_TOKENS // 2
+    return replace(plan, rows=plan.rows_of(half, half))
+
+
+def _rounded(size: int) -> int:
+    """Down to one of four steps between powers of two; nothing below zero."""
+    if size < 4:
+        return max(0, size)
+    step = 1 << (size.bit_length() - 3)
+    return size - size % step

@@ -1,0 +1,189 @@
+"""Batches are planned from shapes and bytes: at the real model's shape, without its weights, on devices of any size."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import Qwen3_5MoeTextConfig
+
+from q36eval.engines import EngineSettings, open_engine
+from q36eval.engines.base import GenerationRequest
+from q36eval.engines.batches import (
+    CPU_SCORE_BATCH_TOKENS,
+    GENERATE_BATCH_ROWS,
+    GENERATE_BATCH_TOKENS,
+    generation_batches,
+)
+from q36eval.engines.device_memory import costs_of
+from q36eval.engines.memory_plan import LADDER, PASS_TOKENS, ROWS, Costs, MemoryPlan, Room, plan_memory
+from q36eval.engines.resident import ResidentEngine
+
+SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def costs() -> Costs:
+    """Of the 35B-A3B shape, inputs quantized by emulation."""
+    return Costs.of(Qwen3_5MoeTextConfig(), emulated=True, fused_delta=True)
+
+
+def room(total: float, weights: float, decoded: float = 0.0, others: float = 0.0, host: bool = False) -> Room:
+    """Figures in GiB; what `others` use is not free."""
+    free = int((total - weights - others) * GIB)
+    return Room("a card", "decoded", int(total * GIB), free, int(weights * GIB), int(decoded * GIB), host)
+
+
+def test_the_costs_of_the_real_shape_are_those_of_its_tensors(costs: Costs) -> None:
+    assert costs.kv_token == 10 * 2 * 2 * 256 * 2  # full layers, keys and values, heads, their width, BF16
+    assert costs.recurrent_row == 30 * 32 * 128 * 128 * 4
+    assert costs.conv_row == 30 * 8192 * 4 * 2
+    assert costs.logits_tile % (248_320 * 4) == 0
+    plain = Costs.of(Qwen3_5MoeTextConfig(), fused_delta=True)
+    assert plain.pass_token < costs.pass_token
+    assert plain.pass_token > 8 * 4 * 2048 * 2  # eight experts' inputs and outputs
+
+
+@pytest.mark.parametrize(
+    ("total", "weights", "decoded", "least_tokens", "least_rows"),
+    [(139.8, 64.6, 0, 16384, 128), (139.8, 21, 1.5, 16384, 256), (79.2, 64.6, 0, 4096, 16), (32, 21, 1.5, 4096, 16)],
+)
+def test_what_fits_is_planned_and_fits(
+    total: float, weights: float, decoded: float, least_tokens: int, least_rows: int, costs: Costs
+) -> None:
+    plan = plan_memory(costs, room(total, weights, decoded))
+    assert least_tokens <= plan.score_tokens <= 16384
+    assert least_rows <= plan.rows <= 256
+    assert not plan.short
+    taken = plan.room.weights + plan.room.decoded + costs.logits_tile + plan.room.margin
+    assert taken + costs.scoring(plan.score_tokens) <= plan.room.total
+    for prompt, budget in ((100, 100), (2_000, 500), (30_000, 200)):
+        rows = plan.rows_of(prompt, budget)
+        answering = rows * costs.row(prompt, budget)
+        assert rows == 1 or taken + answering + costs.reading(1, plan.prompt_tokens, 0) <= plan.room.total
+
+
+def test_more_memory_never_gives_smaller_batches_and_a_card_too_small_gives_the_smallest(costs: Costs) -> None:
+    plans = [plan_memory(costs, room(total, 21, 1.5)) for total in (20, 23, 24, 26, 28, 32, 40, 48, 80, 140, 192)]
+    for less, more in pairwise(plans):
+        assert less.score_tokens <= more.score_tokens
+        assert less.prompt_tokens <= more.prompt_tokens
+        assert less.rows <= more.rows
+        assert less.chunk(1, 100_000) <= more.chunk(1, 100_000)
+    assert (plans[0].score_tokens, plans[0].rows) == (LADDER[-1], 1)
+
+
+def test_what_is_free_at_the_moment_changes_nothing_until_it_is_less_than_planned_with(costs: Costs) -> None:
+    alone = plan_memory(costs, room(80, 21, 1.5))
+    limits = (alone.score_tokens, alone.prompt_tokens, alone.rows, alone.cache_bytes)
+    for others in (0.1, 0.7, 1.3):  # a context, a desktop
+        now = plan_memory(costs, room(80, 21, 1.5, others))
+        assert (now.score_tokens, now.prompt_tokens, now.rows, now.cache_bytes) == limits
+        assert not now.short
+    crowded = plan_memory(costs, room(80, 21, 1.5, 50))
+    assert crowded.short
+    assert crowded.rows < alone.rows
+    assert crowded.rows in ROWS
+    assert crowded.score_tokens in LADDER
+    taken = crowded.room.decoded + costs.logits_tile
+    assert taken + costs.scoring(crowded.score_tokens) <= crowded.room.free
+
+
+def test_no_more_rows_than_a_person_wants(costs: Costs) -> None:
+    assert plan_memory(costs, room(140, 21), rows=5).rows == 5
+    assert plan_memory(costs, room(64, 0, host=True), rows=5).rows == 5
+
+
+def test_a_cpu_keeps_its_limits_unless_they_are_not_free(costs: Costs) -> None:
+    plenty = plan_memory(costs, room(128, 0, host=True))
+    assert (plenty.score_tokens, plenty.prompt_tokens, plenty.rows) == (
+        CPU_SCORE_BATCH_TOKENS,
+        GENERATE_BATCH_TOKENS,
+        GENERATE_BATCH_ROWS,
+    )
+    assert plenty.cache_bytes is None
+    assert not plenty.short
+    assert plan_memory(costs, room(64, 0, host=True)).rows == plenty.rows  # nothing in between
+    scarce = plan_memory(costs, room(4, 0, host=True))
+    assert scarce.short
+    assert scarce.rows < plenty.rows
+    assert scarce.score_tokens <= plenty.score_tokens
+    assert scarce.costs.scoring(scarce.score_tokens) <= 4 * GIB
+
+
+def test_long_rows_are_read_in_whole_chunks_that_leave_room_for_what_is_remembered(costs: Costs) -> None:
+    plan = plan_memory(costs, room(32, 21, 1.5))
+    assert plan.chunk(1, 2_000) == 2_000
+    chunk = plan.chunk(1, 131_072)
+    assert chunk % 64 == 0
+    assert 64 < chunk < 131_072
+    remembered = costs.recurrent_row + costs.conv_row + 131_072 * costs.kv_token
+    assert remembered + costs.reading(1, chunk, 131_072 - chunk) <= plan.batches
+    assert [plan.chunk(1, 131_072, halvings) for halvings in (1, 2)] == [chunk // 2, chunk // 4]
+    assert plan.chunk(1, 131_072, 40) == 64
+    large = plan_memory(costs, room(192, 21))
+    assert large.chunk(1, 131_072) <= PASS_TOKENS
+    assert plan_memory(costs, room(512, 0, host=True)).chunk(1, 131_072) == 131_072  # a CPU's passes stay whole
+
+
+def test_batches_of_answers_keep_to_the_bytes_that_their_prompts_and_budgets_take(costs: Costs) -> None:
+    plan = plan_memory(costs, room(32, 21, 1.5))
+    asked = [
+        GenerationRequest(f"{at}", tuple(range(length)), budget)
+        for at, (length, budget) in enumerate([(9_000 + at % 40, 64) for at in range(30)] + [(300, 900)] * 200)
+    ]
+    batches = list(generation_batches(asked, plan.prompt_tokens, plan.rows, plan.rows_of))
+    assert sorted(each.key for batch in batches for each in batch) == sorted(each.key for each in asked)
+    for batch in batches:
+        width, budget = max(len(r.token_ids) for r in batch), max(r.max_new_tokens for r in batch)
+        assert len(batch) <= plan.rows_of(width, budget)
+        assert len(batch) * width <= plan.prompt_tokens or width - min(len(r.token_ids) for r in batch) <= 64
+    assert max(len(batch) for batch in batches if len(batch[0].token_ids) >= 9_000) > 1, "long prompts go together"
+
+
+def peak_bytes(call: Any) -> int:
+    """What torch's CPU allocator gave out at most during a call, from its own records, beyond what it held before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled, torch.inference_mode():
+        kept = call()
+    events = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
+    held = most = 0
+    for event in sorted((each for each in events if each.name() == "[memory]"), key=lambda each: each.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    del kept
+    return most
+
+
+@pytest.mark.parametrize("branch", ["bf16", "fp8-head"])
+def test_a_pass_takes_no_more_than_is_planned_for_it_and_not_much_less(branch: str) -> None:
+    engine = open_engine(EngineSettings(SANDBOX / branch))
+    costs = costs_of(engine.model)
+    ids = torch.randint(2, 900, (4, 512))
+    peak = peak_bytes(lambda: engine.model.model(input_ids=ids, use_cache=False).last_hidden_state)
+    assert peak <= costs.reading(4, 512, 0)
+    assert peak >= 0.4 * costs.reading(4, 512, 0), "so much too careful a plan leaves a card idle"
+
+
+def test_what_rows_remember_is_what_is_planned_for_them() -> None:
+    engine = open_engine(EngineSettings(SANDBOX / "bf16"))
+    costs = costs_of(engine.model)
+    with torch.inference_mode():
+        cache = engine.model.model(input_ids=torch.randint(2, 900, (3, 200)), use_cache=True).past_key_values
+    kept = {"keys": 0, "recurrent": 0, "conv": 0}
+    for layer in cache.layers:
+        if hasattr(layer, "keys"):
+            kept["keys"] += layer.keys.nbytes + layer.values.nbytes
+        else:
+            kept["recurrent"] += layer.recurrent_states[0].nbytes
+            kept["conv"] += layer.conv_states[0].nbytes
+    assert kept == {"keys": 3 * 200 * costs.kv_token, "recurrent": 3 * costs.recurrent_row, "conv": 3 * costs.conv_row}
+
+
+def test_an_engine_on_a_cpu_makes_the_batches_it_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_engine(EngineSettings(SANDBOX / "bf16"))
+    assert isinstance(engine, ResidentEngine)
+    plan: MemoryPlan = engine.plan
+    assert (plan.score_tokens, plan.prompt_tokens, plan.rows) == (2048, 16384, 192)

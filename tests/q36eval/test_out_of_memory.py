@@ -1,0 +1,227 @@
+"""What runs out of memory is computed in parts, to the same numbers; long rows are read in passes, to nearly those."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from q36eval.engines import EngineSettings, open_engine, resident
+from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.memory_plan import MemoryPlan
+from q36eval.engines.passes import read, spans
+from q36eval.engines.resident import OUT_OF_MEMORY_SAID, ResidentEngine
+
+SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
+FLOOR = 1e-4
+"""Nats a token: below the floor that other padding alone has on the sandbox's texts."""
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ResidentEngine:
+    """Of the sandbox's reference in float32, where rows of a batch change each other's last digits alone."""
+    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
+    opened = open_engine(EngineSettings(SANDBOX / "bf16"))
+    assert isinstance(opened, ResidentEngine)
+    opened.model.float()
+    return opened
+
+
+def tokens(count: int, seed: int) -> tuple[int, ...]:
+    return tuple(random.Random(seed).choices(range(2, 900), k=count))
+
+
+def texts() -> list[ScoreRequest]:
+    return [ScoreRequest(f"text/{at}", tokens(40 + 13 * at, at), 5, "kl") for at in range(9)]
+
+
+def questions() -> list[GenerationRequest]:
+    """Every other one sampled."""
+    return [
+        GenerationRequest(f"q/{at}", tokens(30 + 7 * at, at), 6, temperature=0.9 * (at % 2), seed=3) for at in range(9)
+    ]
+
+
+@contextmanager
+def memory_for(
+    engine: ResidentEngine, most: int, error: type[Exception] = torch.OutOfMemoryError
+) -> Iterator[list[int]]:
+    """Passes over more than so many tokens run out of memory; what the others had."""
+    seen: list[int] = []
+
+    def check(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        size = kwargs["input_ids"].numel()
+        if size > most:
+            raise error("DefaultCPUAllocator: can't allocate memory: you tried to allocate 12 bytes")
+        seen.append(size)
+
+    handle = engine.model.model.register_forward_pre_hook(check, with_kwargs=True)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def scored(engine: Engine, asked: list[ScoreRequest]) -> dict[str, Scored]:
+    return {each.request.key: each for each in engine.score(asked)}
+
+
+def answered(engine: Engine, asked: list[GenerationRequest]) -> dict[str, Generated]:
+    return {each.request.key: each for each in engine.generate(asked)}
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError])
+def test_a_batch_that_runs_out_of_memory_is_computed_in_halves(engine: ResidentEngine, error: type[Exception]) -> None:
+    whole, said = scored(engine, texts()), list[str]()
+    engine.report_to(said.append)
+    with memory_for(engine, 300, error) as passes:
+        parts = scored(engine, texts())
+    assert parts.keys() == whole.keys()
+    for key, each in parts.items():
+        assert each.error is None
+        assert each.hidden_states is not None
+        torch.testing.assert_close(each.hidden_states, whole[key].hidden_states, rtol=0, atol=1e-4)
+    assert max(passes) <= 300
+    assert len(passes) > 3
+    assert said == [OUT_OF_MEMORY_SAID]
+    assert engine.splits >= 3
+
+
+def test_answers_of_split_batches_are_those_of_whole_ones(engine: ResidentEngine) -> None:
+    whole = answered(engine, questions())
+    with memory_for(engine, 200):
+        parts = answered(engine, questions())
+    assert {key: each.token_ids for key, each in parts.items()} == {key: each.token_ids for key, each in whole.items()}
+    assert {each.rows for each in whole.values()} == {9}
+    assert max(each.rows for each in parts.values()) <= 3
+
+
+def test_a_row_that_is_too_much_alone_is_read_in_smaller_passes(engine: ResidentEngine) -> None:
+    asked = [ScoreRequest("long", tokens(900, 1), 3)]
+    prompt = [GenerationRequest("long", tokens(900, 1), 5)]
+    whole, answer = scored(engine, asked)["long"], answered(engine, prompt)["long"]
+    with memory_for(engine, 130) as passes:
+        parts, told = scored(engine, asked)["long"], answered(engine, prompt)["long"]
+    assert parts.error is None
+    assert 64 <= max(passes) <= 130
+    assert_same_but_for_rounding(engine, parts, whole)
+    assert told.token_ids == answer.token_ids
+
+
+def assert_same_but_for_rounding(engine: ResidentEngine, one: Scored, other: Scored) -> None:
+    assert one.hidden_states is not None
+    assert other.hidden_states is not None
+    p, q = (engine.logits(each.hidden_states).log_softmax(-1) for each in (one, other))
+    assert float((p.exp() * (p - q)).sum(-1).mean()) < FLOOR
+    assert float((one.hidden_states - other.hidden_states).abs().median()) < 1e-4
+
+
+def test_what_fits_in_no_way_is_an_error_of_its_own_and_others_are_scored(engine: ResidentEngine) -> None:
+    asked = [*texts(), ScoreRequest("long", tokens(900, 1), 3, "kl")]
+    with memory_for(engine, 63 + 90):
+        found = scored(engine, asked)
+    assert {key for key, each in found.items() if each.error is not None} == set()
+    with memory_for(engine, 60):
+        found = scored(engine, [*asked, ScoreRequest("short", tokens(50, 2), 3, "kl")])
+    assert found["long"].error == "900 tokens do not fit into the memory that the weights leave"
+    assert not found["long"].permanent  # memory may be freed by whoever else uses it
+    assert found["short"].error is None
+    with memory_for(engine, 20):
+        answers = answered(engine, questions()[:2])
+    assert {each.finish_reason for each in answers.values()} == {"error"}
+    assert {each.token_ids for each in answers.values()} == {()}
+
+
+def test_other_errors_are_reported_as_before(engine: ResidentEngine) -> None:
+    handle = engine.model.model.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(ValueError("no")))
+    try:
+        errors = {each.error for each in scored(engine, texts()).values()}
+    finally:
+        handle.remove()
+    assert errors == {"engine: no"}
+    assert engine.splits == 0
+
+
+def test_workers_split_too_and_their_parent_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "usable_workers", lambda: 2)
+    opened = open_engine(EngineSettings(SANDBOX / "bf16"))
+    assert isinstance(opened, ResidentEngine)
+    said: list[str] = []
+    opened.report_to(said.append)
+    asked = [replace(each, group=str(at % 2)) for at, each in enumerate(texts())]
+    with memory_for(opened, 300):
+        found = scored(opened, asked)
+    assert [each.error for each in found.values()] == [None] * 9
+    assert said == [OUT_OF_MEMORY_SAID]
+
+
+def in_passes(engine: ResidentEngine, most: int) -> None:
+    """As on a device with room for passes of so many tokens."""
+    plan: MemoryPlan = engine.plan
+    one_row = plan.costs.recurrent_row + plan.costs.conv_row
+    batches = plan.costs.reading(1, most, 1000 - most) + one_row + 1000 * plan.costs.kv_token
+    engine.__dict__["plan"] = replace(plan, batches=batches)
+    assert engine.plan.chunk(1, 1000) == most
+
+
+def test_passes_of_512_tokens_give_the_same_bits_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
+    opened = open_engine(EngineSettings(SANDBOX / "bf16"))
+    assert isinstance(opened, ResidentEngine)
+    asked = [ScoreRequest("long", tokens(1000, 1), 3)]
+    whole = scored(opened, asked)["long"].hidden_states
+    in_passes(opened, 512)
+    with memory_for(opened, 512) as passes:
+        parts = scored(opened, asked)["long"].hidden_states
+    assert passes == [512, 488]
+    assert whole is not None
+    assert parts is not None
+    assert torch.equal(parts, whole)
+
+
+def test_shorter_passes_move_the_last_digits_alone(engine: ResidentEngine) -> None:
+    ids = torch.tensor([tokens(1000, 1), tokens(1000, 2)])
+    with torch.inference_mode():
+        whole = read(engine.model, ids, 1000)
+        for chunk in (64, 192, 320):
+            parts = read(engine.model, ids, chunk)
+            assert parts.shape == whole.shape
+            torch.testing.assert_close(parts, whole, rtol=0, atol=2e-4)
+
+
+def test_long_prompts_are_read_in_passes_and_answered_alike(engine: ResidentEngine) -> None:
+    asked = [GenerationRequest(f"{at}", tokens(990 - 9 * at, at), 8) for at in range(3)]
+    asked += [GenerationRequest("short", tokens(300, 9), 8)]
+    whole = answered(engine, asked)
+    assert len({each.token_ids for each in whole.values()}) == 4
+    in_passes(engine, 256)
+    with memory_for(engine, 2 * 256 + 1) as passes:
+        parts = answered(engine, asked)
+    assert max(passes) > 64
+    assert engine.splits == 0
+    assert {key: each.token_ids for key, each in parts.items()} == {key: each.token_ids for key, each in whole.items()}
+
+
+def test_a_long_prefix_is_read_in_passes(engine: ResidentEngine) -> None:
+    common = tokens(960, 1)
+    asked = [ScoreRequest(f"{at}", common + tokens(9 + at, at + 2), 962, shared=960) for at in range(6)]
+    whole = scored(engine, asked)
+    in_passes(engine, 256)
+    with memory_for(engine, 256) as passes:
+        parts = scored(engine, asked)
+    assert passes.count(256) == 3
+    for key, each in parts.items():
+        assert_same_but_for_rounding(engine, each, whole[key])
+
+
+def test_no_pass_is_a_single_token_that_would_be_taken_for_a_step() -> None:
+    for width in range(1, 400):
+        for chunk in (64, 128):
+            widths = [span.stop - span.start for span in spans(width, chunk)]
+            assert sum(widths) == width
+            assert all(each == chunk for each in widths[:-1])
+            assert widths[-1] > 1 or width == 1
