@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints.emulation import InputQuantizer
-from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight, weight_bytes
+from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight
 from q36eval.checkpoints.placements import DECODED, PACKED
 from q36eval.engines.memory_plan import Costs, Room
 from q36eval.memory import available_bytes
@@ -42,7 +42,7 @@ def room_of(model: Any, *others: Any, processes: int = 1) -> Room:
     """
     device = next(model.parameters()).device
     packed = any(isinstance(module, PackedWeight) for module in model.modules())
-    weights = sum(weight_bytes(each) for each in (model, *others))
+    weights = sum(_weight_bytes(each) for each in (model, *others))
     total, free = free_on(device)
     return Room(
         device=device_name(device),
@@ -53,6 +53,13 @@ def room_of(model: Any, *others: Any, processes: int = 1) -> Room:
         decoded=decoded_bytes(model),
         host=device.type != "cuda",
     )
+
+
+def _weight_bytes(model: Any) -> int:
+    """What weights take where they lie; one of a layer that is not read yet has a shape and no memory."""
+    packed = (part for module in model.modules() if isinstance(module, PackedWeight) for part in module.buffers())
+    memory = {each.data_ptr(): each.untyped_storage().nbytes() for each in (*model.parameters(), *packed)}
+    return sum(memory.values())
 
 
 def decoded_bytes(model: Any) -> int:

@@ -7,6 +7,7 @@ elsewhere, or from a server.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import torch
 
 from q36eval.checkpoints.filling import StoredLayers
 from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
 from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
+from q36eval.engines.memory_plan import Room
 from q36eval.engines.perturbed import of_batches
 from q36eval.engines.resident import ResidentEngine, right_padded, scored
 from q36eval.engines.shared_prefix import common_prefix, rest_of, scored_after
@@ -86,6 +89,9 @@ class LayerByLayerEngine(ResidentEngine):
         if waiting:
             yield from self._pass(waiting)
 
+    def _room(self) -> Room:
+        return replace(super()._room(), placement=LAYERS, decoded=self._layers.decoded_bytes)
+
     def _pass(self, batches: list[list[ScoreRequest]]) -> Iterator[Outcome]:
         segments, places, prefixes = _segments(batches)
         owner = self.identity.model_dump_json()
@@ -96,6 +102,7 @@ class LayerByLayerEngine(ResidentEngine):
             owner=owner,
             folder=self._folder,
             unchanged=lambda: self._held.check(after_reading=True),
+            chunk=self.plan.chunk,
         )
         started = time.monotonic()
         with self._held.being_read():

@@ -21,6 +21,9 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
 
 from q36eval.checkpoints.filling import StoredLayers
+from q36eval.engines.batches import CHUNK_TOKENS
+from q36eval.engines.device_memory import give_back, is_out_of_memory
+from q36eval.engines.passes import spans
 from q36eval.engines.shared_prefix import lent
 from q36eval.files import json_sha256, write_atomically
 
@@ -48,7 +51,7 @@ class LayerPass:
 
     With a `folder` the states are kept there every `SAVE_EVERY_S` seconds, and a pass over the same segments of the
     same deployment (`owner`) goes on from them. `unchanged` raises where the files that were read are not those any
-    more: nothing is kept of other bytes.
+    more: nothing is kept of other bytes. `chunk` is `MemoryPlan.chunk`: long rows go through a layer in parts.
     """
 
     def __init__(
@@ -60,8 +63,10 @@ class LayerPass:
         owner: str = "",
         folder: Path | None = None,
         unchanged: Callable[[], None] = lambda: None,
+        chunk: Callable[[int, int, int], int] = lambda rows, width, halvings: max(CHUNK_TOKENS, width >> halvings),
     ) -> None:
         self._model, self._layers, self._segments, self._unchanged = model, layers, segments, unchanged
+        self._chunk = chunk
         self._device = next(model.parameters()).device
         self.hidden_states: list[Tensor] = []
         """After the final norm [R, W, H], in host memory."""
@@ -114,17 +119,10 @@ class LayerPass:
             if at in self.errors:
                 continue
             states = self.hidden_states[at]
-            arguments: dict[str, Any] = {"use_cache": False}
             if segment.is_prefix:
                 remembered = DynamicCache(config=self._model.config)
-                arguments = {"use_cache": True, "past_key_values": remembered}
-            elif segment.after is not None:
-                length = self._segments[segment.after].ids.shape[1]
-                cache = _after(remembered, layer, length, len(segment.ids))
-                arguments = {"use_cache": True, "past_key_values": cache}
             try:
-                inputs = states.to(self._device, non_blocking=True)
-                output = self._model.model(inputs_embeds=inputs, **arguments).last_hidden_state
+                output = self._output(states, layer, segment, remembered)
             except Exception as error:  # it costs this batch, as in a resident model, and is reported
                 self.errors[at] = f"{type(error).__name__}: {error}"
                 continue
@@ -132,6 +130,44 @@ class LayerPass:
                 self.hidden_states[at] = output
             else:
                 states.copy_(output, non_blocking=True)
+
+    def _output(self, states: Tensor, layer: int, segment: Segment, remembered: Any, halvings: int = 0) -> Tensor:
+        """What the layer makes of a segment's `states` [R, W, H]; where memory runs out, in smaller passes.
+
+        A prefix is `remembered`, and what goes on from it begins there.
+        """
+        rows, width = states.shape[:2]
+        try:
+            return self._attempt(states, layer, segment, remembered, halvings)
+        except Exception as error:
+            least = rows == 1 if segment.after is not None else self._chunk(rows, width, halvings) <= CHUNK_TOKENS
+            if least or not is_out_of_memory(error):
+                raise
+        give_back(self._device)
+        if segment.after is not None:
+            halves = torch.split(states, -(-rows // 2))
+            return torch.cat([self._output(half, layer, segment, remembered) for half in halves])
+        if segment.is_prefix:
+            remembered.layers[layer] = DynamicCache(config=self._model.config).layers[layer]
+        return self._output(states, layer, segment, remembered, halvings + 1)
+
+    def _attempt(self, states: Tensor, layer: int, segment: Segment, remembered: Any, halvings: int) -> Tensor:
+        rows, width = states.shape[:2]
+        inputs = states.to(self._device, non_blocking=True)
+        if segment.after is not None:
+            return self._run(inputs, _after(remembered, layer, self._segments[segment.after].ids.shape[1], rows))
+        chunk = self._chunk(rows, width, halvings)
+        if chunk >= width and not segment.is_prefix:
+            return self._run(inputs, None)
+        own = remembered if segment.is_prefix else DynamicCache(config=self._model.config)
+        parts = [self._run(inputs[:, span], _grown(own, layer, span.start)) for span in spans(width, chunk)]
+        return torch.cat(parts, dim=1)
+
+    def _run(self, inputs: Tensor, cache: Cache | None) -> Tensor:
+        states: Tensor = self._model.model(
+            inputs_embeds=inputs, past_key_values=cache, use_cache=cache is not None
+        ).last_hidden_state
+        return states
 
     def _keep(self, file: Path, layers_done: int) -> None:
         tensors = {str(at): states for at, states in enumerate(self.hidden_states) if at not in self.errors}
@@ -200,6 +236,14 @@ def _after(remembered: Any, layer: int, length: int, rows: int) -> Cache:
     linear.has_previous_state = dict.fromkeys(linear.has_previous_state, True)
     others = [linear if isinstance(each, LinearAttentionLayer) else _Length(length) for each in remembered.layers]
     return Cache(layers=[own if at == layer else other for at, other in enumerate(others)])
+
+
+def _grown(own: Cache, layer: int, length: int) -> Cache:
+    """The cache of rows of which so many tokens went through this one layer already; `own` goes on remembering."""
+    others = [
+        LinearAttentionLayer() if isinstance(each, LinearAttentionLayer) else _Length(length) for each in own.layers
+    ]
+    return Cache(layers=[own.layers[layer] if at == layer else other for at, other in enumerate(others)])
 
 
 def _states_sha256(tensors: Mapping[str, Tensor]) -> str:

@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,41 @@ def test_its_noise_floor_is_of_other_batches_and_rounded_logits() -> None:
         other = {each.request.key: each.hidden_states for each in make().score(asked)}
         resident_one = {each.request.key: each.hidden_states for each in expected().score(asked)}
         assert all(torch.equal(states, resident_one[key]) for key, states in other.items())
+
+
+def long_texts() -> list[ScoreRequest]:
+    """One of a thousand tokens, and two that go on from a prefix of as many."""
+    rng = random.Random(5)
+    tokens = tuple(rng.choices(range(2, 900), k=1000))
+    common = [ScoreRequest(f"after/{n}", (*tokens[:960], *range(3, 20 + n)), 962, "b", shared=960) for n in range(3)]
+    return [ScoreRequest("long", tokens, 2, "a"), *common]
+
+
+def states(engine: Any, asked: list[ScoreRequest]) -> dict[str, torch.Tensor]:
+    scored = {each.request.key: each for each in engine.score(asked)}
+    assert [each.error for each in scored.values()] == [None] * len(asked)
+    return {key: each.hidden_states for key, each in scored.items()}
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["planned", "out of memory"])
+def test_long_rows_go_through_a_layer_in_parts(planned: bool) -> None:
+    expected = states(open_engine(EngineSettings(SANDBOX / "bf16")), long_texts())
+    layered: Any = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    widths: set[int] = set()
+
+    def run(module: Any, arguments: Any, given: dict[str, Any]) -> None:
+        widths.add(given["inputs_embeds"].shape[1])
+        if given["inputs_embeds"].shape[1] > 512:
+            raise torch.OutOfMemoryError("as if")
+
+    layered.model.model.register_forward_pre_hook(run, with_kwargs=True)
+    if planned:
+        plan = layered.plan
+        kept = plan.costs.recurrent_row + plan.costs.conv_row + 1000 * plan.costs.kv_token
+        layered.__dict__["plan"] = replace(plan, batches=plan.costs.reading(1, 512, 488) + kept)
+    found = states(layered, long_texts())
+    assert max(widths) == (512 if planned else 1000)
+    for key, each in expected.items():
+        assert found[key].shape == each.shape
+        assert planned <= torch.equal(found[key], each), "passes of 512 tokens give the same bits on a CPU"
+        assert float((found[key] - each).abs().median()) < 0.02, key
