@@ -279,6 +279,9 @@ class Progress:
     def within(self, what: str, done: int, total: int) -> None:
         """So many steps are done of something that all items wait for, such as the layers of a pass."""
 
+    def note(self, sentence: str) -> None:
+        """What a person should know of how the work is done."""
+
     def retried(self, count: int, error: str) -> None:
         """So many requests errored, one of them with these words, and are requested again."""
 

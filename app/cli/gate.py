@@ -28,6 +28,7 @@ from q36eval.app.cli.options import (
     MaxItems,
     OwnCanaries,
     Placement,
+    PlanOption,
     RecurrentState,
     ReferenceOption,
     ReferencePackOption,
@@ -109,6 +110,7 @@ def gate(
     conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
     placement: Placement = None,
+    plan: PlanOption = False,
     template_declared: TemplateDeclared = None,
     batch_size: BatchSize = None,
     corpus: CorpusOption = None,
@@ -148,7 +150,8 @@ def gate(
 
     log = sys.stderr if as_json else sys.stdout
     kept_in_history()
-    clear_reports(out, branch)
+    if not plan:
+        clear_reports(out, branch)
     with surviving_hangup(), announcing(branch, log if "github" in (format or ()) else None):
         formats = check_formats(format)
         if out is None and set(format or ()) - {"github"}:
@@ -176,13 +179,14 @@ def gate(
             conv_state_dtype=conv_state_dtype,
             placement=placement,
         )
-        branches = Branches(branch, chosen, paths, waivers_from, out, formats)
+        branches = Branches(branch, chosen, paths, waivers_from, None if plan else out, formats)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         for sentence in crowded([paths.state, *database, *([] if out is None else [out])]):
             note(sentence)
-        history = open_history(paths, writing=True)
-        resumed = None if resume is None else history.get_run(resume)  # before the reference is asked anything
-        if resumed is not None and require_sign_off and resumed.state.value == "finished":
+        history = None if plan else open_history(paths, writing=True)
+        # before the reference is asked anything
+        resumed = None if resume is None or history is None else history.get_run(resume)
+        if resumed is not None and history is not None and require_sign_off and resumed.state.value == "finished":
             judged = branches.decided_again(resumed, history, None if policy is None else rules)
             return finish([judged], branches, history, output)
         probes = tuple(name for name in ALL_PROBES if name not in (skip or []))
@@ -214,4 +218,6 @@ def gate(
             require_sign_off=require_sign_off,
             template_declared=template_declared,
         )
+        if history is None:
+            return branches.plans(request, as_json=as_json)
         return finish(branches.measured(request, history), branches, history, output)

@@ -96,6 +96,21 @@ class Branches:
                     raise
                 yield _not_judged(name, error, size, folder)
 
+    def plans(self, request: Callable[..., Request], *, as_json: bool) -> int:
+        """Print what would be computed of each branch.
+
+        Raises:
+            UsageError, CorruptCheckpointError: one cannot be measured.
+        """
+        from q36eval.app.cli.planning import show_runs
+
+        wanted = []
+        for target in self._targets:
+            if isinstance(target, Q36Error):
+                raise target
+            wanted.append(request(branch=target, waivers_from=None))
+        return show_runs(wanted, self._paths, as_json=as_json)
+
     def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:
         """The one branch's finished run, decided again from history; `policy` is the one named."""
         from q36eval.app.reviewing.redeciding import decide_again

@@ -19,6 +19,7 @@ from q36eval.app.cli.options import (
     KVScales,
     OneBranch,
     Placement,
+    PlanOption,
     Quiet,
     RecurrentState,
     ReferenceOption,
@@ -46,6 +47,7 @@ def kl(
     conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
     placement: Placement = None,
+    plan: PlanOption = False,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
@@ -87,6 +89,10 @@ def kl(
         context=context,
         top_k=top_k,
     )
+    if plan:
+        from q36eval.app.cli.planning import show_runs
+
+        return show_runs([request], paths, as_json=as_json)
     run, history = measured(request, paths)
     if as_json:
         print_json(run_body(run, history) | kl_body(run, history, paths))

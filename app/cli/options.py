@@ -132,6 +132,9 @@ Placement = Annotated[
         metavar="WHERE",
     ),
 ]
+PlanOption = Annotated[
+    bool, typer.Option("--plan", help="Print batches, memory and the requests of every stage, and measure nothing.")
+]
 BatchSize = Annotated[
     int | None,
     typer.Option("--batch-size", help="Generate at most this many answers of the branch together.", min=1),
@@ -170,6 +173,8 @@ PANELS = {
         "--recurrent-state-dtype",
         "--conv-state-dtype",
         "--as-served",
+        "--placement",
+        "--plan",
         "--template-declared",
         "--batch-size",
         "--context",

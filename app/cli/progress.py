@@ -21,7 +21,7 @@ from rich.text import Text
 from q36eval.app.cli.options import Quiet
 from q36eval.interrupts import surviving_hangup
 from q36eval.probes import Progress
-from q36eval.reports.text import duration
+from q36eval.reports.text import SENTENCE, duration, plain
 from q36eval.run.progress import Estimate
 
 BAR_WIDTH = 20
@@ -107,9 +107,12 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
                 self._lines.end()
             self._progress.left = ""
             self._progress.stop()
+            if kind is None:
+                self._note_memory()
 
     def stage(self, title: str, total: int) -> None:
         """Begin a stage of `total` items."""
+        self._note_memory()
         self._stage, self._done, self._total, self._begun, self._within = title, 0, total, time.monotonic(), ""
         if self._lines is not None:
             print(f"{title}: {total:,} items" if total > 1 else title, file=sys.stderr, flush=True)
@@ -142,6 +145,24 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         if not self._progress.disable:
             self._progress.left = self._within
 
+    def note(self, sentence: str) -> None:
+        """What a person should know of how the work is done, on a line of its own."""
+        if not Quiet.wanted:
+            self._console.print(Text(plain(sentence, SENTENCE)), soft_wrap=True)
+
+    def _note_memory(self) -> None:
+        """Where the stage that ends ran on a GPU: what its tensors took, and what the allocator held for them."""
+        torch = sys.modules.get("torch")
+        if not self._stage or torch is None or not torch.cuda.is_initialized():
+            return
+        from q36eval.engines.device_memory import held_on_devices
+
+        for held in held_on_devices():
+            self.note(
+                f"after {self._stage}: {held.device} holds {_gib(held.allocated)} GiB allocated and "
+                f"{_gib(held.reserved)} reserved; at most {_gib(held.most_allocated)} and {_gib(held.most_reserved)}"
+            )
+
     def _tell_left(self) -> None:
         now = time.monotonic()
         if self._progress.disable or now - self._told < 1.0 or self._task is None:
@@ -169,3 +190,7 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
 
     def _share(self) -> str:
         return f"{self._done / self._total:.0%}"
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:,.1f}"

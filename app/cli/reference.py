@@ -19,6 +19,7 @@ from q36eval.app.cli.options import (
     JsonOption,
     OwnCanaries,
     Placement,
+    PlanOption,
     Quiet,
     ReferenceOption,
     SuiteOption,
@@ -51,6 +52,7 @@ def capture(
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
     placement: Placement = None,
+    plan: PlanOption = False,
     corpus: CorpusOption = None,
     context: ContextOption = None,
     probe: Annotated[
@@ -96,6 +98,11 @@ def capture(
         family=chosen,
         canaries=CanaryChoice(own=canaries),
     )
+    if plan:
+        from q36eval.app.cli.planning import show_plans
+        from q36eval.run.planning import planned_capture
+
+        return show_plans([planned_capture(wanted, paths)], as_json=as_json)
     announced: list[Estimate] = []
 
     def announce(estimate: "Estimate") -> None:

@@ -63,6 +63,19 @@ def draft_config(checkpoint: Checkpoint) -> Any:
     return config
 
 
+def draft_bytes(checkpoint: Checkpoint, dtype: torch.dtype) -> int:
+    """What the checkpoint's draft head takes; 0 where it ships none that can be loaded."""
+    if not has_draft_head(checkpoint):
+        return 0
+    try:
+        with torch.device("meta"):
+            head = DraftHead(draft_config(checkpoint))
+    except UsageError:
+        return 0
+    values: int = sum(parameter.numel() for parameter in head.parameters())
+    return values * dtype.itemsize
+
+
 def load_draft_head(
     checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, emulate_activations: bool
 ) -> DraftHead | None:

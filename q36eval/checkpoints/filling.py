@@ -83,15 +83,47 @@ USABLE_SHARE = 0.85
 """Of the free memory, so much may be taken by weights; the rest is for what is computed with them."""
 
 
-def first_that_fits(plan: Plan, model: nn.Module, device: torch.device, dtype: torch.dtype) -> str:
-    """The placement that computes fastest of those whose weights the device has room for."""
-    sizes = {name: model.get_parameter(name).numel() * dtype.itemsize for name in plan}
-    stays_packed = [name for name, weights in plan.items() if _packable(weights)]
-    packed = sum(sizes.values()) - sum(sizes[name] for name in stays_packed)
-    packed += sum(_stored_bytes({name: plan[name]}) for name in stays_packed)
-    packed += max((sizes[name] for name in stays_packed), default=0)
-    usable = USABLE_SHARE * free_bytes(device)
-    return DECODED if sum(sizes.values()) <= usable else PACKED if packed <= usable else LAYERS
+@dataclass(frozen=True)
+class Sizes:
+    """What a model's weights take on a device, in bytes, wherever they are placed."""
+
+    decoded: int
+    packed: int
+    """As stored where they can stay so, decoded where not."""
+    packed_modules: tuple[tuple[tuple[int, int], ...], ...]
+    """Of every module with packed weights, values and bytes of a value of each."""
+    around: int
+    """Decoded, what belongs to no layer."""
+    layer: int
+    """The largest layer, decoded."""
+
+    @classmethod
+    def of(cls, plan: Plan, model: nn.Module, dtype: torch.dtype) -> "Sizes":
+        """Of a model that may have shapes alone."""
+        values = {name: model.get_parameter(name).numel() for name in plan}
+        stays_packed = [name for name, weights in plan.items() if _packable(weights)]
+        stored = sum(_stored_bytes({name: plan[name]}) for name in stays_packed)
+        modules: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for name in stays_packed:
+            modules[name.rpartition(".")[0]].append((values[name], dtype.itemsize))
+        layers: dict[str, int] = defaultdict(int)
+        for name, count in values.items():
+            match = _IN_LAYER.match(name)
+            layers["" if match is None else match["layer"]] += count * dtype.itemsize
+        decoded = sum(layers.values())
+        return cls(
+            decoded=decoded,
+            packed=decoded - sum(values[name] * dtype.itemsize for name in stays_packed) + stored,
+            packed_modules=tuple(map(tuple, modules.values())),
+            around=layers.pop("", 0),
+            layer=max(layers.values(), default=0),
+        )
+
+    def first_that_fits(self, device: torch.device) -> str:
+        """The placement that computes fastest of those whose weights the device has room for."""
+        at_a_time = max((count * size for module in self.packed_modules for count, size in module), default=0)
+        usable = USABLE_SHARE * free_bytes(device)
+        return DECODED if self.decoded <= usable else PACKED if self.packed + at_a_time <= usable else LAYERS
 
 
 def free_bytes(device: torch.device) -> float:

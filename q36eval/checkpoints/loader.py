@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints import delta_states, emulation, kv_cache
-from q36eval.checkpoints.filling import Decoder, StoredLayers, first_that_fits, plan_of
+from q36eval.checkpoints.filling import Decoder, Sizes, StoredLayers, plan_of
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.fused import check_as_served, scales_as_served
 from q36eval.checkpoints.held import HeldFolder
@@ -91,7 +91,7 @@ def load_model(
     schemes = input_schemes(index) if emulate_activations else {}
     ignored = 0 if emulate_activations else _count_quantized_inputs(index)
     plan = plan_of(model, checkpoint, index)
-    placement = placement or first_that_fits(plan, model, torch.device(device), dtype)
+    placement = placement or Sizes.of(plan, model, dtype).first_that_fits(torch.device(device))
     decoder = Decoder(model, checkpoint, torch.device(device), dtype, global_scales, placement == PACKED)
     layers = StoredLayers(decoder, plan) if placement == LAYERS else None
     decoder.fill(plan if layers is None else layers.around)
@@ -104,6 +104,36 @@ def load_model(
     model.eval().requires_grad_(False)
     report = _report(index, len(schemes), ignored, cache_dtype, len(global_scales))
     return LoadedModel(model, report, checkpoint, layers)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What `load_model` would give, known without reading any weights."""
+
+    config: Any
+    sizes: Sizes
+    placement: str
+    emulated: bool
+    """Whether inputs of modules are quantized."""
+    checkpoint: Checkpoint
+
+
+def planned_model(
+    path: str | Path | HeldFolder,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.bfloat16,
+    emulate_activations: bool = True,
+    placement: str | None = None,
+) -> Planned:
+    """The shapes and sizes of a checkpoint's model, and where its weights would lie; raises as `load_model`."""
+    check_placement(placement)
+    checkpoint = open_checkpoint(path)
+    index = index_weights(checkpoint)
+    model = _empty_model(checkpoint, dtype)
+    sizes = Sizes.of(plan_of(model, checkpoint, index), model, dtype)
+    emulated = emulate_activations and bool(input_schemes(index))
+    return Planned(model.config, sizes, placement or sizes.first_that_fits(torch.device(device)), emulated, checkpoint)
 
 
 def text_config(checkpoint: Checkpoint) -> Any:

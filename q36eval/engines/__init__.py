@@ -51,7 +51,7 @@ from q36eval.engines.base import (
     Scored,
     ScoreRequest,
 )
-from q36eval.engines.opening import as_reference, engine_around, identity_of, open_engine, repeats_itself
+from q36eval.engines.opening import as_reference, engine_around, identity_of, open_engine, planned, repeats_itself
 
 __all__ = [
     "IN_PROCESS",
@@ -67,5 +67,6 @@ __all__ = [
     "engine_around",
     "identity_of",
     "open_engine",
+    "planned",
     "repeats_itself",
 ]

@@ -16,6 +16,8 @@ from q36eval.records import DeploymentIdentity
 if TYPE_CHECKING:
     import torch
 
+    from q36eval.engines.memory_plan import MemoryPlan
+
 
 IN_PROCESS = "in-process"
 
@@ -211,6 +213,19 @@ class Engine(ABC):
             UsageError, CorruptCheckpointError: as `load`.
         """
         raise NotImplementedError(f"{cls.__name__} is not opened by its settings")
+
+    @classmethod
+    def planned(cls, settings: EngineSettings) -> "MemoryPlan | None":
+        """The batches of the engine of `load`, without loading any weights; None where it does not plan them.
+
+        Raises:
+            UsageError, CorruptCheckpointError: as `load`.
+        """
+        return None
+
+    def batches(self) -> "MemoryPlan | None":
+        """What it computes together, and where its memory goes; None where it does not plan that."""
+        return None
 
     @abstractmethod
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:

@@ -7,6 +7,12 @@ from itertools import accumulate, groupby
 from typing import TypeVar
 
 from q36eval.engines.base import GenerationRequest, ScoreRequest
+from q36eval.engines.memory_plan import (
+    ATTENDED_TOKENS,
+    CHUNK_TOKENS,
+    GENERATE_BATCH_ROWS,
+    GENERATE_BATCH_TOKENS,
+)
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
 
@@ -14,18 +20,9 @@ RowsOf = Callable[[int, int], int]
 """How many rows a batch may have whose prompts and answers have at most so many tokens."""
 
 SCORE_BATCH_TOKENS = 4096
-CPU_SCORE_BATCH_TOKENS = 2048
-"""What a core's own cache bears: 4,096 tokens took 1.2 times as long a token on the sandbox, two workers at once."""
-
-GENERATE_BATCH_TOKENS = 16384
-GENERATE_BATCH_ROWS = 192
 
 ANSWER_TOKENS = 128
 """An answer of the sandbox costs about what so many tokens of its prompt do."""
-
-CHUNK_TOKENS = 64
-"""Gated DeltaNet works in chunks of so many tokens. A prefix that ends with one leaves those of the rest where they
-were, and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves all."""
 
 WORTH_SHARING = 768
 """A prefix is computed apart where that spares so many tokens: what is less is eaten up by the additional passes."""
@@ -35,9 +32,6 @@ WORTH_SHARING_ANSWERS = 4096
 
 MAX_SPREAD = 64
 """Prompts that are answered after one prefix differ by at most so many tokens: each costs the longest a step."""
-
-ATTENDED_TOKENS = 16
-"""Rows of a batch and the prefix before each may come to so many times the tokens of a batch: what attention holds."""
 
 
 def prefix_of(request: ScoreRequest | GenerationRequest) -> tuple[int, ...]:

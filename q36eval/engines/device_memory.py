@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints.emulation import InputQuantizer
+from q36eval.checkpoints.filling import Sizes
 from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight
-from q36eval.checkpoints.placements import DECODED, PACKED
+from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.engines.memory_plan import Costs, Room
 from q36eval.memory import available_bytes
 
@@ -43,16 +44,26 @@ def room_of(model: Any, *others: Any, processes: int = 1) -> Room:
     device = next(model.parameters()).device
     packed = any(isinstance(module, PackedWeight) for module in model.modules())
     weights = sum(_weight_bytes(each) for each in (model, *others))
+    return room_on(device, PACKED if packed else DECODED, weights, decoded_bytes(model), free_on(device), processes)
+
+
+def room_before(device: torch.device, placement: str, sizes: Sizes, beside: int, processes: int) -> Room:
+    """The same of weights that do not lie there yet, and of `beside` bytes of others."""
+    packed = max((while_used(module) for module in sizes.packed_modules), default=0)
+    own = {DECODED: sizes.decoded, PACKED: sizes.packed, LAYERS: sizes.around}[placement]
+    decoded = {DECODED: 0, PACKED: packed, LAYERS: sizes.layer}[placement]
     total, free = free_on(device)
-    return Room(
-        device=device_name(device),
-        placement=PACKED if packed else DECODED,
-        total=total,
-        free=free // processes,
-        weights=weights,
-        decoded=decoded_bytes(model),
-        host=device.type != "cuda",
-    )
+    weights = own + beside
+    return room_on(device, placement, weights, decoded, (total, max(0, free - weights)), processes)
+
+
+def room_on(
+    device: torch.device, placement: str, weights: int, decoded: int, memory: tuple[int, int], processes: int
+) -> Room:
+    """Of a device whose `memory` is what there is in all, and what is free beside the weights."""
+    total, free = memory
+    host = device.type != "cuda"
+    return Room(device_name(device), placement, total, free // processes, weights, decoded, host)
 
 
 def _weight_bytes(model: Any) -> int:

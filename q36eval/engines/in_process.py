@@ -22,20 +22,23 @@ from q36eval.checkpoints import (
     open_checkpoint,
     tokenizer_sha256,
 )
-from q36eval.checkpoints.draft import load_draft_head
+from q36eval.checkpoints.draft import draft_bytes, load_draft_head
 from q36eval.checkpoints.fused import check_as_served
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
+from q36eval.checkpoints.loader import planned_model
 from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.checkpoints.placements import check_placement
 from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
+from q36eval.engines.device_memory import costs_on, room_before
 from q36eval.engines.layer_by_layer import LayerByLayerEngine
+from q36eval.engines.memory_plan import MemoryPlan, plan_memory
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import as_settings
 from q36eval.engines.perturbed import perturbations
-from q36eval.engines.resident import ResidentEngine
+from q36eval.engines.resident import ResidentEngine, workers_of
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -115,6 +118,30 @@ class InProcessEngine(ResidentEngine):
             held.verify(after_reading=True)  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
+
+    @classmethod
+    def planned(cls, settings: EngineSettings) -> MemoryPlan:
+        """From the shapes in its files and the memory that is free now.
+
+        Raises:
+            UsageError: no such folder, a placement that is none, or a format that is not decoded.
+            CorruptCheckpointError: a tensor is missing or unexpected.
+        """
+        _check_rows(settings)
+        _check_kernels(settings.device)
+        logging.set_verbosity_error()
+        device = torch.device(settings.device)
+        model = planned_model(
+            settings.folder,
+            device=settings.device,
+            emulate_activations=settings.emulate_activations,
+            placement=settings.placement,
+        )
+        processes = workers_of(device, model.sizes.decoded)
+        dtype = model.config.dtype
+        room = room_before(device, model.placement, model.sizes, draft_bytes(model.checkpoint, dtype), processes)
+        costs = costs_on(model.config, device, dtype.itemsize, model.emulated)
+        return plan_memory(costs, room, settings.batch_rows)
 
     @classmethod
     def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
 
 from q36eval.checkpoints.filling import StoredLayers
-from q36eval.engines.batches import CHUNK_TOKENS
 from q36eval.engines.device_memory import give_back, is_out_of_memory
+from q36eval.engines.memory_plan import CHUNK_TOKENS
 from q36eval.engines.passes import spans
 from q36eval.engines.shared_prefix import lent
 from q36eval.files import json_sha256, write_atomically

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.engines.base import IN_PROCESS, Engine, EngineOptions, EngineSettings
+from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -44,6 +45,11 @@ def identity_of(settings: EngineSettings | Path) -> DeploymentIdentity:
     """The identity that `open_engine` would give, without loading any weights; raises as it does."""
     settings = as_settings(settings)
     return _engine_class(settings).identity_of(settings)
+
+
+def planned(settings: EngineSettings) -> MemoryPlan | None:
+    """The batches that the engine of `open_engine` would form, without loading any weights; raises as it does."""
+    return _engine_class(settings).planned(settings)
 
 
 def as_reference(options: EngineOptions) -> EngineOptions:

@@ -12,7 +12,6 @@ import torch
 from q36eval.checkpoints.packed import weight_bytes
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import (
-    CHUNK_TOKENS,
     MAX_SPREAD,
     RequestT,
     generation_batches,
@@ -22,7 +21,7 @@ from q36eval.engines.batches import (
 from q36eval.engines.decoding import decode
 from q36eval.engines.device_memory import costs_of, give_back, room_of
 from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
-from q36eval.engines.memory_plan import MemoryPlan, Room, plan_memory
+from q36eval.engines.memory_plan import CHUNK_TOKENS, MemoryPlan, Room, plan_memory
 from q36eval.engines.numerics import float32_logits
 from q36eval.engines.out_of_memory import in_parts
 from q36eval.engines.passes import read, remember
@@ -97,6 +96,9 @@ class ResidentEngine(Engine):
     def plan(self) -> MemoryPlan:
         """The batches that there is room for, as planned when this was first asked for."""
         return plan_memory(costs_of(self._model), self._room(), self._batch_rows)
+
+    def batches(self) -> MemoryPlan:
+        return self.plan
 
     def _room(self) -> Room:
         beside = [] if self.draft_head is None else [self.draft_head]
@@ -202,8 +204,7 @@ class ResidentEngine(Engine):
             yield _with_times(*waiting)
 
     def _workers(self) -> int:
-        small = self.device.type == "cpu" and self.weight_bytes <= FORKED_WEIGHT_BYTES
-        return usable_workers() if small else 1
+        return workers_of(self.device, self.weight_bytes)
 
     def _in_parts(
         self,
@@ -300,6 +301,11 @@ class ResidentEngine(Engine):
         if cuts:
             text, reason = text[: min(cuts)], "stop"
         return Generated(request, tuple(kept), text, reason, end_id=None if end is None else tokens[end])
+
+
+def workers_of(device: torch.device, weight_bytes: int) -> int:
+    """The processes that compute batches of a model side by side."""
+    return usable_workers() if device.type == "cpu" and weight_bytes <= FORKED_WEIGHT_BYTES else 1
 
 
 def _not_scored(request: ScoreRequest, reason: str) -> Scored:

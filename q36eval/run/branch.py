@@ -20,6 +20,7 @@ from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
 from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.run.batch_words import BATCHES, batches_line, limits, other_batches
 from q36eval.run.capture import PASSES
 from q36eval.run.declared import declared_by
 from q36eval.run.floor import FloorKeeper, refuse_known
@@ -129,11 +130,30 @@ class Running:
             run = self.history.get_run(self.run.id)
             self.history.update_run(self.run.id, provenance=run.provenance | {CACHE_SCALES: str(losses)})
             self.progress.stage(str(losses), 0)
+        self._note_batches(branch)
+        branch.report_to(self._told)
         folder = None if self.request.fresh else self.files.state / PASSES
         branch.keep_in(folder, partial(self.progress.within, "layer"))
         self.progress.advance()
         self.timings[SET_UP] = time.monotonic() - started
         return branch
+
+    def _note_batches(self, branch: Engine) -> None:
+        """Say what is computed together, and whether the run was begun otherwise."""
+        plan = branch.batches()
+        if plan is None:
+            return
+        self.progress.note(batches_line(plan))
+        now, run = limits(plan), self.history.get_run(self.run.id)
+        begun = run.provenance.get(BATCHES)
+        if begun is None:
+            self.history.update_run(self.run.id, provenance=run.provenance | {BATCHES: now})
+        elif begun != now:
+            self._told(other_batches(begun, now))
+
+    def _told(self, sentence: str) -> None:
+        self.progress.note(sentence)
+        note(self.history, self.run.id, EventKind.RETRY, sentence)
 
     def _compare(self, branch: Engine, inspection: "Inspection | None") -> None:
         """Everything that needs both deployments."""

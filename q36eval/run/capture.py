@@ -13,6 +13,7 @@ from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Kind, cannot_write, captures_in
+from q36eval.run.batch_words import batches_line
 from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_up, refuse_unanswerable, second_items
 
 OpenCaptures = Mapping[ProbeName, Capture]
@@ -55,6 +56,10 @@ def capture_reference(
     refuse_unanswerable(engine, works, "reference")
     folder = next(iter(captures.values())).folder.parent / PASSES
     engine.keep_in(folder, partial(progress.within, "layer"))
+    engine.report_to(progress.note)
+    plan = engine.batches()
+    if plan is not None:
+        progress.note(f"The reference: {batches_line(plan)}")
     for work in works:
         capture = captures[work.probe.name]
         if work.probe.kind == "hidden-states" and not capture.has_shared:

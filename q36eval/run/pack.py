@@ -112,18 +112,28 @@ def capture(request: CaptureRequest, paths: Paths, progress: Progress, announce:
     return pack
 
 
-def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announce: Callable[[Estimate], None]) -> Pack:
+def reference_to_capture(request: CaptureRequest, paths: Paths) -> tuple[Reference, Limits]:
+    """The reference with the folder of its pack, and how much of the suite is captured.
+
+    Raises:
+        UsageError: it cannot be used, or the folder holds another reference's pack.
+    """
     reference = local_reference(request.reference.folder, paths.captures, request.engine)
     if request.out is not None:
         reference = replace(reference, root=request.out)
         _check_same_reference(request.out, reference)
-    scored_on = partial(material, request.scored, reference, paths, progress)
     limits = Limits(
         family=request.family,
         canaries=request.canaries,
         allow_code_execution=request.allow_code_execution,
         tokenizer_sha256=reference.identity.tokenizer_sha256,
     )
+    return reference, limits
+
+
+def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announce: Callable[[Estimate], None]) -> Pack:
+    reference, limits = reference_to_capture(request, paths)
+    scored_on = partial(material, request.scored, reference, paths, progress)
     built = build_probes(request.probes, request.scored.suite, paths, scored_on, limits)
     probes = reference.fitted(built, request.top_k)
     assert reference.tokenizer is not None, "a local reference has one"

@@ -63,6 +63,10 @@ class Followed(Progress):
         """So many steps are done of something that all items wait for."""
         self._progress.within(what, done, total)
 
+    def note(self, sentence: str) -> None:
+        """What a person should know of how the work is done."""
+        self._progress.note(sentence)
+
     def retried(self, count: int, error: str) -> None:
         """So many requests errored, for one with these words, and are requested again."""
         self._progress.retried(count, error)

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from q36eval.engines import Scored, ScoreRequest, open_engine
-from q36eval.engines.batches import CPU_SCORE_BATCH_TOKENS, scoring_batches
+from q36eval.engines.batches import scoring_batches
+from q36eval.engines.memory_plan import CPU_SCORE_BATCH_TOKENS
 from q36eval.engines.perturbed import SHIFT
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import load_corpus

@@ -9,16 +9,22 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen3_5MoeTextConfig
 
-from q36eval.engines import EngineSettings, open_engine
+from q36eval.engines import EngineSettings, open_engine, planned
 from q36eval.engines.base import GenerationRequest
-from q36eval.engines.batches import (
+from q36eval.engines.batches import generation_batches
+from q36eval.engines.device_memory import costs_of
+from q36eval.engines.memory_plan import (
     CPU_SCORE_BATCH_TOKENS,
     GENERATE_BATCH_ROWS,
     GENERATE_BATCH_TOKENS,
-    generation_batches,
+    LADDER,
+    PASS_TOKENS,
+    ROWS,
+    Costs,
+    MemoryPlan,
+    Room,
+    plan_memory,
 )
-from q36eval.engines.device_memory import costs_of
-from q36eval.engines.memory_plan import LADDER, PASS_TOKENS, ROWS, Costs, MemoryPlan, Room, plan_memory
 from q36eval.engines.resident import ResidentEngine
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
@@ -187,3 +193,19 @@ def test_an_engine_on_a_cpu_makes_the_batches_it_made(monkeypatch: pytest.Monkey
     assert isinstance(engine, ResidentEngine)
     plan: MemoryPlan = engine.plan
     assert (plan.score_tokens, plan.prompt_tokens, plan.rows) == (2048, 16384, 192)
+
+
+@pytest.mark.parametrize("placement", ["decoded", "packed", "layers"])
+def test_what_is_planned_before_weights_are_read_is_planned_once_they_are_there(placement: str) -> None:
+    settings = EngineSettings(SANDBOX / "fp8-head", placement=placement)
+    before, engine = planned(settings), open_engine(settings)
+    after = engine.batches()
+    assert before is not None
+    assert after is not None
+    assert before.costs == after.costs
+    for plan in (before, after):
+        assert plan.room.placement == placement
+    assert before.room.decoded == after.room.decoded
+    # scales of inputs and the like lie beside packed weights
+    assert abs(before.room.weights - after.room.weights) < 0.02 * after.room.weights + 2**16
+    assert (before.score_tokens, before.rows) == (after.score_tokens, after.rows)

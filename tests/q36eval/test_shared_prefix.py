@@ -17,8 +17,9 @@ from q36eval.canaries.specification import load_specs
 from q36eval.checkpoints import kv_cache
 from q36eval.engines import resident
 from q36eval.engines.base import GenerationRequest, ScoreRequest
-from q36eval.engines.batches import CHUNK_TOKENS, common_prefixes, prefix_of, scoring_batches, with_news
+from q36eval.engines.batches import common_prefixes, prefix_of, scoring_batches, with_news
 from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines.memory_plan import CHUNK_TOKENS
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.records import DeploymentIdentity
 

@@ -1,0 +1,100 @@
+"""A plan of memory in words: one line for every run, and the whole of it for who wants to see it first."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
+from q36eval.engines.memory_plan import TYPICAL_TOKENS, MemoryPlan
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+BATCHES = "batches"
+"""In a run's provenance: what composes the branch's batches, as it was begun."""
+
+_WEIGHTS = {DECODED: "decoded weights", PACKED: "packed weights", LAYERS: "weights outside the layers"}
+
+SHORT = "Memory is short here, so batches are smaller than this device has them, and last digits of numbers may differ."
+
+
+def size(count: int) -> str:
+    """Bytes as a person reads them: `20.9 GiB`, `13 MiB`."""
+    return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / MIB:,.0f} MiB"
+
+
+def batches_line(plan: MemoryPlan) -> str:
+    """What is computed together, where weights lie, and what they take."""
+    answers = "" if plan.room.placement == LAYERS else f" and {plan.rows} answers"
+    line = f"Batches on {plan.room.device}: {plan.score_tokens:,} tokens scored{answers} at a time; "
+    line += f"{_WEIGHTS[plan.room.placement]} take {size(plan.room.weights)} of {size(_whole(plan))}."
+    return f"{line} {SHORT}" if plan.short else line
+
+
+def limits(plan: MemoryPlan) -> str:
+    """What composes batches, as a run keeps it."""
+    return f"{plan.score_tokens:,} tokens scored, {plan.prompt_tokens:,} read and {plan.rows} answers at a time"
+
+
+def other_batches(begun: str, now: str) -> str:
+    """What is said where a resumed run's batches are others than those it was begun with."""
+    return f"The run was begun with {begun}; from here on it has {now}, so last digits of numbers may differ."
+
+
+def _whole(plan: MemoryPlan) -> int:
+    """Memory in all; of a host, what was free before the weights lay there."""
+    return plan.room.free + plan.room.weights if plan.room.host else plan.room.total
+
+
+def memory_rows(plan: MemoryPlan) -> list[tuple[str, str, str]]:
+    """What takes how much, and why so: of memory that is planned with, and of each kind of batch in it."""
+    room, costs = plan.room, plan.costs
+    rows = [(_WEIGHTS[room.placement], size(room.weights), f"of {size(_whole(plan))}")]
+    if room.decoded:
+        what = "the largest layer" if room.placement == LAYERS else "the largest module, and on the way there"
+        rows.append(("decoded at a time", size(room.decoded), what))
+    rows.append(("logits of scored texts", size(costs.logits_tile), "tiles, float32"))
+    if not room.host:
+        rows.append(("left for fragmentation", size(room.margin), "and for the device's own use"))
+    rows.append(("for batches", size(plan.batches), f"{size(room.free)} are free beside the weights"))
+    tokens = f"{plan.score_tokens:,} tokens"
+    rows.append(("  a scoring batch", size(costs.scoring(plan.score_tokens)), f"{tokens}, prefixes before them"))
+    if room.placement != LAYERS:
+        reading = costs.reading(1, plan.prompt_tokens, 0)
+        rows.append(("  reading prompts", size(reading), f"{plan.prompt_tokens:,} tokens together"))
+        half = TYPICAL_TOKENS // 2
+        held = plan.rows * costs.row(half, half)
+        rows.append(("  answering", size(held), f"{plan.rows} rows of {TYPICAL_TOKENS:,} tokens; of it"))
+        states = plan.rows * (costs.recurrent_row + costs.conv_row)
+        keys = plan.rows * TYPICAL_TOKENS * costs.kv_token
+        rows.append(("    recurrent and convolution states", size(states), "once; twice at their most"))
+        rows.append(("    keys and values", size(keys), "once; and room for them to grow"))
+        rows.append(("    logits of a step", size(plan.rows * costs.step_row), "with those for drawing"))
+    width = 128 * 1024
+    chunk = plan.chunk(1, width)
+    passes = "one pass" if chunk >= width else f"{chunk:,} tokens a pass"
+    rows.append(("  a row of 131,072 tokens", size(costs.reading(1, chunk, width - chunk)), passes))
+    return rows
+
+
+def plan_document(plan: MemoryPlan) -> Mapping[str, Any]:
+    """The same for programs; bytes throughout."""
+    room = plan.room
+    return {
+        "device": room.device,
+        "placement": room.placement,
+        "bytes": {
+            "device": room.total,
+            "free_beside_weights": room.free,
+            "weights": room.weights,
+            "decoded_at_a_time": room.decoded,
+            "logits_of_scored_texts": plan.costs.logits_tile,
+            "left_for_fragmentation": room.margin,
+            "for_batches": plan.batches,
+            **{f"each_{name}": value for name, value in vars(plan.costs).items() if name != "logits_tile"},
+        },
+        "score_tokens": plan.score_tokens,
+        "prompt_tokens": plan.prompt_tokens,
+        "rows": plan.rows,
+        "rows_limited_to_bytes": plan.cache_bytes,
+        "smaller_for_lack_of_memory": plan.short,
+    }
