@@ -9,11 +9,13 @@ import typer
 from q36eval.app.cli import completing
 from q36eval.app.cli.options import (
     BRANCH_HELP,
+    DeviceOption,
     FamilyOption,
     JsonOption,
     Quiet,
     ReferenceOption,
     TemplateDeclared,
+    check_device,
     open_history,
     print_json,
 )
@@ -46,6 +48,7 @@ def inspect(
     ] = None,
     template_declared: TemplateDeclared = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core by default.", min=1)] = None,
+    device: DeviceOption = "cpu",
     family: FamilyOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -57,6 +60,7 @@ def inspect(
     from q36eval.run.templates import check_hash, family_template
     from q36eval.run.weights import promises_of
 
+    check_device(device)
     check_hash(template_declared)
 
     paths = Paths.default()
@@ -72,6 +76,7 @@ def inspect(
         tuple(excepted or ()),
         promises_of(chosen, target.name),
         template_declared or family_template(chosen, target.name),
+        device,
     )
     run = _record(inspection, target, chosen, paths)
     if as_json:

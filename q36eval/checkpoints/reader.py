@@ -117,9 +117,13 @@ class Checkpoint:
         # Read by offset: the headers were parsed once, and a large checkpoint holds a hundred thousand tensors, most of
         # them small.
         data = bytearray(entry.n_bytes)
-        if self.held.files[entry.file.name].read_into(memoryview(data), entry.begin) < entry.n_bytes:
-            raise CorruptCheckpointError(f"{entry.file}: truncated at {entry.name!r}; download the file again.")
+        self.read_into(entry, memoryview(data))
         return entry.tensor(data)
+
+    def read_into(self, entry: TensorEntry, target: memoryview) -> None:
+        """Fill `target` with the bytes that lie where `entry` says; raises as `read_entry`."""
+        if self.held.files[entry.file.name].read_into(target, entry.begin) < entry.n_bytes:
+            raise CorruptCheckpointError(f"{entry.file}: truncated at {entry.name!r}; download the file again.")
 
 
 def check_folder(folder: Path) -> None:

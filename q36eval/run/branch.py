@@ -349,6 +349,7 @@ def _inspect(request: Request) -> "Inspection | None":
             None if request.reference is None else request.reference.folder,
             promises=promises_of(request.family, request.branch.name),
             template=request.template_declared or family_template(request.family, request.branch.name),
+            device=request.deployment.device,
         )
     return measured_as_served(inspection, request.deployment.as_served)
 

@@ -137,12 +137,14 @@ def unpack_signed(packed: "torch.Tensor", bits: int, shape: "torch.Size", packed
 
 
 def unpack_fp4(packed: "torch.Tensor") -> "torch.Tensor":
-    """Float32 [n, 2 m] from bytes [n, m] of two FP4 values each, the low nibble first."""
+    """Float32 [..., 2 m] from bytes [..., m] of two FP4 values each, the low nibble first."""
     import torch
 
     signed = torch.tensor([*FP4_MAGNITUDES, *(-value for value in FP4_MAGNITUDES)], device=packed.device)
-    codes = packed.int()
-    return torch.stack((signed[codes & 15], signed[codes >> 4]), dim=-1).flatten(-2)
+    # both values of a byte are looked up at once, as one number of eight bytes
+    pairs = torch.stack((signed.repeat(16), signed.repeat_interleave(16)), dim=-1).view(torch.int64).flatten()
+    values = pairs.index_select(0, packed.flatten().int()).view(torch.float32)
+    return values.reshape(*packed.shape[:-1], 2 * packed.shape[-1])
 
 
 def shared_exponents(stored: "torch.Tensor") -> "torch.Tensor":

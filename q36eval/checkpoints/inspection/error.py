@@ -1,4 +1,4 @@
-"""One pass over the weights, tensor by tensor: stored numbers, shapes, and the error against the reference.
+"""One weight examined: stored numbers, shape, and the error against the reference; and the errors of all, judged.
 
 The errors of one class and scheme are judged twice: against each other, and against what the scheme can cost.
 """
@@ -7,54 +7,23 @@ import fnmatch
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 
 import torch
 from torch import Tensor
 
+from q36eval.checkpoints.inspection.comparison import WeightError, as_rows, compared
 from q36eval.checkpoints.inspection.findings import ErrorRow, Finding, Section, Severity
-from q36eval.checkpoints.inspection.gguf_grids import rounding_to_blocks
-from q36eval.checkpoints.inspection.grids import SCALE_LIMIT, SCALES, Rounding, Usage, honest_rounding, usage
+from q36eval.checkpoints.inspection.grids import SCALE_LIMIT, SCALES
 from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.inspection.stored import Unit, declared_bits, declared_block, stored_label
+from q36eval.checkpoints.inspection.stored import Unit
 from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
 from q36eval.checkpoints.weights import lacks_memory
 from q36eval.errors import EngineError, Q36Error, UsageError
 
 MALFORMED = (Q36Error, ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """What numbers and shapes that are not what they should be raise."""
-
-
-@dataclass(frozen=True)
-class WeightError:
-    """One weight against the reference's. `usage` and `honest` are None where the grid is not known.
-
-    `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller; of
-    integers over the values that the stored scales reach.
-    `honest` is the relative error that rounding the reference's weight to nearest on its own grid costs, and
-    `honest_gain` the gain that this has.
-    """
-
-    name: str
-    tensor_class: str
-    stored: str
-    relative_error: float
-    gain: float
-    honest: float | None = None
-    honest_gain: float = 1.0
-    usage: Usage | None = None
-
-    @property
-    def cost(self) -> float:
-        """The error in units of what honest rounding of this very weight costs; relative where that is not known."""
-        return self.relative_error if self.honest is None else self.relative_error / self.honest
-
-    @property
-    def sqnr_db(self) -> float:
-        """Signal to quantization noise, in decibels."""
-        return math.inf if self.relative_error == 0 else -20 * math.log10(self.relative_error)
 
 
 @dataclass(frozen=True)
@@ -90,19 +59,8 @@ class Pass:
     factors: Mapping[str, Factors] = field(default_factory=dict)
 
 
-def examine_all(units: Sequence[Unit], how: Pass, workers: int) -> list[Examined]:
-    """Every weight examined, by `workers` threads with one torch thread each."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-            return list(pool.map(lambda unit: _examine(unit, how), units))
-    finally:
-        torch.set_num_threads(before)
-
-
-def _examine(unit: Unit, how: Pass) -> Examined:
-    """Whatever a weight of the branch makes the arithmetic raise is a finding about it, and the others are judged.
+def examine(unit: Unit, how: Pass) -> Examined:
+    """One weight examined, decoded on the CPU; whatever it makes the arithmetic raise is a finding about it.
 
     Raises:
         UsageError: the reference's weight cannot be decoded.
@@ -133,7 +91,7 @@ def _examined(unit: Unit, how: Pass, findings: list[Finding]) -> Examined:
     parts = unit.read_parts()
     findings += value_faults(unit, parts)
     decoded = unit.decode(parts)
-    findings += erased_by_zero_scales(unit, parts, decoded)
+    findings += erased_by_zero_scales(unit, parts, decoded, unit.decode)
     needed = how.expected.get(unit.name)
     if needed is not None and tuple(decoded.shape) != needed:
         message = f"{unit.name} has shape {list(decoded.shape)}, the configuration calls for {list(needed)}."
@@ -152,7 +110,7 @@ def _examined(unit: Unit, how: Pass, findings: list[Finding]) -> Examined:
         return Examined(tuple(findings), compared)
     if factors is not None and unit.is_plain and within_roundings(decoded.float(), wanted):
         return Examined(tuple(findings), compared)
-    return Examined((*findings, *_unquantized_difference(unit, compared, how.excepted)), compared)
+    return Examined((*findings, *unquantized_difference(unit, compared, how.excepted)), compared)
 
 
 BF16_UNIT = 2.0**-8
@@ -183,41 +141,16 @@ def _original(unit: Unit) -> Tensor:
 
 
 def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original: Tensor) -> WeightError:
-    label = stored_label(unit, tuple(decoded.shape))
-    difference = decoded - original
-    noise, signal = float(torch.linalg.vector_norm(difference)), float(torch.linalg.vector_norm(original))
-    relative = noise / signal if signal else (0.0 if noise == 0 else math.inf)
-    gain = float((decoded * original).sum()) / signal**2 if signal else 1.0
-    relative = relative if math.isfinite(relative) else math.inf
-    scheme = unit.weight.scheme
-    plain = unit.is_plain or not math.isfinite(relative)
-    if plain:
-        rounding = None
-    elif scheme.format == "gguf":
-        rounding = rounding_to_blocks(parts, scheme, original)
-    else:
-        rounding = honest_rounding(parts, original, declared_block(scheme), declared_bits(scheme))
-    if rounding is None:
-        return WeightError(unit.name, unit.tensor_class, label, relative, gain)
-    gain = _gain_inside(decoded, original, rounding, gain)
-    # what is exact on its own grid still costs a hundredth of half a step: the scale's own rounding
-    floor = float(rounding.half_steps.square().mean().sqrt()) / 100
-    honest = max(rounding.noise, floor) * original.numel() ** 0.5 / signal if signal else 1.0
-    used = usage(difference, original, rounding)
-    return WeightError(unit.name, unit.tensor_class, label, relative, gain, honest, rounding.gain, used)
+    """One weight, decoded, and the reference's: both float32 of the same shape."""
+    shape = tuple(decoded.shape)
+    stored = {part: tensor[None] for part, tensor in parts.items()}
+    rows, wanted = (tensor.reshape(1, *as_rows(shape)) for tensor in (decoded, original))
+    return compared(
+        [unit], stored, shape, lambda start, stop: rows[:, start:stop], lambda start, stop: wanted[:, start:stop]
+    )[0]
 
 
-def _gain_inside(decoded: Tensor, original: Tensor, rounding: Rounding, whole: float) -> float:
-    """The gain of what the stored grid reaches, where that is most of the weight: AutoRound learns how much to clip of
-    the largest values, which leaves the others as large as they were."""
-    if rounding.inside is None or float(rounding.inside.float().mean()) < LEAST_INSIDE:
-        return whole
-    kept = rounding.ordered(original) * rounding.inside
-    signal = float(kept.square().sum())
-    return float((rounding.ordered(decoded) * kept).sum()) / signal if signal else whole
-
-
-def _unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[str, ...]) -> tuple[Finding, ...]:
+def unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[str, ...]) -> tuple[Finding, ...]:
     if not unit.is_plain or compared.relative_error == 0:
         return ()
     if any(fnmatch.fnmatchcase(unit.name, pattern) for pattern in excepted):
@@ -235,8 +168,6 @@ def _beyond_converting(unit: Unit, decoded: Tensor, original: Tensor) -> bool:
     return not bool(((decoded.double() - original.double()).abs() <= moved_by).all())
 
 
-LEAST_INSIDE = 0.5
-"""Share of a weight's values within the stored scales' reach, below which all of them are compared."""
 LEAST_MEMBERS = 8
 """A class of fewer weights has no spread to speak of; the bound per scheme still judges each."""
 LEAST_SPREAD = 0.05

@@ -18,7 +18,6 @@ from q36eval.checkpoints.inspection.error import (
     beyond_scheme,
     coarse,
     error_rows,
-    examine_all,
     grouped,
     outliers,
 )
@@ -28,6 +27,7 @@ from q36eval.checkpoints.inspection.left_out import compare_left_out, left_out_f
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.servability import servability_findings
 from q36eval.checkpoints.inspection.smoothing import smoothing_folded_out
+from q36eval.checkpoints.inspection.stacks import examine_all
 from q36eval.checkpoints.inspection.stored import Unit, units_of
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.values import activation_findings, kv_cache_findings, left_out_faults
@@ -47,12 +47,14 @@ def inspect_checkpoint(
     excepted: tuple[str, ...] = (),
     promises: tuple[Promise, ...] = (),
     template: str | None = None,
+    device: str = "cpu",
 ) -> Inspection:
     """Everything that can be said about a checkpoint without running it.
 
     Damage is reported, never raised; what could not be judged is missing from `measured`. `excepted` are globs of
     canonical tensor names that may differ from the reference, from the experts beside them, and from the `promises` of
-    how tensors are stored. `template` is the hash that the branch's own chat template is declared to have.
+    how tensors are stored. `template` is the hash that the branch's own chat template is declared to have. `device` is
+    where weights are decoded and compared; the files of a GGUF are decoded on the CPU.
 
     Raises:
         UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference or the
@@ -66,7 +68,8 @@ def inspect_checkpoint(
         for place in (folder, reference, against):
             if place is not None:
                 reading.enter_context(hold(place).being_read())
-        return _inspected(folder, reference, against, weights_workers, Allowed(excepted, promises, template))
+        allowed, workers = Allowed(excepted, promises, template), weights_workers or len(os.sched_getaffinity(0))
+        return _inspected(folder, reference, against, Machine(workers, device), allowed)
 
 
 @dataclass(frozen=True)
@@ -78,17 +81,24 @@ class Allowed:
     template: str | None = None
 
 
+@dataclass(frozen=True)
+class Machine:
+    """Threads, and where weights are decoded and compared."""
+
+    workers: int
+    device: str
+
+
 def _inspected(
-    folder: Path, reference: Path | None, against: Path | None, weights_workers: int | None, allowed: Allowed
+    folder: Path, reference: Path | None, against: Path | None, machine: Machine, allowed: Allowed
 ) -> Inspection:
     held = hold(folder)
     known = None if reference is None else _Reference(reference)
-    workers = weights_workers or len(os.sched_getaffinity(0))
     gguf = held if isinstance(held, HeldGguf) else None
     checkpoint, findings, readable = open_damaged(held) if gguf is None else open_damaged_gguf(gguf)
     measured = [Section.INTEGRITY]
     updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
-    updates |= _contents(checkpoint, readable, known, workers, allowed, findings, measured)
+    updates |= _contents(checkpoint, readable, known, machine, allowed, findings, measured)
     texts = None if reference is None else hold(reference)
     findings += text_findings(held, texts, _vocab_size(checkpoint.config), allowed.template)
     if gguf is not None and readable:
@@ -96,12 +106,12 @@ def _inspected(
     if readable:
         differing: dict[str, dict[str, str]] = {}
         if known is not None:
-            rows, differing = compare_left_out(checkpoint, known.checkpoint, workers)
+            rows, differing = compare_left_out(checkpoint, known.checkpoint, machine.workers)
             updates["left_out_against_reference"] = rows
         theirs = None if known is None else known.checkpoint
         findings += left_out_findings(checkpoint, theirs, differing, allowed.promises, allowed.excepted)
     if against is not None and readable:
-        updates["against"] = compare_stored(checkpoint, against, workers)
+        updates["against"] = compare_stored(checkpoint, against, machine.workers)
     findings += not_judged(measured, known is not None, findings)
     named = None if reference is None else str(reference)
     return Inspection(
@@ -113,7 +123,7 @@ def _contents(
     checkpoint: Checkpoint,
     readable: bool,
     known: "_Reference | None",
-    workers: int,
+    machine: Machine,
     allowed: Allowed,
     findings: list[Finding],
     measured: list[Section],
@@ -141,7 +151,8 @@ def _contents(
         # engines of safetensors fuse modules; of a GGUF every tensor has its own type
         findings += [] if checkpoint.schemes is not None else servability_findings(checkpoint, units, shapes)
     how = Pass(shapes, known.units if known else {}, allowed.excepted)
-    examined, smoothed = smoothing_folded_out(units, examine_all(list(units.values()), how, workers), how, workers)
+    examined = examine_all(list(units.values()), how, machine.workers, machine.device)
+    examined, smoothed = smoothing_folded_out(units, examined, how, machine.workers, machine.device)
     findings += smoothed
     updates = _judge(units, examined, findings)
     with _entries_judged(findings, measured, None):

@@ -28,11 +28,14 @@ from torch import Tensor
 from q36eval.checkpoints.gguf.entries import Heads
 from q36eval.checkpoints.inspection.grids import (
     NEGLIGIBLE,
+    Grid,
     Parts,
     Rounding,
-    rounding_of_fp4,
-    rounding_of_shared_exponents,
+    fp4_grid,
+    rounded,
+    shared_exponents_grid,
 )
+from q36eval.checkpoints.inspection.stored import Block
 from q36eval.checkpoints.scheme import Scheme
 
 SUPERBLOCK = 256
@@ -71,7 +74,7 @@ IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 8
 
 
 def rounding_to_blocks(parts: Parts, scheme: Scheme, weight: Tensor) -> Rounding | None:
-    """Rounding of the reference's weight [out, in] to the blocks of a scheme; None where they are not known."""
+    """Rounding of one reference's weight [out, in] to the blocks of a scheme; None where they are not known."""
     if weight.dim() != 2:
         return None
     kind, heads = scheme.setting("type"), scheme.setting("column_heads")
@@ -82,22 +85,25 @@ def rounding_to_blocks(parts: Parts, scheme: Scheme, weight: Tensor) -> Rounding
         rounding = _uniform(weight, _GRIDS[kind])
     elif kind in _IQ4:
         rounding = _table(weight, _IQ4[kind])
-    elif kind == "MXFP4":
-        exponents = parts["weight"].reshape(len(weight), -1, 17)[:, :, 0]
-        rounding = rounding_of_shared_exponents(exponents, weight, (1, 32))
-    elif kind == "NVFP4":
-        local = parts["weight"].reshape(len(weight), -1, 36)[:, :, :4].reshape(len(weight), -1)
-        unit = parts["weight_scale_2"] if "weight_scale_2" in parts else torch.ones(())
-        has_unit = "weight_scale_2" in parts
-        rounding = rounding_of_fp4(
-            local.contiguous().view(torch.float8_e4m3fn), unit, weight, (1, 16), bounded=has_unit
-        )
+    elif kind in ("MXFP4", "NVFP4"):
+        grid = _microscaled(kind, parts, (weight.shape[0], weight.shape[1]))
+        rounding = grid.rounding(weight[None], grid.whole(weight[None]))
     else:
         return None
     if scheme.setting("importance"):
-        gain = rounding.gain - OF_IMPORTANCE
-        rounding = replace(rounding, half_steps=rounding.half_steps * BY_IMPORTANCE, gain=gain)
-    return rounding if order is None else replace(rounding, order=order)
+        kept = rounding.kept - OF_IMPORTANCE * rounding.signal
+        rounding = replace(rounding, half_steps=rounding.half_steps * BY_IMPORTANCE, kept=kept)
+    return rounding if order is None else replace(rounding, order=order[None])
+
+
+def _microscaled(kind: str, parts: Parts, shape: Block) -> Grid:
+    rows = parts["weight"]
+    if kind == "MXFP4":
+        return shared_exponents_grid(rows.reshape(1, shape[0], -1, 17)[..., 0], shape, (1, 32))
+    local = rows.reshape(1, shape[0], -1, 36)[..., :4].reshape(1, shape[0], -1)
+    has_unit = "weight_scale_2" in parts
+    unit = parts["weight_scale_2"] if has_unit else torch.ones(())
+    return fp4_grid(local.contiguous().view(torch.float8_e4m3fn), unit, shape, (1, 16), bounded=has_unit)
 
 
 def _stored_order(heads: Heads) -> Tensor:
@@ -148,8 +154,5 @@ def _largest(scales: Tensor, grid: _Grid) -> Tensor:
 
 def _rounding(weight: Tensor, nearest: Tensor, half: Tensor, width: int) -> Rounding:
     nearest, half = nearest.reshape(weight.shape), half.expand(*nearest.shape).reshape(weight.shape)
-    signal = float(weight.square().mean())
-    noise = float((weight - nearest).square().mean().sqrt())
-    gain = float((nearest * weight).mean()) / signal if signal else 1.0
-    least = max(NEGLIGIBLE * signal**0.5, torch.finfo(torch.float32).tiny)
-    return Rounding(half.clamp(min=least), noise, gain, width, False, 0.0)
+    least = max(NEGLIGIBLE * float(weight.square().mean()) ** 0.5, torch.finfo(torch.float32).tiny)
+    return rounded(weight[None], nearest[None], half[None].clamp(min=least), width, False, torch.zeros(1))

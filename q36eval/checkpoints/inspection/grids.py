@@ -23,12 +23,17 @@ falling as i^-0.5 to i^-2; our own branches cost 0.68 to 0.77):
 
     weight 0.78 (1.2 with every 64th channel of the inputs 30 times as large), row 0.89 (2.3), group 1.6 (4.2)
 
+Several weights alike [weights, out, in] are computed with at once, or some rows of one: what all of its rows decide
+(`Whole`) is known before, and what is judged in the end are sums by row and by group (`Sums`).
+
 Every limit is a fixed figure, or follows a median between two fixed figures, of which the upper one stands below what
 the damage of half the rows or groups does to the weight as a whole: more damage never means fewer findings.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -42,202 +47,258 @@ NEGLIGIBLE = 2.0**-12
 """Share of the weight's RMS below which an error is none, in whatever row or group: such values may underflow."""
 SHARED_SCALE = 16.0
 """How much larger than its own a scale of a whole tensor may be, since engines want one for fused projections."""
+TINY = torch.finfo(torch.float32).tiny
 Parts = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """Round to nearest of one weight [out, in], its columns ordered so that those of one group lie together.
+    """Round to nearest of weights [weights, out, in], the columns ordered so that those of one group lie together.
 
-    `half_steps` is the most it moves each value by; `noise` the RMS of what it does move them by, `gain` the share of
-    the weight it leaves; `width` how many values of a row share a scale; `oversize` how many times as large as any
-    convention makes them the stored scales typically are, 0 where a producer may choose them freely; `order` the
-    weight's column at each place, None where that is the place itself; `inside` the values (in that order) that the
-    stored grid reaches, None where that is not asked: a producer may clip the others.
+    `half_steps` is the most it moves each value by; by row [weights, out] `lost` is the sum of squares of what it does
+    move them by, `kept` of the products of before and after, `signal` of the squares before; `width` how many values of
+    a row share a scale; `oversize` [weights] how many times as large as any convention makes them the stored scales
+    typically are, 0 where a producer may choose them freely; `order` [weights, in] the weight's column at each place,
+    None where that is the place itself; `inside` the values (in that order) that the stored grid reaches, None where
+    that is not asked: a producer may clip the others.
     """
 
     half_steps: Tensor
-    noise: float
-    gain: float
+    lost: Tensor
+    kept: Tensor
+    signal: Tensor
     width: int
     floating: bool
-    oversize: float
+    oversize: Tensor
     order: Tensor | None = None
     inside: Tensor | None = None
 
+    @property
+    def noise(self) -> float:
+        """RMS of what it moves the values of one weight by."""
+        return math.sqrt(float(self.lost.sum(dtype=torch.float64)) / self.half_steps.numel())
+
+    @property
+    def gain(self) -> float:
+        """The share of one weight that it leaves."""
+        signal = float(self.signal.sum(dtype=torch.float64))
+        return float(self.kept.sum(dtype=torch.float64)) / signal if signal else 1.0
+
     def ordered(self, values: Tensor) -> Tensor:
-        """[out, in] with the columns in this order."""
-        return values if self.order is None else values[:, self.order]
-
-    def column(self, place: int) -> int:
-        """The weight's column at a place."""
-        return place if self.order is None else int(self.order[place])
+        """[weights, out, in] with the columns in this order."""
+        return _ordered(values, self.order)
 
 
-def honest_rounding(
-    parts: Parts, original: Tensor, block: Block | None = None, bits: int | None = None
-) -> Rounding | None:
-    """Rounding of the reference weight to the grid of the stored `parts`; None for formats whose grid is not known.
+def _ordered(values: Tensor, order: Tensor | None) -> Tensor:
+    return values if order is None else values.gather(-1, order[:, None, :].expand_as(values))
 
-    `original` is float32 [out, in]; `block` says how many rows and columns share a scale and `bits` how many an integer
-    has, where that is declared.
+
+@dataclass(frozen=True)
+class Whole:
+    """What rounding some rows has to know of all: mean squares [weights], and the largest value of every block
+    [weights, rows of blocks, blocks]; `oversize` where that was worked out already."""
+
+    mean_square: Tensor
+    largest: Tensor
+    oversize: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The grid of weights that are stored alike, each value to be rounded under the scale of its `block`.
+
+    `stored` [weights, rows of blocks, blocks] are the scales' magnitudes. The scale used lies within `least` and `most`
+    times its block's largest value. `end` is the number of steps to the end of an integer grid, the largest value in
+    units of the scale of a microscaled one; `unit` the scale of each whole NVFP4 weight, `bounded` whether that follows
+    from the weight (else what subnormal local scales cost counts as it is); `spare` what of an excess is no excess.
     """
-    if original.dim() != 2:
-        return None
-    columns = original.shape[1]
+
+    kind: str
+    stored: Tensor
+    block: Block
+    least: float
+    most: Tensor | float
+    end: float = torch.inf
+    unit: Tensor | None = None
+    bounded: bool = True
+    spare: float = 1.0
+    order: Tensor | None = None
+
+    @property
+    def width(self) -> int:
+        """How many values of a row are judged together."""
+        return min(self.block[1], 128) if self.kind == "fp8" else self.block[1]
+
+    def whole(self, weight: Tensor) -> Whole:
+        """Of all rows of weights [weights, out, in], or of some: then to be put together with the others'."""
+        return Whole(weight.square().mean((1, 2)), self.largest(weight))
+
+    def largest(self, weight: Tensor) -> Tensor:
+        """The largest magnitude in each block; blocks at the edges may be partial."""
+        (_, out, columns), (height, width) = weight.shape, self.block
+        height = min(height, out)
+        size = _ordered(weight, self.order).abs()
+        if out % height or columns % width:
+            size = torch.nn.functional.pad(size, (0, -columns % width, 0, -out % height))
+        rows, blocks = size.shape[1] // height, size.shape[2] // width
+        return size.reshape(-1, rows, height, blocks, width).amax((2, 4))
+
+    def oversize(self, whole: Whole) -> Tensor:
+        """The typical excess of the stored scales [weights]: the median of what they are over the largest honest."""
+        top = whole.largest.flatten(1)
+        if top.shape[1] == 1 or self.kind in ("fp8", "mxfp8"):
+            return torch.zeros_like(top[:, 0])
+        large = top > NEGLIGIBLE * whole.mean_square.sqrt()[:, None]
+        most = self.most.flatten(1) if isinstance(self.most, Tensor) else self.most
+        excess = torch.where(large, self.stored.flatten(1) / (top * most), torch.nan)
+        return (excess.nanmedian(1).values / self.spare).nan_to_num(0.0)
+
+    def rounding(self, weight: Tensor, whole: Whole, first: int = 0) -> Rounding:
+        """Rounding of rows from `first` on (the first of a block), float32 [weights, rows, in]."""
+        weight, at = _ordered(weight, self.order), first // self.block[0]
+        blocks = slice(at, at - (-weight.shape[1] // self.block[0]))
+        stored, top = self.stored[:, blocks], whole.largest[:, blocks]
+        step = self._for_each(torch.minimum(torch.maximum(stored, top * self.least), top * self.most), weight)
+        size = weight.abs()
+        inside: Tensor | None = None
+        more: Tensor | None = None
+        end: Tensor | None = None
+        if self.kind == "integer":
+            gap = step.expand_as(weight)
+            inside = size <= max(self.end - 1, 1.0) * self._for_each(stored, weight)
+        elif self.kind in ("fp4", "mxfp4"):
+            gap = torch.where(size >= 3.96 * step, 2 * step, torch.where(size >= 1.98 * step, step, step / 2))
+        else:
+            gap = _fp8_gap(size, step)
+        if self.kind == "fp4":
+            assert self.unit is not None  # for the type checker: FP4 has one
+            own = whole.largest.amax((1, 2), keepdim=True) / (FP4_MAX * FP8_MAX)
+            unit = torch.minimum(self.unit, SHARED_SCALE * own) if self.bounded else self.unit
+            more = FP4_MAX * 2.0**-10 * unit
+        elif self.kind in ("mxfp4", "mxfp8"):
+            end = self.end * step
+            more = size - end
+        gap = gap.clamp(min=TINY)
+        nearest = (weight / gap).round_()
+        nearest = (nearest.clamp_(-self.end, self.end - 1) if self.kind == "integer" else nearest).mul_(gap)
+        nearest = nearest if end is None else nearest.clamp_(-end, end)
+        half = gap.div_(2)
+        half = half if more is None else torch.maximum(half, more)
+        negligible = (NEGLIGIBLE * whole.mean_square.sqrt()).clamp(min=TINY)
+        half = torch.maximum(half.add_(size, alpha=BF16_ROUNDINGS), negligible[:, None, None])
+        floating = self.kind in ("fp8", "mxfp8")
+        oversize = self.oversize(whole) if whole.oversize is None else whole.oversize
+        return rounded(weight, nearest, half, self.width, floating, oversize, self.order, inside)
+
+    def _for_each(self, scales: Tensor, weight: Tensor) -> Tensor:
+        """One value per block as what broadcasts to one per element."""
+        (_, out, columns), (height, width) = weight.shape, self.block
+        tall = scales if scales.shape[1] == 1 else scales.repeat_interleave(height, 1)[:, :out]
+        return tall if scales.shape[2] == 1 else tall.repeat_interleave(width, 2)[:, :, :columns]
+
+
+def rounded(
+    weight: Tensor,
+    nearest: Tensor,
+    half_steps: Tensor,
+    width: int,
+    floating: bool,
+    oversize: Tensor,
+    order: Tensor | None = None,
+    inside: Tensor | None = None,
+) -> Rounding:
+    """The rounding that takes `weight`, in the order of its grid, to `nearest`; both [weights, out, in]."""
+    lost, kept = (weight - nearest).square_().sum(-1), (nearest * weight).sum(-1)
+    return Rounding(
+        half_steps, lost, kept, weight.square().sum(-1), width, floating, oversize, order=order, inside=inside
+    )
+
+
+def _fp8_gap(size: Tensor, step: Tensor) -> Tensor:
+    _, exponent = torch.frexp(size / step.clamp(min=TINY))
+    # value = mantissa * 2^exponent, mantissa in [0.5, 1)
+    return torch.ldexp(torch.ones_like(size), (exponent - 1).clamp(min=-6) - 3).mul_(step)
+
+
+def stored_grid(parts: Parts, shape: Block, block: Block | None = None, bits: int | None = None) -> Grid | None:
+    """The grid of weights [weights, *shape] from their stored parts [weights, …]; None for a format that is not known.
+
+    `block` says how many rows and columns share a scale and `bits` how many an integer has, where that is declared.
+    """
+    columns = shape[1]
     if "qweight" in parts:
-        return _integers(
-            parts["scales"].T, parts.get("g_idx"), original, block, bits or _bits(parts["qweight"], columns)
-        )
+        known = bits or _bits(parts["qweight"].shape[1], columns)
+        return _integers(parts["scales"].transpose(1, 2), parts.get("g_idx"), shape, block, known)
     values = parts.get("weight_packed", parts.get("weight"))
     scale = parts.get("weight_scale", parts.get("weight_scale_inv"))
     if values is None or scale is None:
         return None
     if scale.dtype == torch.uint8:
-        return rounding_of_shared_exponents(scale, original, block, is_fp4=values.dtype == torch.uint8)
+        return shared_exponents_grid(scale, shape, block, is_fp4=values.dtype == torch.uint8)
     if values.dtype == torch.uint8:
-        return rounding_of_fp4(scale, _unit(parts), original, block)
+        return fp4_grid(scale, _unit(parts), shape, block)
     if values.dtype in (torch.int8, torch.int32):
-        known = bits or (8 if values.dtype == torch.int8 else _bits(values.T, columns))
-        return _integers(scale, parts.get("weight_g_idx"), original, block, known)
-    return _fp8(scale, original, block) if values.dtype == torch.float8_e4m3fn else None
+        known = bits or (8 if values.dtype == torch.int8 else _bits(values.shape[-1], columns))
+        return _integers(scale, parts.get("weight_g_idx"), shape, block, known)
+    if values.dtype != torch.float8_e4m3fn:
+        return None
+    scales, size = _in_blocks(scale.float(), shape, block)
+    return Grid("fp8", scales, size, 0.99 / FP8_MAX, SHARED_SCALE / FP8_MAX)
 
 
-def _bits(words: Tensor, columns: int) -> int:
-    return 32 * words.shape[0] // columns
+def honest_rounding(
+    parts: Parts, original: Tensor, block: Block | None = None, bits: int | None = None
+) -> Rounding | None:
+    """Rounding of one reference weight, float32 [out, in], to the grid of its stored `parts` (see `stored_grid`)."""
+    if original.dim() != 2:
+        return None
+    shape = (original.shape[0], original.shape[1])
+    grid = stored_grid({part: tensor[None] for part, tensor in parts.items()}, shape, block, bits)
+    return None if grid is None else grid.rounding(original[None], grid.whole(original[None]))
 
 
-def _largest(weight: Tensor, height: int, width: int) -> Tensor:
-    """The largest magnitude in each block [out / height, in / width]; blocks at the edges may be partial."""
-    out, columns = weight.shape
-    size = torch.nn.functional.pad(weight.abs(), (0, -columns % width, 0, -out % height))
-    rows, blocks = len(size) // height, size.shape[1] // width
-    return size.reshape(rows, height, blocks, width).amax((1, 3))
+def _bits(words: int, columns: int) -> int:
+    return 32 * words // columns
 
 
-def _steps(scale: Tensor, weight: Tensor, block: Block | None, least: float, most: float) -> tuple[Tensor, int, float]:
-    """The scale of each value, broadcastable to `weight`; how many values of a row share one; the typical excess.
-
-    The scale is the stored one within `least` and `most` times its block's largest value; the excess is the median of
-    what it is over the latter.
-    """
-    out, columns = weight.shape
-    grid, (height, width) = _grid(scale, weight, block)
-    top = _largest(weight, height, width)
-    stored = scale.float().abs().reshape(grid).nan_to_num(0.0)
-    honest = torch.minimum(torch.maximum(stored, top * least), top * most)
-    large = top > NEGLIGIBLE * weight.square().mean().sqrt()
-    excess = 0.0
-    if top.numel() > 1 and bool(large.any()):
-        excess = float((stored[large] / (top[large] * most)).median())
-    return _for_each(honest, height, width, (out, columns)), width, excess
+def _in_blocks(scale: Tensor, shape: Block, block: Block | None) -> tuple[Tensor, Block]:
+    """The scales' magnitudes [weights, rows of blocks, blocks], and how many rows and columns share one."""
+    grid = grid_of(tuple(scale.shape[1:]), shape, block)
+    height, width = (min(one, two) for one, two in zip(block_of(grid, shape, block), shape, strict=True))
+    return scale.abs().reshape(-1, *grid).nan_to_num(0.0), (height, width)
 
 
-def _grid(scale: Tensor, weight: Tensor, block: Block | None) -> tuple[Block, Block]:
-    """Rows and columns of scales, and how many rows and columns of the weight share one."""
-    size = (weight.shape[0], weight.shape[1])
-    grid = grid_of(tuple(scale.shape), size, block)
-    height, width = (min(one, two) for one, two in zip(block_of(grid, size, block), size, strict=True))
-    return grid, (height, width)
-
-
-def _for_each(grid: Tensor, height: int, width: int, size: Block) -> Tensor:
-    """One value per block as what broadcasts to one per element."""
-    tall = grid if len(grid) == 1 else grid.repeat_interleave(height, 0)[: size[0]]
-    return tall if grid.shape[1] == 1 else tall.repeat_interleave(width, 1)[:, : size[1]]
-
-
-def _rounding(
-    weight: Tensor,
-    gap: Tensor,
-    width: int,
-    oversize: float | None,
-    more: Tensor | None = None,
-    order: Tensor | None = None,
-    top: float = torch.inf,
-    largest: Tensor | float = torch.inf,
-) -> Rounding:
-    """`gap` lies around each value, `more` is the least half step, `top` the number of gaps to the grid's end and
-    `largest` the value there."""
-    gap = gap.clamp(min=torch.finfo(torch.float32).tiny)
-    nearest = (weight / gap).round_().clamp_(-top, top - 1).mul_(gap)
-    nearest = nearest.clamp(torch.as_tensor(-largest), torch.as_tensor(largest))
-    noise, signal = float((weight - nearest).square_().mean().sqrt()), float(weight.square().mean())
-    gain = float(nearest.mul_(weight).mean()) / signal if signal else 1.0
-    half = gap.expand_as(weight) / 2
-    half = half if more is None else torch.maximum(half, more)
-    negligible = NEGLIGIBLE * signal**0.5
-    half = half.add(weight.abs(), alpha=BF16_ROUNDINGS).clamp_(min=max(negligible, torch.finfo(torch.float32).tiny))
-    return Rounding(half, noise, gain, width, oversize is None, oversize or 0.0, order)
-
-
-def _integers(scale: Tensor, groups: Tensor | None, weight: Tensor, block: Block | None, bits: int) -> Rounding:
+def _integers(scale: Tensor, groups: Tensor | None, shape: Block, block: Block | None, bits: int) -> Grid:
     order = None
     if groups is not None and not bool((groups == -1).all()):
-        order = torch.argsort(groups, stable=True)
-        weight = weight[:, order]
+        order = torch.argsort(groups, dim=-1, stable=True)
     top = 2.0 ** (bits - 1)
     # a scale rounded to BF16 may be larger by 2^-8, one rounded up to a power of two by twice
-    most = (2.0 if _powers_of_two(scale) else 1 + 2.0**-8) / max(top - 1, 1.0)
-    step, width, excess = _steps(scale, weight, block, 1 / (top - 0.5), most)
-    grid, (height, across) = _grid(scale, weight, block)
-    stored = scale.float().abs().reshape(grid).nan_to_num(0.0)
-    inside = weight.abs() <= max(top - 1, 1.0) * _for_each(stored, height, across, (weight.shape[0], weight.shape[1]))
-    return replace(_rounding(weight, step, width, excess, None, order, top), inside=inside)
-
-
-def _powers_of_two(scale: Tensor) -> bool:
-    """Whether all of several scales are: of one alone it says nothing."""
-    mantissa, _ = torch.frexp(scale.float().abs())
-    return scale.numel() > 1 and bool((mantissa == 0.5).all())
+    mantissa, _ = torch.frexp(scale.float().abs().flatten(1))
+    powers = (mantissa == 0.5).all(1) & (mantissa.shape[1] > 1)  # of one scale alone it says nothing
+    most = torch.where(powers, 2.0, 1 + 2.0**-8)[:, None, None] / max(top - 1, 1.0)
+    stored, size = _in_blocks(scale.float(), shape, block)
+    return Grid("integer", stored, size, 1 / (top - 0.5), most, top, order=order)
 
 
 def _unit(parts: Parts) -> Tensor:
     return parts["weight_scale_2"] if "weight_scale_2" in parts else 1 / parts["weight_global_scale"].float()
 
 
-def rounding_of_fp4(
-    local: Tensor, unit: Tensor, weight: Tensor, block: Block | None, *, bounded: bool = True
-) -> Rounding:
-    """To NVFP4 under `local` scales and the scale `unit` of the whole weight; `bounded` says that the latter follows
-    from the weight, and else what its subnormal local scales cost counts as it is."""
-    unit = unit.float().abs().reshape(()).nan_to_num(0.0)
-    # an FP8 scale is off by up to 2^-4 of it
-    scale, width, excess = _steps(local.float() * unit, weight, block, 0.93 / FP4_MAX, 1.07 / FP4_MAX)
-    size = weight.abs()
-    gap = _fp4_gap(size, scale)
-    own = size.max() / (FP4_MAX * FP8_MAX)
-    subnormal = FP4_MAX * 2.0**-10 * (torch.minimum(unit, SHARED_SCALE * own) if bounded else unit)
-    # a group may also be made to end at 4, where that costs it less: 1.5 times the scale
-    return _rounding(weight, gap, width, excess / 1.5, subnormal)
+def fp4_grid(local: Tensor, unit: Tensor, shape: Block, block: Block | None, *, bounded: bool = True) -> Grid:
+    """NVFP4 under `local` scales and the scale `unit` of each whole weight."""
+    unit = unit.float().abs().reshape(-1, 1, 1).nan_to_num(0.0)
+    stored, size = _in_blocks(local.float(), shape, block)
+    # an FP8 scale is off by up to 2^-4 of it; a group may also be made to end at 4, where that costs it less: 1.5 times
+    return Grid("fp4", stored * unit, size, 0.93 / FP4_MAX, 1.07 / FP4_MAX, unit=unit, bounded=bounded, spare=1.5)
 
 
-def _fp4_gap(size: Tensor, scale: Tensor) -> Tensor:
-    return torch.where(size >= 3.96 * scale, 2 * scale, torch.where(size >= 1.98 * scale, scale, scale / 2))
-
-
-def _fp8(scale: Tensor, weight: Tensor, block: Block | None) -> Rounding:
-    step, width, _ = _steps(scale, weight, block, 0.99 / FP8_MAX, SHARED_SCALE / FP8_MAX)
-    return _rounding(weight, _fp8_gap(weight, step), min(width, 128), None)
-
-
-def _fp8_gap(weight: Tensor, step: Tensor) -> Tensor:
-    _, exponent = torch.frexp(weight.abs() / step.clamp(min=torch.finfo(torch.float32).tiny))
-    # value = mantissa * 2^exponent, mantissa in [0.5, 1)
-    return torch.ldexp(torch.ones_like(weight), (exponent - 1).clamp(min=-6) - 3).mul_(step)
-
-
-def rounding_of_shared_exponents(
-    exponents: Tensor, weight: Tensor, block: Block | None, *, is_fp4: bool = True
-) -> Rounding:
-    """To MXFP4, or to MXFP8, under the stored `exponents`."""
-    scale = shared_exponents(exponents)
+def shared_exponents_grid(exponents: Tensor, shape: Block, block: Block | None, *, is_fp4: bool = True) -> Grid:
+    """MXFP4, or MXFP8, under the stored `exponents`."""
     top, power = (FP4_MAX, 4.0) if is_fp4 else (FP8_MAX, 256.0)
+    stored, size = _in_blocks(shared_exponents(exponents), shape, block)
     # rounded down, the largest value of a group lies below twice the format's largest power; rounded up, above half top
-    step, width, excess = _steps(scale, weight, block, 0.99 / (2 * power), 2.01 / top)
-    gap = _fp4_gap(weight.abs(), step) if is_fp4 else _fp8_gap(weight, step)
-    clipped = weight.abs() - top * step
-    return _rounding(weight, gap, width, excess if is_fp4 else None, clipped, largest=top * step)
+    return Grid("mxfp4" if is_fp4 else "mxfp8", stored, size, 0.99 / (2 * power), 2.01 / top, top)
 
 
 BEYOND_BY_ROUNDING = 0.01
@@ -268,50 +329,120 @@ class Usage:
     column: int
 
 
+@dataclass(frozen=True)
+class OnGrid:
+    """What is judged of weights whose grid is known: `lost` and `kept` of `Rounding`; of each row [weights, out] the
+    share `beyond` half a step; of each group [weights, out, groups] squares of the error and of half steps (`limit`).
+
+    `inside` [weights, out, 3] are the count, squares and products with the error of what the stored grid reaches.
+    """
+
+    lost: Tensor
+    kept: Tensor
+    beyond: Tensor
+    squared: Tensor
+    limit: Tensor
+    inside: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Sums:
+    """All that is judged of weights beside a reference's, over the columns of every row [weights, out]: squares of the
+    reference (`signal`), of the error (`noise`), and their products (`across`)."""
+
+    signal: Tensor
+    noise: Tensor
+    across: Tensor
+    on_grid: OnGrid | None = None
+
+
+def sums_of(error: Tensor, original: Tensor, rounding: Rounding | None) -> Sums:
+    """Of `error` = decoded - original, both float32 [weights, out, in]."""
+    squared = error.square()
+    rows = Sums(original.square().sum(-1), squared.sum(-1), (error * original).sum(-1))
+    if rounding is None:
+        return rows
+    squared, limit, inside = rounding.ordered(squared), rounding.half_steps.square(), None
+    if rounding.inside is not None:
+        kept = rounding.ordered(original) * rounding.inside
+        products = (kept * rounding.ordered(error)).sum(-1)
+        inside = torch.stack([rounding.inside.sum(-1), kept.square().sum(-1), products], -1)
+    beyond = (squared > limit).sum(-1) / squared.shape[-1]
+    by_group = _by_group(squared, rounding.width), _by_group(limit, rounding.width)
+    return replace(rows, on_grid=OnGrid(rounding.lost, rounding.kept, beyond, *by_group, inside))
+
+
+Summed = TypeVar("Summed", Sums, OnGrid)
+
+
+def for_rows(sums: Summed, rows: int) -> Summed:
+    """Room for the sums over so many rows, of what `sums` are of some of: kept one by one, they would lie between the
+    large tensors of the next slabs, and memory would grow by those."""
+    room: dict[str, Any] = {}
+    for field in fields(sums):
+        of = getattr(sums, field.name)
+        is_tensor = isinstance(of, Tensor)
+        room[field.name] = of.new_empty(len(of), rows, *of.shape[2:]) if is_tensor else of and for_rows(of, rows)
+    return type(sums)(**room)
+
+
+def put(sums: Summed, room: Summed, start: int, stop: int) -> None:
+    """Copy the sums of rows [start, stop) to their place."""
+    for field in fields(sums):
+        of, place = getattr(sums, field.name), getattr(room, field.name)
+        if isinstance(of, Tensor):
+            place[:, start:stop] = of
+        elif of is not None:
+            put(of, place, start, stop)
+
+
 def usage(error: Tensor, original: Tensor, rounding: Rounding) -> Usage:
-    """Of `error` = decoded - original, both float32 [out, in]."""
-    squared, limit = rounding.ordered(error).square(), rounding.half_steps.square()
-    sums = _by_group(squared, rounding.width), _by_group(limit, rounding.width)
-    groups, rows = (sums[0] / sums[1]).sqrt(), (sums[0].sum(1) / sums[1].sum(1)).sqrt()
-    whole = float((sums[0].sum() / sums[1].sum()).sqrt())
-    row = int(rows.argmax())
-    usages = [
-        Usage(whole / (FLOATING_LIMIT if rounding.floating else WEIGHT_LIMIT), "as a whole", row, 0),
-        Usage(float(rows[row]) / _between(ROW_TIMES_MEDIAN * float(rows.median()), ROW_LIMITS), "in a row", row, 0),
-    ]
+    """Of `error` = decoded - original of one weight, both float32 [out, in]."""
+    sums = sums_of(error[None], original[None], rounding)
+    assert sums.on_grid is not None  # for the type checker: there is a grid
+    return usages(sums, sums.on_grid, rounding)[0]
+
+
+def usages(sums: Sums, on_grid: OnGrid, rounding: Rounding) -> list[Usage]:
+    """Of every weight, from the sums over all of its rows; `rounding` may be of some of them."""
+    squared, limit = on_grid.squared.sum(-1), on_grid.limit.sum(-1)
+    groups, rows = (on_grid.squared / on_grid.limit).sqrt(), (squared / limit).sqrt()
+    whole = (squared.sum(1, dtype=torch.float64) / limit.sum(1, dtype=torch.float64)).sqrt()
+    worst, row = rows.max(1)
+    usual = (ROW_TIMES_MEDIAN * rows.median(1).values).clamp(*ROW_LIMITS)
     # scales that cost no more than the tightest do are no fault, however large: the values may lie on their grid
-    if float(error.square().mean().sqrt()) > rounding.noise:
-        usages.append(Usage(rounding.oversize / SCALE_LIMIT, SCALES, 0, 0))
-    beyond = (squared > limit).sum(1) / squared.shape[1]
-    if float(beyond.quantile(BEST_ROWS)) <= BEYOND_BY_ROUNDING:
-        shares = groups
-    else:
+    costs = sums.noise.sum(1, dtype=torch.float64) > on_grid.lost.sum(1, dtype=torch.float64)
+    shares, place = groups.flatten(1).max(1)
+    clean = on_grid.beyond.quantile(BEST_ROWS, 1) <= BEYOND_BY_ROUNDING
+    if not bool(clean.all()):
         # the error that a large value leaves behind moves into other groups of its row, whose steps may be smaller
-        groups = (sums[0] / torch.maximum(sums[1], sums[1].mean(1, keepdim=True))).sqrt()
-        shares = groups / (GROUP_TIMES_MEDIAN * groups.median(0).values).clamp(*GROUP_LIMITS)
-    row, group = divmod(int(shares.argmax()), shares.shape[1])
-    usages.append(Usage(float(shares[row, group]), "in a group", row, rounding.column(group * rounding.width)))
-    usages += _erased(error, original, sums[1].sum(1))
-    return max(usages, key=lambda entry: entry.share)
+        moved = (on_grid.squared / torch.maximum(on_grid.limit, on_grid.limit.mean(2, keepdim=True))).sqrt()
+        moved /= (GROUP_TIMES_MEDIAN * moved.median(1, keepdim=True).values).clamp(*GROUP_LIMITS)
+        shares_moved, place_moved = moved.flatten(1).max(1)
+        shares, place = torch.where(clean, shares, shares_moved), torch.where(clean, place, place_moved)
+    # the row of which least is left, where the grid does not itself cost about as much as there is
+    resolved = limit < 0.9 * sums.signal
+    off, erased = torch.where(resolved, sums.across / sums.signal, 0.0).abs().max(1)
+    figures = (whole, row, worst / usual, costs, rounding.oversize, shares, place, resolved.any(1), off, erased)
+    table = zip(*(figure.tolist() for figure in figures), strict=True)
+    count, order = groups.shape[2], rounding.order
+    found = []
+    for at, (all_, row_, of_row, has_cost, scales, of_group, place_, is_left, off_, erased_) in enumerate(table):
+        column = place_ % count * rounding.width
+        column = column if order is None else int(order[at, column])
+        entries = [
+            Usage(all_ / (FLOATING_LIMIT if rounding.floating else WEIGHT_LIMIT), "as a whole", row_, 0),
+            Usage(of_row, "in a row", row_, 0),
+            *([Usage(scales / SCALE_LIMIT, SCALES, 0, 0)] if has_cost else []),
+            Usage(of_group, "in a group", place_ // count, column),
+            *([Usage(off_ / (1 - LEAST_GAIN), "in a row", erased_, 0)] if is_left else []),
+        ]
+        found.append(max(entries, key=lambda entry: entry.share))
+    return found
 
 
 def _by_group(values: Tensor, width: int) -> Tensor:
-    """Sums [out, groups] over `width` columns each; the last group may be partial."""
-    spare = -values.shape[1] % width
+    """Sums [weights, out, groups] over `width` columns each; the last group may be partial."""
+    spare = -values.shape[-1] % width
     padded = torch.nn.functional.pad(values, (0, spare)) if spare else values
-    return padded.reshape(len(values), -1, width).sum(-1)
-
-
-def _between(value: float, limits: tuple[float, float]) -> float:
-    return min(max(value, limits[0]), limits[1])
-
-
-def _erased(error: Tensor, original: Tensor, honest: Tensor) -> list[Usage]:
-    """The row of which least is left, where the grid does not itself cost about as much as there is."""
-    signal = torch.einsum("oi,oi->o", original, original)
-    resolved = honest < 0.9 * signal
-    if not bool(resolved.any()):
-        return []
-    off = torch.where(resolved, torch.einsum("oi,oi->o", error, original) / signal, 0.0).abs()
-    row = int(off.argmax())
-    return [Usage(float(off[row]) / (1 - LEAST_GAIN), "in a row", row, 0)]
+    return padded.reshape(*padded.shape[:-1], -1, width).sum(-1)

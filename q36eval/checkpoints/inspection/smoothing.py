@@ -33,11 +33,11 @@ from q36eval.checkpoints.inspection.error import (
     Examined,
     Factors,
     Pass,
-    examine_all,
     is_beyond,
     within_roundings,
 )
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.stacks import examine_all
 from q36eval.checkpoints.inspection.stored import Unit
 
 NORM_ROUNDINGS = 4.0
@@ -68,7 +68,7 @@ class Folding:
 
 
 def smoothing_folded_out(
-    units: Units, examined: Sequence[Examined], how: Pass, workers: int
+    units: Units, examined: Sequence[Examined], how: Pass, workers: int, device: str = "cpu"
 ) -> tuple[list[Examined], list[Finding]]:
     """The weights as examined, those of smoothed channels anew with the factors folded out, and what is said of it.
 
@@ -88,7 +88,8 @@ def smoothing_folded_out(
             _fold_norm(norm, units, outcomes, how, pool, found)
         _fold_pairs(units, outcomes, how, pool, found)
     again = {name: units[name] for name in found.factors}
-    outcomes |= zip(again, examine_all(list(again.values()), replace(how, factors=found.factors), workers), strict=True)
+    folded = examine_all(list(again.values()), replace(how, factors=found.factors), workers, device)
+    outcomes |= zip(again, folded, strict=True)
     for norm in found.norms:
         outcomes[norm] = _without_difference(outcomes[norm], folded=True)
     for norm, said in found.said.items():

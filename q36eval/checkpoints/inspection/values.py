@@ -5,7 +5,7 @@ Of the scales of activations and of the KV cache: what the loader would refuse, 
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import median
 
@@ -78,13 +78,20 @@ def _faults(part: str, tensor: Tensor, signed: bool = False) -> Iterator[tuple[s
         yield "zero-scale", f"holds {zero} of {numbers.numel()} scales that are zero"
 
 
-def erased_by_zero_scales(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor) -> list[Finding]:
-    """Values that are not zero in themselves, but under a scale of zero: a group that was zeroed, not an empty one."""
+def erased_by_zero_scales(
+    unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, decode: Callable[[Mapping[str, Tensor]], Tensor]
+) -> list[Finding]:
+    """Values that are not zero in themselves, but under a scale of zero: a group that was zeroed, not an empty one.
+
+    `decode` is what makes `decoded` of the parts.
+    """
     for part in LOCAL_SCALES:
         scale = parts.get(part)
         if scale is not None and scale.dtype == torch.uint8:  # an exponent has no zero, but 2^-127 in its place
+            if not bool((scale == 0).any()):
+                continue
             ones = torch.where(scale == 0, 127, scale)
-            restored = unit.decode({**parts, part: ones})
+            restored = decode({**parts, part: ones})
             erased = int(((restored != decoded) & (restored != 0)).sum())
             if erased:
                 stored = dict(unit.weight.parts)[part].name
@@ -94,7 +101,7 @@ def erased_by_zero_scales(unit: Unit, parts: Mapping[str, Tensor], decoded: Tens
         if scale is None or not bool((scale.float() == 0).any()) or bool((scale.float() == 0).all()):
             continue
         ones = torch.where(scale.float() == 0, 1.0, scale.float()).to(scale.dtype)
-        erased = int(((unit.decode({**parts, part: ones}) != 0) & (decoded == 0)).sum())
+        erased = int(((decode({**parts, part: ones}) != 0) & (decoded == 0)).sum())
         if erased:
             stored = dict(unit.weight.parts)[part].name
             return [integrity("zero-scale", stored, f"{stored} erases {erased} values with scales that are zero.")]

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.inspection.comparison import LEAST_INSIDE
 from q36eval.checkpoints.inspection.configuration import expected_shapes, fused_place
-from q36eval.checkpoints.inspection.error import WeightError, _gain_inside, beyond_scheme
+from q36eval.checkpoints.inspection.error import WeightError, beyond_scheme
 from q36eval.checkpoints.inspection.findings import Finding
-from q36eval.checkpoints.inspection.grids import Usage, honest_rounding, usage
+from q36eval.checkpoints.inspection.grids import Usage, honest_rounding, sums_of, usage
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
 from tests.profiles import sized
@@ -215,7 +216,12 @@ def test_clipping_of_the_largest_values_leaves_the_size_of_the_others_and_a_smal
         assert rounding is not None
         decoded = codes * stored.repeat_interleave(32, 1)
         whole = float((decoded * original).sum() / original.square().sum())
-        return whole, _gain_inside(decoded, original, rounding, whole)
+        sums = sums_of((decoded - original)[None], original[None], rounding)
+        assert sums.on_grid is not None
+        assert sums.on_grid.inside is not None
+        count, signal, across = sums.on_grid.inside.sum((0, 1)).tolist()
+        assert count / original.numel() >= LEAST_INSIDE
+        return whole, 1 + across / signal
 
     whole, inside = gain(scale)
     assert whole < 0.97

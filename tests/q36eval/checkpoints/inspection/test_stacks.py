@@ -1,0 +1,177 @@
+"""Weights alike examined together come out as each alone, on a device as on the CPU, whole or some rows at a time."""
+
+import json
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.formats.stacked import can_be_stacked, decode_stacked
+from q36eval.checkpoints.inspection import comparison, inspect_checkpoint, stacks
+from q36eval.checkpoints.inspection.comparison import WeightError
+from q36eval.checkpoints.inspection.error import Examined, Pass, examine
+from q36eval.checkpoints.inspection.stacks import Stack, examine_all, read_both, stacks_of
+from q36eval.checkpoints.inspection.stored import Unit, units_of
+from q36eval.checkpoints.weights import index_weights
+
+GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
+NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
+ONE_BY_ONE = {"ct-fp8-block", "ct-fp8-embeddings", "modelopt-fp8-block"}
+"""Weights that are lower than a block of scales, or of which there is one alone."""
+
+
+def units_in(folder: Path) -> dict[str, Unit]:
+    return units_of(index_weights(open_checkpoint(folder), light=True).weights)
+
+
+@pytest.fixture(scope="session")
+def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of every golden checkpoint what it decodes to, off by 2 %, in BF16."""
+    place, generator = tmp_path_factory.mktemp("references"), torch.Generator().manual_seed(4)
+    for name in NAMES:
+        tensors = {}
+        for key, unit in units_in(GOLDEN / name).items():
+            decoded = unit.decode(unit.read_parts()).float()
+            noise = torch.randn(decoded.shape, generator=generator) * decoded.std() * 0.02
+            tensors[key] = (decoded if unit.is_plain else decoded + noise).bfloat16().contiguous()
+        (place / name).mkdir()
+        config = json.loads((GOLDEN / name / "config.json").read_text())
+        config.pop("quantization_config", None)
+        (place / name / "config.json").write_text(json.dumps(config))
+        save_file(tensors, place / name / "model.safetensors")
+    return place
+
+
+def quantized_stacks(units: dict[str, Unit], how: Pass) -> list[Stack]:
+    return [one for one in stacks_of(list(units.values()), how) if len(one.units) > 1 and not one.units[0].is_plain]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stack_decodes_to_the_bits_of_each_weight(name: str) -> None:
+    there = quantized_stacks(units_in(GOLDEN / name), Pass({}, {}))
+    decoded = 0
+    for stack in there:
+        parts, _ = read_both(stack)
+        alone = [unit.decode(unit.read_parts()) for unit in stack.units]
+        scheme = stack.units[0].weight.scheme
+        if can_be_stacked(parts, scheme, alone[0].shape[0]):
+            together = decode_stacked(parts, scheme).reshape(len(alone), *alone[0].shape)
+            assert together.dtype == alone[0].dtype
+            assert all(torch.equal(one, other) for one, other in zip(together, alone, strict=True))
+            decoded += 1
+    assert bool(decoded) == (name not in ONE_BY_ONE)
+
+
+def alike(one: Sequence[Examined], other: Sequence[Examined], tolerance: float = 1e-5) -> None:
+    """Figures may differ by the order of summation: float32 over a row, some square roots of which are subtracted."""
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine.findings == theirs.findings
+        assert (mine.error is None) == (theirs.error is None)
+        if mine.error is not None and theirs.error is not None:
+            assert figures(mine.error) == pytest.approx(figures(theirs.error), rel=tolerance, nan_ok=True)
+            assert (mine.error.name, mine.error.stored) == (theirs.error.name, theirs.error.stored)
+
+
+def figures(error: WeightError) -> list[float]:
+    used = [] if error.usage is None else [error.usage.share, error.usage.row, error.usage.column]
+    return [error.relative_error, error.gain, error.honest or 0.0, error.honest_gain, *used]
+
+
+def on_device(units: Sequence[Unit], how: Pass) -> list[Examined]:
+    """By the way that a GPU goes, on CPU tensors."""
+    made = stacks_of(units, how)
+    with ThreadPoolExecutor(2) as pool:
+        examined = stacks._examine_on_device(made, how, torch.device("cpu"), pool)
+    pairs = [zip(stack.units, outcomes, strict=True) for stack, outcomes in zip(made, examined, strict=True)]
+    by_name = {unit.name: outcome for pair in pairs for unit, outcome in pair}
+    return [by_name[unit.name] for unit in units]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_together_on_a_device_or_by_rows_the_figures_are_those_of_each_alone(
+    name: str, references: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units, how = units_in(GOLDEN / name), Pass({}, units_in(references / name))
+    all_of_them = list(units.values())
+    alone = [examine(unit, how) for unit in all_of_them]
+    assert all(one.error is not None for one in alone)
+    alike(examine_all(all_of_them, how, 2), alone)
+    alike(on_device(all_of_them, how), alone)
+    monkeypatch.setattr(comparison, "SLAB", {"cpu": 2**10})  # the least number of rows at once
+    monkeypatch.setattr(comparison, "ROWS_MULTIPLE", 32)
+    alike(on_device(all_of_them, how), alone)
+    without = Pass({}, {})
+    alike(examine_all(all_of_them, without, 2), [examine(unit, without) for unit in all_of_them])
+
+
+def _not_a_number(scale: Tensor) -> Tensor:
+    return torch.full_like(scale.float(), torch.nan).to(scale.dtype)
+
+
+def _zero(scale: Tensor) -> Tensor:
+    return torch.zeros_like(scale.float()).to(scale.dtype)
+
+
+def _zero_in_one_row(scale: Tensor) -> Tensor:
+    changed = scale.float().clone()
+    changed[3] = 0
+    return changed.to(scale.dtype)
+
+
+def _larger(scale: Tensor) -> Tensor:
+    return (scale.float() * 4).to(scale.dtype)
+
+
+def _negative(scale: Tensor) -> Tensor:
+    return (-scale.float()).to(scale.dtype)
+
+
+@pytest.mark.parametrize("change", [_not_a_number, _zero, _zero_in_one_row, _larger, _negative])
+def test_damage_to_one_of_a_stack_is_told_of_that_one(change: object, references: Path, tmp_path: Path) -> None:
+    assert callable(change)
+    tensors = load_file(GOLDEN / "ct-nvfp4" / "model.safetensors")
+    stored = next(name for name in tensors if name.endswith("experts.1.up_proj.weight_scale"))
+    tensors[stored] = change(tensors[stored])
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((GOLDEN / "ct-nvfp4" / "config.json").read_bytes())
+    units, how = units_in(tmp_path), Pass({}, units_in(references / "ct-nvfp4"))
+    alone = [examine(unit, how) for unit in units.values()]
+    alike(examine_all(list(units.values()), how, 2), alone)
+    alike(on_device(list(units.values()), how), alone)
+    damaged = inspect_checkpoint(tmp_path, references / "ct-nvfp4")
+    assert any(finding.subject.startswith(stored.removesuffix("_scale")) for finding in damaged.blocking)
+
+
+@pytest.mark.parametrize("name", ["ct-nvfp4", "ct-w8a16-channel", "modelopt-fp8-default"])
+def test_errors_are_those_of_a_plain_computation_in_float64(name: str, references: Path) -> None:
+    units, theirs = units_in(GOLDEN / name), units_in(references / name)
+    for unit, outcome in zip(units.values(), examine_all(list(units.values()), Pass({}, theirs), 1), strict=True):
+        branch, wanted = (one.decode(one.read_parts()).double() for one in (unit, theirs[unit.name]))
+        assert outcome.error is not None
+        relative = float((branch - wanted).norm() / wanted.norm())
+        assert math.isclose(outcome.error.relative_error, relative, rel_tol=1e-6)
+        if unit.is_plain:
+            assert math.isclose(
+                outcome.error.gain, float((branch * wanted).sum() / wanted.square().sum()), rel_tol=1e-6
+            )
+
+
+def test_a_stack_is_as_large_as_a_slab(references: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one layer, one shape and one format; what is not alike is apart."""
+    units = units_in(GOLDEN / "ct-nvfp4")
+    size = 2 * next(unit.stored_bytes for name, unit in units.items() if name.endswith("experts.0.up_proj.weight"))
+    monkeypatch.setattr(stacks, "SLAB", {"cpu": 2 * size})
+    made = stacks_of(list(units.values()), Pass({}, units_in(references / "ct-nvfp4")))
+    assert sorted(unit.name for stack in made for unit in stack.units) == sorted(units)
+    experts = [stack for stack in made if ".experts." in stack.units[0].name]
+    assert experts
+    assert all(len(stack.units) == 2 for stack in experts)
+    for stack in made:
+        assert len({tuple(unit.name.split(".")[:3]) for unit in stack.units}) == 1
+        assert [one.name for one in stack.units] == [one.name for one in stack.references]
