@@ -5,14 +5,14 @@ dtype. It equals compressed-tensors' fake quantization of the same input in floa
 """
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from q36eval.checkpoints import experts as on_gpu
 from q36eval.checkpoints.formats.parts import WHOLE_ROW, ActivationScheme
+from q36eval.checkpoints.gpu import has_triton
 from q36eval.errors import CorruptCheckpointError
 
 FP4_MAX = 6.0
@@ -134,12 +134,6 @@ VALUES_A_PROGRAM = 1024
 """So many values one program of the kernel takes."""
 
 
-@cache
-def has_triton() -> bool:
-    """Whether this environment can compile kernels for its GPU."""
-    return find_spec("triton") is not None
-
-
 class InputQuantizer(nn.Module):
     """Quantizes rows, each under the static scale of its own expert (or of the one module it feeds), if it has one.
 
@@ -193,7 +187,7 @@ class InputQuantizer(nn.Module):
         return has_triton() and (self.static or self.group_size & (self.group_size - 1) == 0)
 
     def _by_kernel(self, x: Tensor, expert: Tensor | None, source: Tensor | None) -> Tensor:
-        from q36eval.checkpoints._triton import quantize_rows
+        from q36eval.checkpoints._quantization_kernels import quantize_rows
 
         width = x.shape[-1]
         rows = x.view(-1, width)
@@ -280,46 +274,39 @@ class QuantizedInputExperts(nn.Module):
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """[N, H] from [N, H], the chosen experts [N, K] and their weights [N, K]."""
+        if hidden_states.is_cuda and has_triton():
+            up = self.gate_input if self.one_input else self.up_input
+            inputs = (self.gate_input, up, self.down_input)
+            return on_gpu.forward(self, hidden_states, top_k_index, top_k_weights, *inputs)
         top_k = top_k_index.shape[-1]
         expert, order = torch.sort(top_k_index.reshape(-1), stable=True)
-        groups = _groups(expert, self.down_input.scale.shape[0])
-        source = order // top_k
-        inner = self.down_input(self._gated(hidden_states, source, expert, groups), expert)
-        output = _multiply_by_expert(inner, self.down_proj, groups) * top_k_weights.reshape(-1)[order].unsqueeze(-1)
+        counts = torch.bincount(expert, minlength=self.gate_up_proj.shape[0]).tolist()
+        rows = hidden_states[order // top_k]
+        inner = self.down_input(self._gated(rows, expert, counts), expert)
+        output = _multiply_by_expert(inner, self.down_proj, counts) * top_k_weights.reshape(-1)[order].unsqueeze(-1)
         restored = torch.empty_like(output)
         restored[order] = output
         return restored.view(-1, top_k, output.shape[-1]).sum(dim=1).to(hidden_states.dtype)
 
-    def _gated(self, hidden_states: Tensor, source: Tensor, expert: Tensor, groups: "Tensor | list[int]") -> Tensor:
-        gate_up_proj = self.gate_up_proj
+    def reads_packed(self, arguments: Any, weight: Any) -> bool:
+        """Whether a weight stays packed in a forward pass with these arguments."""
+        return on_gpu.stays_packed(weight, arguments)
+
+    def _gated(self, rows: Tensor, expert: Tensor, counts: list[int]) -> Tensor:
         if self.one_input:
-            gate_up = _multiply_by_expert(self.gate_input(hidden_states, expert, source), gate_up_proj, groups)
+            gate_up = _multiply_by_expert(self.gate_input(rows, expert), self.gate_up_proj, counts)
             gate, up = gate_up.chunk(2, dim=-1)
         else:
-            gate_weight, up_weight = gate_up_proj.chunk(2, dim=1)
-            gate = _multiply_by_expert(self.gate_input(hidden_states, expert, source), gate_weight, groups)
-            up = _multiply_by_expert(self.up_input(hidden_states, expert, source), up_weight, groups)
+            gate_weight, up_weight = self.gate_up_proj.chunk(2, dim=1)
+            gate = _multiply_by_expert(self.gate_input(rows, expert), gate_weight, counts)
+            up = _multiply_by_expert(self.up_input(rows, expert), up_weight, counts)
         gated: Tensor = self.act_fn(gate) * up
         return gated
 
 
-def _groups(expert: Tensor, experts: int) -> "Tensor | list[int]":
-    """How rows that are sorted by expert divide: on a GPU where each expert's end, elsewhere how many each has.
-
-    The GPU's grouped product takes the ends where they are: nothing waits for the device.
-    """
-    if expert.is_cuda:
-        counts = torch.histc(expert.int(), bins=experts, min=0, max=experts - 1)
-        return counts.cumsum(0, dtype=torch.int32)
-    of_each: list[int] = torch.bincount(expert, minlength=experts).tolist()
-    return of_each
-
-
-def _multiply_by_expert(rows: Tensor, weight: Tensor, groups: "Tensor | list[int]") -> Tensor:
-    """Rows that are sorted by expert, divided by `_groups`, times `weight` [E, out, in]: [N, out]."""
-    if isinstance(groups, Tensor):
-        return nn.functional.grouped_mm(rows, weight.transpose(1, 2), offs=groups)
-    blocks = torch.split(rows, groups)
+def _multiply_by_expert(rows: Tensor, weight: Tensor, counts: list[int]) -> Tensor:
+    """Rows sorted by expert, `counts[e]` of them for expert e, times `weight` [E, out, in]: [N, out]."""
+    blocks = torch.split(rows, counts)
     return torch.cat([nn.functional.linear(block, weight[e]) for e, block in enumerate(blocks) if len(block)])
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from q36eval.checkpoints.emulation import has_triton
 from q36eval.checkpoints.formats.parts import unpack_fp4
+from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import INPUT_PARTS, LogicalWeight, decode_parts
 
@@ -84,6 +84,14 @@ class PackedWeight(nn.Module):
         place = self._places[at]
         return 0 if place is None else place[0] * self.shape[1] + (place[1].start or 0)
 
+    @property
+    def fp4(self) -> tuple[Tensor, Tensor, Tensor, bool] | None:
+        """Values, scales and scales of whole weights where they are stacked, and whether the last divide."""
+        if self._rows is None:
+            return None
+        values, scales, wholes = (self.get_buffer(n) for n in (self._rows.values, self._rows.scale, self._rows.whole))
+        return values, scales, wholes, self._rows.divides
+
     def decoded(self) -> Tensor:
         """The parameter."""
         target = torch.empty(self.shape, dtype=self.dtype, device=next(self.buffers()).device)
@@ -101,7 +109,7 @@ class PackedWeight(nn.Module):
         wholes = self.get_buffer(rows.whole)
         height = len(values) // len(wholes)
         if values.is_cuda and has_triton():
-            from q36eval.checkpoints._triton import decode_fp4_rows
+            from q36eval.checkpoints._quantization_kernels import decode_fp4_rows
 
             count, block = target.numel(), 4096
             decode_fp4_rows[(-(-count // block),)](
@@ -184,8 +192,9 @@ def _decoding(kind: type[nn.Module]) -> type[nn.Module]:
 
 
 def _decode(module: Any, arguments: Any) -> None:
+    reads_packed = getattr(module, "reads_packed", None)
     for name, child in module.named_children():
-        if isinstance(child, PackedWeight):
+        if isinstance(child, PackedWeight) and not (reads_packed is not None and reads_packed(arguments, child)):
             module.decoded_now[name.removeprefix("packed_")] = child.decoded()
 
 

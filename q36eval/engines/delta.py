@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.emulation import has_triton
+from q36eval.checkpoints.gpu import has_triton
 
 EPSILON = 1e-6
 """Under the root of a norm, as in transformers and flash-linear-attention."""

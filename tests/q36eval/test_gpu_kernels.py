@@ -13,9 +13,9 @@ from q36eval.checkpoints.emulation import (
     fake_quantize_fp8_static,
     fake_quantize_int8,
     fake_quantize_nvfp4,
-    has_triton,
 )
 from q36eval.checkpoints.formats.parts import WHOLE_ROW, ActivationScheme, unpack_fp4
+from q36eval.checkpoints.gpu import has_triton
 from q36eval.engines.delta import delta_step
 
 pytestmark = pytest.mark.skipif(not (torch.cuda.is_available() and has_triton()), reason="it needs a GPU and Triton")
@@ -85,7 +85,7 @@ def test_experts_are_what_they_are_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("divides", [True, False])
 def test_fp4_weights_are_decoded_to_the_same_bits(divides: bool) -> None:
-    from q36eval.checkpoints._triton import decode_fp4_rows
+    from q36eval.checkpoints._quantization_kernels import decode_fp4_rows
 
     torch.manual_seed(3)
     rows, width, height = 96, 256, 8
