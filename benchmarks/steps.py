@@ -30,49 +30,26 @@ VLLM_PREFILL = 47_000
 @contextlib.contextmanager
 def by_plain_operations() -> Iterator[None]:
     """As before there were kernels: ten passes over what is quantized, experts one after the other."""
-    import torch
-
     from q36eval.checkpoints import emulation
-
-    def counted(expert: Any, experts: int) -> list[int]:
-        counts: list[int] = torch.bincount(expert, minlength=experts).tolist()
-        return counts
+    from q36eval.engines.fused_layers import plain_layers
 
     with (
         patch.object(emulation.InputQuantizer, "_in_one_pass", False),
-        patch.object(emulation, "_groups", counted),
+        patch.object(emulation, "has_triton", lambda: False),
+        plain_layers(),
     ):
         yield
 
 
 @contextlib.contextmanager
-def inputs_as_they_are(model: Any) -> Iterator[None]:
-    """No input is quantized, by transformers' own grouped products."""
-    from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeExperts
+def inputs_as_they_are() -> Iterator[None]:
+    """No input is quantized."""
+    from q36eval.checkpoints import emulation
 
-    from q36eval.checkpoints.emulation import QuantizedInputExperts, QuantizedInputLinear
+    def as_it_is(self: Any, x: Any, expert: Any = None, source: Any = None) -> Any:
+        return x if source is None else x[source]
 
-    def plain(self: Any, states: Any, index: Any, weights: Any) -> Any:
-        from transformers.integrations.moe import grouped_mm_experts_forward
-
-        return grouped_mm_experts_forward(self, states, index, weights)
-
-    some = next(module for module in model.modules() if isinstance(module, (QuantizedInputExperts, Qwen3_5MoeExperts)))
-    for name, value in {"num_experts": some.gate_up_proj.shape[0], "has_gate": True, "has_bias": False}.items():
-        for module in model.modules():
-            if isinstance(module, QuantizedInputExperts):
-                setattr(module, name, value)
-                module.is_transposed = False
-                module._apply_gate = lambda both, m=module: (  # type: ignore[assignment]
-                    m.act_fn(both.chunk(2, dim=-1)[0]) * both.chunk(2, dim=-1)[1]
-                )
-    import torch
-
-    with (
-        patch.object(QuantizedInputExperts, "forward", plain),
-        patch.object(QuantizedInputLinear, "quantize_input", lambda self, x: x),
-        torch.inference_mode(),
-    ):
+    with patch.object(emulation.InputQuantizer, "forward", as_it_is):
         yield
 
 
@@ -112,20 +89,20 @@ def prefill(model: Any, documents: int) -> None:
             model.model(input_ids=ids[begin : begin + 2], use_cache=False)
 
     rates = {}
-    with inputs_as_they_are(model):
-        rates["inputs as they are (BF16 products)"] = documents * TOKENS / seconds_of(forward)
+    with inputs_as_they_are():
+        rates["inputs as they are"] = documents * TOKENS / seconds_of(forward)
     with by_plain_operations():
         rates["quantized, plain operations (before)"] = documents * TOKENS / seconds_of(forward, 1)
     rates["quantized, kernels (after)"] = documents * TOKENS / seconds_of(forward)
-    base = rates["inputs as they are (BF16 products)"]
-    print("\n| forward, batches of 2 × 2,048 | tokens/s | to BF16 products |\n|---|---|---|")
+    base = rates["inputs as they are"]
+    print("\n| forward, batches of 2 × 2,048 | tokens/s | to the first |\n|---|---|---|")
     for name, rate in rates.items():
         print(f"| {name} | {rate:,.0f} | {rate / base:.2f}× |")
     print(f"| vLLM 0.26, not run here | {VLLM_PREFILL:,} | |\n\npeak of it, allocated / reserved: {memory()} GiB")
 
 
 def decoding(model: Any, rows: int, steps: int, prompt: int) -> tuple[list[list[int]], dict[str, Any]]:
-    """Milliseconds a step by both, and what share of the answers is the same."""
+    """Milliseconds a step by both, with what each held."""
     import torch
 
     from q36eval.engines import decoding as code
@@ -134,36 +111,70 @@ def decoding(model: Any, rows: int, steps: int, prompt: int) -> tuple[list[list[
     generator = torch.Generator().manual_seed(rows)
     prompts = torch.randint(0, 1000, (rows, prompt), generator=generator).tolist()
     figures: dict[str, Any] = {}
-    answers: dict[str, list[list[int]]] = {}
 
-    def timed(name: str, budget: int, own: Any) -> float:
+    def timed(budget: int, own: Any) -> float:
         torch.cuda.synchronize()
         started = time.perf_counter()
-        answers[name] = code.decode(model, prompts, [budget] * rows, set(), 0, memory=own)
+        code.decode(model, prompts, [budget] * rows, set(), 0, memory=own)
         torch.cuda.synchronize()
         return time.perf_counter() - started
 
     before = min(steps, 12)
-    timed("before", 2, None)
+    timed(2, None)
     with by_plain_operations():
-        figures["before"] = (timed("before", before, None) - timed("short", 2, None)) / (before - 2) * 1e3
-    figures["before, kernels alone"] = (timed("before", before, None) - timed("short", 2, None)) / (before - 2) * 1e3
+        figures["before"] = (timed(before, None) - timed(2, None)) / (before - 2) * 1e3
+    figures["before, kernels alone"] = (timed(before, None) - timed(2, None)) / (before - 2) * 1e3
     figures["memory before"] = memory()
     own = StepMemory(model)
-    timed("after", 4, own)
+    timed(4, own)
     figures["recording"] = own.recorded_s
     figures["not recorded"] = own.not_recorded
-    figures["after"] = (timed("after", steps, own) - timed("short", 4, own)) / (steps - 4) * 1e3
+    figures["after"] = (timed(steps, own) - timed(4, own)) / (steps - 4) * 1e3
     figures["memory after"] = memory()
     figures["held"] = own.bytes / GIB
-    same = sum(
-        one == other
-        for a, b in zip(answers["before"], answers["after"], strict=True)
-        for one, other in zip(a, b[: len(a)], strict=True)
-    )
-    figures["same"] = same / (rows * before)
     figures["memory"] = own
     return prompts, figures
+
+
+def agreement(model: Any) -> None:
+    """How far recorded steps and steps over a growing cache lie from one pass over the same tokens."""
+    import torch
+    from transformers import DynamicCache
+
+    from q36eval.engines.decoding import _GrowingSteps
+    from q36eval.engines.steps import StepMemory, Steps
+
+    rows, prompt, steps = 8, 384, 24
+    ids = torch.randint(0, 1000, (rows, prompt + steps), generator=torch.Generator().manual_seed(2)).cuda()
+
+    def taken(kind: str) -> Any:
+        cache = DynamicCache(config=model.config)
+        model.model(input_ids=ids[:, :prompt], past_key_values=cache, use_cache=True)
+        begins = torch.zeros(rows, dtype=torch.long, device="cuda")
+        by: Any = (
+            Steps(StepMemory(model), cache.layers, begins, prompt, prompt + steps)
+            if kind == "recorded"
+            else _GrowingSteps(model, cache, begins, prompt, masked=False)
+        )
+        return torch.stack([by.next(ids[:, at]).log_softmax(-1) for at in range(prompt, prompt + steps)], 1)
+
+    @torch.inference_mode()
+    def figures() -> list[str]:
+        whole = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, prompt:]
+        again = model.model(input_ids=ids[:3], use_cache=False).last_hidden_state[:, prompt:]
+        passes, company = (model.lm_head(states).float().log_softmax(-1) for states in (whole, again))
+        pairs = (
+            (passes[:3], company),
+            (passes, taken("growing")),
+            (passes, taken("recorded")),
+        )
+        return [f"{(p.exp() * (p - q)).sum(-1).mean().item():.1e}" for p, q in pairs]
+
+    print("\n| mean KL to one pass, nats | the same pass in other company | steps, growing cache | recorded |")
+    print("|---|---|---|---|")
+    print(f"| inputs quantized | {' | '.join(figures())} |")
+    with inputs_as_they_are():
+        print(f"| inputs as they are | {' | '.join(figures())} |", flush=True)
 
 
 def profiled(call: Any, title: str) -> None:
@@ -189,6 +200,7 @@ def main() -> None:
 
     from q36eval.checkpoints import load_model
     from q36eval.checkpoints.opened import hold, opened_once
+    from q36eval.engines import fused_layers
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -208,14 +220,16 @@ def main() -> None:
     with opened_once():
         model = load_model(hold(arguments.folder), device="cuda", placement=arguments.placement).model
     torch.cuda.synchronize()
+    fused_layers.install()
     print(
         f"loaded {arguments.placement} in {time.perf_counter() - started:.1f} s; device {memory()} GiB, "
         f"host peak {resident('VmHWM') / GIB:.1f} GiB",
         flush=True,
     )
     prefill(model, arguments.documents)
+    agreement(model)
     sys.stdout.flush()
-    columns = ("rows", "before", "before, with kernels", "after", "times faster", "vLLM", "same tokens")
+    columns = ("rows", "before", "before, with kernels", "after", "times faster", "vLLM")
     columns += ("recording", "held", "peak before", "after")
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     last: Any = None
@@ -224,7 +238,7 @@ def main() -> None:
         last = prompts, found
         print(
             f"| {rows} | {found['before']:.1f} ms | {found['before, kernels alone']:.1f} ms | {found['after']:.1f} ms "
-            f"| {found['before'] / found['after']:.1f} | {VLLM_MS.get(rows, '')} ms | {found['same']:.1%} "
+            f"| {found['before'] / found['after']:.1f} | {VLLM_MS.get(rows, '')} ms "
             f"| {found['recording']:.1f} s | {found['held']:.1f} GiB "
             f"| {found['memory before']} | {found['memory after']} |"
             + (f" NOT RECORDED: {found['not recorded']}" if found["not recorded"] else ""),

@@ -82,8 +82,9 @@ def products(
 ):
     """Rows `x` [N, inputs], sorted by expert, times the weights of their experts: `out` [N, outputs].
 
-    Weights are [E, expert_rows, inputs], of which `outputs` rows from `first_row` on are meant. Each expert's tile of weights is read once for `block_m` of its rows. Packed weights are two FP4 values a byte under
-    an FP8 scale per 16 values and a float32 scale per `height` rows of outputs.
+    Weights are [E, expert_rows, inputs], of which `outputs` rows from `first_row` on are meant. Each expert's tile of
+    weights is read once for `block_m` of its rows. Packed weights are two FP4 values a byte under an FP8 scale per 16
+    values and a float32 scale per `height` rows of outputs.
     """
     e = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * block_n + tl.arange(0, block_n)
@@ -102,10 +103,8 @@ def products(
                 group = tl.arange(0, block_k // 16)
                 byte = tl.load(weight + row[:, None] * (inputs // 2) + (k0 // 2 + half)[None, :]).to(tl.int32)
                 local = tl.load(scales + row[:, None] * (inputs // 16) + (k0 // 16 + group)[None, :]).to(tl.float32)
-                if divides:
-                    scale = tl.div_rn(local, whole[:, None] + tl.zeros_like(local))
-                else:
-                    scale = local * whole[:, None]
+                whole_spread = whole[:, None] + tl.zeros_like(local)
+                scale = tl.div_rn(local, whole_spread) if divides else local * whole_spread
                 spread = tl.broadcast_to((scale * 16384.0)[:, :, None], [block_n, block_k // 16, 8])
                 spread = tl.reshape(spread, [block_n, block_k // 2])
                 even = tl.load(x + m.to(tl.int64)[:, None] * inputs + (k0 + 2 * half)[None, :], mask=live, other=0.0)

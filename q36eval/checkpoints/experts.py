@@ -82,7 +82,7 @@ def _by_kernel(rows: Tensor, weight: "Tensor | PackedWeight", order: Rows, part:
         wholes,
         order.ends,
         out,
-        1 if fp4 is None else experts * expert_rows // len(wholes),
+        1 if fp4 is None else experts * expert_rows // len(fp4[2]),
         begin,
         expert_rows,
         outputs=outputs,
@@ -117,18 +117,14 @@ def weighted_sum(rows: Tensor, order: Rows, weights: Tensor) -> Tensor:
     width = rows.shape[-1]
     out = torch.empty(tokens, width, dtype=rows.dtype, device=rows.device)
     block = min(1024, 1 << (width - 1).bit_length())
-    kernel[tokens, -(-width // block)](
-        rows, order.place, weights.contiguous(), out, width, top_k=top_k, block=block
-    )
+    kernel[tokens, -(-width // block)](rows, order.place, weights.contiguous(), out, width, top_k=top_k, block=block)
     return out
 
 
 def stays_packed(packed: PackedWeight, arguments: Sequence[Any]) -> bool:
     """Whether `forward` takes products with a weight as it is stored, given its states and chosen experts."""
     states, chosen = arguments[:2]
-    return (
-        states.is_cuda and has_triton() and few_rows(chosen.numel(), packed.shape[0]) and kept_packed(packed)
-    )
+    return states.is_cuda and has_triton() and few_rows(chosen.numel(), packed.shape[0]) and kept_packed(packed)
 
 
 def _shape(module: Any) -> torch.Size:

@@ -34,7 +34,16 @@ def gated_rms_norm(x, gate, weight, out, rows, eps, width: tl.constexpr, block: 
 
 @triton.jit
 def convolved(
-    x, weight, out, length, channels, x_row, x_channel, x_time, taps: tl.constexpr, times: tl.constexpr,
+    x,
+    weight,
+    out,
+    length,
+    channels,
+    x_row,
+    x_channel,
+    x_time,
+    taps: tl.constexpr,
+    times: tl.constexpr,
     block: tl.constexpr,
 ):
     """silu of the causal convolution over time of `x` [B, channels, length] by strides: `out` [B, length, channels]."""
@@ -57,7 +66,7 @@ def convolved(
 
 @triton.jit
 def convolved_step(x, state, weight, out, channels, taps: tl.constexpr, block: tl.constexpr):
-    """One token `x` [B, channels] after `state` [B, channels, taps], which becomes the next one: silu, [B, channels]."""
+    """silu of one token `x` [B, channels] after `state` [B, channels, taps], which becomes the next one."""
     row = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * block + tl.arange(0, block)
     known = c < channels
@@ -75,8 +84,19 @@ def convolved_step(x, state, weight, out, channels, taps: tl.constexpr, block: t
 
 @triton.jit
 def delta_step(
-    mixed, a, b, a_log, dt_bias, state, output, channels, heads: tl.constexpr, key_heads: tl.constexpr,
-    keys: tl.constexpr, values: tl.constexpr, block: tl.constexpr,
+    mixed,
+    a,
+    b,
+    a_log,
+    dt_bias,
+    state,
+    output,
+    channels,
+    heads: tl.constexpr,
+    key_heads: tl.constexpr,
+    keys: tl.constexpr,
+    values: tl.constexpr,
+    block: tl.constexpr,
 ):
     """For each row and value head: the state [keys, values] after the token, and its output [values].
 

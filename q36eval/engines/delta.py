@@ -2,7 +2,7 @@
 
 Where no kernel package is installed, transformers decodes with a reference implementation that is written to be read:
 every product with the state is an elementwise one that is stored and then summed. On a CPU a step of a small model
-spends most of its time on that; on a GPU the state of 256 rows is 16 GiB, and each pass over it takes milliseconds.
+spends most of its time on that. On a GPU `fused_layers` has a kernel for it.
 """
 
 from typing import Any
@@ -10,13 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.gpu import has_triton
-
 EPSILON = 1e-6
 """Under the root of a norm, as in transformers and flash-linear-attention."""
-
-STATE_BLOCK = 32
-"""Columns of a state that one program of the kernel takes."""
 
 
 def delta_step(
@@ -29,9 +24,7 @@ def delta_step(
     `beta` [B, 1, H]. `initial_state` itself becomes the new state, which the cache that owns it holds.
     """
     batch, heads, width = value.shape[0], value.shape[2], value.shape[3]
-    rows, keys = batch * heads, key.shape[-1]
-    if initial_state.is_cuda and has_triton() and _powers_of_two(keys, width):
-        return _by_kernel(query, key, value, g, beta, initial_state), initial_state
+    rows = batch * heads
     q, k = (_of_length_one(x.float()).reshape(rows, 1, -1) for x in (query, key))
     state = initial_state.view(rows, -1, width)
     state.mul_(g.float().exp().reshape(rows, 1, 1))
@@ -39,23 +32,6 @@ def delta_step(
     state.baddbmm_(k.transpose(1, 2), correction)
     output = torch.bmm(q * q.shape[-1] ** -0.5, state)
     return output.view(batch, 1, heads, width).to(query.dtype), initial_state
-
-
-def _by_kernel(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, state: Tensor) -> Tensor:
-    from q36eval.engines._delta_step import delta_step as kernel
-
-    keys, width = key.shape[-1], value.shape[-1]
-    output = torch.empty(value.shape, dtype=query.dtype, device=value.device)
-    block = min(STATE_BLOCK, width)
-    inputs = (tensor.contiguous() for tensor in (query, key, value, g, beta))
-    kernel[state.numel() // (keys * width), width // block](
-        *inputs, state, output, keys=keys, values=width, block=block
-    )
-    return output
-
-
-def _powers_of_two(*sizes: int) -> bool:
-    return all(size & (size - 1) == 0 for size in sizes)
 
 
 def _of_length_one(x: Tensor) -> Tensor:

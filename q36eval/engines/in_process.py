@@ -24,6 +24,7 @@ from q36eval.checkpoints import (
 )
 from q36eval.checkpoints.draft import draft_bytes, load_draft_head
 from q36eval.checkpoints.fused import check_as_served
+from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
 from q36eval.checkpoints.loader import planned_model
@@ -31,6 +32,7 @@ from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.checkpoints.placements import check_placement
 from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.state_dtypes import check_state_dtype
+from q36eval.engines import fused_layers
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
 from q36eval.engines.device_memory import costs_on, room_before
 from q36eval.engines.layer_by_layer import LayerByLayerEngine
@@ -50,8 +52,8 @@ TRACED = ("kv_scales", "recurrent_state_dtype", "conv_state_dtype", "as_served",
 
 
 def _kernel_packages() -> str:
-    """The optional kernels that transformers finds here, with their versions."""
-    installed = []
+    """Our own kernels and the optional ones that transformers finds here, with their versions."""
+    installed = [f"q36eval {fused_layers.VERSION}"] if has_triton() else []
     for name in KERNEL_PACKAGES:
         with suppress(PackageNotFoundError):
             installed.append(f"{name} {version(name)}")

@@ -17,6 +17,7 @@ from q36eval.engines.base import Engine, Perturbation, Scored, ScoreRequest
 from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length
 from q36eval.engines.decoding import fast_steps
 from q36eval.engines.forks import in_forks
+from q36eval.engines.fused_layers import plain_layers
 from q36eval.engines.resident import FORKED_WEIGHT_BYTES, ResidentEngine
 
 SHIFT = 33
@@ -162,7 +163,7 @@ class OtherKernels(ResidentEngine):
     """Attention and experts by transformers' plain implementations, which multiply and add in another order."""
 
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
-        with _plain_kernels(self._model):
+        with _plain_kernels(self._model), plain_layers():
             return super()._score_batch(batch)
 
 

@@ -245,6 +245,8 @@ class _Keys(DynamicLayer):  # type: ignore[misc]  # transformers has no types
 class _States(LinearAttentionLayer):  # type: ignore[misc]
     """States that a step writes where they are."""
 
+    writes_in_place = True
+
     def __init__(self, recurrent: Tensor, conv: Tensor) -> None:
         super().__init__()
         self.recurrent_states, self.conv_states = {0: recurrent}, {0: conv}

@@ -1,0 +1,167 @@
+"""Norms, the short convolution, experts and decoding steps of the model on a GPU, each by one kernel.
+
+transformers writes them as a sequence of plain operations, each of which reads and writes everything. `install` puts
+dispatchers in their place, once a process: what lies on a GPU takes a kernel, anything else what was there before.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
+
+from q36eval.checkpoints import experts
+from q36eval.checkpoints.gpu import has_triton
+
+VERSION = 1
+"""Raised with every change that may move a number on a GPU; part of the identity of what runs there."""
+
+LONGEST_ROW = 8192
+TIMES = 32
+"""Tokens of the convolution that one program takes."""
+
+
+class _State:
+    installed = False
+    on = True
+
+
+def install() -> None:
+    """Put the dispatchers in their place, unless they are there or nothing can be compiled here."""
+    if _State.installed or not has_triton():
+        return
+    _State.installed = True
+    norm, gated = modeling.Qwen3_5MoeRMSNorm, modeling.Qwen3_5MoeRMSNormGated
+    norm.forward = _dispatched(_rms_norm, norm.forward)
+    gated.forward = _dispatched(_gated_rms_norm, gated.forward)
+    modeling.causal_conv1d_fn = _convolution(modeling.causal_conv1d_fn)
+    plain = modeling.Qwen3_5MoeExperts
+    plain.forward = _dispatched(_experts, plain.forward)
+    plain.reads_packed = lambda self, arguments, weight: (
+        _is_on(arguments[0]) and experts.stays_packed(weight, arguments)
+    )
+    linear = modeling.Qwen3_5MoeGatedDeltaNet
+    linear.forward = _linear(linear.forward)
+
+
+@contextmanager
+def plain_layers() -> Iterator[None]:
+    """Inside the block everything is computed as transformers has it."""
+    before, _State.on = _State.on, False
+    try:
+        yield
+    finally:
+        _State.on = before
+
+
+def _is_on(states: Tensor) -> bool:
+    return _State.on and states.is_cuda and states.dtype == torch.bfloat16
+
+
+def _dispatched(fused: Callable[..., Tensor], before: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def forward(self: Any, states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return (fused if _is_on(states) else before)(self, states, *args, **kwargs)
+
+    return forward
+
+
+def _rms_norm(self: Any, x: Tensor) -> Tensor:
+    from q36eval.engines._layer_kernels import rms_norm
+
+    width = x.shape[-1]
+    rows = x.reshape(-1, width)
+    if rows.stride(1) != 1:
+        rows = rows.contiguous()
+    out = torch.empty(rows.shape, dtype=x.dtype, device=x.device)
+    rms_norm[len(rows),](rows, self.weight, out, rows.stride(0), width, self.eps, block=1 << (width - 1).bit_length())
+    return out.view(x.shape)
+
+
+def _gated_rms_norm(self: Any, x: Tensor, gate: Tensor) -> Tensor:
+    from q36eval.engines._layer_kernels import gated_rms_norm
+
+    width = x.shape[-1]
+    x, gate = x.contiguous(), gate.contiguous()
+    out = torch.empty_like(x)
+    rows, block = x.numel() // width, 8
+    gated_rms_norm[-(-rows // block),](x, gate, self.weight, out, rows, self.variance_epsilon, width=width, block=block)
+    return out
+
+
+def _convolution(before: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def causal_conv1d_fn(
+        hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **kwargs: Any
+    ) -> Tensor:
+        if bias is not None or activation != "silu" or not _is_on(hidden_states):
+            return before(hidden_states, weight, bias, activation=activation, **kwargs)
+        from q36eval.engines._layer_kernels import convolved
+
+        batch, channels, length = hidden_states.shape
+        out = torch.empty(batch, length, channels, dtype=hidden_states.dtype, device=hidden_states.device)
+        block = 256
+        convolved[-(-channels // block), -(-length // TIMES), batch](
+            hidden_states,
+            weight.contiguous(),
+            out,
+            length,
+            channels,
+            *hidden_states.stride(),
+            taps=weight.shape[-1],
+            times=TIMES,
+            block=block,
+        )
+        return out.transpose(1, 2)
+
+    return causal_conv1d_fn
+
+
+def _experts(self: Any, states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    return experts.forward(self, states, top_k_index, top_k_weights, None, None, None)
+
+
+def _linear(before: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def forward(
+        self: Any, hidden_states: Tensor, cache_params: Any = None, attention_mask: Tensor | None = None, **kwargs: Any
+    ) -> Tensor:
+        layer = None if cache_params is None else cache_params.layers[self.layer_idx]
+        if getattr(layer, "writes_in_place", False) and hidden_states.shape[1] == 1 and _is_on(hidden_states):
+            return _linear_step(self, hidden_states, layer)
+        return before(self, hidden_states, cache_params, attention_mask, **kwargs)
+
+    return forward
+
+
+def _linear_step(self: Any, hidden_states: Tensor, layer: Any) -> Tensor:
+    """One token of every row [R, 1, H] through a Gated DeltaNet layer, whose states are written where they are."""
+    from q36eval.engines._layer_kernels import convolved_step, delta_step
+
+    states = hidden_states[:, 0]
+    rows, channels = len(states), self.conv_dim
+    mixed, z = self.in_proj_qkv(states), self.in_proj_z(states)
+    b, a = self.in_proj_b(states), self.in_proj_a(states)
+    new, block = torch.empty_like(mixed), 256
+    weight = self.conv1d.weight
+    conv, recurrent = layer.conv_states[0], layer.recurrent_states[0]
+    convolved_step[rows, -(-channels // block)](mixed, conv, weight, new, channels, taps=weight.shape[-1], block=block)
+    output = torch.empty(rows * self.num_v_heads, self.head_v_dim, dtype=states.dtype, device=states.device)
+    width = min(32, self.head_v_dim)
+    delta_step[rows * self.num_v_heads, self.head_v_dim // width](
+        new,
+        a,
+        b,
+        self.A_log,
+        self.dt_bias,
+        recurrent,
+        output,
+        channels,
+        heads=self.num_v_heads,
+        key_heads=self.num_k_heads,
+        keys=self.head_k_dim,
+        values=self.head_v_dim,
+        block=width,
+    )
+    normed = self.norm(output, z.reshape(-1, self.head_v_dim))
+    out: Tensor = self.out_proj(normed.view(rows, 1, -1))
+    return out
