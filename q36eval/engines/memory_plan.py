@@ -191,14 +191,22 @@ class MemoryPlan:
         fitting = self.cache_bytes // self.costs.row(prompt, budget)
         return self.rows if fitting >= self.rows else next((rows for rows in ROWS if rows <= fitting), 1)
 
-    def chunk(self, rows: int, width: int, halvings: int = 0) -> int:
+    def answering_bytes(self, rows: int, prompt: int, budget: int) -> int:
+        """What is held for answers while so many prompts are read: of several rows all that there may be, since memory
+        for steps is as large as the largest batch needed it; of one row its own, for which the other is let go."""
+        if self.cache_bytes is None:
+            return 0
+        return self.cache_bytes if rows > 1 else self.costs.row(prompt, budget)
+
+    def chunk(self, rows: int, width: int, halvings: int = 0, held: int = 0) -> int:
         """Tokens of each of `rows` rows of `width` tokens that go through the model at a time.
 
         `width` where one pass takes them all; else so many chunks of Gated DeltaNet, a power of two, as leave room for
-        what the rows remember (one chunk, where none does). `halvings` is how often that was too much.
+        what the rows remember (one chunk, where none does), or for the `held` bytes if that is more. `halvings` is how
+        often that was too much.
         """
         costs = self.costs
-        kept = rows * (costs.recurrent_row + costs.conv_row + width * costs.kv_token)
+        kept = max(held, rows * (costs.recurrent_row + costs.conv_row + width * costs.kv_token))
 
         def fits(tokens: int) -> bool:
             within = self.room.host or tokens == CHUNK_TOKENS or rows * tokens <= PASS_TOKENS

@@ -276,7 +276,10 @@ class ResidentEngine(Engine):
         cache = self._last_prefix.own_cache(prefix, len(batch)) if prefix else None
         prompts = [request.token_ids[len(prefix) :] for request in batch]
         longest, shortest = max(map(len, prompts)), min(map(len, prompts))
-        chunk = self._chunk(len(batch), len(prefix) + longest)
+        budgets = [request.max_new_tokens for request in batch]
+        width = len(prefix) + longest
+        held = self.plan.answering_bytes(len(batch), width, max(budgets))
+        chunk = self.plan.chunk(len(batch), width, self._halvings, held)
         if chunk < longest and longest - shortest > MAX_SPREAD:  # what is read in several passes is not padded
             middle = (len(batch) + 1) // 2
             return [*self._generate_batch(batch[:middle]), *self._generate_batch(batch[middle:])]
@@ -286,7 +289,6 @@ class ResidentEngine(Engine):
             ids = torch.tensor([prompt[:ahead] for prompt in prompts], device=self.device)
             cache = remember(self._model, ids, chunk, cache)
             prompts = [prompt[ahead:] for prompt in prompts]
-        budgets = [request.max_new_tokens for request in batch]
         samplers = [_sampler_of(request) for request in batch]
         stop_ids, padding = frozenset(self._stop_ids), self._stop_ids[-1]
         answers = decode(self._model, prompts, budgets, stop_ids, padding, samplers, cache, self._step_memory)

@@ -130,6 +130,10 @@ def test_long_rows_are_read_in_whole_chunks_that_leave_room_for_what_is_remember
     assert remembered + costs.reading(1, chunk, 131_072 - chunk) <= plan.batches
     assert [plan.chunk(1, 131_072, halvings) for halvings in (1, 2)] == [chunk // 2, chunk // 4]
     assert plan.chunk(1, 131_072, 40) == 64
+    held = plan.answering_bytes(4, 8_192, 200)
+    assert held == plan.cache_bytes
+    answered = plan.chunk(4, 8_192, held=held)
+    assert costs.reading(4, answered, 8_192 - answered) + held <= plan.batches
     large = plan_memory(costs, room(192, 21))
     assert large.chunk(1, 131_072) <= PASS_TOKENS
     assert plan_memory(costs, room(512, 0, host=True)).chunk(1, 131_072) == 131_072  # a CPU's passes stay whole
