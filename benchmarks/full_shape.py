@@ -85,20 +85,25 @@ class Content:
         }
 
 
-def shards(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The stored tensors: one shard a layer, then embeddings, final norm and head."""
+def shapes_by_shard(config: dict[str, Any]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """The model's parameters, one shard a layer; embeddings, final norm and head are the `rest`."""
     import torch
     from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
 
     plain = {key: value for key, value in config.items() if key != "quantization_config"}
     with torch.device("meta"):
         model = Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig.from_dict(plain))
-    content = Content()
-    by_shard: dict[str, dict[str, Any]] = {}
+    by_shard: dict[str, dict[str, tuple[int, ...]]] = {}
     for name, parameter in model.named_parameters():
         key = name.split(".layers.")[1].split(".")[0] if ".layers." in name else "rest"
         by_shard.setdefault(key, {})[name] = tuple(parameter.shape)
-    for shapes in by_shard.values():
+    return by_shard
+
+
+def shards(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The stored tensors, shard by shard."""
+    content = Content()
+    for shapes in shapes_by_shard(config).values():
         tensors: dict[str, Any] = {}
         for name, shape in shapes.items():
             tensors |= stored(content, name, shape)
