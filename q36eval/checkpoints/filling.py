@@ -79,8 +79,20 @@ def plan_of(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> Pla
     return plan
 
 
+STACKED_FORMATS = ("nvfp4-pack-quantized", "modelopt-nvfp4")
+"""Those whose parts `PackedWeight` stacks, most of the time."""
+
 USABLE_SHARE = 0.85
 """Of the free memory, so much may be taken by weights; the rest is for what is computed with them."""
+
+
+@dataclass(frozen=True)
+class PackedSize:
+    """Of one packed weight: its values, the bytes of each once it is decoded, and whether its parts are stacked."""
+
+    values: int
+    itemsize: int
+    stacked: bool
 
 
 @dataclass(frozen=True)
@@ -90,8 +102,8 @@ class Sizes:
     decoded: int
     packed: int
     """As stored where they can stay so, decoded where not."""
-    packed_modules: tuple[tuple[tuple[int, int], ...], ...]
-    """Of every module with packed weights, values and bytes of a value of each."""
+    packed_modules: tuple[tuple[PackedSize, ...], ...]
+    """Of every module with packed weights."""
     around: int
     """Decoded, what belongs to no layer."""
     layer: int
@@ -103,9 +115,10 @@ class Sizes:
         values = {name: model.get_parameter(name).numel() for name in plan}
         stays_packed = [name for name, weights in plan.items() if _packable(weights)]
         stored = sum(_stored_bytes({name: plan[name]}) for name in stays_packed)
-        modules: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        modules: dict[str, list[PackedSize]] = defaultdict(list)
         for name in stays_packed:
-            modules[name.rpartition(".")[0]].append((values[name], dtype.itemsize))
+            stacked = all(weight.scheme.format in STACKED_FORMATS for _, weight in plan[name])
+            modules[name.rpartition(".")[0]].append(PackedSize(values[name], dtype.itemsize, stacked))
         layers: dict[str, int] = defaultdict(int)
         for name, count in values.items():
             match = _IN_LAYER.match(name)
@@ -121,7 +134,8 @@ class Sizes:
 
     def first_that_fits(self, device: torch.device) -> str:
         """The placement that computes fastest of those whose weights the device has room for."""
-        at_a_time = max((count * size for module in self.packed_modules for count, size in module), default=0)
+        packed = (weight for module in self.packed_modules for weight in module)
+        at_a_time = max((weight.values * weight.itemsize for weight in packed), default=0)
         usable = USABLE_SHARE * free_bytes(device)
         return DECODED if self.decoded <= usable else PACKED if self.packed + at_a_time <= usable else LAYERS
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints.emulation import InputQuantizer
-from q36eval.checkpoints.filling import Sizes
+from q36eval.checkpoints.filling import PackedSize, Sizes
+from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.engines.memory_plan import Costs, Room
@@ -28,7 +29,14 @@ def costs_of(model: Any) -> Costs:
 
 def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool) -> Costs:
     """The same of a model that is not there yet."""
-    return Costs.of(config, itemsize=itemsize, emulated=emulated, fused_delta=device.type == "cuda" and _has_kernels())
+    compiled = device.type == "cuda"
+    return Costs.of(
+        config,
+        itemsize=itemsize,
+        emulated=emulated,
+        fused_delta=compiled and _has_kernels(),
+        fused_layers=compiled and has_triton() and itemsize == 2,
+    )
 
 
 def _has_kernels() -> bool:
@@ -49,7 +57,8 @@ def room_of(model: Any, *others: Any, processes: int = 1) -> Room:
 
 def room_before(device: torch.device, placement: str, sizes: Sizes, beside: int, processes: int) -> Room:
     """The same of weights that do not lie there yet, and of `beside` bytes of others."""
-    packed = max((while_used(module) for module in sizes.packed_modules), default=0)
+    on_gpu = device.type == "cuda"
+    packed = max((while_used(module, on_gpu) for module in sizes.packed_modules), default=0)
     own = {DECODED: sizes.decoded, PACKED: sizes.packed, LAYERS: sizes.around}[placement]
     decoded = {DECODED: 0, PACKED: packed, LAYERS: sizes.layer}[placement]
     total, free = free_on(device)
@@ -77,20 +86,19 @@ def decoded_bytes(model: Any) -> int:
     """What a model's packed weights take at most while they are used, those of one module at a time."""
     used = [0]
     for module in model.modules():
-        weights = [(each.shape.numel(), each.dtype.itemsize) for each in module.children() if _is_packed(each)]
-        used.append(while_used(weights) if weights else 0)
+        packed = [each for each in module.children() if isinstance(each, PackedWeight)]
+        weights = [PackedSize(each.shape.numel(), each.dtype.itemsize, each.fp4 is not None) for each in packed]
+        if weights:
+            used.append(while_used(weights, next(packed[0].buffers()).is_cuda))
     return max(used)
 
 
-def _is_packed(module: Any) -> bool:
-    return isinstance(module, PackedWeight)
-
-
-def while_used(weights: Sequence[tuple[int, int]]) -> int:
-    """Of one module's packed weights, given as values and bytes of each: all decoded, and four float32 copies of what
-    is decoded at a time."""
-    largest = max(values for values, _ in weights)
-    return sum(values * itemsize for values, itemsize in weights) + 4 * 4 * min(largest, DECODED_AT_ONCE)
+def while_used(weights: Sequence[PackedSize], on_gpu: bool) -> int:
+    """Of one module's packed weights: all decoded, and four float32 copies of what is decoded at a time, but where a
+    kernel decodes."""
+    on_the_way = [each.values for each in weights if not (each.stacked and on_gpu and has_triton())]
+    decoded = sum(each.values * each.itemsize for each in weights)
+    return decoded + 4 * 4 * min(max(on_the_way, default=0), DECODED_AT_ONCE)
 
 
 def device_name(device: torch.device) -> str:

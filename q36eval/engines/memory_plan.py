@@ -1,11 +1,11 @@
 """What a model's batches take, in bytes, and the largest that a device has room for. Arithmetic alone, free of torch.
 
 What a batch takes follows from the model's shapes; what there is room for follows from the device's whole memory, from
-which go the weights, what is decoded of packed ones at a time, the logits of scored texts, and a share for
-fragmentation. Both are the same in every process on one kind of device, and so are the batches: of a resumed run too.
-Free memory counts only where it is less, because others use the device: then limits are halved until they fit, and
-`MemoryPlan.short` says so, in the line that every run prints. Nothing follows memory in finer steps than `LADDER` and
-`ROWS`: what composes a batch decides the last digits of its numbers on a GPU.
+which go the weights, what is decoded of packed ones at a time, and a share for fragmentation. Both are the same in every
+process on one kind of device, and so are the batches: of a resumed run too. Free memory counts only where it is less,
+because others use the device: then limits are lowered until they fit, and `MemoryPlan.short` says so, in the line that
+every run prints. Nothing follows memory in finer steps than `LADDER`, `ROWS` and `_rounded`: what composes a batch
+decides the last digits of its numbers on a GPU.
 
 On a CPU the limits are constants, by which recorded numbers and packs were made, unless what they take is not free.
 """
@@ -78,16 +78,25 @@ class Costs:
     step_row: int
     """Logits of one row of a decoding step, in all their copies."""
     logits_tile: int
-    """Logits of scored texts that are held at a time."""
+    """Logits of scored texts that are held at a time, while no batch is under way."""
     result_token: int
     """Hidden states of one scored token, of the batch that is handed out and of the one under way."""
 
     @classmethod
-    def of(cls, config: Any, *, itemsize: int = 2, emulated: bool = False, fused_delta: bool = False) -> "Costs":
+    def of(
+        cls,
+        config: Any,
+        *,
+        itemsize: int = 2,
+        emulated: bool = False,
+        fused_delta: bool = False,
+        fused_layers: bool = False,
+    ) -> "Costs":
         """From a `Qwen3_5MoeTextConfig` and the bytes of a value in the model's dtype.
 
-        `emulated`: inputs of modules are quantized, in float32 copies. `fused_delta`: Gated DeltaNet runs in kernels
-        that keep their intermediate values in the model's dtype, not in transformers' float32 operations.
+        `emulated`: inputs of modules are quantized. `fused_delta`: Gated DeltaNet runs in kernels that keep their
+        intermediate values in the model's dtype, not in transformers' float32 operations; `fused_layers`: so do norms,
+        experts and what quantizes inputs (`q36eval.engines.fused_layers`).
         """
         b, float32 = itemsize, 4
         hidden, top_k, width = config.hidden_size, config.num_experts_per_tok, config.moe_intermediate_size
@@ -98,8 +107,9 @@ class Costs:
         keys, values = value_heads * key_width, value_heads * config.linear_value_head_dim
         conv = 2 * config.linear_num_key_heads * key_width + values
         # chosen inputs, their outputs, these weighted and in the order of the tokens; gate, up and their product
-        experts = top_k * (4 * hidden * b + 3 * width * b)
-        if emulated:
+        experts = top_k * ((2 if fused_layers else 4) * hidden + 3 * width) * b
+        in_float32 = emulated and not fused_layers
+        if in_float32:
             experts = max(experts, top_k * hidden * (3 * b + 4 * float32))
         # queries with their gates, normalized in float32 and rotated, and what comes out of attention
         attention = heads * head * (8 * b + 3 * float32)
@@ -111,7 +121,7 @@ class Costs:
             delta += value_heads * CHUNK_TOKENS * (b + float32)
         else:
             delta += (7 * keys + 4 * values + 5 * value_heads * CHUNK_TOKENS) * float32
-        stream = 4 * hidden * b + (0 if not emulated else 4 * hidden * float32)
+        stream = 4 * hidden * b + (4 * hidden * float32 if in_float32 else 0)
         return cls(
             kv_token=full * 2 * kv_heads * head * b,
             recurrent_row=linear * values * key_width * float32,
@@ -225,12 +235,11 @@ def plan_memory(costs: Costs, room: Room, rows: int | None = None) -> MemoryPlan
     most = rows or max(ROWS)
     if room.host:
         return _of_cpu(costs, room, rows or GENERATE_BATCH_ROWS)
-    taken = room.decoded + costs.logits_tile
-    alone = _rounded(room.total - room.weights - taken - room.margin)
+    alone = _rounded(room.total - room.weights - room.decoded - room.margin)
     planned = _planned(costs, room, alone, most)
-    if room.free - taken >= alone:
+    if room.free - room.decoded >= alone:
         return planned
-    now = _planned(costs, room, _rounded(room.free - taken - room.margin), most)
+    now = _planned(costs, room, _rounded(room.free - room.decoded - room.margin), most)
     limits = (planned.score_tokens, planned.prompt_tokens, planned.rows)
     return replace(now, short=(now.score_tokens, now.prompt_tokens, now.rows) != limits)
 

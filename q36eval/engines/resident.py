@@ -20,7 +20,7 @@ from q36eval.engines.batches import (
     with_news,
 )
 from q36eval.engines.decoding import decode
-from q36eval.engines.device_memory import costs_of, give_back, room_of
+from q36eval.engines.device_memory import costs_of, give_back, is_out_of_memory, room_of
 from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
 from q36eval.engines.memory_plan import CHUNK_TOKENS, MemoryPlan, Room, plan_memory
 from q36eval.engines.numerics import float32_logits
@@ -118,6 +118,12 @@ class ResidentEngine(Engine):
         quantize = getattr(head, "quantize_input", None)
         if quantize is not None:
             states = quantize(states)
+        try:
+            return float32_logits(states, head.weight)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        self._let_go()
         return float32_logits(states, head.weight)
 
     def head_weight(self) -> torch.Tensor:
@@ -227,11 +233,7 @@ class ResidentEngine(Engine):
                 self._halvings = 0
 
         def given_back() -> bool:
-            held = self._step_memory is not None and self._step_memory.bytes > 0
-            if held:
-                self._step_memory = StepMemory(self._model)
-            self._last_prefix = LastPrefix(self._model, self._chunk)
-            give_back(self.device)
+            held = self._let_go()
             if not held:
                 with self._splits.get_lock():
                     self._splits.value += 1
@@ -243,6 +245,15 @@ class ResidentEngine(Engine):
     def splits(self) -> int:
         """How often a batch or a pass that ran out of memory was made smaller."""
         return int(self._splits.value)
+
+    def _let_go(self) -> bool:
+        """Give back what earlier batches left; says whether that was more than what a prefix takes."""
+        held = self._step_memory is not None and self._step_memory.bytes > 0
+        if held:
+            self._step_memory = StepMemory(self._model)
+        self._last_prefix = LastPrefix(self._model, self._chunk)
+        give_back(self.device)
+        return held
 
     def _chunk(self, rows: int, width: int) -> int:
         return self.plan.chunk(rows, width, self._halvings)

@@ -52,7 +52,7 @@ def memory_rows(plan: MemoryPlan) -> list[tuple[str, str, str]]:
     if room.decoded:
         what = "the largest layer" if room.placement == LAYERS else "the largest module, and on the way there"
         rows.append(("decoded at a time", size(room.decoded), what))
-    rows.append(("logits of scored texts", size(costs.logits_tile), "tiles, float32"))
+    rows.append(("logits of scored texts", size(costs.logits_tile), "while no batch is under way"))
     if not room.host:
         rows.append(("left for fragmentation", size(room.margin), "and for the device's own use"))
     rows.append(("for batches", size(plan.batches), f"{size(room.free)} are free beside the weights"))

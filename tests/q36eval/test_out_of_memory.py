@@ -248,3 +248,20 @@ def test_padded_prompts_are_read_in_passes_too(engine: ResidentEngine) -> None:
         for row, length in enumerate(lengths):
             alone = engine.model.model(input_ids=ids[row : row + 1, 600 - length :]).last_hidden_state[0, -1]
             torch.testing.assert_close(whole[row], alone, rtol=0, atol=2e-4)
+
+
+def test_logits_that_run_out_of_memory_are_made_once_earlier_batches_are_let_go(
+    engine: ResidentEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = torch.randn(3, engine.model.config.hidden_size)
+    expected, own, tried = engine.logits(states), resident.float32_logits, list[int]()
+
+    def once(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        tried.append(len(states))
+        if len(tried) == 1:
+            raise torch.OutOfMemoryError("as if")
+        return own(states, weight)
+
+    monkeypatch.setattr(resident, "float32_logits", once)
+    assert torch.equal(engine.logits(states), expected)
+    assert tried == [3, 3]
