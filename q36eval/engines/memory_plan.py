@@ -1,10 +1,10 @@
 """What a model's batches take, in bytes, and the largest that a device has room for. Arithmetic alone, free of torch.
 
 What a batch takes follows from the model's shapes; what there is room for follows from the device's whole memory, from
-which go the weights, what is decoded of packed ones at a time, and a share for fragmentation. Both are the same in every
-process on one kind of device, and so are the batches: of a resumed run too. Free memory counts only where it is less,
-because others use the device: then limits are lowered until they fit, and `MemoryPlan.short` says so, in the line that
-every run prints. Nothing follows memory in finer steps than `LADDER`, `ROWS` and `_rounded`: what composes a batch
+which go the weights, what is decoded of packed ones at a time, and a share for fragmentation. Both are the same in
+every process on one kind of device, and so are the batches: of a resumed run too. Free memory counts only where it is
+less, because others use the device: then limits are lowered until they fit, and `MemoryPlan.short` says so, in the line
+that every run prints. Nothing follows memory in finer steps than `LADDER`, `ROWS` and `_rounded`: what composes a batch
 decides the last digits of its numbers on a GPU.
 
 On a CPU the limits are constants, by which recorded numbers and packs were made, unless what they take is not free.
