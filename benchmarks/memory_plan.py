@@ -94,7 +94,7 @@ def _begin() -> int:
 
 
 def _line(engine: Engine, name: str, tokens: int, planned: int, begun: float, held: int) -> None:
-    seconds, splits = time.perf_counter() - begun, getattr(engine, "splits", 0)
+    seconds, splits = time.perf_counter() - begun, engine.splits
     if not torch.cuda.is_initialized():
         print(f"| {name} | {tokens:,} | unknown on a CPU | {size(planned)} | | {seconds:.1f} | {splits} |")
         return

@@ -258,6 +258,11 @@ class Engine(ABC):
         if self._notify is not None:
             self._notify(sentence)
 
+    @property
+    def splits(self) -> int:
+        """How often a batch or a pass that ran out of memory was made smaller."""
+        return 0
+
     def keep_in(self, folder: Path | None, advanced: Callable[[int, int], None]) -> None:  # noqa: B027 - most keep nothing
         """Receive a folder for long computations to be resumed from (None: they begin anew), and whom to tell how many
         steps of how many are done."""

@@ -20,7 +20,7 @@ from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
 from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.batch_words import BATCHES, batches_line, limits, other_batches
+from q36eval.run.batch_words import BATCHES, batches_line, limits, other_batches, split_line
 from q36eval.run.capture import PASSES
 from q36eval.run.declared import declared_by
 from q36eval.run.floor import FloorKeeper, refuse_known
@@ -285,6 +285,8 @@ class Running:
             self._write([integrity([str(error)])])
             self._skip(f"the checkpoint could not be loaded: {error}")
             return
+        if branch.splits:
+            self._told(split_line(branch.splits))
         self.stages += evaluated.stages
         self.timings[SET_UP] += evaluated.seconds.pop("reference")
         self.timings |= evaluated.seconds

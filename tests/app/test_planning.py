@@ -157,3 +157,34 @@ def test_a_resumed_run_with_other_batches_says_so(tmp_path: Path) -> None:
     assert "Memory is short here" in said[2]
     assert said[3].startswith("The run was begun with 2,048 tokens scored, 16,384 read and 192 answers at a time; from")
     assert [(event.kind, event.message) for event in history.events(run.id)] == [(EventKind.RETRY, said[3])]
+
+
+def test_what_ran_out_of_memory_is_counted_and_said_and_judged_as_ever(
+    request_of: Callable[[Paths], Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from q36eval.run.measure import measure
+
+    own = ResidentEngine._score_batch
+
+    def score_batch(self: ResidentEngine, batch: Any) -> Any:
+        if len(batch) > 2:
+            raise torch.OutOfMemoryError("as if")
+        return own(self, batch)
+
+    class Heard(Progress):
+        def note(self, sentence: str) -> None:
+            said.append(sentence)
+
+    said: list[str] = []
+    monkeypatch.setattr(ResidentEngine, "_score_batch", score_batch)
+    monkeypatch.setenv("Q36EVAL_STATE", str(tmp_path))
+    paths = Paths.default()
+    history = History.open(paths.history_url)
+    run = measure(request_of(paths), paths, history, Heard())
+    assert len([sentence for sentence in said if sentence.startswith("Memory ran out ")]) == 2  # reference and branch
+    assert said.count("A batch ran out of memory; it is computed in parts, and so are others that do.") == 2
+    assert not history.failures(run.id)
+    assert all(figure.counts.errored == 0 for figure in history.measurements(run.id))
+    assert any("Memory ran out" in event.message for event in history.events(run.id))
