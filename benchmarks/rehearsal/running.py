@@ -1,0 +1,124 @@
+"""Runs the gate as its users do, in a process of its own, and writes down when it printed what."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Lock, Thread
+from typing import IO, Any
+
+from benchmarks.rehearsal.material import BRANCH, Amount
+
+SCALE = "REHEARSAL_ANSWERS"
+"""The environment variable with what the lengths of answers are multiplied by."""
+
+SILENCE = 10.0
+"""Seconds that a stage may say nothing."""
+TOLERANCE = 1.0
+"""What a line may come late by: the log wakes every ten seconds, and a busy interpreter some later."""
+
+
+def state_of(folder: Path) -> Path:
+    """Of the rehearsal's runs and captures."""
+    return folder / "state"
+
+
+def gate_command(folder: Path, how: Amount, device: str, resume: str | None, more: list[str]) -> list[str]:
+    """As a person would type it."""
+    material = folder / "material"
+    command = ["gate", "--family", str(material / "family.yaml"), "--branch", BRANCH]
+    command += ["--corpus", str(material / "corpus.yaml"), "--draws", str(how.draws), "--device", device]
+    command += ["--out", str(folder / "reports"), "--details"]
+    return command + ([] if resume is None else ["--resume", resume]) + more
+
+
+def unfinished_run(folder: Path) -> str | None:
+    """A run that was interrupted; None where none was begun, or the last one ended."""
+    latest = last_run(folder)
+    return None if latest is None or latest.state == "finished" else str(latest.id)
+
+
+def last_run(folder: Path) -> Any:
+    """The record of the newest run; None where there is none."""
+    path = state_of(folder) / "history.sqlite"
+    if not path.is_file():
+        return None
+    from q36eval.app.cli.options import open_history
+    from q36eval.config import Paths
+
+    paths = Paths(repository=Paths.default().repository, state=state_of(folder))
+    return next(iter(open_history(paths).list_runs(limit=1)), None)
+
+
+def run_gate(folder: Path, how: Amount, device: str, answers: float, more: list[str]) -> int:
+    """The gate's exit code; its lines are in `gate.log`, each behind the second at which it came."""
+    command = gate_command(folder, how, device, unfinished_run(folder), more)
+    print("q36eval " + " ".join(command), flush=True)
+    begun = time.time()
+    environment = os.environ | {"Q36EVAL_STATE": str(state_of(folder)), "PYTHONUNBUFFERED": "1", SCALE: str(answers)}
+    with (folder / "gate.log").open("a", encoding="utf-8") as log:
+        log.write(f"# {begun:.3f} q36eval {' '.join(command)}\n")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.rehearsal.command", str(folder / "records"), *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        lock = Lock()
+
+        def follow(stream: IO[str], name: str) -> None:
+            for line in stream:
+                with lock:
+                    log.write(f"{time.time():.3f} {name} {line.rstrip()}\n")
+                    log.flush()
+                    print(f"{time.time() - begun:7.1f} {line.rstrip()}", flush=True)
+
+        readers = [
+            Thread(target=follow, args=(stream, name))
+            for stream, name in ((process.stdout, "out"), (process.stderr, "err"))
+        ]
+        for reader in readers:
+            reader.start()
+        usage = Thread(target=_follow_usage, args=(folder, process), daemon=True)
+        usage.start()
+        code = process.wait()
+        for reader in readers:
+            reader.join()
+        log.write(f"# {time.time():.3f} exit {code}\n")
+    ended = {"exit_code": code, "begun": begun, "ended": time.time(), "command": command}
+    with (folder / "gates.jsonl").open("a") as file:
+        file.write(json.dumps(ended) + "\n")
+    return code
+
+
+def _follow_usage(folder: Path, process: "subprocess.Popen[str]") -> None:
+    """How busy the GPU is, every two seconds, where a driver tells."""
+    query = ["nvidia-smi", "--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
+    with (folder / "usage.jsonl").open("a") as file:
+        while process.poll() is None:
+            try:
+                told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout
+                busy, used = (float(part) for part in told.splitlines()[0].split(","))
+            except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+                return
+            file.write(json.dumps({"at": time.time(), "busy_percent": busy, "used_mib": used}) + "\n")
+            file.flush()
+            time.sleep(2.0)
+
+
+def silences(log: Path) -> list[dict[str, Any]]:
+    """The pauses between lines of the gate, longest first: seconds, when it began, and the line before it."""
+    pauses, before, said = [], None, ""
+    for line in log.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            at, text = float(line.split()[1]), line
+        else:
+            stamp, _, text = line.partition(" ")
+            at = float(stamp)
+        if before is not None and not (line.startswith("# ") and "exit" not in line):
+            pauses.append({"seconds": round(at - before, 2), "at": before, "after": said[:160]})
+        before, said = at, text
+    return sorted(pauses, key=lambda pause: -pause["seconds"])
