@@ -37,7 +37,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     from q36eval.records import DeploymentIdentity
 
     on_gpu = arguments.device.startswith("cuda")
-    if on_gpu and arguments.limit_gib:
+    if on_gpu and arguments.limit_gib and arguments.placement != "decoded":
         share = arguments.limit_gib * GIB / torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, share))
     rng = random.Random(1)
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--long", type=int, default=0, help="one more document, of so many tokens")
-    parser.add_argument("--limit-gib", type=float, default=0.0, help="what the allocator may take of the GPU")
+    parser.add_argument("--limit-gib", type=float, default=0.0, help="what the allocator may take, but for decoded")
     parser.add_argument("--placement", choices=PLACEMENTS)
     arguments = parser.parse_args()
     if arguments.placement:

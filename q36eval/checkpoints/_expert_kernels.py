@@ -24,6 +24,45 @@ def order_by_expert(chosen, order, place, expert, ends, count, block: tl.constex
 
 
 @triton.jit
+def routed(logits, scores, chosen, experts: tl.constexpr, top_k: tl.constexpr, slots: tl.constexpr):
+    """Row r: the `top_k` likeliest of the softmax of its logits, and their shares of what these hold together.
+
+    Of equally likely experts the first is taken.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, experts)
+    stored = tl.load(logits + row * experts + at)
+    values = stored.to(tl.float32)
+    shares = tl.exp(values - tl.max(values, axis=0))
+    shares = shares / tl.sum(shares, axis=0)
+    slot = tl.arange(0, slots)
+    kept = tl.zeros([slots], tl.float32)
+    ids = tl.zeros([slots], tl.int64)
+    left = shares
+    for k in tl.static_range(top_k):
+        best = tl.argmax(left, axis=0, tie_break_left=True)
+        kept = tl.where(slot == k, tl.max(left, axis=0), kept)
+        ids = tl.where(slot == k, best.to(tl.int64), ids)
+        left = tl.where(at == best, -1.0, left)
+    kept = kept / tl.sum(kept, axis=0)
+    tl.store(scores + row * top_k + slot, kept.to(scores.dtype.element_ty), mask=slot < top_k)
+    tl.store(chosen + row * top_k + slot, ids, mask=slot < top_k)
+
+
+@triton.jit
+def with_shared(rows, shared, gate, out, width, block: tl.constexpr):
+    """Row r of `out` [N, width]: rows + sigmoid(gate) shared, rounded after each operation."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * block + tl.arange(0, block)
+    inside = at < width
+    own = tl.load(rows + row * width + at, mask=inside, other=0.0)
+    other = tl.load(shared + row * width + at, mask=inside, other=0.0).to(tl.float32)
+    share = (1.0 / (1.0 + tl.exp(-tl.load(gate + row).to(tl.float32)))).to(own.dtype).to(tl.float32)
+    added = (share * other).to(own.dtype).to(tl.float32)
+    tl.store(out + row * width + at, (own.to(tl.float32) + added).to(own.dtype), mask=inside)
+
+
+@triton.jit
 def gated(gate, up, out, width, gate_stride, up_stride, block: tl.constexpr):
     """Row r of `out` [N, width]: silu(gate) rounded to the dtype, times up."""
     row = tl.program_id(0).to(tl.int64)

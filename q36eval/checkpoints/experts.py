@@ -109,6 +109,29 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
     return out
 
 
+def routed(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+    """The likeliest experts of every row of `logits` [T, E] and their weights, which sum to one: [T, K] each."""
+    from q36eval.checkpoints._expert_kernels import routed as kernel
+
+    tokens, experts = logits.shape
+    scores = torch.empty(tokens, top_k, dtype=logits.dtype, device=logits.device)
+    chosen = torch.empty(tokens, top_k, dtype=torch.long, device=logits.device)
+    slots = 1 << (top_k - 1).bit_length()
+    kernel[tokens,](logits, scores, chosen, experts=experts, top_k=top_k, slots=slots, num_warps=1)
+    return scores, chosen
+
+
+def with_shared(rows: Tensor, shared: Tensor, gate: Tensor) -> Tensor:
+    """What the routed experts gave [T, H] and the shared one [T, H] under its gate [T, 1] together: [T, H]."""
+    from q36eval.checkpoints._expert_kernels import with_shared as kernel
+
+    tokens, width = rows.shape
+    out = torch.empty_like(rows)
+    block = min(1024, 1 << (width - 1).bit_length())
+    kernel[tokens, -(-width // block)](rows, shared, gate, out, width, block=block)
+    return out
+
+
 def weighted_sum(rows: Tensor, order: Rows, weights: Tensor) -> Tensor:
     """Each token's rows [N, H], in that order, times their weights [T, K], summed: [T, H]."""
     from q36eval.checkpoints._expert_kernels import weighted_sum as kernel

@@ -42,6 +42,10 @@ def install() -> None:
     plain.reads_packed = lambda self, arguments, weight: (
         _is_on(arguments[0]) and experts.stays_packed(weight, arguments)
     )
+    router, block, mlp = modeling.Qwen3_5MoeTopKRouter, modeling.Qwen3_5MoeSparseMoeBlock, modeling.Qwen3_5MoeMLP
+    router.forward = _dispatched(_route, router.forward)
+    block.forward = _dispatched(_mixture, block.forward)
+    mlp.forward = _dispatched(_mlp, mlp.forward)
     linear = modeling.Qwen3_5MoeGatedDeltaNet
     linear.forward = _linear(linear.forward)
 
@@ -60,8 +64,8 @@ def _is_on(states: Tensor) -> bool:
     return _State.on and states.is_cuda and states.dtype == torch.bfloat16
 
 
-def _dispatched(fused: Callable[..., Tensor], before: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def forward(self: Any, states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _dispatched(fused: Callable[..., Any], before: Callable[..., Any]) -> Callable[..., Any]:
+    def forward(self: Any, states: Tensor, *args: Any, **kwargs: Any) -> Any:
         return (fused if _is_on(states) else before)(self, states, *args, **kwargs)
 
     return forward
@@ -119,6 +123,30 @@ def _convolution(before: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _experts(self: Any, states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
     return experts.forward(self, states, top_k_index, top_k_weights, None, None, None)
+
+
+def _route(self: Any, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    logits = torch.nn.functional.linear(states.reshape(-1, self.hidden_dim), self.weight)
+    if logits.shape[1] & (logits.shape[1] - 1):
+        shares, chosen = torch.topk(logits.softmax(-1, dtype=torch.float), self.top_k, dim=-1)
+        return logits, (shares / shares.sum(-1, keepdim=True)).to(logits.dtype), chosen
+    scores, chosen = experts.routed(logits, self.top_k)
+    return logits, scores, chosen
+
+
+def _mixture(self: Any, states: Tensor) -> Tensor:
+    rows = states.view(-1, states.shape[-1])
+    shared = self.shared_expert(rows)
+    _, weights, chosen = self.gate(rows)
+    mixed = experts.with_shared(self.experts(rows, chosen, weights), shared, self.shared_expert_gate(rows))
+    return mixed.view(states.shape)
+
+
+def _mlp(self: Any, states: Tensor) -> Tensor:
+    gate, up = self.gate_proj(states), self.up_proj(states)
+    inner = experts.gated(gate.view(-1, gate.shape[-1]), up.view(-1, up.shape[-1]))
+    down: Tensor = self.down_proj(inner.view(gate.shape))
+    return down
 
 
 def _linear(before: Callable[..., Tensor]) -> Callable[..., Tensor]:

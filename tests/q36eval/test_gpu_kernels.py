@@ -18,6 +18,7 @@ from q36eval.checkpoints.emulation import (
 )
 from q36eval.checkpoints.formats.parts import WHOLE_ROW, ActivationScheme, unpack_fp4
 from q36eval.checkpoints.gpu import has_triton
+from q36eval.checkpoints.packed import PackedWeight
 from q36eval.engines import fused_layers
 
 pytestmark = pytest.mark.skipif(not (torch.cuda.is_available() and has_triton()), reason="it needs a GPU and Triton")
@@ -92,9 +93,12 @@ def test_products_with_packed_experts_are_those_with_decoded_ones(divides: bool,
     torch.manual_seed(3)
     count, outputs, width, top_k, tokens = 8, 256, 256, 2, 50
 
-    class Packed(torch.nn.Module):
-        shape = torch.Size((count, outputs, width))
-        fp4 = (
+    class Packed(PackedWeight):
+        def __init__(self) -> None:
+            torch.nn.Module.__init__(self)
+            self.shape = torch.Size((count, outputs, width))
+
+        fp4 = (  # type: ignore[assignment]
             torch.randint(0, 256, (count * outputs, width // 2), dtype=torch.uint8, device="cuda"),
             torch.randint(0, 120, (count * outputs, width // 16), dtype=torch.uint8, device="cuda").view(
                 torch.float8_e4m3fn
@@ -111,7 +115,7 @@ def test_products_with_packed_experts_are_those_with_decoded_ones(divides: bool,
     chosen = torch.stack([torch.randperm(count)[:top_k] for _ in range(tokens)]).cuda()
     order = experts.Rows(chosen, count)
     rows = torch.randn(tokens, width, device="cuda").bfloat16()[order.source]
-    found = experts._by_kernel(rows, packed, order, part).double()  # type: ignore[arg-type]
+    found = experts._by_kernel(rows, packed, order, part).double()
     own = decoded.view(count, outputs, width)[order.expert][:, part].double()
     expected = torch.einsum("noi,ni->no", own, rows.double())
     # each product is rounded to BF16 once
@@ -152,6 +156,17 @@ def test_fp4_weights_are_decoded_to_the_same_bits(divides: bool) -> None:
         block=4096,
     )
     assert torch.equal(found.cpu().view(torch.int16), expected.view(torch.int16))
+
+
+def test_the_likeliest_experts_are_chosen_with_their_shares() -> None:
+    torch.manual_seed(7)
+    logits = torch.randn(500, 64, device="cuda").bfloat16()
+    scores, chosen = experts.routed(logits, 6)
+    shares = logits.softmax(-1, dtype=torch.float)
+    kept, _ = shares.topk(6, dim=-1)
+    assert torch.allclose(shares.gather(-1, chosen), kept, rtol=1e-5)
+    assert all(len(set(row)) == 6 for row in chosen.tolist())
+    assert torch.allclose(scores.float(), kept / kept.sum(-1, keepdim=True), rtol=0.01)
 
 
 @pytest.fixture
@@ -195,10 +210,14 @@ def test_a_step_is_the_last_token_of_a_pass(layers: tuple[Any, Any]) -> None:
     memory, cache = StepMemory(model), DynamicCache(config=config)
     model.model(input_ids=ids[:, :90], past_key_values=cache, use_cache=True)
     steps = Steps(memory, cache.layers, torch.zeros(5, dtype=torch.long, device="cuda"), 90, 100)
+    divergences = []
     for at in range(90, 100):
         found = steps.next(ids[:, at]).log_softmax(-1)
         whole = model.lm_head(model.model(input_ids=ids[:, : at + 1], use_cache=False).last_hidden_state[:, -1])
         expected = whole.float().log_softmax(-1)
-        assert float((expected.exp() * (expected - found)).sum(-1).max()) < 2e-3
+        divergences.append((expected.exp() * (expected - found)).sum(-1))
+    # where two experts are nearly as likely, a token takes another one
+    assert float(torch.cat(divergences).median()) < 1e-4
+    assert float(torch.cat(divergences).max()) < 0.05
     assert memory.graphs
     assert memory.not_recorded is None
