@@ -62,7 +62,7 @@ def decode_shard(folder: Path, target: Path, file: str) -> dict[str, str]:
     tensors = {}
     for number, (name, weight) in enumerate(mine.items()):
         decoded = weight.decode_light(weight.read_parts())
-        factor = 1.06 if number % 300 == 7 else 1.004 if number % 4 == 0 else 1.0
+        factor = 1.06 if number % 300 == 7 else 1.0 if number % 4 == 0 else 1.004
         tensors[name] = (decoded if weight.scheme.format == "plain" else decoded * factor).bfloat16()
     save_file(tensors, target / file)
     return dict.fromkeys(mine, file)
