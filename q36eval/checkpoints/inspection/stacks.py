@@ -128,6 +128,8 @@ def _examine_on_device(
     for stack, read in read_stacks_ahead(stacks, pinned=device.type == "cuda"):
         found = _sound(stack, read, how, device)
         outcomes.append([pool.submit(examine, unit, how) for unit in stack.units] if found is None else found)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # whoever loads a model after this plans by what is free
     return [[one.result() if isinstance(one, Future) else one for one in outcome] for outcome in outcomes]
 
 
@@ -285,17 +287,24 @@ def as_typed(buffer: Tensor, entry: TensorEntry, count: int) -> Tensor:
 def read_stacks_ahead(stacks: Sequence[Stack], *, pinned: bool) -> Iterator[tuple[Stack, Read]]:
     """Every stack with what waits for its parts, in order; threads read the next ones in the meantime."""
     waiting: deque[tuple[Stack, Future[tuple[Parts, Parts]]]] = deque()
-    ahead, next_ = 0, 0
+    left, ahead = deque(stacks), 0
     with ThreadPoolExecutor(READERS, thread_name_prefix="read-ahead") as readers:
+
+        def submit() -> int:
+            taken = 0
+            while left and (not waiting or ahead + taken + left[0].stored_bytes <= READ_AHEAD_BYTES):
+                stack = left.popleft()
+                waiting.append((stack, readers.submit(read_both, stack, pinned=pinned)))
+                taken += stack.stored_bytes
+            return taken
+
         try:
-            while next_ < len(stacks) or waiting:
-                while next_ < len(stacks) and (not waiting or ahead + stacks[next_].stored_bytes <= READ_AHEAD_BYTES):
-                    stack = stacks[next_]
-                    waiting.append((stack, readers.submit(read_both, stack, pinned=pinned)))
-                    ahead, next_ = ahead + stack.stored_bytes, next_ + 1
+            ahead += submit()
+            while waiting:
                 stack, read = waiting.popleft()
                 ahead -= stack.stored_bytes
+                ahead += submit()  # read while this one is worked on
                 yield stack, read.result
         finally:
-            for _, read in waiting:
-                read.cancel()
+            for _, later in waiting:
+                later.cancel()

@@ -18,6 +18,7 @@ from q36eval.checkpoints.inspection.comparison import WeightError
 from q36eval.checkpoints.inspection.error import Examined, Pass, examine
 from q36eval.checkpoints.inspection.stacks import Stack, examine_all, read_both, stacks_of
 from q36eval.checkpoints.inspection.stored import Unit, units_of
+from q36eval.checkpoints.reader import Checkpoint, TensorEntry
 from q36eval.checkpoints.weights import index_weights
 
 GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
@@ -175,3 +176,35 @@ def test_a_stack_is_as_large_as_a_slab(references: Path, monkeypatch: pytest.Mon
     for stack in made:
         assert len({tuple(unit.name.split(".")[:3]) for unit in stack.units}) == 1
         assert [one.name for one in stack.units] == [one.name for one in stack.references]
+
+
+def test_every_stored_tensor_is_read_once_and_no_more_than_is_allowed_lies_ahead(
+    references: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units, how = units_in(GOLDEN / "ct-nvfp4"), Pass({}, units_in(references / "ct-nvfp4"))
+    made = stacks_of(list(units.values()), how)
+    allowed = 2 * max(stack.stored_bytes for stack in made)
+    monkeypatch.setattr(stacks, "READ_AHEAD_BYTES", allowed)
+    submitted: list[Stack] = []
+    reads: list[str] = []
+    read_into = Checkpoint.read_into
+
+    def counted(self: Checkpoint, entry: TensorEntry, target: memoryview) -> None:
+        reads.append(f"{self.path} {entry.name}")
+        read_into(self, entry, target)
+
+    def both(stack: Stack, *, pinned: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        submitted.append(stack)
+        return read_both(stack, pinned=pinned)
+
+    monkeypatch.setattr(Checkpoint, "read_into", counted)
+    monkeypatch.setattr(stacks, "read_both", both)
+    worked_on: list[Stack] = []
+    for stack, read in stacks.read_stacks_ahead(made, pinned=False):
+        read()
+        worked_on.append(stack)
+        assert sum(one.stored_bytes for one in list(submitted) if one not in worked_on) <= allowed
+    assert worked_on == made
+    stored = [f"{unit.weight.checkpoint.path} {name}" for stack in made for unit in (*stack.units, *stack.references)
+              for name in unit.weight.stored_names]  # fmt: skip
+    assert sorted(reads) == sorted(stored)
