@@ -37,7 +37,10 @@ def gate_command(folder: Path, how: Amount, device: str, resume: str | None, mor
 def unfinished_run(folder: Path) -> str | None:
     """A run that was interrupted; None where none was begun, or the last one ended."""
     latest = last_run(folder)
-    return None if latest is None or latest.state == "finished" else str(latest.id)
+    if latest is None or latest.state == "finished":
+        return None
+    asked = (folder / "material" / "family.yaml").stat().st_mtime  # another material is another request
+    return str(latest.id) if latest.started.timestamp() > asked else None
 
 
 def last_run(folder: Path) -> Any:
