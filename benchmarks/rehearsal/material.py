@@ -302,14 +302,15 @@ def _policy(how: Amount) -> Record:
 
 
 def _of_few_texts(how: Amount, wider: Callable[..., Record]) -> Iterator[Record]:
-    """A share is shown by about 4 / share clusters, and a trial has fewer than the rehearsal's own amounts."""
+    """A share is shown by about 4 / share clusters, and texts of unlike lengths count as fewer."""
+    share = 7 / how.documents
+    yield from (wider(name, share) for name in ("kl-worst-documents", "perplexity-worst-texts"))
+    yield wider("kl-worst-tokens", max(0.15, share))
+    yield wider("perplexity-worst-articles", 7 / how.articles)
     if how.documents < Amount.documents:
         yield {"id": "kl", "min_clusters": 1}
-        yield from (wider(name, 5 / how.documents) for name in ("kl-worst-documents", "perplexity-worst-texts"))
-        yield wider("kl-worst-tokens", max(0.15, 5 / how.documents))
     if how.articles < Amount.articles:
         yield {"id": "perplexity", "min_clusters": 1}
-        yield wider("perplexity-worst-articles", 5 / how.articles)
 
 
 def _family(folder: Path, branch: Path, reference: Path) -> Record:

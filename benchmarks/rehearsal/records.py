@@ -89,7 +89,9 @@ class Records:
         with (self._folder / f"memory-{os.getpid()}.jsonl").open("w") as lines:
             while True:
                 time.sleep(SECONDS_BETWEEN_SAMPLES)
-                with suppress(RuntimeError, OSError):  # the work goes on while it is looked at
+                with suppress(
+                    RuntimeError, OSError, AttributeError
+                ):  # work goes on, and torch is perhaps being imported
                     sample = {"at": time.time()} | _memory()
                     lines.write(json.dumps(sample) + "\n")
                     lines.flush()
