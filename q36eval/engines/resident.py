@@ -140,9 +140,9 @@ class ResidentEngine(Engine):
         yield from (each for each in refused if each.request.key not in known)
         batches = with_news(self._score_batches(usable), known)
         for batch, results in self._scored_batches(batches):
-            failed = [Scored(r, None, f"engine: {results}") for r in batch]
-            scores = results if isinstance(results, list) else failed
-            yield from new_results(scores, known)
+            if isinstance(results, Exception):
+                results = [Scored(request, None, f"engine: {results}") for request in batch]
+            yield from new_results(results, known)
 
     def _that_fit(self, requests: Sequence[ScoreRequest]) -> tuple[list[ScoreRequest], list[Scored]]:
         """The requests that fit the context, and the errors of the others."""
@@ -174,9 +174,9 @@ class ResidentEngine(Engine):
         rows_of = None if plan.cache_bytes is None else plan.rows_of
         batches = with_news(generation_batches(usable, plan.prompt_tokens, plan.rows, rows_of), known)
         for batch, results in self._computed(self._generate_batch, batches, _no_answer):
-            failed = [Generated(r, (), "", "error", f"engine: {results}") for r in batch]
-            answers = results if isinstance(results, list) else failed
-            yield from new_results(answers, known)
+            if isinstance(results, Exception):
+                results = [Generated(request, (), "", "error", f"engine: {results}") for request in batch]
+            yield from new_results(results, known)
 
     def _computed(
         self,
