@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rehearsal.material import BRANCH, SUBJECTS, Amount
+from benchmarks.rehearsal.material import BRANCH, Amount
 from benchmarks.rehearsal.running import SILENCE, TOLERANCE, last_run, silences
 
 GIB = 2**30
@@ -116,10 +116,12 @@ def release(work: list[Figures], how: Amount, timings: Figures) -> Figures:
         return float(sum(each["seconds"] for each in own if each["group"].startswith(group)))
 
     parts["kl"] = seconds("kl") * KL_TEXTS / max(1.0, sum(e["requests"] for e in own if e["group"] == "kl"))
-    parts["mmlu"] = seconds("evals/mmlu") * MMLU_ITEMS / (SUBJECTS * how.questions)
+    asked = sum(each["requests"] for each in own if each["group"].startswith("evals/mmlu"))  # some are asked again
+    parts["mmlu"] = seconds("evals/mmlu") * MMLU_ITEMS / max(1.0, asked)
     tokens = sum(each["tokens"] for each in own if each["group"].startswith("evals/wikitext"))
     parts["wikitext"] = seconds("evals/wikitext") * WIKITEXT_TOKENS / max(1.0, tokens)
-    parts |= _ruler([each for each in own if each["group"].startswith("evals/ruler")])
+    lengths = [length for length, _ in how.ruler]
+    parts |= _ruler([e for e in own if e["group"].startswith("evals/ruler") and e["length"] in lengths])
     parts |= _canaries([each for each in own if each["group"].startswith("canaries")], how)
     known = ("evals/gsm8k", "evals/ifeval")
     engine = sum(each["seconds"] for each in own)
