@@ -1,8 +1,9 @@
 """How much the in-process engine gains from its two devices: `python benchmarks/engine.py [BRANCH]`.
 
 Prints ratios of wall-clock times measured alternately in one run, as median (smallest to largest) of several rounds:
-transformers' `generate` over our greedy decoding on the same batches, torch's threads over forked workers, and prompts
-after one long context read whole over reading what they share once.
+transformers' `generate` over our greedy decoding on the same batches, torch's threads over forked workers, prompts
+after one long context read whole over reading what they share once, and, on a CPU without instructions for BF16, what
+torch computes in it over the same in float32.
 """
 
 import statistics
@@ -72,7 +73,7 @@ def main() -> None:
     """Load one sandbox branch and print the ratios."""
     import torch
 
-    from q36eval.engines import open_engine, resident
+    from q36eval.engines import cpu_products, open_engine, resident
     from q36eval.engines.batches import batches_by_length
     from q36eval.engines.decoding import decode
 
@@ -98,6 +99,10 @@ def main() -> None:
         finally:
             resident.FORKED_WEIGHT_BYTES = limit
 
+    def bf16() -> None:
+        with cpu_products.as_torch_has_them():
+            list(engine.generate(planned[::4]))
+
     pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "transformers generate / greedy decoding that sheds rows": (lambda: stock(engine, batches, stops), ours),
         "torch threads / forked workers": (threads, lambda: list(engine.generate(planned))),
@@ -106,6 +111,8 @@ def main() -> None:
             lambda: list(engine.generate(sharing)),
         ),
     }
+    if cpu_products.needed(engine.device):
+        pairs["BF16 as torch has it / in float32"] = (bf16, lambda: list(engine.generate(planned[::4])))
     print(f"{branch}: {len(planned)} prompts, {torch.get_num_threads()} threads, median of {ROUNDS} rounds")
     for name, (slow, fast) in pairs.items():
         ratios = [seconds(slow) / seconds(fast) for _ in range(ROUNDS)]

@@ -32,7 +32,7 @@ from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.checkpoints.placements import check_placement
 from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.state_dtypes import check_state_dtype
-from q36eval.engines import fused_layers
+from q36eval.engines import cpu_products, fused_layers
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
 from q36eval.engines.device_memory import costs_on, room_before
 from q36eval.engines.layer_by_layer import LayerByLayerEngine
@@ -49,6 +49,13 @@ KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")
 
 TRACED = ("kv_scales", "recurrent_state_dtype", "conv_state_dtype", "as_served", "batch_rows")
 """Options that stand in the identity's settings where they are set."""
+
+
+def _kernels(device: str) -> dict[str, str]:
+    """What computes there beside torch's own operations; nothing on most CPUs."""
+    if device != "cpu":
+        return {"kernels": _kernel_packages()}
+    return {"kernels": cpu_products.NAME} if cpu_products.needed(device) else {}
 
 
 def _kernel_packages() -> str:
@@ -174,7 +181,7 @@ class InProcessEngine(ResidentEngine):
                 "machine": platform.machine(),
                 "dtype": "bfloat16",
                 "activation_emulation": "on" if settings.emulate_activations else "off",
-                **({} if device == "cpu" else {"kernels": _kernel_packages()}),
+                **_kernels(device),
                 **{name: str(getattr(settings, name)) for name in TRACED if getattr(settings, name) is not None},
                 "numerics": str(NUMERICS_VERSION),
             },

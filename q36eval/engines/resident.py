@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints.packed import weight_bytes
-from q36eval.engines import fused_layers
+from q36eval.engines import cpu_products, fused_layers
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import (
     MAX_SPREAD,
@@ -62,6 +62,8 @@ class ResidentEngine(Engine):
         self._step_memory = StepMemory(model) if self.device.type == "cuda" else None
         if self.device.type == "cuda":
             fused_layers.install()
+        elif cpu_products.needed(self.device):
+            cpu_products.install()
         self._halvings = 0
         """How often the passes over the row under way are halved."""
         self._splits = multiprocessing.Value("q", 0)  # of its workers too

@@ -184,19 +184,20 @@ def layers() -> tuple[Any, Any]:
 
 
 @torch.inference_mode()
-def test_a_forward_pass_is_the_plain_one(layers: tuple[Any, Any]) -> None:
-    """Norms, convolution and experts by kernels move hidden states as little as another order of sums does."""
+def test_a_forward_pass_is_as_near_to_float32_as_the_plain_one(layers: tuple[Any, Any]) -> None:
+    """Norms, convolution and experts by kernels round no more than plain operations do, for most tokens.
+
+    Where two experts are nearly as likely, a token takes another one, and the two have little in common: the median.
+    """
     model, _ = layers
     ids = torch.randint(0, 1000, (3, 130), generator=torch.Generator().manual_seed(1)).cuda()
     fused = model.model(input_ids=ids, use_cache=False).last_hidden_state.float()
     with fused_layers.plain_layers():
         plain = model.model(input_ids=ids, use_cache=False).last_hidden_state.float()
-        model.set_experts_implementation("eager")
-        other = model.model(input_ids=ids, use_cache=False).last_hidden_state.float()
-        model.set_experts_implementation("grouped_mm")
+        exact = model.float().model(input_ids=ids, use_cache=False).last_hidden_state
     assert not torch.equal(fused, plain), "the kernels were not used"
-    error, floor = ((one - plain).norm() / plain.norm() for one in (fused, other))
-    assert float(error) < max(3 * float(floor), 0.01), f"{float(error)} against {float(floor)}"
+    error, of_plain = (float(((one - exact).norm(dim=-1) / exact.norm(dim=-1)).median()) for one in (fused, plain))
+    assert error <= 1.1 * of_plain, f"{error} against {of_plain}"
 
 
 @torch.inference_mode()
