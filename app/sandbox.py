@@ -186,11 +186,19 @@ def _apply_overlay(sandbox_dir: Path, name: str, target: Path) -> None:
     for file in overlay.iterdir():
         if file.name not in (OVERLAY_FILE, OVERLAY_PLAN):
             shutil.copyfile(file, target / file.name)
+    write_raw(target / "model.safetensors", tensors_of(name, sandbox_dir))
+
+
+def tensors_of(name: str, sandbox_dir: Path) -> dict[str, RawTensor]:
+    """Every stored tensor of a branch that is committed or an overlay, over whichever branches."""
+    if kind_of(name, sandbox_dir) != "overlay":
+        return read_raw(sandbox_dir / name)
+    overlay = sandbox_dir / "overlays" / name
     plan = json.loads((overlay / OVERLAY_PLAN).read_text(encoding="utf-8"))
-    tensors = read_raw(sandbox_dir / plan["base"]) | read_raw_file(overlay / OVERLAY_FILE)
+    tensors = tensors_of(plan["base"], sandbox_dir) | read_raw_file(overlay / OVERLAY_FILE)
     for dropped in plan["dropped"]:
         del tensors[dropped]
-    write_raw(target / "model.safetensors", tensors)
+    return tensors
 
 
 def _folder_of(name: str, sandbox_dir: Path, build_dir: Path | None) -> Path:

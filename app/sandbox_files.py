@@ -1,6 +1,6 @@
 """The sandbox's committed files where the program is installed without its repository: which are there, and fetching.
 
-A package brings the manifest and all small files; the weights (35 MB) come from a checkout or a web server, into the
+A package brings the manifest and all small files; the weights (27 MB) come from a checkout or a web server, into the
 state. Whoever serves them is not trusted: a file counts when its SHA-256 is the one in the package's manifest.
 """
 
@@ -39,8 +39,7 @@ def committed_files(branch: str, shipped: Path) -> dict[str, str]:
     if kind == "computed":
         return reference
     base = json.loads((shipped / "overlays" / branch / OVERLAY_PLAN).read_text(encoding="utf-8"))["base"]
-    files = _below(f"overlays/{branch}", manifest["overlays"][branch]) | reference
-    return files | _below(base, manifest["branches"][base])
+    return _below(f"overlays/{branch}", manifest["overlays"][branch]) | reference | committed_files(base, shipped)
 
 
 def _below(folder: str, listed: dict[str, str]) -> dict[str, str]:
@@ -60,7 +59,7 @@ def check_fetched(branch: str, paths: Paths) -> None:
         UsageError: its files were not fetched, or belong to another version of this program.
     """
     if missing_files(paths, [branch]):
-        raise UsageError(f"The weights of the sandbox are not on this machine; fetch them (35 MB): {COMMAND}.")
+        raise UsageError(f"The weights of the sandbox are not on this machine; fetch them (27 MB): {COMMAND}.")
     own, fetched = paths.data / "sandbox" / "manifest.json", paths.sandbox / "manifest.json"
     if not fetched.is_file() or fetched.read_bytes() != own.read_bytes():
         raise UsageError(f"The sandbox in {paths.sandbox} is that of another q36eval; bring it up to date: {COMMAND}.")

@@ -68,6 +68,7 @@ def main() -> None:
     """Ask the suite and print the table."""
     import torch
 
+    from q36eval.app.sandbox import build
     from q36eval.canaries.probe import CanaryProbe
     from q36eval.canaries.specification import load_specs
     from q36eval.engines import open_engine
@@ -80,7 +81,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, help="let no answer take more tokens")
     parser.add_argument("--full-shape", action="store_true")
     arguments = parser.parse_args()
-    folder = ROOT / "data/sandbox" / arguments.branch
+    folder = build(arguments.branch)
     engine = full_shape_engine() if arguments.full_shape else open_engine(folder)
     specs = load_specs(n=arguments.draws, skills=None if arguments.full_shape else ())
     probe = CanaryProbe(specs)

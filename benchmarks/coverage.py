@@ -167,6 +167,7 @@ def measure(branch: str) -> None:
     """Score a branch of the sandbox and keep what `Corpus` holds of every document."""
     import torch
 
+    from q36eval.app.sandbox import build
     from q36eval.config.paths import Paths
     from q36eval.engines import open_engine
     from q36eval.kl.probe import KLProbe
@@ -174,7 +175,7 @@ def measure(branch: str) -> None:
     from q36eval.run.material import corpus_of
 
     paths = Paths.default()
-    reference, engine = (open_engine(paths.data / "sandbox" / name) for name in ("bf16", branch))
+    reference, engine = (open_engine(build(name)) for name in ("bf16", branch))
     items = KLProbe(corpus_of("sandbox", None, paths)[1]).plan(reference.tokenizer)
     requests = [request for item in items for request in item.scores]
     states = [{each.request.key: each.hidden_states for each in e.score(requests)} for e in (reference, engine)]

@@ -73,12 +73,13 @@ def main() -> None:
     """Load one sandbox branch and print the ratios."""
     import torch
 
+    from q36eval.app.sandbox import build
     from q36eval.engines import cpu_products, open_engine, resident
     from q36eval.engines.batches import batches_by_length
     from q36eval.engines.decoding import decode
 
     branch = sys.argv[1] if len(sys.argv) > 1 else "fp8-head"
-    folder = ROOT / "data/sandbox" / branch
+    folder = build(branch)
     engine = open_engine(folder)
     planned = requests(engine.tokenizer)
     batches = list(batches_by_length(planned, 16384, 64))

@@ -273,6 +273,7 @@ def main() -> None:
     """Load a branch of the sandbox and measure."""
     import torch
 
+    from q36eval.app.sandbox import build
     from q36eval.engines import open_engine
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -284,7 +285,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    engine = open_engine(ROOT / "data/sandbox" / options.branch)
+    engine = open_engine(build(options.branch))
     engine.model.to(getattr(torch, options.dtype))
     with tempfile.TemporaryDirectory() as folder:
         suites = {"choices": suite_of_choices(Path(folder)), "suite": ROOT / "evals/suites/sandbox.yaml"}

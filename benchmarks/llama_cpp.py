@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from torch import Tensor
 
+from q36eval.app.sandbox import build
 from q36eval.config.paths import Paths
 from q36eval.engines import Engine, EngineSettings, open_engine
 from q36eval.engines.base import ScoreRequest
@@ -183,7 +184,7 @@ def statistics_table(printed: dict[str, dict[str, float]]) -> None:
 def compare(name: str, tool: Path, converter: Path, place: Path, base: dict[str, Any]) -> None:
     """One branch: the tool's figures, our formulas' and its own formulas' on the same logits; then cost and error."""
     stored: StoredLogits = base["stored"]
-    engine = open_engine(EngineSettings(SANDBOX / name, emulate_activations=False))
+    engine = open_engine(EngineSettings(build(name), emulate_activations=False))
     gguf = as_gguf(engine, name, converter, place)
     command = [str(tool), "-m", str(gguf), *FLAGS, "--kl-divergence", "--kl-divergence-base", str(base["file"])]
     output, spent = timed(lambda: run(command))

@@ -32,6 +32,7 @@ from q36eval.checkpoints.fused import fused_groups
 from q36eval.checkpoints.inspection.servability import as_fused
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
+from tests.branches import folder_of
 
 SANDBOX = Path(__file__).resolve().parents[1] / "data" / "sandbox"
 WEIGHTS = "model.safetensors"
@@ -55,7 +56,7 @@ def nvfp4(weight: Tensor, unit: Tensor) -> Tensors:
 
 def with_own_scales(folder: Path, factor: float | None) -> Path:
     """A copy of `main` whose up projections have a global scale of their own."""
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     tensors, original = load_file(folder / WEIGHTS), load_file(SANDBOX / "bf16" / WEIGHTS)
     gates = [name.removesuffix(".weight") for name in original if ".mlp.experts." in name and "gate_proj" in name]
     for gate in gates:

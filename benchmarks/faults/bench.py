@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from q36eval.app import sandbox
+
 ROOT = Path(__file__).parents[2]
 SANDBOX = ROOT / "data" / "sandbox"
 COMMAND = [sys.executable, "-c", "from q36eval.app.cli import main; main()"]
@@ -132,7 +134,7 @@ class Bench:
     def copy(self, name: str) -> Path:
         """A checkpoint of the sandbox, to be damaged."""
         place = self.folder / name
-        shutil.copytree(SANDBOX / name, place)
+        shutil.copytree(sandbox.build(name, build_dir=self.folder / "built"), place)
         return place
 
     @staticmethod

@@ -139,7 +139,7 @@ def fetch_without_network(bench: Bench) -> str:
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        seen = program(bench, installed(bench), "sandbox", "build", "main", "--from", address).told(
+        seen = program(bench, installed(bench), "sandbox", "build", "fp8-head", "--from", address).told(
             exit=2, says="could not be fetched"
         )
     nothing_kept(bench)
@@ -149,7 +149,7 @@ def fetch_without_network(bench: Bench) -> str:
 @fault("the server of the weights serves other bytes", "exit 2, the SHA-256; nothing is kept")
 def fetch_changed(bench: Bench) -> str:
     with server("changed") as address:
-        seen = program(bench, installed(bench), "sandbox", "build", "main", "--from", address).told(
+        seen = program(bench, installed(bench), "sandbox", "build", "fp8-head", "--from", address).told(
             exit=2, says="SHA-256"
         )
     nothing_kept(bench)
@@ -160,19 +160,19 @@ def fetch_changed(bench: Bench) -> str:
 def fetch_cut(bench: Bench) -> str:
     site = installed(bench)
     with server("cut") as address:
-        seen = program(bench, site, "sandbox", "build", "main", "--from", address).told(
+        seen = program(bench, site, "sandbox", "build", "fp8-head", "--from", address).told(
             exit=2, says="could not be fetched"
         )
     nothing_kept(bench)
     with server("right") as address:
-        program(bench, site, "sandbox", "build", "main", "--from", address).told(exit=0)
+        program(bench, site, "sandbox", "build", "fp8-head", "--from", address).told(exit=0)
     return f"{seen}; then fetched"
 
 
 @fault("the server of the weights never stops sending", "exit 2 after 64 MiB; nothing is kept")
 def fetch_endless(bench: Bench) -> str:
     with server("endless") as address:
-        seen = program(bench, installed(bench), "sandbox", "build", "main", "--from", address).told(
+        seen = program(bench, installed(bench), "sandbox", "build", "fp8-head", "--from", address).told(
             exit=2, says="is not the file"
         )
     nothing_kept(bench)
@@ -182,7 +182,7 @@ def fetch_endless(bench: Bench) -> str:
 @fault("a password stands in the address of the weights, and the server is down", "exit 2, the password not shown")
 def fetch_with_password(bench: Bench) -> str:
     address = "http://me:s3cret@127.0.0.1:9/sandbox?token=s3cret"
-    done = program(bench, installed(bench), "sandbox", "build", "main", "--from", address)
+    done = program(bench, installed(bench), "sandbox", "build", "fp8-head", "--from", address)
     assert "s3cret" not in done.stdout + done.stderr, "the password is shown"
     return done.told(exit=2)
 
@@ -190,21 +190,21 @@ def fetch_with_password(bench: Bench) -> str:
 @fault("fetched weights are damaged on the disk", "FAIL, exit 1, the file; `sandbox build` mends it")
 def fetched_then_damaged(bench: Bench) -> str:
     site = installed(bench)
-    program(bench, site, "sandbox", "build", "main", "--from", ROOT).told(exit=0)
-    weights = bench.state / "sandbox" / "fetched" / "main" / "model.safetensors"
+    program(bench, site, "sandbox", "build", "fp8-head", "--from", ROOT).told(exit=0)
+    weights = bench.state / "sandbox" / "fetched" / "fp8-head" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
-    seen = program(bench, site, "inspect", "main").told(exit=1, says="manifest.json")
-    program(bench, site, "sandbox", "build", "main", "--from", ROOT).told(exit=0)
+    seen = program(bench, site, "inspect", "fp8-head").told(exit=1, says="manifest.json")
+    program(bench, site, "sandbox", "build", "fp8-head", "--from", ROOT).told(exit=0)
     return f"{seen}; then mended"
 
 
 @fault("the weights in the state were fetched by another version of q36eval", "exit 2, the command that mends it")
 def fetched_by_another(bench: Bench) -> str:
     site = installed(bench)
-    program(bench, site, "sandbox", "build", "main", "--from", ROOT).told(exit=0)
+    program(bench, site, "sandbox", "build", "fp8-head", "--from", ROOT).told(exit=0)
     manifest = bench.state / "sandbox" / "fetched" / "manifest.json"
     manifest.write_text(manifest.read_text().replace("model.safetensors", "weights.safetensors", 1))
-    return program(bench, site, "inspect", "main").told(exit=2, says="that of another q36eval")
+    return program(bench, site, "inspect", "fp8-head").told(exit=2, says="that of another q36eval")
 
 
 @fault("two processes fetch the weights into one state at once", "both succeed, every byte right")
@@ -214,7 +214,7 @@ def fetched_twice_at_once(bench: Bench) -> str:
     with server("right") as address:
         threads = [
             threading.Thread(
-                target=lambda: done.append(program(bench, site, "sandbox", "build", "main", "--from", address))
+                target=lambda: done.append(program(bench, site, "sandbox", "build", "fp8-head", "--from", address))
             )
             for _ in range(2)
         ]

@@ -13,8 +13,7 @@ producers wrote them. Runs in the llm-compressor environment.
 - `gptq-int4` is `gptq-experts` in GPTQ serialization.
 - `nvfp4-mixed` is made what `nvidia/Qwen3.6-35B-A3B-NVFP4` is: config.json says nothing of the KV cache, and experts
   still have the scales of inputs that a weight-only algorithm does not use (those of `nvfp4-modelopt`).
-- `w4a16`, `gptq-int4`, `fp8-head-embed` and `nvfp4-mixed` are kept as overlays, `int2-experts` is computed on first
-  use.
+- All but the reference and `fp8-head` are kept as overlays; `int2-experts` is computed on first use.
 """
 
 import json
@@ -36,6 +35,7 @@ from q36eval.app.sandbox import (
     names,
     read_raw,
     tensor_bytes,
+    tensors_of,
     write_raw,
 )
 from q36eval.files import canonical_json
@@ -44,8 +44,16 @@ if TYPE_CHECKING:
     import torch
 
 Tensors = dict[str, RawTensor]
-COMPLETE = ("main", "fp8-head", "nvfp4-modelopt")
-OVERLAYS = {"w4a16": "bf16", "gptq-int4": "bf16", "fp8-head-embed": "fp8-head", "nvfp4-mixed": "nvfp4-modelopt"}
+COMPLETE = ("fp8-head",)
+OVERLAYS = {
+    "main": "fp8-head",
+    "w4a16": "bf16",
+    "gptq-int4": "bf16",
+    "fp8-head-embed": "fp8-head",
+    "nvfp4-modelopt": "bf16",
+    "nvfp4-mixed": "nvfp4-modelopt",
+}
+"""Each with the branch it is kept over, which stands before it."""
 
 
 def restore_unquantized(tensors: Tensors, reference: Tensors) -> Tensors:
@@ -222,8 +230,8 @@ def write_manifest(sandbox_dir: Path) -> None:
 
 
 def write_overlay(branch: Path, base: str, sandbox_dir: Path) -> None:
-    """Keep a complete branch folder as an overlay over the committed branch `base`."""
-    under, tensors = read_raw(sandbox_dir / base), read_raw(branch)
+    """Keep a complete branch folder as an overlay over the branch `base`."""
+    under, tensors = tensors_of(base, sandbox_dir), read_raw(branch)
     target = sandbox_dir / "overlays" / branch.name
     target.mkdir(parents=True, exist_ok=True)
     for file in branch.iterdir():

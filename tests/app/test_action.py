@@ -17,6 +17,7 @@ import yaml
 
 from q36eval.app.cli.gate import gate
 from q36eval.history import History, RunState
+from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
 ACTION = REPOSITORY / ".github" / "actions" / "gate"
@@ -117,7 +118,7 @@ def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
     action: dict[str, Any], program: Path, tmp_path: Path
 ) -> None:
     damaged, policy = tmp_path / "release candidate", tmp_path / "weights.yaml"
-    shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", damaged)
+    shutil.copytree(folder_of("main"), damaged)
     os.truncate(damaged / "model.safetensors", 1_000_000)
     policy.write_text(POLICY)
     inputs = {

@@ -23,6 +23,7 @@ from q36eval.probes import Progress
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.run.measure import measure
 from q36eval.run.request import ALL_PROBES, Request, Target
+from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -140,7 +141,7 @@ def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(
     gate: Callable[..., RunRecord], tmp_path: Path, damage: str
 ) -> None:
     copy = tmp_path / "damaged"
-    shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", copy)
+    shutil.copytree(folder_of("main"), copy)
     tensors = load_file(copy / "model.safetensors")
     name = "model.layers.2.self_attn.o_proj.weight_packed"
     if damage == "added":
@@ -166,7 +167,7 @@ def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
     monkeypatch.setattr(q36eval.run.measure, "build_probes", BUILD_PROBES)
     monkeypatch.setattr(q36eval.run.measure, "material", cannot)
     copy = tmp_path / "damaged"
-    shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", copy)
+    shutil.copytree(folder_of("main"), copy)
     tensors = load_file(copy / "model.safetensors")
     del tensors["model.layers.2.self_attn.o_proj.weight_packed"]
     save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
@@ -181,7 +182,7 @@ def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
 def test_damage_that_loads_is_found_before_anything_is_asked(gate: Callable[..., RunRecord], tmp_path: Path) -> None:
     """Zeroed scales load without a word: the static probe fails the branch, and no item is asked of it."""
     copy = tmp_path / "zeroed"
-    shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", copy)
+    shutil.copytree(folder_of("main"), copy)
     tensors = load_file(copy / "model.safetensors")
     name = "model.layers.3.mlp.experts.4.down_proj.weight_scale"
     tensors[name] = tensors[name].float().zero_().to(tensors[name].dtype)

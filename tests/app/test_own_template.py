@@ -29,6 +29,7 @@ from q36eval.records import ProbeName, Verdict
 from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target
 from q36eval.run.templates import PACKED
+from tests.branches import folder_of
 from tests.commands import q36eval as command
 
 REPOSITORY = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def repaired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`main` with a system turn where a conversation has none, and a template for tools of its own."""
     folder = tmp_path_factory.mktemp("branches") / "repaired"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     template = folder / "chat_template.jinja"
     template.write_text(REPAIR + template.read_text())
     (folder / "additional_chat_templates").mkdir()
@@ -212,7 +213,7 @@ def test_an_endless_template_fails_also_where_it_is_declared(
     monkeypatch.setattr(renderer(), "limits", Limits(cpu_seconds=1))
     renderer().close()
     folder = tmp_path / "endless"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     (folder / place).parent.mkdir(exist_ok=True)
     (folder / place).write_text("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}")
     run = gate(folder, chat_template_sha256(folder))
@@ -237,8 +238,8 @@ def test_the_references_own_template_declared_changes_nothing_and_says_so(
         raise AssertionError("prompts were written again")
 
     monkeypatch.setattr(CanaryProbe, "in_own_template", asked)
-    sha256 = chat_template_sha256(SANDBOX / "main")
-    run = gate(SANDBOX / "main", sha256)
+    sha256 = chat_template_sha256(folder_of("main"))
+    run = gate(folder_of("main"), sha256)
     text = FORMATS["markdown"].text(document_of(run, gate.history))  # type: ignore[attr-defined]
     assert "is the reference's: nothing changes" in text
     told = command("inspect", "main", "--template-declared", sha256, state=state)

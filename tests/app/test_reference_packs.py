@@ -33,6 +33,7 @@ from q36eval.run.measure import measure
 from q36eval.run.pack import CaptureRequest, Estimate, capture
 from q36eval.run.plan import Scored
 from q36eval.run.request import Request, Target
+from tests.branches import folder_of
 from tests.commands import q36eval
 from tests.kills import KILLS
 
@@ -142,8 +143,8 @@ def figures(gate: Callable[..., RunRecord], run: RunRecord) -> dict[str, float]:
 
 def test_a_pack_alone_gives_the_figures_of_its_reference(gate: Callable[..., RunRecord], pack: Path) -> None:
     """The weights that cannot be compared are not measured and say so; the rest is what the reference here gives."""
-    alone = gate(SANDBOX / "main", pack)
-    beside = gate(SANDBOX / "main", None, reference=Target("bf16", SANDBOX / "bf16"))
+    alone = gate(folder_of("main"), pack)
+    beside = gate(folder_of("main"), None, reference=Target("bf16", SANDBOX / "bf16"))
     kl = "kl.kl_divergence[all]"
     assert figures(gate, alone)[kl] == figures(gate, beside)[kl] > 0
     assert beside.verdict is Verdict.PASS
@@ -155,7 +156,7 @@ def test_a_pack_alone_gives_the_figures_of_its_reference(gate: Callable[..., Run
     assert "weights are not on this machine" in verdicts["unquantized"].reason
     assert (alone.verdict, alone.report.exit_code) == (Verdict.INCONCLUSIVE, 3)
     assert alone.reference_identity == beside.reference_identity
-    whole = gate(SANDBOX / "main", pack, reference=Target("bf16", SANDBOX / "bf16"))
+    whole = gate(folder_of("main"), pack, reference=Target("bf16", SANDBOX / "bf16"))
     assert whole.verdict is Verdict.PASS
 
 
@@ -213,7 +214,7 @@ def test_another_suite_is_refused_with_what_differs(
 ) -> None:
     monkeypatch.setattr(measuring, "build_probes", lambda *_: [probe])
     with pytest.raises(UsageError, match=difference):
-        gate(SANDBOX / "main", pack, top_k=top_k)
+        gate(folder_of("main"), pack, top_k=top_k)
 
 
 def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
@@ -229,10 +230,10 @@ def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
     body["files"]["capture.json"] = {"sha256": hashlib.sha256(text).hexdigest(), "bytes": len(text)}
     sealed = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps(body | {"manifest_sha256": sealed}))
-    assert figures(gate, gate(SANDBOX / "main", copy)) == figures(gate, gate(SANDBOX / "main", pack))
+    assert figures(gate, gate(folder_of("main"), copy)) == figures(gate, gate(folder_of("main"), pack))
     monkeypatch.setattr(measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     with pytest.raises(UsageError, match=r"another kl suite: its suite_sha256 is \w{16}, this run's is \w{16}"):
-        gate(SANDBOX / "main", copy)
+        gate(folder_of("main"), copy)
 
 
 def test_of_several_captures_that_of_the_suite_asked_is_read(
@@ -245,8 +246,8 @@ def test_of_several_captures_that_of_the_suite_asked_is_read(
         captured(tmp_path, "both", size, step=15)
     monkeypatch.setattr(measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     bound = "kl.kl_divergence_lower_bound[all]"
-    found = figures(gate, gate(SANDBOX / "main", both))
-    assert found[bound] > figures(gate, gate(SANDBOX / "main", both, top_k=2))[bound] > 0
+    found = figures(gate, gate(folder_of("main"), both))
+    assert found[bound] > figures(gate, gate(folder_of("main"), both, top_k=2))[bound] > 0
 
 
 def test_a_pack_of_another_checkpoint_is_refused(
@@ -256,10 +257,10 @@ def test_a_pack_of_another_checkpoint_is_refused(
     branch = family.branches["bf16"].model_copy(update={"checkpoint_sha256": "0" * 64})
     declaring = family.model_copy(update={"branches": family.branches | {"bf16": branch}})
     with pytest.raises(UsageError, match=r"another checkpoint_sha256: .* that of sandbox/bf16 is 0000"):
-        gate(SANDBOX / "main", pack, family=declaring)
+        gate(folder_of("main"), pack, family=declaring)
     other = changed(tmp_path, "generation_config.json", lambda text: text + " ")
     with pytest.raises(UsageError, match=r"another checkpoint_sha256: .* that of the reference .*changed"):
-        gate(SANDBOX / "main", pack, reference=Target("changed", other))
+        gate(folder_of("main"), pack, reference=Target("changed", other))
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "unfinished"])
@@ -276,7 +277,7 @@ def test_a_damaged_or_unfinished_pack_is_refused_before_anything_runs(
     else:
         next(copy.glob("*/pack.json")).unlink()
     with pytest.raises(UsageError, match=shard.name if damage != "unfinished" else r"unfinished.*reference capture"):
-        gate(SANDBOX / "main", copy)
+        gate(folder_of("main"), copy)
 
 
 def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(
@@ -289,18 +290,18 @@ def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(
     payload[-1] ^= 64
     shard.write_bytes(payload)
     with pytest.raises(UsageError, match=f"{shard.name} is damaged"):
-        gate(SANDBOX / "main", copy)
+        gate(folder_of("main"), copy)
     interrupted = gate.history.list_runs(branch="main", limit=1)[0]  # type: ignore[attr-defined]
-    resumed = gate(SANDBOX / "main", pack, resume=interrupted.id)
-    assert figures(gate, resumed) == figures(gate, gate(SANDBOX / "main", pack))
+    resumed = gate(folder_of("main"), pack, resume=interrupted.id)
+    assert figures(gate, resumed) == figures(gate, gate(folder_of("main"), pack))
 
 
 def test_a_top_k_pack_bounds_and_never_passes_a_divergence(
     gate: Callable[..., RunRecord], pack: Path, top_k_pack: Path
 ) -> None:
-    run = gate(SANDBOX / "main", top_k_pack)
+    run = gate(folder_of("main"), top_k_pack)
     found = figures(gate, run)
-    exact = figures(gate, gate(SANDBOX / "main", pack))["kl.kl_divergence[all]"]
+    exact = figures(gate, gate(folder_of("main"), pack))["kl.kl_divergence[all]"]
     bound = found["kl.kl_divergence_lower_bound[all]"]
     assert "kl.kl_divergence[all]" not in found
     assert 0.8 * exact < bound < exact
@@ -316,8 +317,8 @@ def test_the_gap_of_a_bound_is_told_where_the_full_vocabulary_was_captured_too(
     both = tmp_path / "both"
     shutil.copytree(pack, both)
     shutil.copytree(top_k_pack, both, dirs_exist_ok=True)
-    exact = figures(gate, gate(SANDBOX / "main", both))["kl.kl_divergence[all]"]
-    found = figures(gate, gate(SANDBOX / "main", both, top_k=TOP_K))
+    exact = figures(gate, gate(folder_of("main"), both))["kl.kl_divergence[all]"]
+    found = figures(gate, gate(folder_of("main"), both, top_k=TOP_K))
     bound, gap = (found[f"kl.kl_divergence_{name}[all]"] for name in ("lower_bound", "bound_gap"))
     assert bound + gap == pytest.approx(exact, rel=1e-9)
     assert gap > 0
@@ -337,7 +338,7 @@ def test_a_bound_is_printed_by_its_whole_name_and_not_plotted(
     shutil.copytree(pack, both)
     shutil.copytree(top_k_pack, both, dirs_exist_ok=True)
     monkeypatch.setenv("COLUMNS", "80")
-    for run in (gate(SANDBOX / "main", top_k_pack), gate(SANDBOX / "main", both, top_k=TOP_K)):
+    for run in (gate(folder_of("main"), top_k_pack), gate(folder_of("main"), both, top_k=TOP_K)):
         capsys.readouterr()
         print_summary(run, gate.history, Paths(REPOSITORY, state))  # type: ignore[attr-defined]
         printed = capsys.readouterr().out
@@ -357,11 +358,11 @@ def test_a_pack_without_its_head_takes_it_from_the_reference_s_folder(
     headless, _ = captured(state, "headless", keep_head=False)
     assert not list(headless.rglob("shared.safetensors"))
     with pytest.raises(UsageError, match=r"only the hash of the reference's head; .*--reference"):
-        gate(SANDBOX / "main", headless)
-    found = gate(SANDBOX / "main", headless, reference=Target("bf16", SANDBOX / "bf16"))
+        gate(folder_of("main"), headless)
+    found = gate(folder_of("main"), headless, reference=Target("bf16", SANDBOX / "bf16"))
     assert (
         figures(gate, found)["kl.kl_divergence[all]"]
-        == figures(gate, gate(SANDBOX / "main", pack))["kl.kl_divergence[all]"]
+        == figures(gate, gate(folder_of("main"), pack))["kl.kl_divergence[all]"]
     )
 
 
@@ -455,9 +456,9 @@ def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(
         f"floor missing: finish with `q36eval reference capture --out {copy}` and the options it was captured with"
     )
     with pytest.raises(UsageError, match=re.escape(sentence)) as refused:
-        gate(SANDBOX / "main", copy)
+        gate(folder_of("main"), copy)
     assert refused.value.exit_code == 2
-    assert figures(gate, gate(SANDBOX / "main", copy, policy=None))["kl.kl_divergence[all]"] > 0
+    assert figures(gate, gate(folder_of("main"), copy, policy=None))["kl.kl_divergence[all]"] > 0
     verified = q36eval("reference", "verify", str(copy), state=tmp_path)
     assert verified.returncode == 2
     assert sentence in verified.stderr

@@ -12,6 +12,7 @@ from q36eval.app.sandbox import read_raw
 from q36eval.checkpoints import checkpoint_sha256, load_model, open_checkpoint, tokenizer_sha256
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype
 from q36eval.errors import CorruptCheckpointError, UsageError
+from tests.branches import folder_of
 
 SANDBOX = branches.SANDBOX_DIR
 IDS = torch.arange(96).reshape(1, 96)
@@ -69,7 +70,7 @@ def test_what_a_recipe_leaves_alone_is_the_reference_byte_for_byte(name: str, bu
 
 
 def test_main_and_fp8_head_differ_in_nothing_but_the_head() -> None:
-    main, fp8_head = read_raw(SANDBOX / "main"), read_raw(SANDBOX / "fp8-head")
+    main, fp8_head = read_raw(folder_of("main")), read_raw(SANDBOX / "fp8-head")
     differing = {name for name in main.keys() | fp8_head.keys() if main.get(name) != fp8_head.get(name)}
     assert differing == {"lm_head.weight", "lm_head.weight_scale"}
 
@@ -91,7 +92,7 @@ def test_the_mixed_branch_is_what_the_exporter_wrote_but_for_what_is_published(b
     assert "kv_cache_scheme" not in declared
     assert exported["kv_cache_quant_algo"] == "FP8"
     assert declared_kv_cache_dtype(open_checkpoint(folder)) == "fp8_e4m3"
-    mixed, experts = read_raw(folder), read_raw(SANDBOX / "nvfp4-modelopt")
+    mixed, experts = read_raw(folder), read_raw(folder_of("nvfp4-modelopt"))
     of_experts = {name for name in experts if ".mlp.experts." in name}
     assert {name for name in of_experts if mixed[name] == experts[name]} == of_experts
     assert load_model(folder).report.quantized_inputs == 4 * 2 + 3 * 4, "of FP8 modules alone"
@@ -104,20 +105,20 @@ def test_building_again_gives_the_same_bytes_and_a_damaged_build_is_replaced(tmp
 
 
 def test_damage_to_committed_files_is_found(tmp_path: Path) -> None:
-    for part in ("bf16", "main", "overlays", "manifest.json"):
+    for part in ("bf16", "fp8-head", "overlays", "manifest.json"):
         source = SANDBOX / part
         shutil.copytree(source, tmp_path / part) if source.is_dir() else shutil.copyfile(source, tmp_path / part)
-    weights = bytearray((tmp_path / "main" / "model.safetensors").read_bytes())
+    weights = bytearray((tmp_path / "fp8-head" / "model.safetensors").read_bytes())
     weights[-1] ^= 1
-    (tmp_path / "main" / "model.safetensors").write_bytes(bytes(weights))
-    assert any("main/model.safetensors differs" in problem for problem in branches.verify(tmp_path))
-    with pytest.raises(CorruptCheckpointError, match=r"main/model\.safetensors"):
-        branches.build("main", tmp_path)
+    (tmp_path / "fp8-head" / "model.safetensors").write_bytes(bytes(weights))
+    assert any("fp8-head/model.safetensors differs" in problem for problem in branches.verify(tmp_path))
+    with pytest.raises(CorruptCheckpointError, match=r"fp8-head/model\.safetensors"):
+        branches.build("fp8-head", tmp_path)
 
 
 def test_activation_quantization_can_be_switched_off_and_shows() -> None:
     with torch.no_grad():
-        on, off = (load_model(SANDBOX / "main", emulate_activations=emulate) for emulate in (True, False))
+        on, off = (load_model(folder_of("main"), emulate_activations=emulate) for emulate in (True, False))
         assert on.report.quantized_inputs == sum(quantized_matrices("main").values())
         assert off.report.quantized_inputs == 0
         assert not torch.equal(on.model(input_ids=IDS).logits, off.model(input_ids=IDS).logits)

@@ -129,15 +129,15 @@ def test_a_server_that_is_silent_is_left(paths: Paths, monkeypatch: pytest.Monke
 
 
 def test_damaged_files_and_those_of_an_older_program_are_fetched_again(paths: Paths) -> None:
-    fetch(["main"], paths, str(REPOSITORY), lambda said: None)
-    weights = paths.sandbox / "main" / "model.safetensors"
+    fetch(["fp8-head"], paths, str(REPOSITORY), lambda said: None)
+    weights = paths.sandbox / "fp8-head" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     (paths.sandbox / "manifest.json").write_text("{}")
     with pytest.raises(UsageError, match="that of another q36eval"):
-        check_fetched("main", paths)
-    fetch(["main"], paths, str(REPOSITORY), lambda said: None)
-    check_fetched("main", paths)
-    assert weights.read_bytes() == (COMMITTED / "main" / "model.safetensors").read_bytes()
+        check_fetched("fp8-head", paths)
+    fetch(["fp8-head"], paths, str(REPOSITORY), lambda said: None)
+    check_fetched("fp8-head", paths)
+    assert weights.read_bytes() == (COMMITTED / "fp8-head" / "model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(

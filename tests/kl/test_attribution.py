@@ -13,6 +13,7 @@ from q36eval.engines.parts import Part, borrowing, differs, parts_of
 from q36eval.errors import UsageError
 from q36eval.kl.attribution import Suspect, divergences, hidden_states, sample, share_of, suspects
 from q36eval.kl.corpus import CorpusDocument, load_corpus
+from tests.branches import folder_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "data/corpus/sandbox"
@@ -91,7 +92,7 @@ def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_
             tensors[name] = tensors[name] / 0.5
 
     ups = [f"model.layers.{WORST_LAYER}.mlp.experts.{expert}.up_proj" for expert in range(6)]
-    folder, read = (Path(shutil.copytree(ROOT / "data/sandbox/main", tmp_path / name)) for name in ("branch", "read"))
+    folder, read = (Path(shutil.copytree(folder_of("main"), tmp_path / name)) for name in ("branch", "read"))
     documents = load_corpus(CORPUS)[::6][:22]
     plan = Plan(branch=folder, reference=ROOT / "data/sandbox/bf16", documents=documents, budget=1_000_000, bands=1)
     with ConsoleProgress() as progress:
@@ -133,7 +134,7 @@ def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, 
     from q36eval.engines.parts import _on
 
     folder = tmp_path / "branch"
-    shutil.copytree(ROOT / "data/sandbox" / declared, folder)
+    shutil.copytree(folder_of(declared), folder)
     config = json.loads((folder / "config.json").read_text())
     quantization = config.setdefault("quantization_config", {"quant_method": "modelopt", "quant_algo": None})
     quantization["kv_cache_scheme"] = {"num_bits": 8, "type": "float", "dynamic": False}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from q36eval.kl.divergence import token_figures
 from q36eval.kl.topk import TopK, lower_bound
 from q36eval.probes import Progress
+from tests.branches import folder_of
 from tests.profiles import sized
 
 ROUNDING = 1e-12
@@ -132,7 +133,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, An
 
     root = Path(__file__).resolve().parents[2] / "data"
     reference = open_engine(root / "sandbox" / "bf16")
-    branch = open_engine(root / "sandbox" / "main")
+    branch = open_engine(folder_of("main"))
     base = KLProbe(load_corpus(root / "corpus" / "sandbox")[::14])
     pack = tmp_path_factory.mktemp("pack")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from q36eval.engines import open_engine
 from q36eval.kl.attribution import divergences, hidden_states, sample
 from q36eval.kl.corpus import load_corpus
+from tests.branches import folder_of
 from tests.q36eval.checkpoints.inspection.unseen import clipping_cache, inputs_twenty_times
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,9 +21,9 @@ def test_scales_of_inputs_and_of_the_cache_that_no_file_contradicts_show_in_the_
     def kl(folder: Path) -> float:
         return sum(divergences(open_engine(folder), chosen, states, head)) / sum(chosen.units)
 
-    undamaged = kl(SANDBOX / "main")
+    undamaged = kl(folder_of("main"))
     for damage in (inputs_twenty_times, clipping_cache):
-        folder = Path(shutil.copytree(SANDBOX / "main", tmp_path / damage.__name__))
+        folder = Path(shutil.copytree(folder_of("main"), tmp_path / damage.__name__))
         damage(folder)
         found = kl(folder)
         print(damage.__name__, undamaged, found)

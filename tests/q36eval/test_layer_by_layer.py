@@ -14,6 +14,7 @@ from q36eval.checkpoints.reader import Checkpoint
 from q36eval.engines import EngineSettings, ScoreRequest, layer_pass, open_engine, resident
 from q36eval.engines.base import GenerationRequest
 from q36eval.errors import ChangedError
+from tests.branches import folder_of
 from tests.profiles import LONG
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
@@ -73,8 +74,8 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_scores_and_logits_are_those_of_the_resident_engine(kind: str, reads: Counter[str]) -> None:
     folder, options = OPTIONS[kind]
     asked = requests()
-    resident_one = open_engine(EngineSettings(SANDBOX / folder, **options))
-    layered = open_engine(EngineSettings(SANDBOX / folder, placement="layers", **options))
+    resident_one = open_engine(EngineSettings(folder_of(folder), **options))
+    layered = open_engine(EngineSettings(folder_of(folder), placement="layers", **options))
     assert layered.identity == resident_one.identity  # so that either's captures are the other's
     expected = {each.request.key: each.hidden_states for each in resident_one.score(asked)}
     reads.clear()

@@ -26,6 +26,7 @@ from q36eval.engines.memory_plan import (
     plan_memory,
 )
 from q36eval.engines.resident import ResidentEngine
+from tests.branches import folder_of
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 GIB = 2**30
@@ -171,7 +172,7 @@ def peak_bytes(call: Any) -> int:
 
 @pytest.mark.parametrize("branch", ["bf16", "fp8-head"])
 def test_a_pass_takes_no_more_than_is_planned_for_it_and_not_much_less(branch: str) -> None:
-    engine = open_engine(EngineSettings(SANDBOX / branch))
+    engine = open_engine(EngineSettings(folder_of(branch)))
     costs = costs_of(engine.model)
     ids = torch.randint(2, 900, (4, 512))
     peak = peak_bytes(lambda: engine.model.model(input_ids=ids, use_cache=False).last_hidden_state)

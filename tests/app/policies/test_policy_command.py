@@ -9,6 +9,7 @@ import yaml
 from q36eval.gate import Policy
 from q36eval.gate.policy_file import read_policy
 from tests import commands
+from tests.branches import folder_of
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "policy.schema.json"
@@ -133,7 +134,7 @@ def test_a_gate_counts_the_draws_that_are_asked_for(tmp_path: Path) -> None:
 
 def test_a_gate_against_a_pack_alone_says_first_that_it_cannot_pass(tmp_path: Path) -> None:
     """The reference's weights are nowhere here; nor is the pack, so that nothing is measured."""
-    branch = str(POLICIES.parent / "sandbox" / "main")
+    branch = str(folder_of("main"))
     asked = ("--family", "qwen3.6-35b-a3b", "--suite", "quick", "--reference-pack", str(tmp_path / "pack"))
     done = commands.q36eval("gate", "--branch", branch, *asked, state=tmp_path)
     assert done.returncode == 2

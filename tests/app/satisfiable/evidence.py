@@ -25,6 +25,7 @@ from tests.app.satisfiable import faults
 from tests.app.satisfiable.asked import Asked, ask
 from tests.app.satisfiable.frozen_like import write_suite_like
 from tests.app.satisfiable.stub_deployment import Abridging, Fault
+from tests.branches import folder_of
 from tests.evals.small_suite import FROZEN, write_small_suite
 
 
@@ -193,7 +194,7 @@ class Evidence:
         if metric not in self._weights:
             sandbox = self._paths.data / "sandbox"
             folder = self._folder / f"checkpoint-{metric}"
-            shutil.copytree(sandbox / "main", folder)
+            shutil.copytree(folder_of("main"), folder)
             if metric:
                 faults.OF_WEIGHTS[metric](folder)
             self._weights[metric] = tuple(of_weights(inspect_checkpoint(folder, sandbox / "bf16")))

@@ -10,6 +10,7 @@ from q36eval.checkpoints import load_model
 from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.engines import EngineSettings, identity_of, open_engine
 from q36eval.errors import UsageError
+from tests.branches import folder_of
 
 from .inspection.damage import edit_tensors
 from .inspection.damaged_scales import rescale
@@ -24,7 +25,7 @@ HALF = 0.5
 @pytest.fixture(scope="module", params=["main", "nvfp4-modelopt"])
 def rescaled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One layer's up projections with global scales of their own, and the same values as before."""
-    folder = Path(shutil.copytree(SANDBOX / request.param, tmp_path_factory.mktemp("rescaled") / request.param))
+    folder = Path(shutil.copytree(folder_of(request.param), tmp_path_factory.mktemp("rescaled") / request.param))
     for expert in range(EXPERTS):
         edit_tensors(folder, rescale(f"{LAYER}.{expert}.up_proj", HALF))
     return folder
@@ -47,18 +48,18 @@ def test_up_projections_come_out_by_the_gates_scale_and_the_rest_as_it_is(rescal
 
 
 def test_where_scales_agree_nothing_changes() -> None:
-    stored, served = (load_model(SANDBOX / "main", as_served=engine) for engine in (None, "vllm"))
+    stored, served = (load_model(folder_of("main"), as_served=engine) for engine in (None, "vllm"))
     assert served.report.fused_scales == 0
     theirs = dict(served.model.named_parameters())
     assert all(torch.equal(value, theirs[name]) for name, value in stored.model.named_parameters())
 
 
 def test_it_is_another_deployment() -> None:
-    settings = [EngineSettings(SANDBOX / "main", as_served=engine) for engine in (None, "vllm")]
+    settings = [EngineSettings(folder_of("main"), as_served=engine) for engine in (None, "vllm")]
     plain, fused = (identity_of(one) for one in settings)
     assert plain.differing_fields(fused) == ["settings"]
     assert set(fused.settings.items()) - set(plain.settings.items()) == {("as_served", "vllm")}
     assert open_engine(settings[1]).identity == fused
     for opens in (identity_of, open_engine):
         with pytest.raises(UsageError, match="'sglang' makes of a checkpoint is not emulated; known: vllm"):
-            opens(EngineSettings(SANDBOX / "main", as_served="sglang"))
+            opens(EngineSettings(folder_of("main"), as_served="sglang"))

@@ -14,6 +14,7 @@ from q36eval.checkpoints import filling as loading
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.packed import PackedWeight, weight_bytes
 from q36eval.errors import CorruptCheckpointError
+from tests.branches import folder_of
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 GGUFS = GOLDEN.with_name("ggufs")
@@ -51,7 +52,7 @@ def test_a_gguf_computes_the_same_bits_packed(name: str) -> None:
 @pytest.fixture(scope="module", params=["fp8-head", "nvfp4-modelopt"])
 def sandbox(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     """A branch of the sandbox, decoded and packed."""
-    folder = SANDBOX / str(request.param)
+    folder = folder_of(str(request.param))
     return tuple(load_model(folder, placement=how).model for how in ("decoded", "packed"))  # type: ignore[return-value]
 
 
@@ -116,6 +117,6 @@ def test_what_cannot_be_decoded_is_refused_by_name(tmp_path: Path, part: str, ch
 )
 def test_weights_lie_where_they_fit(monkeypatch: pytest.MonkeyPatch, free: int, placement: str) -> None:
     monkeypatch.setattr(loading, "free_bytes", lambda device: free)
-    loaded = load_model(SANDBOX / "nvfp4-modelopt", placement=None)
+    loaded = load_model(folder_of("nvfp4-modelopt"), placement=None)
     packed = any(isinstance(module, PackedWeight) for module in loaded.model.modules())
     assert (packed, loaded.layers is not None) == (placement == "packed", placement == "layers")

@@ -13,6 +13,7 @@ from q36eval.checkpoints.inspection.coverage import scheme_census
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
+from tests.branches import folder_of
 
 SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
 
@@ -41,7 +42,7 @@ def copy_with(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     ],
 )
 def test_the_sandboxs_branches(branch: str, schemes: dict[str, int]) -> None:
-    assert census(SANDBOX / branch) == schemes
+    assert census(folder_of(branch)) == schemes
 
 
 def test_names_in_the_configuration_are_of_no_matter(tmp_path: Path) -> None:

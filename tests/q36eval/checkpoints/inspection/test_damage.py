@@ -22,6 +22,7 @@ from q36eval.checkpoints.inspection.findings import OF_ITSELF
 from q36eval.checkpoints.inspection.left_out import SHIPPED
 from q36eval.config import Paths
 from q36eval.errors import UsageError
+from tests.branches import folder_of
 from tests.profiles import LONG
 
 from . import contradictions, damage, damaged_tensors, tiny
@@ -152,7 +153,7 @@ def test_no_false_alarm_on_any_branch(branch: str, tmp_path: Path) -> None:
 
 def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "[bold]copy"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     exit_code, output = command(str(folder), "--against", "fp8-head", state=tmp_path, monkeypatch=monkeypatch)
     assert exit_code == 0
     assert "[bold]copy" in output.replace("\n", "")
@@ -167,7 +168,7 @@ def test_what_a_checkpoint_calls_its_tensors_moves_no_cursor_and_is_no_command(
 ) -> None:
     """In a pipeline's log a line that begins with `::` is a command to its runner."""
     folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     damage.edit_tensors(folder, lambda tensors: tensors.update({HOSTILE: torch.zeros(2)}))
     damage.edit_json(folder, "config.json", lambda config: config.update(architectures=["Own\n::error::passed\x1b[2J"]))
     for more in ([], ["--against", "fp8-head"]):
@@ -186,7 +187,7 @@ def test_every_fault_of_a_file_is_told_and_names_its_tensor(tmp_path: Path) -> N
     }
     for name, words in told.items():
         folder = tmp_path / name
-        shutil.copytree(SANDBOX / "main", folder)
+        shutil.copytree(folder_of("main"), folder)
         getattr(damage, name)(folder)
         messages = [finding.message for finding in inspected(folder).blocking]
         assert len(messages) == len(words)
@@ -196,7 +197,7 @@ def test_every_fault_of_a_file_is_told_and_names_its_tensor(tmp_path: Path) -> N
 
 
 def test_only_the_head_differs_between_main_and_fp8_head() -> None:
-    against = inspected(SANDBOX / "fp8-head", against=SANDBOX / "main").against
+    against = inspected(SANDBOX / "fp8-head", against=folder_of("main")).against
     assert against is not None
     assert set(against.differences) == {"lm_head.weight", "lm_head.weight_scale"}
     assert set(against.different) == {"lm_head"}
@@ -226,7 +227,7 @@ def test_what_is_left_out_is_compared_with_the_references_and_shown_where_no_car
     """Either layout's names; the multi-token head, which the branch alone has, and a zero whose sign differs."""
     reference, folder, zero = tmp_path / "reference", tmp_path / "copy", torch.zeros(3)
     shutil.copytree(SANDBOX / "bf16", reference)
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     theirs = {"visual.a": zero, "visual.b": zero, "visual.c": zero, "visual.d": zero}
     mine = {"model.visual.a": zero, "model.visual.b": -zero, "model.visual.c": zero, "model.visual.e": zero}
     damage.edit_tensors(reference, lambda tensors: tensors.update(theirs))
@@ -245,7 +246,7 @@ def test_what_is_left_out_is_compared_with_the_references_and_shown_where_no_car
 
 def test_what_is_excepted_by_name_does_not_block(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     damaged_tensors.expert_left_out(folder)
     changed = damaged_tensors.other_unquantized_weight(folder)
     assert len(inspected(folder).blocking) == 4
@@ -254,7 +255,7 @@ def test_what_is_excepted_by_name_does_not_block(tmp_path: Path) -> None:
 
 def test_a_value_left_out_is_the_default_it_stands_for(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     damage.edit_json(folder, "config.json", lambda config: config.pop("rms_norm_eps"))
     assert not inspected(folder).blocking
 
@@ -262,7 +263,7 @@ def test_a_value_left_out_is_the_default_it_stands_for(tmp_path: Path) -> None:
 def test_entries_that_transformers_does_not_know_do_not_block(tmp_path: Path) -> None:
     """Published configurations hold them, and producers drop them: told, and no more. One that it knows blocks."""
     folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     entries = {"mamba_ssm_dtype": "float32", "output_gate_type": "swish"}
     damage.edit_json(folder, "config.json", lambda config: config.update(entries))
     inspection = inspected(folder)
@@ -291,7 +292,7 @@ def test_an_entry_by_which_an_engine_serves_another_model_blocks(
 ) -> None:
     """transformers gives bit-equal logits with most of them, so nothing that is measured here can tell."""
     folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     damage.edit_json(folder, "config.json", lambda config: config.update(MEASURED | {"rope_theta": 10000.0}))
     assert not inspected(folder).blocking
     damage.edit_json(folder, "config.json", lambda config: config.update(entries))
@@ -301,7 +302,7 @@ def test_an_entry_by_which_an_engine_serves_another_model_blocks(
 
 def test_code_that_comes_with_a_checkpoint_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     (folder / "modeling_own.py").write_text("raise SystemExit")
     damage.edit_json(
         folder, "tokenizer_config.json", lambda own: own.update(auto_map={"AutoTokenizer": ["own.T", None]})
@@ -323,11 +324,11 @@ def test_a_quantized_cache_over_unquantized_weights_is_clean(tmp_path: Path) -> 
 
 def test_what_cannot_be_judged_is_not_measured(tmp_path: Path, bf16_folder: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     damage.truncated(folder)
     assert set(inspected(folder).measured) == {Section.INTEGRITY, Section.CONFIGURATION}
-    assert Section.BOUNDS not in inspect_checkpoint(SANDBOX / "main").measured
-    other_sizes = inspect_checkpoint(SANDBOX / "main", bf16_folder)
+    assert Section.BOUNDS not in inspect_checkpoint(folder_of("main")).measured
+    other_sizes = inspect_checkpoint(folder_of("main"), bf16_folder)
     assert other_sizes.blocking
     assert set(other_sizes.measured) == {*OF_ITSELF, Section.CONFIGURATION}
 
@@ -335,7 +336,7 @@ def test_what_cannot_be_judged_is_not_measured(tmp_path: Path, bf16_folder: Path
 @pytest.mark.parametrize("text", ["{", "[]", '{"text_config": 3}', '{"layer_types": 3, "num_hidden_layers": []}'])
 def test_a_configuration_of_any_kind_is_reported_and_never_raised(text: str, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / "main", folder)
+    shutil.copytree(folder_of("main"), folder)
     (folder / "config.json").write_text(text)
     (folder / "generation_config.json").write_text("[]")
     (folder / "tokenizer.json").write_text('{"model": {"vocab": 3}}')

@@ -18,6 +18,7 @@ from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.errors import CorruptCheckpointError, UsageError
+from tests.branches import folder_of
 
 from .damage import edit_header, edit_tensors
 from .hostile import DTYPES, FILES, INDEX, INDEXES, TENSORS, Change, read_as
@@ -159,7 +160,7 @@ def _malformed(folder: Path) -> None:
 def test_a_damaged_reference_is_a_usage_error_that_names_it(damage: Change, tmp_path: Path) -> None:
     reference = changed("bf16", damage, tmp_path)
     with pytest.raises(UsageError, match=f"The reference cannot be used: .*{reference}"):
-        inspected(SANDBOX / "main", reference)
+        inspected(folder_of("main"), reference)
 
 
 def test_a_folder_without_any_checkpoint_is_a_usage_error(tmp_path: Path) -> None:

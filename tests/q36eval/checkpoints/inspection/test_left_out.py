@@ -12,6 +12,7 @@ from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, 
 from q36eval.checkpoints.inspection.left_out import SHIPPED
 from q36eval.config import Paths
 from q36eval.run.weights import measurements, promises_of
+from tests.branches import folder_of
 
 from .damage import Tensors, edit_tensors
 
@@ -61,7 +62,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def branch(tmp_path: Path) -> Path:
-    folder = Path(shutil.copytree(SANDBOX / "main", tmp_path / "copy"))
+    folder = Path(shutil.copytree(folder_of("main"), tmp_path / "copy"))
     edit_tensors(folder, lambda tensors: tensors.update(one_by_one()))
     return folder
 

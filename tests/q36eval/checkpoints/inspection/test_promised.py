@@ -11,6 +11,7 @@ from q36eval.checkpoints.inspection import Finding, Promise, Severity, inspect_c
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype
 from q36eval.config import Paths
 from q36eval.run.weights import promises_of
+from tests.branches import folder_of
 
 from .damage import edit_json
 from .damaged_tensors import quantized_linear_attention
@@ -29,7 +30,7 @@ def found(folder: Path, *promises: Promise, excepted: tuple[str, ...] = ()) -> l
 @pytest.fixture
 def quantized(tmp_path: Path) -> tuple[Path, str]:
     """A copy with one quantized linear-attention projection, and its name."""
-    folder = Path(shutil.copytree(SANDBOX / "main", tmp_path / "copy"))
+    folder = Path(shutil.copytree(folder_of("main"), tmp_path / "copy"))
     return folder, quantized_linear_attention(folder)
 
 
@@ -46,13 +47,13 @@ def test_quantized_linear_attention_is_told_and_blocks_where_the_card_promises_o
     assert found(folder, KEPT.model_copy(update={"tensors": name, "stored": "NVFP4"})) == [], "promised as it is"
     assert found(folder, KEPT, excepted=(name,)) == []
     assert found(folder, excepted=(name,)) == []
-    assert found(SANDBOX / "main", KEPT) == []
+    assert found(folder_of("main"), KEPT) == []
 
 
 def test_a_promised_quantization_that_is_not_there_blocks() -> None:
     """An experts-only recipe that matched no expert exports nothing quantized, without an error."""
     promise = Promise(tensors="routed experts", stored="NVFP4", source="the card")
-    assert found(SANDBOX / "main", promise) == []
+    assert found(folder_of("main"), promise) == []
     (broken,) = found(SANDBOX / "bf16", promise)
     assert "are not NVFP4, as is promised" in broken.message
 
@@ -66,13 +67,13 @@ def test_every_branch_of_the_sandbox_keeps_its_promises_and_every_promise_names_
     family = load_family(None, Paths.default())
     promises = promises_of(family, "main")
     assert {promise.tensors for promise in promises} == {"linear attention", "router gates", "lm_head"}
-    assert found(SANDBOX / "main", *promises) == []
+    assert found(folder_of("main"), *promises) == []
     assert promises_of(family, "a folder") == ()
 
 
 def test_a_cache_that_one_file_alone_names_is_told_and_judged(tmp_path: Path) -> None:
     """As in nvidia/Qwen3.6-35B-A3B-NVFP4: engines that read hf_quant_config.json serve it."""
-    folder = Path(shutil.copytree(SANDBOX / "nvfp4-modelopt", tmp_path / "copy"))
+    folder = Path(shutil.copytree(folder_of("nvfp4-modelopt"), tmp_path / "copy"))
     assert declared_kv_cache_dtype(open_checkpoint(folder)) == "auto"
     edit_json(folder, "hf_quant_config.json", lambda own: own["quantization"].update(kv_cache_quant_algo="FP8"))
     (told,) = found(folder)

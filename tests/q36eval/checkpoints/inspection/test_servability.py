@@ -21,6 +21,7 @@ from q36eval.checkpoints.inspection.servability import (
 )
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
+from tests.branches import folder_of
 
 from .damage import EXPERT, Tensors, edit_json, edit_tensors
 from .damaged_scales import rescale
@@ -32,12 +33,12 @@ ATTENTION = "model.layers.2.self_attn"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(SANDBOX / "main", tmp_path / "copy"))
+    return Path(shutil.copytree(folder_of("main"), tmp_path / "copy"))
 
 
 @pytest.fixture
 def modelopt(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(SANDBOX / "nvfp4-modelopt", tmp_path / "modelopt"))
+    return Path(shutil.copytree(folder_of("nvfp4-modelopt"), tmp_path / "modelopt"))
 
 
 def found(folder: Path, rule: str | None = None) -> list[Finding]:
