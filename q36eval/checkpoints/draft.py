@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeRMSNorm, Qwen3_5MoeTextModel
 
 from q36eval.checkpoints import emulation
-from q36eval.checkpoints.filling import Decoder, plan_of
+from q36eval.checkpoints.filling import Decoder, plan_of, stacked
 from q36eval.checkpoints.loader import input_schemes, rebuild_buffers, text_config
 from q36eval.checkpoints.names import DRAFT_HEAD, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
@@ -97,7 +97,7 @@ def load_draft_head(
     finally:
         torch.set_default_dtype(before)
     decoder = Decoder(model, checkpoint, device, dtype, {})
-    decoder.fill(plan_of(model, checkpoint, index))
+    decoder.fill(stacked(plan_of(model, checkpoint, index)))
     head: Any = model["mtp"]
     rebuild_buffers(head, device)
     emulation.install(model, input_schemes(index) if emulate_activations else {})

@@ -2,17 +2,29 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import nn
 
+from q36eval.checkpoints.alike import Parts, read_ahead
 from q36eval.checkpoints.packed import PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import PLAIN
-from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, all_finite, read_ahead
+from q36eval.checkpoints.stacking import (
+    FP4,
+    Place,
+    Stack,
+    decode_each,
+    decode_stack,
+    finite_each,
+    stacks_of,
+    together,
+)
+from q36eval.checkpoints.weights import MALFORMED, SLAB_ELEMENTS, LogicalWeight, WeightIndex, lacks_memory
 from q36eval.errors import CorruptCheckpointError
 from q36eval.memory import available_bytes
 
@@ -29,6 +41,11 @@ class Slot:
     key: str = WHOLE
     expert: int | None = None
     rows: slice = field(default_factory=lambda: slice(None))
+
+    @property
+    def place(self) -> Place:
+        """Where in the parameter."""
+        return None if self.expert is None else (self.expert, self.rows)
 
 
 Plan = dict[str, list[tuple[Slot, LogicalWeight]]]
@@ -79,20 +96,29 @@ def plan_of(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> Pla
     return plan
 
 
-STACKED_FORMATS = ("nvfp4-pack-quantized", "modelopt-nvfp4")
-"""Those whose parts `PackedWeight` stacks, most of the time."""
+Stacks = dict[str, list[Stack]]
+"""By parameter, the stacks of weights that it is made of."""
 
+
+def stacked(plan: Plan) -> Stacks:
+    """What is planned, in stacks."""
+    return {name: stacks_of([(slot.place, weight) for slot, weight in weights]) for name, weights in plan.items()}
+
+
+READ_AHEAD_BYTES = 2**29
+"""What may lie in host memory beside the weights in work: two layers' experts in NVFP4, no embedding."""
+Stored = Iterator[tuple[Stack, Callable[[], Parts]]]
 USABLE_SHARE = 0.85
 """Of the free memory, so much may be taken by weights; the rest is for what is computed with them."""
 
 
 @dataclass(frozen=True)
 class PackedSize:
-    """Of one packed weight: its values, the bytes of each once it is decoded, and whether its parts are stacked."""
+    """Of one packed weight: its values, the bytes of each once it is decoded, and whether it is FP4 throughout."""
 
     values: int
     itemsize: int
-    stacked: bool
+    fp4: bool
 
 
 @dataclass(frozen=True)
@@ -114,11 +140,11 @@ class Sizes:
         """Of a model that may have shapes alone."""
         values = {name: model.get_parameter(name).numel() for name in plan}
         stays_packed = [name for name, weights in plan.items() if _packable(weights)]
-        stored = sum(_stored_bytes({name: plan[name]}) for name in stays_packed)
+        stored = sum(weight.stored_bytes for name in stays_packed for _, weight in plan[name])
         modules: dict[str, list[PackedSize]] = defaultdict(list)
         for name in stays_packed:
-            stacked = all(weight.scheme.format in STACKED_FORMATS for _, weight in plan[name])
-            modules[name.rpartition(".")[0]].append(PackedSize(values[name], dtype.itemsize, stacked))
+            fp4 = all(weight.scheme.format in FP4 for _, weight in plan[name])
+            modules[name.rpartition(".")[0]].append(PackedSize(values[name], dtype.itemsize, fp4))
         layers: dict[str, int] = defaultdict(int)
         for name, count in values.items():
             match = _IN_LAYER.match(name)
@@ -166,63 +192,98 @@ class Decoder:
     packed: dict[str, PackedWeight] = field(default_factory=dict)
     """By parameter, to be put in its place once the model is complete."""
 
-    def fill(self, plan: Plan) -> None:
-        """Decode all that is planned; raises as `decode`."""
-        self.decode(plan, read_ahead([weight for weights in plan.values() for _, weight in weights]))
+    def fill(self, stacks: Stacks) -> None:
+        """Decode all of them; raises as `decode`."""
+        self.decode(stacks, self.reading(stacks))
 
-    def decode(self, plan: Plan, stored: Iterator[tuple[LogicalWeight, dict[str, torch.Tensor]]]) -> None:
-        """Decode the next weights of `stored`, which are those of `plan` in its order, into their parameters.
+    def reading(self, stacks: Stacks, budget: int | None = None) -> Stored:
+        """All of them in order, each with its parts in host memory; the next ones are read meanwhile.
+
+        What lies ahead of the one in work stays under `budget` bytes, by default under `READ_AHEAD_BYTES` on the way to
+        a GPU and under half of the largest tensor elsewhere, since it is the same memory.
+        """
+        on_gpu = self.device.type == "cuda"
+        if budget is None:
+            largest = max((entry.n_bytes for entry in self.checkpoint.tensors.values()), default=0)
+            budget = READ_AHEAD_BYTES if on_gpu else min(READ_AHEAD_BYTES, largest // 2)
+        in_order = [stack for of_parameter in stacks.values() for stack in of_parameter]
+        read = partial(Stack.read, pinned=on_gpu)
+        return read_ahead(in_order, read, lambda stack: stack.stored_bytes, budget, always_one=False)
+
+    def decode(self, stacks: Stacks, stored: Stored) -> None:
+        """Decode the next of `stored`, which are `stacks` in their order, into their parameters.
 
         Raises:
             CorruptCheckpointError: a weight cannot be decoded, does not fit, or holds what is no finite number.
         """
-        for name, weights in plan.items():
-            if self.packs and _packable(weights):
-                self._pack(name, weights, [self._of_model(*next(stored)) for _ in weights])
+        for name, of_parameter in stacks.items():
+            shape = self.model.get_parameter(name).shape
+            if self.packs and all(stack.scheme != PLAIN for stack in of_parameter):
+                self._pack(name, of_parameter, [self._placed(*next(stored), shape) for _ in of_parameter])
                 continue
-            target = torch.empty(self.model.get_parameter(name).shape, dtype=self.dtype, device=self.device)
-            finite = []
-            for slot, weight in weights:
-                place = target if slot.expert is None else target[slot.expert, slot.rows]
-                parts = self._of_model(*next(stored))
-                finite.append(weight.decode_into(place, parts))
-                del parts  # or it stays while the next one is read
-            for (_, weight), good in zip(weights, torch.stack(finite).tolist(), strict=True):
-                if not good:
-                    raise self._not_finite(weight)
+            target = torch.empty(shape, dtype=self.dtype, device=self.device)
+            for _ in of_parameter:
+                self._decode(*self._placed(*next(stored), shape), target)
+            self._check_finite(of_parameter, target)
             self.put(name, target)
 
-    def _of_model(self, weight: LogicalWeight, parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """A weight's parts, with the global scale that it is given in the place of its own."""
-        if weight.name not in self.global_scales:
-            return parts
-        part, scale = self.global_scales[weight.name]
-        return {**parts, part: torch.full_like(parts[part], scale)}
+    def _decode(self, stack: Stack, parts: Parts, is_one: bool, target: torch.Tensor) -> None:
+        try:
+            if is_one:
+                at_once = SLAB_ELEMENTS["cpu" if self.device.type == "cpu" else "cuda"]
+                decode_stack(parts, stack.scheme, stack.places, target, at_once)
+            else:
+                decode_each(parts, stack.scheme, stack.places, target)
+        except MALFORMED as error:
+            if lacks_memory(error):
+                raise
+            _tell_whose(stack, parts, target)
+            raise
 
-    def _pack(self, name: str, weights: list[tuple[Slot, LogicalWeight]], parts: list[dict[str, torch.Tensor]]) -> None:
+    def _placed(self, stack: Stack, read: Callable[[], Parts], shape: torch.Size) -> tuple[Stack, Parts, bool]:
+        """A stack, its parts on the device, which fit, and whether they are decoded together; raises as `decode`."""
+        parts = self._of_model(stack, read())
+        needed = _rows_of(stack.places[0], shape)
+        stack.weights[0].check_shape({part: tensor[0] for part, tensor in parts.items()}, needed)
+        is_one = together(parts, stack.scheme, needed[0] if needed else 1)
+        if not is_one:  # they differ in what they hold, and each has to fit
+            for at, weight in enumerate(stack.weights):
+                weight.check_shape({part: tensor[at] for part, tensor in parts.items()}, needed)
+        return stack, {part: tensor.to(self.device, non_blocking=True) for part, tensor in parts.items()}, is_one
+
+    def _of_model(self, stack: Stack, parts: Parts) -> Parts:
+        """A stack's parts, with the global scales that its weights are given in the place of their own."""
+        changed = dict(parts)
+        for at, weight in enumerate(stack.weights):
+            if weight.name in self.global_scales:
+                part, scale = self.global_scales[weight.name]
+                changed[part] = changed[part].clone() if changed[part] is parts[part] else changed[part]
+                changed[part][at] = scale
+        return changed
+
+    def _pack(self, name: str, of_parameter: list[Stack], placed: list[tuple[Stack, Parts, bool]]) -> None:
         """Keep a parameter's parts on the device, after decoding it once to see that it can be; raises as `decode`."""
-        shape, places = self.model.get_parameter(name).shape, []
-        for (slot, weight), own in zip(weights, parts, strict=True):
-            weight.check_shape(own, _rows_of(slot, shape))
-            places.append((None if slot.expert is None else (slot.expert, slot.rows), weight))
-        packed = PackedWeight(shape, self.dtype, places, parts, self.device)
-        decoded = packed.decoded()
-        if not all_finite(decoded):
-            for slot, weight in weights:
-                if not all_finite(decoded if slot.expert is None else decoded[slot.expert, slot.rows]):
-                    raise self._not_finite(weight)
+        packed = PackedWeight(self.model.get_parameter(name).shape, self.dtype, placed)
+        decoded = torch.empty(packed.shape, dtype=self.dtype, device=self.device)
+        for stack, parts, is_one in placed:
+            self._decode(stack, parts, is_one, decoded)
+        self._check_finite(of_parameter, decoded)
         self.packed[name] = packed
-        self.empty({name: weights})
+        self.empty([name])
 
-    def _not_finite(self, weight: LogicalWeight) -> CorruptCheckpointError:
-        return CorruptCheckpointError(
-            f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
-        )
+    def _check_finite(self, of_parameter: list[Stack], target: torch.Tensor) -> None:
+        finite = torch.cat([finite_each(stack.places, target) for stack in of_parameter]).tolist()
+        weights = [weight for stack in of_parameter for weight in stack.weights]
+        for weight, good in zip(weights, finite, strict=True):
+            if not good:
+                raise CorruptCheckpointError(
+                    f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
+                )
 
-    def empty(self, plan: Plan) -> None:
-        """Put a NaN in the place of every parameter of `plan`, of its shape and on its device, without its memory."""
+    def empty(self, names: Iterable[str]) -> None:
+        """Put a NaN in the place of each of those parameters, of its shape and on its device, without its memory."""
         nothing = torch.full((1,), torch.nan, dtype=self.dtype, device=self.device)
-        for name in plan:
+        for name in names:
             self.put(name, nothing.expand(self.model.get_parameter(name).shape))
 
     def put(self, name: str, value: torch.Tensor) -> None:
@@ -231,45 +292,51 @@ class Decoder:
         setattr(self.model.get_submodule(module), attribute, nn.Parameter(value, requires_grad=False))
 
 
-def _rows_of(slot: Slot, shape: torch.Size) -> tuple[int, ...]:
-    """The shape of what belongs into a slot of a parameter of that shape."""
-    if slot.expert is None:
-        return tuple(shape)
-    return (len(range(shape[1])[slot.rows]), *shape[2:])
+def _tell_whose(stack: Stack, parts: Parts, target: torch.Tensor) -> None:
+    """Raise the fault of the first weight of a stack that cannot be decoded, named; raises as `Decoder.decode`."""
+    for at, (place, weight) in enumerate(zip(stack.places, stack.weights, strict=True)):
+        with weight.named_faults():
+            decode_each({part: tensor[at : at + 1] for part, tensor in parts.items()}, stack.scheme, [place], target)
+
+
+def _rows_of(place: Place, shape: torch.Size) -> tuple[int, ...]:
+    """The shape of what belongs into a place of a parameter of that shape."""
+    return tuple(shape) if place is None else (len(range(shape[1])[place[1]]), *shape[2:])
 
 
 class StoredLayers:
     """The layers of a model whose weights stay in the checkpoint's files until their turn comes."""
 
-    def __init__(self, decoder: Decoder, plan: Plan) -> None:
+    def __init__(self, decoder: Decoder, stacks: Stacks) -> None:
         self._decoder = decoder
-        self._plans: list[Plan] = []
-        self.around: Plan = {}
+        self._layers: list[Stacks] = []
+        self.around: Stacks = {}
         """What belongs to no layer."""
-        for name, weights in plan.items():
+        for name, of_parameter in stacks.items():
             match = _IN_LAYER.match(name)
             if match is None:
-                self.around[name] = weights
+                self.around[name] = of_parameter
                 continue
-            while len(self._plans) <= int(match["layer"]):
-                self._plans.append({})
-            self._plans[int(match["layer"])][name] = weights
-        for layer in self._plans:
+            while len(self._layers) <= int(match["layer"]):
+                self._layers.append({})
+            self._layers[int(match["layer"])][name] = of_parameter
+        for layer in self._layers:
             decoder.empty(layer)
 
     def __len__(self) -> int:
-        return len(self._plans)
+        return len(self._layers)
 
     @property
     def stored_bytes(self) -> int:
         """What the largest layer takes in the files."""
-        return max(map(_stored_bytes, self._plans), default=0)
+        return max(map(_stored_bytes, self._layers), default=0)
 
     @property
     def decoded_bytes(self) -> int:
         """What the largest layer takes on the device."""
         model, size = self._decoder.model, self._decoder.dtype.itemsize
-        return max((sum(model.get_parameter(name).numel() for name in plan) * size for plan in self._plans), default=0)
+        layers = (sum(model.get_parameter(name).numel() for name in layer) for layer in self._layers)
+        return max(layers, default=0) * size
 
     def one_by_one(self, first: int = 0) -> Iterator[int]:
         """Each layer's index from `first` on, while its weights are on the device; the next one is read meanwhile.
@@ -279,16 +346,16 @@ class StoredLayers:
         Raises:
             CorruptCheckpointError: as `load_model`.
         """
-        plans = self._plans[first:]
-        weights = [weight for plan in plans for of_parameter in plan.values() for _, weight in of_parameter]
-        stored = read_ahead(weights, budget=self.stored_bytes)
-        for layer, plan in enumerate(plans, first):
+        layers = self._layers[first:]
+        everything = {name: of_parameter for layer in layers for name, of_parameter in layer.items()}
+        stored = self._decoder.reading(everything, budget=self.stored_bytes)
+        for at, layer in enumerate(layers, first):
             try:
-                self._decoder.decode(plan, stored)
-                yield layer
+                self._decoder.decode(layer, stored)
+                yield at
             finally:
-                self._decoder.empty(plan)
+                self._decoder.empty(layer)
 
 
-def _stored_bytes(plan: Plan) -> int:
-    return sum(weight.stored_bytes for weights in plan.values() for _, weight in weights)
+def _stored_bytes(stacks: Stacks) -> int:
+    return sum(stack.stored_bytes for of_parameter in stacks.values() for stack in of_parameter)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints import delta_states, emulation, kv_cache
-from q36eval.checkpoints.filling import Decoder, Sizes, StoredLayers, plan_of
+from q36eval.checkpoints.filling import Decoder, Sizes, StoredLayers, plan_of, stacked
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.fused import check_as_served, scales_as_served
 from q36eval.checkpoints.held import HeldFolder
@@ -93,8 +93,9 @@ def load_model(
     plan = plan_of(model, checkpoint, index)
     placement = placement or Sizes.of(plan, model, dtype).first_that_fits(torch.device(device))
     decoder = Decoder(model, checkpoint, torch.device(device), dtype, global_scales, placement == PACKED)
-    layers = StoredLayers(decoder, plan) if placement == LAYERS else None
-    decoder.fill(plan if layers is None else layers.around)
+    stacks = stacked(plan)
+    layers = StoredLayers(decoder, stacks) if placement == LAYERS else None
+    decoder.fill(stacks if layers is None else layers.around)
     model.tie_weights()
     rebuild_buffers(model, torch.device(device))
     emulation.install(model, schemes)

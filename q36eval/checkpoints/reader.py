@@ -190,9 +190,9 @@ def _open_gguf(held: HeldGguf) -> Checkpoint:
 
 def is_weight_map(weight_map: Any) -> bool:
     """Whether an index's entry maps names to files beside it."""
-    return isinstance(weight_map, dict) and all(
-        isinstance(file, str) and Path(file).name == file for file in weight_map.values()
-    )
+    if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
+        return False
+    return all(Path(file).name == file for file in set(weight_map.values()))
 
 
 def _weight_files(held: HeldFolder, weight_map: dict[str, str]) -> list[str]:

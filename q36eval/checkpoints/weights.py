@@ -7,9 +7,8 @@ half) and, with static inputs, `…_activation_scale` [E]: the parameters of tra
 `save_pretrained(save_original_format=False)`.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -93,10 +92,10 @@ def _cut(entry: TensorEntry, position: int, halves: int) -> TensorEntry:
 
 
 INPUT_PARTS = ("input_global_scale", "input_scale", "input_zero_point", "activation_scale")
+MALFORMED = (Q36Error, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+"""What decoders raise of parts that they cannot make sense of."""
 SLAB_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 """About how many values are decoded at once: decoding takes several float32 copies of them beside the stored tensor."""
-READ_AHEAD_BYTES = 2**26
-"""What may lie in host memory beside the weight in work: a hundred experts, no embedding."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ class LogicalWeight:
             UsageError: the activation quantization is of a kind that is not emulated.
         """
         tensors = self.read_parts(device)
-        with self._named_faults():
+        with self.named_faults():
             return self.decode(tensors), FORMATS[self.scheme.format].activations(tensors, self.scheme)
 
     def read_parts(self, device: "torch.device | str" = "cpu") -> "dict[str, torch.Tensor]":
@@ -148,7 +147,7 @@ class LogicalWeight:
         Raises:
             CorruptCheckpointError: the stored parts do not fit together.
         """
-        with self._named_faults():
+        with self.named_faults():
             return FORMATS[self.scheme.format].decode(tensors, self.scheme)
 
     def decode_light(self, tensors: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
@@ -158,7 +157,7 @@ class LogicalWeight:
             CorruptCheckpointError: the stored parts do not fit together.
         """
         layout = FORMATS[self.scheme.format]
-        with self._named_faults():
+        with self.named_faults():
             return (layout.light or layout.decode)(tensors, self.scheme)
 
     def activations(self) -> ActivationScheme | None:
@@ -171,7 +170,7 @@ class LogicalWeight:
         if self.tensor_class == "embeddings":  # they look rows up: their inputs are token ids
             return None
         tensors = {part: self.checkpoint.read_entry(entry) for part, entry in self.parts if part in INPUT_PARTS}
-        with self._named_faults():
+        with self.named_faults():
             return FORMATS[self.scheme.format].activations(tensors, self.scheme)
 
     def check_shape(self, stored: "Mapping[str, torch.Tensor]", needed: tuple[int, ...]) -> None:
@@ -180,35 +179,20 @@ class LogicalWeight:
         Raises:
             CorruptCheckpointError: they do not.
         """
-        with self._named_faults():
+        with self.named_faults():
             shape = FORMATS[self.scheme.format].shape(stored, self.scheme)
             if shape != needed:
                 raise CorruptCheckpointError(f"shape {list(shape)} is stored, {list(needed)} is needed")
 
-    def decode_into(self, target: "torch.Tensor", stored: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
-        """Decode the `stored` parts into `target`, on its device and rounded once to its dtype, some rows at a time.
-
-        Beside the stored parts, memory is needed for those rows only. Returns whether all values are finite, as a
-        boolean tensor on the device: asking for its value would wait for the device after every weight.
-
-        Raises:
-            CorruptCheckpointError: the parts do not fit together or into `target`.
-        """
-        tensors = {part: tensor.to(target.device) for part, tensor in stored.items()}
-        self.check_shape(tensors, tuple(target.shape))
-        with self._named_faults():
-            decode_parts(tensors, self.scheme, target)
-            return all_finite(target)
-
     @contextmanager
-    def _named_faults(self) -> Iterator[None]:
+    def named_faults(self) -> Iterator[None]:
         """Faults of the decoders, told with the weight's name."""
         try:
             yield
         except Q36Error as error:
             is_named = str(error).startswith(f"{self.checkpoint.path}: {self.name}")
             raise error if is_named else type(error)(f"{self.checkpoint.path}: {self.name}: {error}.") from error
-        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             if lacks_memory(error):
                 raise
             raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
@@ -229,41 +213,12 @@ def lacks_memory(error: Exception) -> bool:
 
 
 def all_finite(weight: "torch.Tensor") -> "torch.Tensor":
-    """Whether there is no NaN or infinity, looked at in runs: the test itself takes several copies of what it sees."""
+    """Whether there is no NaN or infinity: its extremes are finite, and a NaN is an extreme to torch."""
     import torch
 
-    step = SLAB_ELEMENTS["cpu" if weight.device.type == "cpu" else "cuda"]
-    return torch.stack([torch.isfinite(values).all() for values in torch.split(weight.reshape(-1), step)]).all()
-
-
-def read_ahead(
-    weights: "Sequence[LogicalWeight]", budget: int | None = None
-) -> "Iterator[tuple[LogicalWeight, dict[str, torch.Tensor]]]":
-    """Every weight with its stored parts in host memory, in order; a thread reads the next ones in the meantime.
-
-    What is read ahead stays under `budget` bytes, by default under `READ_AHEAD_BYTES` and under the checkpoint's
-    largest tensor; a weight larger than that is read when its turn comes.
-
-    Raises:
-        CorruptCheckpointError: a file ends early.
-    """
-    ahead: deque[Future[dict[str, torch.Tensor]]] = deque()
-    waiting, next_ = 0, 0
-    if budget is None:
-        tensors = weights[0].checkpoint.tensors.values() if weights else ()
-        budget = min(READ_AHEAD_BYTES, max((entry.n_bytes for entry in tensors), default=0))
-    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
-        for at, weight in enumerate(weights):
-            while next_ < len(weights) and waiting + weights[next_].stored_bytes <= budget:
-                waiting += weights[next_].stored_bytes
-                ahead.append(reader.submit(weights[next_].read_parts))
-                next_ += 1
-            if next_ > at:
-                waiting -= weight.stored_bytes
-                yield weight, ahead.popleft().result()
-            else:
-                next_ += 1
-                yield weight, weight.read_parts()
+    if not weight.numel():
+        return torch.ones((), dtype=torch.bool, device=weight.device)
+    return torch.isfinite(torch.stack(torch.aminmax(weight.reshape(-1)))).all()
 
 
 def _slabs(target: "torch.Tensor") -> "Iterator[tuple[int, int]]":

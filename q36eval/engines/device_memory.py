@@ -96,7 +96,7 @@ def decoded_bytes(model: Any) -> int:
 def while_used(weights: Sequence[PackedSize], on_gpu: bool) -> int:
     """Of one module's packed weights: all decoded, and four float32 copies of what is decoded at a time, but where a
     kernel decodes."""
-    on_the_way = [each.values for each in weights if not (each.stacked and on_gpu and has_triton())]
+    on_the_way = [each.values for each in weights if not (each.fp4 and on_gpu and has_triton())]
     decoded = sum(each.values * each.itemsize for each in weights)
     return decoded + 4 * 4 * min(max(on_the_way, default=0), DECODED_AT_ONCE)
 

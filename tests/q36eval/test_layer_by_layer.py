@@ -49,13 +49,13 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each stored tensor was read since the engine was opened."""
     counted: Counter[str] = Counter()
-    own = Checkpoint.read_entry
+    own = Checkpoint.read_into
 
-    def read_entry(self: Checkpoint, entry: Any) -> Any:
+    def read_into(self: Checkpoint, entry: Any, target: memoryview) -> None:
         counted[entry.name] += 1
-        return own(self, entry)
+        own(self, entry, target)
 
-    monkeypatch.setattr(Checkpoint, "read_entry", read_entry)
+    monkeypatch.setattr(Checkpoint, "read_into", read_into)
     return counted
 
 

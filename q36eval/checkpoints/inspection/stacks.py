@@ -5,17 +5,18 @@ the CPU (`error.examine`), so that every sentence is about one weight and has on
 stays under `READ_AHEAD_BYTES`, or one weight where that is larger.
 """
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from q36eval.checkpoints.alike import Parts, is_read_as_it_lies, read_ahead, read_alike, stored_as
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.formats.stacked import can_be_stacked, decode_stacked, taller
-from q36eval.checkpoints.header import TORCH_DTYPES, TensorEntry
 from q36eval.checkpoints.inspection.comparison import SLAB, as_rows, block_height, compared, slabs
 from q36eval.checkpoints.inspection.error import MALFORMED, Examined, Factors, Pass, examine, unquantized_difference
 from q36eval.checkpoints.inspection.stored import Unit
@@ -23,8 +24,6 @@ from q36eval.checkpoints.inspection.values import LOCAL_SCALES, erased_by_zero_s
 from q36eval.errors import EngineError
 
 READ_AHEAD_BYTES = 2**30
-READERS = 8
-Parts = dict[str, Tensor]
 Read = Callable[[], tuple[Parts, Parts]]
 
 
@@ -70,20 +69,12 @@ def _key(unit: Unit, how: Pass) -> Hashable:
     """Equal for two weights that can be one stack."""
     reference, factors = how.reference.get(unit.name), how.factors.get(unit.name)
     both = (unit, *([reference] if reference is not None else []))
-    if any(type(entry) is not TensorEntry for one in both for _, entry in one.weight.parts):
-        return unit.name
     scaled = None if factors is None else (factors.columns is None, factors.rows is None)
-    return (_layer(unit.name), *map(_stored_as, both), how.expected.get(unit.name), scaled)
+    return (_layer(unit.name), *(stored_as(one.weight) for one in both), how.expected.get(unit.name), scaled)
 
 
 def _layer(name: str) -> str:
     return ".".join(name.split(".")[:3])
-
-
-def _stored_as(unit: Unit) -> Hashable:
-    scheme = unit.weight.scheme
-    parts = tuple((part, entry.dtype, entry.shape) for part, entry in unit.weight.parts)
-    return parts, scheme.format, id(scheme.compressed), repr(scheme.settings)
 
 
 def examine_all(units: Sequence[Unit], how: Pass, workers: int, device: str = "cpu") -> list[Examined]:
@@ -135,8 +126,7 @@ def _examine_on_device(
 
 def _sound(stack: Stack, read: Read, how: Pass, device: torch.device) -> list[Examined] | None:
     """The stack examined; None where its weights have to be examined one by one, also for want of memory there."""
-    entries = (entry for unit in (*stack.units, *stack.references) for _, entry in unit.weight.parts)
-    if any(type(entry) is not TensorEntry for entry in entries):  # blocks of a GGUF, turned into rows as they are read
+    if not all(is_read_as_it_lies(unit.weight) for unit in (*stack.units, *stack.references)):
         return None
     if stack.units[0].is_plain and stack.units[0].name in how.factors:  # judged value by value
         return None
@@ -260,51 +250,11 @@ def read_both(stack: Stack, *, pinned: bool = False) -> tuple[Parts, Parts]:
         CorruptCheckpointError: a file ends early.
         EngineError: the system cannot read it.
     """
-    return _read(stack.units, pinned=pinned), _read(stack.references, pinned=pinned)
-
-
-def _read(units: Sequence[Unit], *, pinned: bool) -> Parts:
-    if not units:
-        return {}
-    parts: Parts = {}
-    for place, (part, like) in enumerate(units[0].weight.parts):
-        size = like.n_bytes
-        buffer = torch.empty(len(units) * size, dtype=torch.uint8, pin_memory=pinned and size < READ_AHEAD_BYTES // 8)
-        target = memoryview(buffer.numpy())  # type: ignore[arg-type]  # an array is a buffer
-        for at, unit in enumerate(units):
-            entry = unit.weight.parts[place][1]
-            unit.weight.checkpoint.read_into(entry, target[at * size : (at + 1) * size])
-        parts[part] = as_typed(buffer, like, len(units))
-    return parts
-
-
-def as_typed(buffer: Tensor, entry: TensorEntry, count: int) -> Tensor:
-    """Bytes as `count` tensors like that entry's [count, …]."""
-    kind: torch.dtype = getattr(torch, TORCH_DTYPES[entry.dtype])
-    return buffer.view(kind).reshape(count, *entry.shape)
+    branch, reference = ([unit.weight for unit in units] for units in (stack.units, stack.references))
+    return read_alike(branch, pinned=pinned), read_alike(reference, pinned=pinned)
 
 
 def read_stacks_ahead(stacks: Sequence[Stack], *, pinned: bool) -> Iterator[tuple[Stack, Read]]:
     """Every stack with what waits for its parts, in order; threads read the next ones in the meantime."""
-    waiting: deque[tuple[Stack, Future[tuple[Parts, Parts]]]] = deque()
-    left, ahead = deque(stacks), 0
-    with ThreadPoolExecutor(READERS, thread_name_prefix="read-ahead") as readers:
-
-        def submit() -> int:
-            taken = 0
-            while left and (not waiting or ahead + taken + left[0].stored_bytes <= READ_AHEAD_BYTES):
-                stack = left.popleft()
-                waiting.append((stack, readers.submit(read_both, stack, pinned=pinned)))
-                taken += stack.stored_bytes
-            return taken
-
-        try:
-            ahead += submit()
-            while waiting:
-                stack, read = waiting.popleft()
-                ahead -= stack.stored_bytes
-                ahead += submit()  # read while this one is worked on
-                yield stack, read.result
-        finally:
-            for _, later in waiting:
-                later.cancel()
+    read = partial(read_both, pinned=pinned)
+    return read_ahead(stacks, read, lambda stack: stack.stored_bytes, READ_AHEAD_BYTES)

@@ -53,7 +53,7 @@ def test_compare_and_save_what_it_shows(written: tuple[Path, dict[str, Any]]) ->
         at.page.goto(f"{root}/compare?a={runs['pass'].id}&b={runs['ruined'].id}")
         at.page.locator("del").first.wait_for()
         sides = at.page.locator(".st-key-compare_sides")
-        assert "fp8-head" in sides.inner_text()
+        sides.get_by_text("fp8-head").first.wait_for()
         at.page.locator("del").last.scroll_into_view_if_needed()
         assert sides.is_visible()
         assert sides.bounding_box()["y"] >= 0, "which run is which stays in sight"

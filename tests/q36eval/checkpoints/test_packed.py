@@ -84,7 +84,7 @@ def test_experts_of_a_layer_are_decoded_at_once_and_in_portions(
         monkeypatch.setattr(module, "DECODED_AT_ONCE", values)
         assert torch.equal(experts.gate_up_proj, decoded.gate_up_proj)
         assert torch.equal(experts.down_proj, decoded.down_proj)
-    assert experts.packed_gate_up_proj._rows is not None
+    assert experts.packed_gate_up_proj.fp4 is not None
 
 
 def test_a_copy_of_a_packed_model_is_one(sandbox: tuple[Any, Any]) -> None:

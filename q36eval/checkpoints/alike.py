@@ -1,0 +1,104 @@
+"""Weights that are stored alike, such as the experts of a layer, read together: one tensor for each of their parts.
+
+A hundred thousand small tensors cost as many copies and kernels; the experts of a layer cost as many as one weight.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from q36eval.checkpoints.header import TORCH_DTYPES, TensorEntry
+from q36eval.checkpoints.weights import LogicalWeight
+
+PINNED_BYTES = 2**27
+"""What is copied to a GPU from page-locked memory: of more, locking takes as long as it saves."""
+READERS = 8
+Parts = dict[str, Tensor]
+"""Stored parts [weights, …]."""
+ItemT = TypeVar("ItemT")
+ReadT = TypeVar("ReadT")
+
+
+def stored_as(weight: LogicalWeight) -> Hashable:
+    """Equal for two weights whose parts can be read as one tensor each."""
+    if not is_read_as_it_lies(weight):
+        return weight.name
+    parts = tuple((part, entry.dtype, entry.shape) for part, entry in weight.parts)
+    return parts, weight.scheme.format, id(weight.scheme.compressed), repr(weight.scheme.settings)
+
+
+def is_read_as_it_lies(weight: LogicalWeight) -> bool:
+    """Whether its bytes in the file are those of its tensors; not so blocks of a GGUF, which are turned into rows."""
+    return all(type(entry) is TensorEntry for _, entry in weight.parts)
+
+
+def read_alike(weights: Sequence[LogicalWeight], *, pinned: bool) -> Parts:
+    """The stored parts of weights that are stored alike, in host memory; page-locked for copies to a GPU.
+
+    Raises:
+        CorruptCheckpointError: a file ends early.
+        EngineError: the system cannot read it.
+    """
+    if not weights:
+        return {}
+    if not is_read_as_it_lies(weights[0]):
+        return {part: tensor.unsqueeze(0) for part, tensor in weights[0].read_parts().items()}
+    parts: Parts = {}
+    for place, (part, like) in enumerate(weights[0].parts):
+        size = like.n_bytes
+        buffer = torch.empty(len(weights) * size, dtype=torch.uint8, pin_memory=pinned and size < PINNED_BYTES)
+        target = memoryview(buffer.numpy())  # type: ignore[arg-type]  # an array is a buffer
+        for at, weight in enumerate(weights):
+            entry = weight.parts[place][1]
+            weight.checkpoint.read_into(entry, target[at * size : (at + 1) * size])
+        kind: torch.dtype = getattr(torch, TORCH_DTYPES[like.dtype])
+        parts[part] = buffer.view(kind).reshape(len(weights), *like.shape)
+    return parts
+
+
+def read_ahead(
+    items: Sequence[ItemT],
+    read: Callable[[ItemT], ReadT],
+    size: Callable[[ItemT], int],
+    budget: int,
+    *,
+    always_one: bool = True,
+) -> Iterator[tuple[ItemT, Callable[[], ReadT]]]:
+    """Every item with what waits for it to be read, in order; threads read the next ones in the meantime.
+
+    What lies in host memory beside the item in work stays under `budget` bytes. An item larger than that is read ahead
+    where it is the next, or, without `always_one`, when its turn comes.
+    """
+    waiting: deque[tuple[ItemT, Future[ReadT]]] = deque()
+    left, ahead = deque(items), 0
+    with ThreadPoolExecutor(READERS, thread_name_prefix="read-ahead") as readers:
+
+        def submit() -> int:
+            taken = 0
+            while left and ((always_one and not waiting) or ahead + taken + size(left[0]) <= budget):
+                item = left.popleft()
+                waiting.append((item, readers.submit(read, item)))
+                taken += size(item)
+            return taken
+
+        try:
+            ahead += submit()
+            while waiting or left:
+                if not waiting:
+                    item = left.popleft()
+                    yield item, partial(read, item)
+                    ahead += submit()
+                    continue
+                item, under_way = waiting.popleft()
+                ahead -= size(item)
+                ahead += submit()  # read while this one is worked on
+                yield item, under_way.result
+                del under_way  # or its bytes stay while the next one is worked on
+        finally:
+            for _, later in waiting:
+                later.cancel()

@@ -1,0 +1,99 @@
+"""Weights decoded together into one parameter are those of each alone, whichever of them are alike."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from q36eval.checkpoints import load_model, open_checkpoint
+from q36eval.checkpoints.alike import read_ahead
+from q36eval.checkpoints.stacking import Place, covers, decode_stack, finite_each, stacks_of, together
+from q36eval.checkpoints.weights import LogicalWeight, index_weights
+
+GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
+EXPERTS = 2
+ALONE = ("ct-fp8-block", "modelopt-fp8-block", "ct-w4a16-ordered")
+"""Lower than a block of scales, or with an order of columns of its own."""
+NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
+
+
+def experts_of(folder: Path) -> list[tuple[Place, LogicalWeight]]:
+    """The gate and up projections of the first layer, in the order of their names."""
+    weights = index_weights(open_checkpoint(folder)).weights
+    first = min(name.partition(".mlp.experts.")[0] for name in weights if ".mlp.experts." in name)
+    placed: list[tuple[Place, LogicalWeight]] = []
+    for name, weight in weights.items():
+        layer, marker, rest = name.partition(".mlp.experts.")
+        if marker and layer == first and not rest.endswith("down_proj.weight"):
+            expert, projection, _ = rest.split(".")
+            half = weight.decode(weight.read_parts()).shape[0]
+            rows = slice(0, half) if projection == "gate_proj" else slice(half, None)
+            placed.append(((int(expert), rows), weight))
+    return placed
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("left_out", ["none", "an expert", "gates"])
+@pytest.mark.parametrize("at_once", [1, 2**13])
+def test_into_their_places_together_as_alone(name: str, left_out: str, at_once: int) -> None:
+    placed = experts_of(GOLDEN / name)
+    if left_out == "an expert":
+        placed = [(place, weight) for place, weight in placed if place is not None and place[0] != 1]
+    if left_out == "gates":
+        placed = [(place, weight) for place, weight in placed if place is not None and place[1].start]
+    alone = {
+        place[0] * 2 + bool(place[1].start): weight.decode(weight.read_parts()) for place, weight in placed if place
+    }
+    rows, columns = next(iter(alone.values())).shape
+    target = torch.full((EXPERTS, 2 * rows, columns), torch.nan, dtype=torch.bfloat16)
+    expected = target.clone()
+    for at, weight in alone.items():
+        expected[at // 2, at % 2 * rows : (at % 2 + 1) * rows] = weight.bfloat16()
+    for stack in stacks_of(list(reversed(placed))):
+        parts = stack.read(pinned=False)
+        if not together(parts, stack.scheme, rows):
+            assert name in ALONE
+            return
+        decode_stack(parts, stack.scheme, stack.places, target, at_once)
+        assert covers(stack.places, target.shape) is (left_out == "none" and len(stack.places) == 2 * EXPERTS)
+        assert finite_each(stack.places, target).tolist() == [True] * len(stack.places)
+    assert torch.equal(target.nan_to_num(7.0), expected.nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_the_weight_that_is_not_finite_is_found(bad: float) -> None:
+    target = torch.zeros(3, 4, 5, dtype=torch.bfloat16)
+    target[1, 2, 3] = bad
+    halves: list[Place] = [(expert, rows) for expert in range(3) for rows in (slice(0, 2), slice(2, None))]
+    assert finite_each(halves, target).tolist() == [True, True, True, False, True, True]
+    assert finite_each([(1, slice(2, None)), (2, slice(0, 2))], target).tolist() == [False, True]
+    assert finite_each([None], target).tolist() == [False]
+
+
+@pytest.mark.parametrize("always_one", [True, False])
+def test_what_is_ahead_stays_under_its_budget_and_comes_in_order(always_one: bool) -> None:
+    begun: list[int] = []
+
+    def read(item: int) -> int:
+        begun.append(item)
+        return item
+
+    items = [3, 2, 50, 4, 1, 60, 70, 2]
+    done: list[int] = []
+    for item, result in read_ahead(items, read, lambda size: size, 10, always_one=always_one):
+        assert result() == item
+        done.append(item)
+        ahead = sum(begun) - sum(done)
+        assert ahead <= 10 or (always_one and len(begun) == len(done) + 1)
+    assert done == items
+    assert sorted(begun) == sorted(items)
+
+
+def test_a_model_of_many_formats_is_loaded_weight_by_weight_to_the_same_bits() -> None:
+    model = load_model(GOLDEN / "ct-mixed", emulate_activations=False).model
+    for place, weight in experts_of(GOLDEN / "ct-mixed"):
+        assert place is not None
+        layer = weight.name.partition(".mlp.experts.")[0]
+        parameter = model.get_parameter(f"{layer}.mlp.experts.gate_up_proj")
+        assert torch.equal(parameter[place[0], place[1]], weight.decode(weight.read_parts()).bfloat16())
