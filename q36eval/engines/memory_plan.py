@@ -48,8 +48,8 @@ READING_SHARE = 0.25
 """Of the room for batches, so much may be taken by a pass that reads prompts; the rest is for what rows remember."""
 STATE_COPIES = 2
 """How often a row's states lie in memory while it is answered: as its prompt left them, and where steps write them."""
-KEY_COPIES = 2
-"""And its keys, beside those of its prompt: where steps write them, and while they move as they become more."""
+KEY_COPIES = 1.25
+"""And its keys, beside those of its prompt: where steps write them, and one of four or more layers' while they move."""
 COLUMNS_ROUNDED = 1.25
 """What steps' memory has more columns than rows have tokens, most of the time; at most it is one and a half."""
 STEP_COPIES_BYTES = 2 + 4 + 4 * 8
@@ -147,7 +147,7 @@ class Costs:
     def row(self, prompt: int, budget: int) -> int:
         """What a row remembers while it is answered, and its part of a step."""
         states = STATE_COPIES * (self.recurrent_row + self.conv_row)
-        columns = prompt + KEY_COPIES * int(COLUMNS_ROUNDED * (prompt + budget))
+        columns = prompt + int(KEY_COPIES * COLUMNS_ROUNDED * (prompt + budget))
         return states + columns * self.kv_token + self.step_row
 
 

@@ -158,21 +158,30 @@ class Steps:
 
     def _put(self, at: int, remembered: Sequence[Tensor]) -> None:
         """Keys and values of the live rows, [R, heads, width, D] each; what follows them is zero."""
-        heads, dimensions = self._shapes[at]
-        shape = (self._rows, heads, self._columns, dimensions)
-        for own, states in zip(self._memory.keys(at, shape), remembered, strict=True):
+        for own, states in zip(self._memory.keys(at, self._shape(at)), remembered, strict=True):
             own[: self._live, :, : self._width] = states
             own[: self._live, :, self._width :] = 0  # what an earlier batch left might be no number
             own[self._live :] = 0
 
-    def _kept_keys(self, at: int) -> tuple[Tensor, ...]:
+    def _shape(self, at: int) -> tuple[int, int, int, int]:
         heads, dimensions = self._shapes[at]
-        shape = (self._rows, heads, self._columns, dimensions)
-        return tuple(own[: self._live, :, : self._width] for own in self._memory.keys(at, shape))
+        return self._rows, heads, self._columns, dimensions
+
+    def _moved(self, rows: Tensor | None, columns: int) -> None:
+        """Let keys and values go on in `columns` columns, those of `rows` alone: of one layer after the other, since
+        what moves lies in memory twice."""
+        before = self._live, self._rows, self._columns
+        after = (*(before[:2] if rows is None else (len(rows), rows_of(len(rows)))), columns)
+        for at in self._shapes:
+            self._live, self._rows, self._columns = before
+            old = [own[: self._live, :, : self._width] for own in self._memory.keys(at, self._shape(at))]
+            moving = [states.clone() if rows is None else states[rows] for states in old]
+            self._live, self._rows, self._columns = after
+            self._put(at, moving)
+        self._live, self._rows, self._columns = after
 
     def keep(self, kept: Tensor) -> None:
         """Go on with those of the live rows alone, in that order: int64 [R']."""
-        keys = {at: [states[kept] for states in self._kept_keys(at)] for at in self._shapes}
         for at in range(len(self._layers)):
             if at not in self._shapes:
                 for states in self._memory.states(at, self._live):
@@ -180,18 +189,13 @@ class Steps:
         begins = self._memory.begins
         begins[: len(kept)] = begins[: self._live][kept]
         begins[len(kept) :] = 0
-        self._live, self._rows = len(kept), rows_of(len(kept))
-        for at, remembered in keys.items():
-            self._put(at, remembered)
+        self._moved(kept, self._columns)
 
     def next(self, tokens: Tensor) -> Tensor:
         """Float32 logits [R, V] after one more token of every live row, int64 [R]; valid until the next step."""
         memory = self._memory
         if self._width == self._columns:
-            keys = {at: [states.clone() for states in self._kept_keys(at)] for at in self._shapes}
-            self._columns = columns_of(self._width + 1)
-            for at, remembered in keys.items():
-                self._put(at, remembered)
+            self._moved(None, columns_of(self._width + 1))
         memory.ids[: self._live, 0] = tokens
         memory.column.fill_(self._width)
         self._width += 1
@@ -218,9 +222,7 @@ class Steps:
         made: list[Any] = []
         for at in range(len(self._layers)):
             if at in self._shapes:
-                heads, dimensions = self._shapes[at]
-                shape = (self._rows, heads, self._columns, dimensions)
-                keys, values = self._memory.keys(at, shape)
+                keys, values = self._memory.keys(at, self._shape(at))
                 made.append(_Keys(keys, values, self._memory.column))
             else:
                 recurrent, conv = self._memory.states(at, self._rows)
