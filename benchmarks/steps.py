@@ -10,6 +10,7 @@ time.
 import argparse
 import contextlib
 import gc
+import math
 import statistics
 import sys
 import time
@@ -77,7 +78,7 @@ def memory() -> str:
     return found
 
 
-def prefill(model: Any, documents: int) -> None:
+def prefill(model: Any, documents: int, after_only: bool) -> None:
     """Tokens a second of a forward pass without the head."""
     import torch
 
@@ -91,8 +92,9 @@ def prefill(model: Any, documents: int) -> None:
     rates = {}
     with inputs_as_they_are():
         rates["inputs as they are"] = documents * TOKENS / seconds_of(forward)
-    with by_plain_operations():
-        rates["quantized, plain operations (before)"] = documents * TOKENS / seconds_of(forward, 1)
+    if not after_only:
+        with by_plain_operations():
+            rates["quantized, plain operations (before)"] = documents * TOKENS / seconds_of(forward, 1)
     rates["quantized, kernels (after)"] = documents * TOKENS / seconds_of(forward)
     base = rates["inputs as they are"]
     print("\n| forward, batches of 2 × 2,048 | tokens/s | to the first |\n|---|---|---|")
@@ -101,8 +103,10 @@ def prefill(model: Any, documents: int) -> None:
     print(f"| vLLM 0.26, not run here | {VLLM_PREFILL:,} | |\n\npeak of it, allocated / reserved: {memory()} GiB")
 
 
-def decoding(model: Any, rows: int, steps: int, prompt: int) -> tuple[list[list[int]], dict[str, Any]]:
-    """Milliseconds a step by both, with what each held."""
+def decoding(
+    model: Any, rows: int, steps: int, prompt: int, after_only: bool
+) -> tuple[list[list[int]], dict[str, Any]]:
+    """Milliseconds a step by both, with what each held; of the second alone where that is asked."""
     import torch
 
     from q36eval.engines import decoding as code
@@ -120,10 +124,12 @@ def decoding(model: Any, rows: int, steps: int, prompt: int) -> tuple[list[list[
         return time.perf_counter() - started
 
     before = min(steps, 12)
+    figures["before"] = figures["before, kernels alone"] = math.nan
     timed(2, None)
-    with by_plain_operations():
-        figures["before"] = (timed(before, None) - timed(2, None)) / (before - 2) * 1e3
-    figures["before, kernels alone"] = (timed(before, None) - timed(2, None)) / (before - 2) * 1e3
+    if not after_only:
+        with by_plain_operations():
+            figures["before"] = (timed(before, None) - timed(2, None)) / (before - 2) * 1e3
+        figures["before, kernels alone"] = (timed(before, None) - timed(2, None)) / (before - 2) * 1e3
     figures["memory before"] = memory()
     own = StepMemory(model)
     timed(4, own)
@@ -211,6 +217,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--placement", default="decoded")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--after-only", action="store_true", help="leave out what was before: it takes minutes")
     arguments = parser.parse_args()
     if not (arguments.folder / "model.safetensors.index.json").exists():
         started = time.perf_counter()
@@ -226,7 +233,7 @@ def main() -> None:
         f"host peak {resident('VmHWM') / GIB:.1f} GiB",
         flush=True,
     )
-    prefill(model, arguments.documents)
+    prefill(model, arguments.documents, arguments.after_only)
     agreement(model)
     sys.stdout.flush()
     columns = ("rows", "before", "before, with kernels", "after", "times faster", "vLLM")
@@ -234,7 +241,7 @@ def main() -> None:
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     last: Any = None
     for rows in arguments.rows:
-        prompts, found = decoding(model, rows, arguments.steps, arguments.prompt)
+        prompts, found = decoding(model, rows, arguments.steps, arguments.prompt, arguments.after_only)
         last = prompts, found
         print(
             f"| {rows} | {found['before']:.1f} ms | {found['before, kernels alone']:.1f} ms | {found['after']:.1f} ms "
