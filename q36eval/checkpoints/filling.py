@@ -18,6 +18,7 @@ from q36eval.checkpoints.stacking import (
     FP4,
     Place,
     Stack,
+    covers,
     decode_each,
     decode_stack,
     finite_each,
@@ -231,7 +232,7 @@ class Decoder:
         try:
             if is_one:
                 at_once = SLAB_ELEMENTS["cpu" if self.device.type == "cpu" else "cuda"]
-                decode_stack(parts, stack.scheme, stack.places, target, at_once)
+                decode_stack(parts, stack.scheme, stack.places, target, at_once, covers(stack.places, target.shape))
             else:
                 decode_each(parts, stack.scheme, stack.places, target)
         except MALFORMED as error:

@@ -29,7 +29,9 @@ class PackedWeight(nn.Module):
         """`stacks`: each with its parts on the device, and whether they are decoded together."""
         super().__init__()
         self.shape, self.dtype = shape, dtype
-        self._stacks = [(stack.scheme, stack.places, is_one) for stack, _, is_one in stacks]
+        self._stacks = [
+            (stack.scheme, stack.places, is_one, covers(stack.places, shape)) for stack, _, is_one in stacks
+        ]
         self._names: list[list[str]] = []
         for at, (_, parts, _) in enumerate(stacks):
             self._names.append([part for part in parts if part not in INPUT_PARTS])
@@ -42,24 +44,24 @@ class PackedWeight(nn.Module):
     @property
     def fp4(self) -> tuple[Tensor, Tensor, Tensor, bool] | None:
         """Values, scales and scales of whole weights where all are FP4 alike, and whether the last divide."""
-        scheme, places, is_one = self._stacks[0]
-        if len(self._stacks) > 1 or not is_one or scheme.format not in FP4 or not covers(places, self.shape):
+        scheme, _, is_one, in_order = self._stacks[0]
+        if len(self._stacks) > 1 or not is_one or scheme.format not in FP4 or not in_order:
             return None
         return fp4_rows(self._parts(0), scheme)
 
     def decoded(self) -> Tensor:
         """The parameter."""
         target = torch.empty(self.shape, dtype=self.dtype, device=next(self.buffers()).device)
-        for at, (scheme, places, is_one) in enumerate(self._stacks):
+        for at, (scheme, places, is_one, in_order) in enumerate(self._stacks):
             if is_one:
-                decode_stack(self._parts(at), scheme, places, target, DECODED_AT_ONCE)
+                decode_stack(self._parts(at), scheme, places, target, DECODED_AT_ONCE, in_order)
             else:
                 decode_each(self._parts(at), scheme, places, target)
         return target
 
     def extra_repr(self) -> str:
         """By which two are told apart that hold the same bytes."""
-        formats = sorted({scheme.format for scheme, _, _ in self._stacks})
+        formats = sorted({scheme.format for scheme, *_ in self._stacks})
         return f"{tuple(self.shape)}, {', '.join(formats)}"
 
 

@@ -91,12 +91,13 @@ def covers(places: Sequence[Place], shape: torch.Size) -> bool:
     return all(begin == at * len(rows[0]) for at, begin in enumerate(begins))
 
 
-def decode_stack(parts: Parts, scheme: Scheme, places: Sequence[Place], target: Tensor, at_once: int) -> None:
+def decode_stack(
+    parts: Parts, scheme: Scheme, places: Sequence[Place], target: Tensor, at_once: int, in_order: bool
+) -> None:
     """Decode parts that are known to fit, and to be decoded `together`, into their places of the parameter `target`.
 
-    About `at_once` values at a time, rounded once to the target's dtype.
+    About `at_once` values at a time, rounded once to the target's dtype; `in_order` is what `covers` says of them.
     """
-    in_order = covers(places, target.shape)
     if in_order and scheme.format in FP4 and target.is_cuda and has_triton():
         _decode_fp4(parts, FP4[scheme.format], target)
         return

@@ -55,8 +55,9 @@ def test_into_their_places_together_as_alone(name: str, left_out: str, at_once: 
         if not together(parts, stack.scheme, rows):
             assert name in ALONE
             return
-        decode_stack(parts, stack.scheme, stack.places, target, at_once)
-        assert covers(stack.places, target.shape) is (left_out == "none" and len(stack.places) == 2 * EXPERTS)
+        in_order = covers(stack.places, target.shape)
+        decode_stack(parts, stack.scheme, stack.places, target, at_once, in_order)
+        assert in_order is (left_out == "none" and len(stack.places) == 2 * EXPERTS)
         assert finite_each(stack.places, target).tolist() == [True] * len(stack.places)
     assert torch.equal(target.nan_to_num(7.0), expected.nan_to_num(7.0))
 
