@@ -26,14 +26,33 @@ class Terminated(KeyboardInterrupt):
 
 _ended = float("-inf")
 _closing = 0
+_whole = 0
+_waiting: int | None = None
+"""The signal that came within `uninterrupted`."""
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    global _ended
+    global _ended, _waiting
     if _closing or time.monotonic() - _ended < SECONDS_TO_CLOSE:
         return
     _ended = time.monotonic()
-    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+    _waiting = number
+    if not _whole:
+        stop_if_told()
+
+
+def stop_if_told() -> None:
+    """Raise what a signal that came within `uninterrupted` means, in the thread that it interrupts; else nothing.
+
+    Raises:
+        KeyboardInterrupt: it came.
+    """
+    global _waiting
+    if threading.current_thread() is not threading.main_thread():
+        return
+    number, _waiting = _waiting, None
+    if number is not None:
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
 def _stay(_number: int, _frame: FrameType | None) -> None:
@@ -46,8 +65,8 @@ def stoppable() -> Iterator[None]:
 
     What whoever started this process told it to ignore stays ignored, as a shell does for what runs in its background.
     """
-    global _ended
-    _ended = float("-inf")
+    global _ended, _waiting
+    _ended, _waiting = float("-inf"), None
     with _handling(dict.fromkeys(STOPPING, _stop)):
         yield
 
@@ -57,6 +76,22 @@ def surviving_hangup() -> Iterator[None]:
     """Within, the terminal may go away: what is measured is measured to its end."""
     with _handling({signal.SIGHUP: _stay} if hasattr(signal, "SIGHUP") else {}):
         yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Within, a signal waits for the end: a library that is interrupted in the middle of a write may keep its lock."""
+    global _whole
+    if threading.current_thread() is not threading.main_thread():  # only there a signal interrupts
+        yield
+        return
+    _whole += 1
+    try:
+        yield
+    finally:
+        _whole -= 1
+        if not _whole:
+            stop_if_told()
 
 
 @contextmanager

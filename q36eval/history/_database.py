@@ -21,6 +21,7 @@ from q36eval.history._opening import (
     sentence_of,
     shown,
 )
+from q36eval.interrupts import uninterrupted
 
 ID = "SELECT sha256 FROM ledger WHERE position = 0"
 """A history is known by the hash of its chain's first entry, wherever its file lies."""
@@ -75,6 +76,7 @@ class Connected:
     @contextmanager
     def _write(self) -> Iterator[Connection]:
         with (
+            uninterrupted(),
             used(self._engine.url),
             self._engine.execution_options(**WRITE).begin() as connection,
             said_when_long(connection),

@@ -18,9 +18,13 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
 from q36eval.errors import StorageError, UsageError
 from q36eval.history._migrating import migrate, refuse_other
+from q36eval.interrupts import stop_if_told
 
 PATIENCE_SECONDS = 30.0
 """For so long another process's lock is waited for without a word."""
+
+MOMENT_SECONDS = 0.5
+"""For so long SQLite waits by itself: it hears no signal meanwhile."""
 
 WAIT = "Q36EVAL_HISTORY_WAIT"
 """The environment variable for how many seconds a lock is waited for in all."""
@@ -203,21 +207,33 @@ def _refuse_writing(dbapi_connection: Any, _record: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """Begin a transaction; a writing one waits for its turn, and says so once where that takes long."""
-    statement = connection.get_execution_options().get("sqlite_begin", "BEGIN")
-    deadline = time.monotonic() + wait_seconds()
+    """Begin a transaction; a writing one waits for its turn, says so once where that takes long, and can be stopped."""
+    statement = connection.get_execution_options().get("sqlite_begin")
+    if statement is None:
+        connection.exec_driver_sql("BEGIN")
+        return
+    begun, said = time.monotonic(), False
+    try:
+        while not _begun(connection, statement, begun + wait_seconds()):
+            stop_if_told()
+            if not said and time.monotonic() - begun >= PATIENCE_SECONDS:
+                said = True
+                say_waiting(str(connection.engine.url.database), wait_seconds())
+    finally:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {_patience_ms()}")
+
+
+def _begun(connection: Connection, statement: str, deadline: float) -> bool:
+    """Try for a moment, since nothing else is heard meanwhile."""
+    left = min(deadline - time.monotonic(), MOMENT_SECONDS, PATIENCE_SECONDS)
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {max(1, int(1000 * left))}")
     try:
         connection.exec_driver_sql(statement)
-        return
     except OperationalError as error:
         if "locked" not in str(error.orig) or time.monotonic() >= deadline:
             raise
-    say_waiting(str(connection.engine.url.database), wait_seconds())
-    connection.exec_driver_sql(f"PRAGMA busy_timeout = {max(1, int(1000 * (deadline - time.monotonic())))}")
-    try:
-        connection.exec_driver_sql(statement)
-    finally:
-        connection.exec_driver_sql(f"PRAGMA busy_timeout = {_patience_ms()}")
+        return False
+    return True
 
 
 def _patience_ms() -> int:

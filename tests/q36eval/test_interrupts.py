@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.interrupts import SECONDS_TO_CLOSE, Terminated, closing, stoppable, surviving_hangup
+from q36eval.interrupts import (
+    SECONDS_TO_CLOSE,
+    Terminated,
+    closing,
+    stop_if_told,
+    stoppable,
+    surviving_hangup,
+    uninterrupted,
+)
 
 
 def send(*numbers: int) -> None:
@@ -32,6 +40,31 @@ def test_a_first_signal_ends_it_and_a_second_soon_after_does_not(monkeypatch: py
         with closing():
             send(signal.SIGTERM, signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_waits_for_the_end_of_what_is_done_whole() -> None:
+    done = []
+
+    def whole() -> None:
+        with uninterrupted():
+            with uninterrupted():
+                send(signal.SIGTERM)
+            done.append("all of it")
+
+    with stoppable():
+        with pytest.raises(Terminated):
+            whole()
+        stop_if_told()  # it was told once
+        with uninterrupted():
+            done.append("nothing came")
+    assert done == ["all of it", "nothing came"]
+
+
+def test_what_is_done_whole_may_ask_whether_it_should_stop() -> None:
+    with stoppable(), uninterrupted():
+        send(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            stop_if_told()
 
 
 def test_what_the_caller_ignores_stays_ignored() -> None:

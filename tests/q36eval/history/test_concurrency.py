@@ -3,16 +3,20 @@
 import os
 import random
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import date
+from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from q36eval.errors import UsageError
 from q36eval.gate import Waiver
 from q36eval.history import EventKind, History, RunState
 from q36eval.history import _tables as tables
+from q36eval.interrupts import stoppable
 from q36eval.records import Verdict
 from tests.q36eval.history.gates import BATCH, answer, begin, child, figure, gate, outcome, write_batches
 
@@ -107,3 +111,46 @@ def test_of_two_who_write_the_same_waiver_at_once_one_does(database: str, histor
     history.add_waiver("f", "main", waiver.model_copy(update={"criterion": None, "slice": "kl"}))
     history.revoke_waiver(1)
     assert len(history.waivers("f", "main")) == 2
+
+
+@pytest.mark.parametrize("moment", ["BEGIN", "INSERT", "COMMIT"])
+def test_a_write_that_a_signal_finds_leaves_no_lock_behind(
+    history: History, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Interrupted while it held the lock, a connection kept it for as long as somebody had the traceback."""
+    if moment == "BEGIN" and history._engine.dialect.name != "sqlite":
+        pytest.skip("a server is not told in words to begin")
+    monkeypatch.setenv("Q36EVAL_HISTORY_WAIT", "1")
+    run, figures = begin(history, "interrupted"), [figure("figure", 1.0)]
+
+    def committing(_connection: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def executed(_connection: Any, _cursor: Any, statement: str, *_others: Any) -> None:
+        if statement.startswith(moment):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    listener = ("commit", committing) if moment == "COMMIT" else ("after_cursor_execute", executed)
+    event.listen(history._engine, *listener)
+    try:
+        with stoppable():
+            with pytest.raises(KeyboardInterrupt) as interrupted:
+                history.add_measurements(run.id, figures)
+            assert history.finish_run(run.id, state=RunState.INTERRUPTED).state is RunState.INTERRUPTED
+    finally:
+        event.remove(history._engine, *listener)
+    assert interrupted.tb is not None
+    assert history.measurements(run.id) == figures, "it was written whole, and then interrupted"
+
+
+def test_who_waits_for_another_process_can_be_stopped(database: str, history: History) -> None:
+    if history._engine.dialect.name != "sqlite":
+        pytest.skip("a server's locks are waited for by the server")
+    run = begin(history, "waiting")
+    other = History.open(database)
+    with stoppable(), other._write(), ThreadPoolExecutor(1) as later:
+        later.submit(lambda: (time.sleep(0.3), os.kill(os.getpid(), signal.SIGINT)))
+        with pytest.raises(KeyboardInterrupt):
+            history.add_measurements(run.id, [figure("figure", 1.0)])  # by default ten minutes are waited
+    other.close()
+    assert history.measurements(run.id) == []
