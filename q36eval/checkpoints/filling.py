@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from q36eval.checkpoints.alike import Parts, read_ahead
+from q36eval.checkpoints.formats.stacked import can_be_stacked
 from q36eval.checkpoints.packed import PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.checkpoints.reader import Checkpoint
@@ -23,9 +24,8 @@ from q36eval.checkpoints.stacking import (
     decode_stack,
     finite_each,
     stacks_of,
-    together,
 )
-from q36eval.checkpoints.weights import MALFORMED, SLAB_ELEMENTS, LogicalWeight, WeightIndex, lacks_memory
+from q36eval.checkpoints.weights import SLAB_ELEMENTS, UNDECODABLE, LogicalWeight, WeightIndex, lacks_memory
 from q36eval.errors import CorruptCheckpointError
 from q36eval.memory import available_bytes
 
@@ -235,7 +235,7 @@ class Decoder:
                 decode_stack(parts, stack.scheme, stack.places, target, at_once, covers(stack.places, target.shape))
             else:
                 decode_each(parts, stack.scheme, stack.places, target)
-        except MALFORMED as error:
+        except UNDECODABLE as error:
             if lacks_memory(error):
                 raise
             _tell_whose(stack, parts, target)
@@ -246,7 +246,7 @@ class Decoder:
         parts = self._of_model(stack, read())
         needed = _rows_of(stack.places[0], shape)
         stack.weights[0].check_shape({part: tensor[0] for part, tensor in parts.items()}, needed)
-        is_one = together(parts, stack.scheme, needed[0] if needed else 1)
+        is_one = can_be_stacked(parts, stack.scheme, needed[0] if needed else 1)  # asked where they lie in host memory
         if not is_one:  # they differ in what they hold, and each has to fit
             for at, weight in enumerate(stack.weights):
                 weight.check_shape({part: tensor[at] for part, tensor in parts.items()}, needed)

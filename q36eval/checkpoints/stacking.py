@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.alike import Parts, read_alike, stored_as
-from q36eval.checkpoints.formats.stacked import can_be_stacked, decode_stacked
+from q36eval.checkpoints.formats.stacked import decode_stacked
 from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import LogicalWeight, all_finite, decode_parts
@@ -75,11 +75,6 @@ def _order(place: Place) -> tuple[int, int]:
     return (0, 0) if place is None else (place[0], place[1].start or 0)
 
 
-def together(parts: Parts, scheme: Scheme, rows: int) -> bool:
-    """Whether the parts of weights of `rows` rows are decoded together; to be asked where they lie in host memory."""
-    return can_be_stacked(parts, scheme, rows)
-
-
 def covers(places: Sequence[Place], shape: torch.Size) -> bool:
     """Whether these places, in their order, are the whole parameter, row after row."""
     if places[0] is None:
@@ -94,7 +89,7 @@ def covers(places: Sequence[Place], shape: torch.Size) -> bool:
 def decode_stack(
     parts: Parts, scheme: Scheme, places: Sequence[Place], target: Tensor, at_once: int, in_order: bool
 ) -> None:
-    """Decode parts that are known to fit, and to be decoded `together`, into their places of the parameter `target`.
+    """Decode parts that are known to fit, and that `can_be_stacked`, into their places of the parameter `target`.
 
     About `at_once` values at a time, rounded once to the target's dtype; `in_order` is what `covers` says of them.
     """

@@ -92,7 +92,7 @@ def _cut(entry: TensorEntry, position: int, halves: int) -> TensorEntry:
 
 
 INPUT_PARTS = ("input_global_scale", "input_scale", "input_zero_point", "activation_scale")
-MALFORMED = (Q36Error, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+UNDECODABLE = (Q36Error, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 """What decoders raise of parts that they cannot make sense of."""
 SLAB_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 """About how many values are decoded at once: decoding takes several float32 copies of them beside the stored tensor."""
@@ -192,7 +192,7 @@ class LogicalWeight:
         except Q36Error as error:
             is_named = str(error).startswith(f"{self.checkpoint.path}: {self.name}")
             raise error if is_named else type(error)(f"{self.checkpoint.path}: {self.name}: {error}.") from error
-        except MALFORMED as error:
+        except UNDECODABLE as error:
             if lacks_memory(error):
                 raise
             raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error

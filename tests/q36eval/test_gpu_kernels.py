@@ -1,6 +1,7 @@
 """The kernels of a GPU give the bits of the plain arithmetic on a CPU. Runs where there is a GPU."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,6 +157,19 @@ def test_fp4_weights_are_decoded_to_the_same_bits(divides: bool) -> None:
         block=4096,
     )
     assert torch.equal(found.cpu().view(torch.int16), expected.view(torch.int16))
+
+
+@pytest.mark.parametrize("placement", ["decoded", "packed"])
+@pytest.mark.parametrize("name", ["ct-nvfp4", "modelopt-nvfp4", "ct-mixed", "ct-w4a16-group", "gptq-v1", "ct-mxfp4"])
+def test_a_model_has_the_weights_that_it_has_on_a_cpu(name: str, placement: str) -> None:
+    from q36eval.checkpoints import load_model
+
+    golden = Path(__file__).parents[1] / "assets" / "golden" / name
+    here = load_model(golden, device="cuda", placement=placement, emulate_activations=False).model
+    for parameter, expected in load_model(golden, emulate_activations=False).model.named_parameters():
+        module, _, attribute = parameter.rpartition(".")
+        found = getattr(here.get_submodule(module), attribute)
+        assert torch.equal(found.cpu().view(torch.int16), expected.view(torch.int16)), parameter
 
 
 def test_the_likeliest_experts_are_chosen_with_their_shares() -> None:

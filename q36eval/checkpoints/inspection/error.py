@@ -19,10 +19,10 @@ from q36eval.checkpoints.inspection.grids import SCALE_LIMIT, SCALES
 from q36eval.checkpoints.inspection.opening import integrity
 from q36eval.checkpoints.inspection.stored import Unit
 from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
-from q36eval.checkpoints.weights import lacks_memory
+from q36eval.checkpoints.weights import UNDECODABLE, lacks_memory
 from q36eval.errors import EngineError, Q36Error, UsageError
 
-MALFORMED = (Q36Error, ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+MALFORMED = (*UNDECODABLE, MemoryError, OSError)
 """What numbers and shapes that are not what they should be raise."""
 
 

@@ -8,7 +8,8 @@ import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.alike import read_ahead
-from q36eval.checkpoints.stacking import Place, covers, decode_stack, finite_each, stacks_of, together
+from q36eval.checkpoints.formats.stacked import can_be_stacked
+from q36eval.checkpoints.stacking import Place, covers, decode_stack, finite_each, stacks_of
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
@@ -52,7 +53,7 @@ def test_into_their_places_together_as_alone(name: str, left_out: str, at_once: 
         expected[at // 2, at % 2 * rows : (at % 2 + 1) * rows] = weight.bfloat16()
     for stack in stacks_of(list(reversed(placed))):
         parts = stack.read(pinned=False)
-        if not together(parts, stack.scheme, rows):
+        if not can_be_stacked(parts, stack.scheme, rows):
             assert name in ALONE
             return
         in_order = covers(stack.places, target.shape)
