@@ -152,7 +152,7 @@ def write(folder: Path, kind: str, hidden: int = HIDDEN, vocabulary: int = VOCAB
 KINDS = {  # large enough that what the allocator keeps, 20 to 40 MiB at any size, is no matter of the checkpoint
     "quantized": (HIDDEN, VOCABULARY),
     "plain": (HIDDEN, VOCABULARY),
-    "fused": (HIDDEN, 512),
+    "fused": (2 * HIDDEN, 8192),  # its file is nearly four of its largest tensor: the control needs more than two
     "fused FP8": (8 * HIDDEN, 512),
 }
 if not LONG:
