@@ -1,9 +1,9 @@
 """Reads history for the pages, through its public interface only, and keeps what cannot change."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import streamlit as st
 
 from q36eval.app.dashboard.models.front import Front
-from q36eval.app.dashboard.models.overview import BranchRow, branch_row
 from q36eval.app.dashboard.started import Started, file_of, shown_source
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding import deciding_items
 from q36eval.app.figures.kl_plots import divergences_of
-from q36eval.app.shipping import Fronts, Rules, reviews, shipped_rules
+from q36eval.app.shipping import Fronts, Rules, shipped_rules
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift
 from q36eval.gate.report import SignOff, Waiver
@@ -434,23 +433,6 @@ _drift: Callable[..., BranchDrift] = _cached(_read_drift, None, 64)
 _followed: Callable[..., FollowedMetrics] = _cached(_read_followed, None, 32)
 _comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
 _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)
-
-
-def branch_rows(reader: Reader, now: datetime) -> list[BranchRow]:
-    """Every branch, without what only its newest report tells."""
-    found = reviews(reader)
-    return [branch_row(of, found[of.family, of.branch], now) for of in reader.branches()]
-
-
-def detailed(reader: Reader, rows: Iterable[BranchRow], now: datetime) -> list[BranchRow]:
-    """The rows with what their newest reports tell; slower, so of the rows of one page only."""
-    found = reviews(reader)
-    return [
-        row
-        if row.of.judged is None
-        else branch_row(row.of, replace(found[row.key], report=reader.run(row.of.judged.id).report), now)
-        for row in rows
-    ]
 
 
 def standing(reader: Reader, key: BranchKey, now: datetime) -> Front:

@@ -91,11 +91,14 @@ def _ships(row: Front, lane: Lane, sizes: Mapping[str, float | None]) -> Said:
     others = [other for name, other in sizes.items() if name != row.row.of.branch]
     is_smallest = size is not None and all(other is not None and size < other for other in others)
     smallest = "" if not (others and is_smallest) else "smaller" if len(others) == 1 else "smallest"
-    waived = ""
-    if standing.standing is Standing.WAIVED:
-        until, by, who = standing.detail.partition(" by ")
-        waived = f"waived {until}{by}{_marked(who)}".rstrip()
+    waived = _waived(standing) if standing.standing is Standing.WAIVED else ""
     return Said(row.row.of.branch, ", ".join(filter(None, (smallest, waived))))
+
+
+def _waived(standing: LaneStanding) -> str:
+    """Until when what passes by waivers does, and by whom."""
+    until, by, who = standing.detail.removeprefix("waived ").partition(" by ")
+    return f"waived {until}{by}{_marked(who)}".rstrip()
 
 
 def _marked(who: str) -> str:
@@ -106,7 +109,7 @@ def _marked(who: str) -> str:
 def _words(standing: LaneStanding) -> str:
     """The sentence of a row as it goes on after a name."""
     if standing.standing is Standing.SIGN:
-        return "for a signature"
+        return f"for a signature, {_waived(standing)}" if standing.detail else "for a signature"
     if standing.standing is Standing.NOT_JUDGED and standing.run is None:
         return ""
     why = standing.why.rstrip(".")

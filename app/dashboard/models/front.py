@@ -268,7 +268,7 @@ class _Found:
             if one.run.lanes[lane] is Verdict.FAIL:
                 return self._blocked(one.run, of)
             if lane not in one.lacks:
-                return self._with_newer(self._decided(one, lane, of), current[: current.index(one)])
+                return self._with_newer(self._decided(one, lane, of), current[: current.index(one)], of)
         return self._unspoken(lane, of, current)
 
     def report(self, run: RunSummary | None) -> GateReport | None:
@@ -293,12 +293,10 @@ class _Found:
             return LaneStanding(Standing.INCONCLUSIVE, why, Button.MISSING, run)
         if one.of_itself or self.declared.is_reference:
             return LaneStanding(Standing.REFERENCE, "Held against itself it passes, as it must.", Button.RUN, run)
-        if run.awaiting_sign_off:
-            why = f"It passes but for a signature.{self._newer_bytes()}"
-            return LaneStanding(Standing.SIGN, why, Button.SIGN, run)
         return self._passed(run, report, of)
 
     def _passed(self, run: RunSummary, report: GateReport | None, of: Lane | None) -> LaneStanding:
+        """By a run that passes there, or would with a signature: what would not ship with one is not to be signed."""
         used = waivers_of(report, of)
         gone = self._of_other_bytes() or _gone(used, self.review.waivers, self.now.astimezone(UTC).date())
         if gone is not None:
@@ -310,12 +308,17 @@ class _Found:
         if age > STALE_AFTER:
             why = f"It passed {age.days} days ago; gate it again."
             return LaneStanding(Standing.STALE, why, Button.RUN, run)
+        waived, until = "", ""
         if used or (report is None and run.waived):
             until = f"until {used[0].expires} by {names(sorted({waiver.owner for waiver in used}), 2)}" if used else ""
             criteria = () if report is None else report.criteria
-            waived = [_title(one) for one in criteria if one.waived and of in (None, *one.lanes)]
-            why = f"It passes with a waiver of {names(waived, 3)}." if waived else "It passes by waivers."
-            return LaneStanding(Standing.WAIVED, why, Button.WAIVERS, run, until)
+            titles = [_title(one) for one in criteria if one.waived and of in (None, *one.lanes)]
+            waived = f"with a waiver of {names(titles, 3)}" if titles else "by waivers"
+        if run.awaiting_sign_off:
+            why = f"It passes {waived} but for a signature." if waived else "It passes but for a signature."
+            return LaneStanding(Standing.SIGN, why, Button.SIGN, run, f"waived {until}" if until else "")
+        if waived:
+            return LaneStanding(Standing.WAIVED, f"It passes {waived}.", Button.WAIVERS, run, until)
         if self.review.blessing is None:
             why = "It passes; nothing says what drift is measured against."
             return LaneStanding(Standing.SHIP, why, Button.BLESS, run)
@@ -341,7 +344,7 @@ class _Found:
         why = "No run judged it for this use." if self.verdicts else "It was never judged."
         return LaneStanding(Standing.NOT_JUDGED, why, Button.RUN)
 
-    def _with_newer(self, told: LaneStanding, newer: Sequence[Judged]) -> LaneStanding:
+    def _with_newer(self, told: LaneStanding, newer: Sequence[Judged], of: Lane | None) -> LaneStanding:
         """What newer runs found that do not speak for the lane: they passed or did not decide."""
         if not newer:
             return told
@@ -350,7 +353,8 @@ class _Found:
             words = "A newer pre-check found nothing." if report is None or report.nothing_found else ""
             words = words or "A newer pre-check did not decide."
         else:
-            words = f"A newer run by `{run.policy}`, which asks less, is {run.lanes.get(next(iter(run.lanes)))}."
+            verdict = run.verdict if of is None else run.lanes[of]
+            words = f"A newer run by `{run.policy}`, which asks less, is {verdict}."
         return replace(told, why=f"{told.why} {words}")
 
     def _newer_bytes(self) -> str:

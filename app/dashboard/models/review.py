@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import date
 
 from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.models.overview import BranchRow, Urgency
+from q36eval.app.dashboard.models.front import Front, Standing
+from q36eval.app.dashboard.models.overview import Urgency
 from q36eval.app.reviewing.effects import Effect, effects
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver
@@ -32,6 +33,16 @@ TO_REVIEW = (
     Urgency.WAIVER,
     Urgency.NOT_BLESSED,
 )
+_BY_STANDING = {
+    Standing.UNVERIFIED: Urgency.UNVERIFIED,
+    Standing.BLOCKED: Urgency.FAILED,
+    Standing.INCONCLUSIVE: Urgency.NOT_DECIDED,
+    Standing.NOT_JUDGED: Urgency.NOT_DECIDED,
+    Standing.DRIFTING: Urgency.DRIFTING,
+    Standing.SIGN: Urgency.UNSIGNED,
+    Standing.STALE: Urgency.STALE,
+}
+"""How urgent it is how a branch stands; what is not here may ship, or is the reference."""
 CRITERION, CANARY, SLICE = "a criterion", "a canary", "a slice"
 
 
@@ -47,14 +58,20 @@ class Scopes:
         return tuple(self.names)
 
 
-def queue(rows: Sequence[BranchRow]) -> list[BranchRow]:
-    """Branches whose newest verdict waits for a reviewer, what waits most first."""
-    waiting = [row for row in rows if row.of.judged is not None and _to_review(row) is not None]
-    return sorted(waiting, key=lambda row: (_to_review(row), row.key))
+def queue(rows: Sequence[Front]) -> list[Front]:
+    """Judged branches that wait for a person, what waits most first: by how they stand, which a newest verdict that is
+    a blessed PASS may not say, or by what that verdict needs.
+    """
+    urgent = {row.row.key: _to_review(row) for row in rows if row.row.of.judged is not None}
+    waiting = [row for row in rows if urgent.get(row.row.key) is not None]
+    return sorted(waiting, key=lambda row: (urgent[row.row.key], row.row.key))
 
 
-def _to_review(row: BranchRow) -> Urgency | None:
-    return min((need.urgency for need in row.needs if need.urgency in TO_REVIEW), default=None)
+def _to_review(row: Front) -> Urgency | None:
+    needs = {need.urgency for need in row.row.needs if need.urgency in TO_REVIEW}
+    if row.standing is Standing.REFERENCE:  # it passes against itself: nobody needs to accept that
+        needs.discard(Urgency.NOT_BLESSED)
+    return min(needs | {_BY_STANDING[row.standing]} if row.standing in _BY_STANDING else needs, default=None)
 
 
 def scopes(report: GateReport, policy: Policy, canaries: Sequence[str]) -> Scopes:

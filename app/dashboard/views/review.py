@@ -23,7 +23,7 @@ from q36eval.app.dashboard.inert import label as inert_label
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import criterion_label, look_of
 from q36eval.app.dashboard.models.front import Front, Standing
-from q36eval.app.dashboard.models.overview import BranchRow
+from q36eval.app.dashboard.models.overview import names
 from q36eval.app.dashboard.models.review import (
     CANARY,
     decided_today,
@@ -36,7 +36,7 @@ from q36eval.app.dashboard.models.review import (
     waiver_of,
     without_effect,
 )
-from q36eval.app.dashboard.reading import Reader, branch_rows, detailed, fronts
+from q36eval.app.dashboard.reading import Reader, fronts
 from q36eval.app.dashboard.reviewer import Permission, permission
 from q36eval.app.dashboard.writing import bless, decide_today, revoke, sign_off, today, waive
 from q36eval.app.reviewing.effects import record_needed
@@ -72,19 +72,23 @@ def draw() -> None:
 
 
 def _draw_queue(reader: Reader) -> None:
-    now = datetime.now(UTC)
-    waiting = queue(branch_rows(reader, now))
-    if not waiting:
-        st.success("Nothing waits for a person: every branch's newest verdict is a PASS that somebody blessed.")
-        return
-    wait = "1 branch waits" if len(waiting) == 1 else f"{len(waiting)} branches wait"
-    st.caption(f"{wait} for a person, what is worst first. How they stand, and what their newest verdicts need:")
-    known = fronts(reader, now)
-    for row in detailed(reader, page_of(waiting, ROWS_PER_PAGE, "review_page"), now):
-        _draw_waiting(row, known.of(row.key))
+    known = fronts(reader, datetime.now(UTC))
+    rows = known.all()
+    waiting = queue(rows)
+    if waiting:
+        wait = "1 branch waits" if len(waiting) == 1 else f"{len(waiting)} branches wait"
+        st.caption(f"{wait} for a person, what is worst first. How they stand, and what their newest verdicts need:")
+    else:
+        st.success("Nothing waits for a person: what was judged may ship for some use, or is the reference.")
+    for row in known.with_reports(page_of(waiting, ROWS_PER_PAGE, "review_page")):
+        _draw_waiting(row)
+    unjudged = [row.row.of.branch for row in rows if row.row.of.judged is None]
+    if unjudged:
+        st.text(line(f"Without any verdict so far: {names(unjudged)}."))
 
 
-def _draw_waiting(row: BranchRow, front: Front) -> None:
+def _draw_waiting(front: Front) -> None:
+    row = front.row
     with st.container(border=True):
         name, verdict, needs, link = st.columns((2, 1.6, 5, 1.2))
         name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}")

@@ -164,6 +164,14 @@ def test_a_chip_says_whether_a_branch_ships_and_what_stands_in_the_way(written: 
     passes = chip(Review(blessing=blessing, report=report, waivers=(waiver,)), waived=True)
     assert passes.chip == f"✓ WAIVED until {day} by Ada"
     assert passes.why.startswith("It passes with a waiver of ")
+    unsigned = {"verdict": Verdict.INCONCLUSIVE, "awaiting_sign_off": True, "waived": True}
+    waits = chip(Review(blessing=blessing, report=report, waivers=(waiver,)), **unsigned)
+    assert waits.chip == f"✎ SIGN waived until {day} by Ada", "no signature makes it a clean PASS"
+    words = f"for a signature, waived until {day} by `Ada`"
+    assert banner("sandbox", [waits], {}).waiting == (Said("fp8-head", words),)
+    for standing, at in (((), now), ((waiver,), now + timedelta(days=31))):
+        late = chip(Review(blessing=blessing, report=report, waivers=standing), at, **unsigned)
+        assert late.chip == "◷ STALE", "signed, it would ship nothing"
     passes = chip(Review(blessing=blessing, report=report, waivers=(waiver,)), meant=(Lane.FREEFORM,), waived=True)
     told = banner("sandbox", [passes], {})
     assert told.lanes == {Lane.FREEFORM: (Said("fp8-head", f"waived until {day} by `Ada`"),)}

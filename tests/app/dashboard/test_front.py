@@ -213,6 +213,40 @@ def test_a_pass_whose_waiver_is_gone_needs_a_person(path: Path, visit: Visit) ->
     assert any("int2" in element.proto.label for element in app.get("page_link"))
 
 
+@pytest.mark.parametrize("why", ["revoked", "asks less", "rewritten"])
+def test_a_blessed_pass_that_does_not_ship_waits_for_a_person(path: Path, visit: Visit, why: str) -> None:
+    """Its newest verdict is a PASS that somebody blessed, and the first page does not let it ship."""
+    history, policy, waivers = History.open(path), read_policy(POLICY), tuple[Waiver, ...]()
+    if why == "revoked":
+        until = datetime.now(UTC).date() + timedelta(days=90)
+        waivers = tuple(Waiver(owner="Ada", reason="known", criterion=one.id, expires=until) for one in policy.criteria)
+    run = judge_run(history, 0, date(2026, 3, 1), reference=REFERENCE) if why == "asks less" else None
+    run = run or write_run(history, "main", 4.0 if waivers else 0.05, 4, waivers=waivers)
+    assert run.verdict == "PASS"
+    history.bless(run.id, "Jana", "good")
+    history.close()
+    if why == "rewritten":
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE runs SET verdict = 'PASS', waived = 1")
+    row = told(path)["main"]
+    assert not row.ships
+    app = visit(path, "review")
+    assert not app.success
+    assert row.chip in " ".join(one.value for one in app.markdown)
+
+
+def test_an_empty_queue_says_no_more_than_is_so(path: Path, visit: Visit) -> None:
+    history = History.open(path)
+    history.bless(write_run(history, "main", 0.05, 1).id, "Jana", "good")
+    interrupted = history.start_run(family="sandbox", branch="w4a16", identity=None, reference_identity=None)
+    history.finish_run(interrupted.id, state=RunState.INTERRUPTED)
+    history.close()
+    app = visit(path, "review")
+    assert "Nothing waits for a person" in app.success[0].value
+    assert "every branch" not in app.success[0].value
+    assert "Without any verdict so far: w4a16." in [one.value for one in app.text]
+
+
 @pytest.mark.parametrize("owner", ["Ada) may ship. Blocked: nobody (", "Ada`), `int2-experts` (smallest"])
 def test_who_waives_cannot_speak_for_the_banner(path: Path, owner: str) -> None:
     history, until = History.open(path), datetime.now(UTC).date() + timedelta(days=9)

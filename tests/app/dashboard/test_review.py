@@ -11,7 +11,7 @@ from driving import tables_of
 from written_history import write_run, write_stopped
 
 from q36eval.app.dashboard.models.review import queue
-from q36eval.app.dashboard.reading import Reader, branch_rows, forget
+from q36eval.app.dashboard.reading import Reader, forget, fronts
 from q36eval.app.dashboard.reviewer import permission_of
 from q36eval.app.dashboard.started import Started, shown_source
 from q36eval.app.dashboard.writing import bless, waive
@@ -228,8 +228,8 @@ def test_who_may_write() -> None:
 def test_queue_has_what_waits_and_the_address_of_a_server_no_password(visit: Visit, written: Any) -> None:
     path, runs = written
     reader = Reader(path)
-    rows = queue(branch_rows(reader, runs["pass"].started))
-    assert [row.of.branch for row in rows] == ["int2-experts", "main", "fp8-head"][: len(rows)]
+    rows = queue(fronts(reader, runs["pass"].started).all())
+    assert [row.row.of.branch for row in rows] == ["int2-experts", "main", "fp8-head"][: len(rows)]
     app = visit(path, "review")
     assert "→ Failed: Must-pass prompts (chat and prose)" in shown(app)
     assert shown_source("postgresql+psycopg://eva:secret@db.example.org:5432/q36?password=x") == (

@@ -164,6 +164,17 @@ def test_a_later_pre_check_undoes_no_release_unless_it_fails(history: History) -
     assert told(history)["main"].standing is Standing.SHIP
 
 
+def test_a_newer_run_that_asks_less_is_quoted_for_the_lane_that_is_spoken_of(history: History) -> None:
+    gate(history, STRUCTURED)
+    gate(history, FREEFORM)
+    kept = tuple(one for one in SANDBOX.criteria if one.probe is ProbeName.WEIGHTS or one.lanes == (Lane.FREEFORM,))
+    newer = gate(history, SANDBOX.model_copy(update={"name": "small", "criteria": kept}), without=ProbeName.CANARIES)
+    assert [lane.verdict for lane in newer.report.lanes] == ["PASS", "INCONCLUSIVE"]
+    lanes = told(history)["main"].lanes
+    assert lanes[Lane.STRUCTURED].why.endswith("which asks less, is PASS.")
+    assert lanes[Lane.FREEFORM].why.endswith("which asks less, is INCONCLUSIVE.")
+
+
 def test_a_pre_check_alone_releases_nothing(history: History) -> None:
     gate(history, PRE_CHECK)
     row = told(history)["main"]
