@@ -79,10 +79,7 @@ def choose_run(
     `parameter` is its name there, `label` goes before those of the two fields, and `otherwise` is taken where neither
     the address nor memory names one.
     """
-    named = st.query_params.get(parameter)
-    chosen = _run_asked_for(reader, named)
-    if named and chosen is None:
-        stop_at_dead_link("run", named)
+    chosen = asked_run(reader, parameter)
     remembered = _run_asked_for(reader, st.session_state.get(f"last_{parameter}"))
     chosen = chosen or remembered or reader.run(otherwise or "latest")
     keys = sorted((of.family, of.branch) for of in reader.branches())
@@ -106,6 +103,18 @@ def choose_run(
     st.session_state[f"last_{parameter}"] = chosen.id
     name_tab(chosen.branch, chosen.id)
     st.session_state["branch_last"] = (chosen.family, chosen.branch)  # where the sidebar's link to its branch leads
+    return chosen
+
+
+def asked_run(reader: Reader, parameter: str = "run") -> RunRecord | None:
+    """The run that the address names by this parameter; the page ends where it names one that is not here, or several.
+
+    To be called where that sentence can be seen: not in an expander, which may be closed.
+    """
+    named = st.query_params.get(parameter)
+    chosen = _run_asked_for(reader, named)
+    if named and chosen is None:
+        stop_at_dead_link("run", named)
     return chosen
 
 

@@ -4,7 +4,15 @@ import streamlit as st
 
 from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
-from q36eval.app.dashboard.drawing.parts import choose_run, named_branch, newest_runs, page_of, reader_or_stop, table
+from q36eval.app.dashboard.drawing.parts import (
+    asked_run,
+    choose_run,
+    named_branch,
+    newest_runs,
+    page_of,
+    reader_or_stop,
+    table,
+)
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
 from q36eval.app.dashboard.inert import block, label, line
 from q36eval.app.dashboard.look import look_of
@@ -39,6 +47,8 @@ def draw() -> None:
     """The page."""
     page_head("Compare")
     reader = reader_or_stop()
+    for side in ("a", "b"):
+        asked_run(reader, side)
     first, second = _default(reader)
     with address.expander("Choose other runs", "runs", "compare_runs", icon=":material/tune:"):
         a = choose_run(reader, "compare_a", "a", "A: ", first)

@@ -22,6 +22,7 @@ from q36eval.app.dashboard.drawing.parts import (
 from q36eval.app.dashboard.drawing.standing import draw_standing_beside
 from q36eval.app.dashboard.inert import label, line
 from q36eval.app.dashboard.look import NOT_EVALUATED, look_of
+from q36eval.app.dashboard.models.overview import resume_command
 from q36eval.app.dashboard.models.run import (
     Deciding,
     counted_apart,
@@ -114,7 +115,10 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
         st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)}"), language=None)
     elif run.state is RunState.INTERRUPTED:
         st.info("This run was interrupted and has no verdict. This goes on where it stopped:")
-        st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)} --resume {run.id}"), language=None)
+        st.code(line(resume_command(run.branch, run.id)), language=None)
+    elif run.state is RunState.RUNNING and reader.alive(run.id) is False:
+        st.info("The process of this run has ended, and it has no verdict. This goes on where it stopped:")
+        st.code(line(resume_command(run.branch, run.id)), language=None)
     elif run.state is RunState.RUNNING:
         progress = reader.progress(run.id)
         sentence = "This run is going on, or was killed; it has no verdict yet."
