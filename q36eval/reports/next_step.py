@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.chat.declared import recorded_template
 from q36eval.errors import ExitCode
+from q36eval.gate.covering import policy_note
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.records import ProbeName, Verdict
 from q36eval.reports.story import chance_text, decided_by, names_text, stopped_early, waits_for_signature
@@ -75,12 +76,17 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
         if lapses is not None:
             why = f"before {lapses.expires} is over, when the waiver by {lapses.owner} lapses"
             yield NextStep(f"q36eval gate {branch_option(run)}", why)
+        ships = policy_note(report, run.provenance) is None
+        if not ships:
+            why = "by the family's own policy, against its reference: whether it may ship"
+            yield NextStep(f"q36eval gate {branch_option(run)}", why)
         if since.blessed:
             yield NextStep(f"q36eval drift {branch_option(run)}", "this run is blessed: says what moved since")
         else:
             why = "accept it as what drift is measured from"
             yield NextStep(f"q36eval history bless {run.id} --owner NAME --reason WHY", why)
-        yield NextStep(f"q36eval report {run.id} --format card", "the figures for its model card")
+        if ships:
+            yield NextStep(f"q36eval report {run.id} --format card", "the figures for its model card")
 
 
 def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:

@@ -198,6 +198,10 @@ def test_next_steps_know_what_was_done() -> None:
     steps = {name: "\n".join(one.command for one in state().next_steps) for name, state in STATES.items()}
     assert "history bless" in steps["pass"]
     assert "bless" not in steps["pass-blessed"]
+    assert "--format card" in steps["pass"]
+    for name in ("pass-asks-less", "pass-other-reference"):
+        assert steps[name].startswith("q36eval gate --branch gptq-int4\n"), "it is no leave to ship"
+        assert "card" not in steps[name], "nor to be published"
     assert "sign-off 2" in steps["unsigned"]
     assert "sign-off 2" not in steps["signed-since"]
     assert "--require-sign-off" in steps["signed-since"]
