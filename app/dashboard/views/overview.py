@@ -108,17 +108,10 @@ def _banner_html(told: Banner) -> str:
 
 def _choose(rows: list[Front]) -> tuple[list[Front], int]:
     """The rows under the reader's filter, which the address keeps, and where the page of them begins."""
-    st.session_state.setdefault("overview_text", st.query_params.get(TEXT, ""))
-    asked = st.query_params.get(WHICH)
-    st.session_state.setdefault("overview_which", asked if asked in (NEEDS, BLOCKED) else EVERYTHING)
+    choices = (EVERYTHING, NEEDS, BLOCKED)
     with st.popover("Filter", icon=":material/filter_list:", type="tertiary"):
-        text = st.text_input("Branch or family holds", key="overview_text").strip()
-        which = st.segmented_control("Show", (EVERYTHING, NEEDS, BLOCKED), key="overview_which", required=True)
-    for key, value, silent in ((TEXT, text, ""), (WHICH, which, EVERYTHING)):
-        if value != silent:
-            st.query_params[key] = str(value)
-        elif key in st.query_params:
-            del st.query_params[key]
+        text = st.text_input("Branch or family holds", **address.typed(TEXT, "overview_text")).strip()
+        which = st.segmented_control("Show", choices, required=True, **address.choice(WHICH, "overview_which", choices))
     shown = [
         row
         for row in rows

@@ -111,6 +111,15 @@ def widget(app: Any, kind: str, key: str) -> Any:
         ("kl", "ruined", "number_input", "kl_page", 2, "page", "2"),
         ("evals", "ruined", "selectbox", "evals_direction", "lost", "direction", "lost"),
         ("evals", "ruined", "number_input", "evals_page", 2, "page", "2"),
+        ("evals", "ruined", "selectbox", "evals_group", "mmlu", "group", "mmlu"),
+        ("kl", "ruined", "selectbox", "kl_slice", "czech", "slice", "czech"),
+        ("canaries", "ruined", "selectbox", "canary_outcome", "regression", "outcome", "regression"),
+        ("canaries", "ruined", "selectbox", "canary_standing", "confirmed", "standing", "confirmed"),
+        ("compare", "ruined", "segmented_control", "compare_way", "lost", "way", "lost"),
+        ("overview", "ruined", "text_input", "overview_text", "int2", "q", "int2"),
+        ("overview", "ruined", "segmented_control", "overview_which", "Blocked", "show", "Blocked"),
+        ("branch", "pass", "selectbox", "runs_state", "finished", "state", "finished"),
+        ("branch", "pass", "selectbox", "runs_verdict", "PASS", "verdict", "PASS"),
     ],
 )
 def test_what_is_chosen_stands_in_the_address(
@@ -129,6 +138,10 @@ def test_what_is_chosen_stands_in_the_address(
     of = {"family": "sandbox", "branch": runs[short].branch} if page == "branch" else {"run": runs[short].id}
     if page == "compare":
         of = {"a": runs["pass"].id, "b": runs[short].id}
+    if page == "overview":
+        of = {}
+    if key.startswith("runs_"):
+        of |= {"tab": "runs"}
     before = visit(path, page, **of)
     app = widget(before, kind, key).set_value(value).run()
     assert not app.exception
