@@ -40,7 +40,8 @@ def draw_standing_beside(reader: Reader, run: RunRecord) -> None:
     words = since_words(run, now)
     if words is None:
         return
-    say = st.warning if run.verdict is Verdict.PASS and not now.ships else st.info
+    passes = run.verdict is Verdict.PASS or (run.report is not None and run.report.awaiting_sign_off)
+    say = st.warning if passes and not now.ships else st.info
     say(label(words))
     if now.run.id != run.id:
         where = {"run": now.run.id}

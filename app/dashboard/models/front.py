@@ -40,6 +40,8 @@ class Standing(StrEnum):
 
 
 SHIPS = (Standing.SHIP, Standing.WAIVED)
+TAKEN_BACK = (Standing.UNVERIFIED, Standing.DRIFTING, Standing.STALE, Standing.NOT_JUDGED)
+"""What a verdict does not say by itself: nobody should sign or bless for its badge alone."""
 _LOOKS = {
     Standing.UNVERIFIED: ("!", "red"),
     Standing.BLOCKED: ("✗", "red"),
@@ -189,8 +191,7 @@ def since_words(run: RunRecord, now: Front) -> str | None:
     Another run may have come after it, its waiver may be over, or it passed what asks less than the family does.
     """
     by_it = [each for each in now.lanes.values() if each.run is not None and each.run.id == run.id]
-    as_it_says = (*SHIPS, Standing.REFERENCE)
-    if by_it and (run.verdict is not Verdict.PASS or all(each.standing in as_it_says for each in by_it)):
+    if by_it and not any(each.standing in TAKEN_BACK for each in by_it):
         return None
     return f"{name(run.branch)} now, {'by this run' if by_it else 'by another run'}: {now.chip}. {now.why}"
 

@@ -22,8 +22,8 @@ from q36eval.app.dashboard.drawing.standing import draw_standing_beside
 from q36eval.app.dashboard.inert import label as inert_label
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import criterion_label, look_of
-from q36eval.app.dashboard.models.front import Front, Standing
-from q36eval.app.dashboard.models.overview import names
+from q36eval.app.dashboard.models.front import TAKEN_BACK, Front, Standing
+from q36eval.app.dashboard.models.overview import Urgency, names
 from q36eval.app.dashboard.models.review import (
     CANARY,
     decided_today,
@@ -51,7 +51,8 @@ from q36eval.reports.story import waits_for_signature
 from q36eval.reports.text import figure_text, margin_text, why_text
 
 ROWS_PER_PAGE = 10
-TAKEN_BACK = (Standing.STALE, Standing.NOT_JUDGED)
+SAYS_WHY = (Standing.STALE, Standing.NOT_JUDGED)
+OF_THE_BADGE = (Urgency.UNSIGNED, Urgency.NOT_BLESSED)
 
 
 def draw() -> None:
@@ -94,10 +95,11 @@ def _draw_waiting(front: Front) -> None:
         name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}")
         verdict.badge(inert_label(front.chip), color=front.colour)
         verdict.text(row.freshness)
-        if front.standing in TAKEN_BACK:  # then the newest verdict, of which the rest speaks, is not how it stands
+        if front.standing in SAYS_WHY:  # then the newest verdict, of which the rest speaks, is not how it stands
             needs.text(line(front.why))
         for need in row.needs:
-            needs.text(f"→ {line(need.words)}")
+            if front.standing not in TAKEN_BACK or need.urgency not in OF_THE_BADGE:
+                needs.text(f"→ {line(need.words)}")
         link.page_link(
             "views/review.py",
             label=inert_label(f"Review {row.of.branch}"),

@@ -21,7 +21,7 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunState
 from q36eval.provenance import CHANGED
 from q36eval.run.drift import keep_drifts
-from tests.app.judged_runs import REFERENCE, judge_run, open_history
+from tests.app.judged_runs import IDENTITY, REFERENCE, judge_run, open_history
 from tests.commands import q36eval
 
 Visit = Callable[..., Any]
@@ -233,6 +233,21 @@ def test_a_blessed_pass_that_does_not_ship_waits_for_a_person(path: Path, visit:
     app = visit(path, "review")
     assert not app.success
     assert row.chip in " ".join(one.value for one in app.markdown)
+
+
+def test_what_would_ship_nothing_with_a_signature_is_not_offered_to_be_signed(path: Path, visit: Visit) -> None:
+    history = History.open(path)
+    run = judge_run(history, 0, date(2026, 3, 1), family="mine", reference=REFERENCE, require_sign_off=True)
+    about = {"family": "mine", "branch": "main", "reference_identity": REFERENCE}
+    assert [one.value for one in visit(path, "review").text if "read it and sign" in one.value]
+    history.start_run(identity=IDENTITY.model_copy(update={"checkpoint_sha256": "ee"}), **about)
+    history.close()
+    assert told(path)["main"].standing is Standing.STALE
+    queue = visit(path, "review")
+    assert not [one.value for one in queue.text if "read it and sign" in one.value]
+    assert [one.value for one in queue.text if "a newer run is of other bytes" in one.value]
+    for page in ("review", "run"):
+        assert "STALE" in visit(path, page, run=run.id).warning[0].value
 
 
 def test_an_empty_queue_says_no_more_than_is_so(path: Path, visit: Visit) -> None:
