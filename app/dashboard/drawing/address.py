@@ -4,10 +4,12 @@ Streamlit's own binding (`bind="query-params"`) is not used: it drops a paramete
 widget of this page is bound to that name, as of a canary's link to its review.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
+
+from q36eval.app.dashboard.inert import line
 
 PAGE = "page"
 YES = "yes"
@@ -92,6 +94,22 @@ def follow(name: str, key: str, options: Sequence[str]) -> None:
         st.session_state[key] = named
     elif st.session_state.get(key) not in options:
         st.session_state[key] = options[0]
+
+
+def asks_for_none(fields: Mapping[str, tuple[str, Sequence[str]]]) -> bool:
+    """Whether the address asks for what is not among the options of a field, and says so: all would be taken for it.
+
+    `fields` are the fields' titles and options by their names in the address.
+    """
+    unknown = [
+        f"{title.lower()} {asked}"
+        for name, (title, options) in fields.items()
+        if (asked := st.query_params.get(name)) and asked not in options
+    ]
+    for words in unknown:
+        st.warning("This run has no question of what the address asks for, so none is shown:")
+        st.text(line(words))
+    return bool(unknown)
 
 
 def forget(*names: str) -> None:

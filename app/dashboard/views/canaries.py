@@ -165,19 +165,13 @@ def _answer_row(item: ItemOutcome) -> dict[str, str]:
 def _choose_filter(lines: ItemLines, lanes: CanaryLanes) -> Filter | None:
     """The filters, which the address holds where they differ from what is shown without any; None where it asks for
     what this run does not have."""
-    unknown = False
     fields: dict[str, list[str]] = {
         "canary": [ALL, *sorted({item.group for item in lines.items})],
         "outcome": list(OUTCOMES),
         "lane": [ALL, *(lane for lane in LANES if lane in lanes.canaries)],
         "standing": [ALL, CONFIRMED],
     }
-    for name, options in fields.items():
-        named = st.query_params.get(name)
-        if named and named not in options:
-            st.warning("This run has no question of what the address asks for, so none is shown:")
-            st.text(line(f"{FIELDS[name].lower()} {named}"))
-            unknown = True
+    unknown = address.asks_for_none({name: (FIELDS[name], options) for name, options in fields.items()})
     chosen = {}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         for name, options in fields.items():

@@ -174,11 +174,13 @@ def _choose_flips(flips: list[Flip]) -> list[Flip]:
     group, direction = st.columns(2)
     groups = [ALL, *sorted({flip.group for flip in flips})]
     directions = [ALL, *DIRECTIONS]
-    return select(
+    unknown = address.asks_for_none({"group": ("Group", groups), "direction": ("Direction", directions)})
+    chosen = select(
         flips,
         group.selectbox("Group", groups, format_func=line, **address.choice("group", "evals_group", groups)),
         direction.selectbox("Direction", directions, **address.choice("direction", "evals_direction", directions)),
     )
+    return [] if unknown else chosen
 
 
 def _draw_page(reader: Reader, run: RunRecord, lines: ItemLines, chosen: list[ItemOutcome]) -> None:

@@ -156,9 +156,11 @@ def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
     st.header(f"The {len(worst)} worst tokens", anchor=False)
     of, kind = st.columns(2)
     slices, kinds = ([ALL, *sorted({getattr(token, field) for token in worst})] for field in ("slice", "kind"))
+    unknown = address.asks_for_none({"slice": ("Slice", slices), "kind": ("Kind of token", kinds)})
     chosen_slice = of.selectbox("Slice", slices, format_func=line, **address.choice("slice", "kl_slice", slices))
     kept = address.choice("kind", "kl_kind", kinds)
     chosen = select_worst(worst, chosen_slice, kind.selectbox("Kind of token", kinds, format_func=line, **kept))
+    chosen = [] if unknown else chosen
     st.caption(f"{len(chosen)} of {len(worst)}, the worst first. ⟦ ⟧ marks the token that was predicted.")
     for token in page_of(chosen, TOKENS_PER_PAGE, "kl_page"):
         _draw_token(token)

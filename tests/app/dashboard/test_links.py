@@ -156,6 +156,19 @@ def test_what_is_chosen_stands_in_the_address(
     assert shown == drawn
 
 
+@pytest.mark.parametrize(
+    ("page", "name"), [("evals", "group"), ("kl", "slice"), ("kl", "kind"), ("canaries", "canary")]
+)
+def test_a_filter_for_what_is_not_there_shows_none(
+    visit: Callable[..., Any], full: Written, page: str, name: str
+) -> None:
+    """All of them would be taken for what was asked for; and who chooses again sees what there is."""
+    app = visit(full[0], page, run=full[1]["ruined"].id, **{name: "<b>nope</b>"})
+    assert "has no question of what the address asks for" in app.warning[0].value
+    assert [one.value for one in app.caption if one.value.startswith("0 of ")]
+    assert [one.value for one in app.text if "<b>nope</b>" in one.value]
+
+
 @pytest.mark.slow
 @in_a_browser
 def test_exactly_this_view_is_shared_by_one_click(full: Written) -> None:
