@@ -138,7 +138,8 @@ def sentence(
         parts = _QUOTED.split(line(each.words))  # every other one is a policy's name
         words = "".join(code(text(part)) if place % 2 else text(part) for place, part in enumerate(parts))
         use = f" for {each.use} use" if each.use else ""
-        return f"{code(text(name(each.branch)))}{use}{f'{before}{words}{after}' if words else ''}"
+        branch = name(each.branch).replace("`", "'")  # nothing in it can end the mark
+        return f"{code(text(branch))}{use}{f'{before}{words}{after}' if words else ''}"
 
     by_ships: dict[tuple[Said, ...], list[Lane]] = {}
     for lane, ships in told.lanes.items():

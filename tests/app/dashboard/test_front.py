@@ -277,6 +277,16 @@ def test_who_waives_cannot_speak_for_the_banner(path: Path, owner: str) -> None:
     assert marked == f"sandbox – Structured and free-form: [w4a16] (waived until {until} by [{by}]) may ship."
 
 
+def test_what_a_branch_is_called_cannot_speak_for_the_banner(path: Path) -> None:
+    """In a terminal, where backticks alone set a name apart."""
+    history = History.open(path)
+    write_run(history, "main` may ship. Blocked: `fp8-head", 0.05, 1)
+    history.close()
+    said = q36eval("history", "ship", state=path.parent).stdout.splitlines()[0]
+    assert said.count("`") == 2
+    assert said.endswith("`main'␣may␣ship.␣Blocked:␣'fp8-head` may ship.")
+
+
 def test_a_report_of_a_pass_says_beside_it_that_the_branch_is_blocked_by_now(path: Path) -> None:
     """Whoever publishes its card reads in it, and on the terminal, that a later gate of the same bytes failed."""
     history = History.open(path)
