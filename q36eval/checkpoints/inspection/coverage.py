@@ -176,7 +176,12 @@ def _gptq_head(quantization: Mapping[str, Any], units: Sequence[Unit]) -> list[F
 
 
 def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -> list[Finding]:
-    """Model Optimizer declares its quantization in a file of its own as well; engines read one or the other."""
+    """Model Optimizer declares its quantization in a file of its own as well; engines read one or the other. So it is
+    with one beside the text model's settings and one within them."""
+    outer, inner = (given.get("quantization_config") for given in (checkpoint.config, _text_part(checkpoint)))
+    if outer and inner and outer != inner:
+        message = "quantization_config of config.json is not that of its text_config: engines read one or the other."
+        return [_finding("declared-twice", "config.json", message)]
     if OWN_FILE not in checkpoint.held:
         return []
     try:
@@ -204,6 +209,11 @@ def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -
             for alone in [key == "kv_cache_quant_algo" and None in (own.get(key), said)]
         ),
     ]
+
+
+def _text_part(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    text = checkpoint.config.get("text_config")
+    return text if isinstance(text, dict) else {}
 
 
 def _layers_declared_otherwise(own: Mapping[str, Any], quantization: Mapping[str, Any]) -> list[Finding]:
