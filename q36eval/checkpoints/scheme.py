@@ -1,6 +1,7 @@
 """How one weight is stored, and what every reader of a quantization configuration needs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,25 @@ def check_patterns(folder: Path, patterns: list[str]) -> None:
     Raises:
         CorruptCheckpointError: one is malformed, or there are too many.
     """
-    try:
-        check_count(patterns)
-        for pattern in patterns:
+    check_number(folder, patterns)
+    for pattern in patterns:
+        with _of_a_configuration(folder):
             check_pattern(pattern)
+
+
+def check_number(folder: Path, patterns: list[str]) -> None:
+    """Refuse a configuration with more patterns than can be gone through.
+
+    Raises:
+        CorruptCheckpointError: there are too many.
+    """
+    with _of_a_configuration(folder):
+        check_count(patterns)
+
+
+@contextmanager
+def _of_a_configuration(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{folder}/config.json: quantization_config: {error}.") from error

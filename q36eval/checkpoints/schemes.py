@@ -13,7 +13,17 @@ from q36eval.checkpoints.integer_schemes import AUTO_ROUND, auto_round, awq, gpt
 from q36eval.checkpoints.names import beginnings, canonical, endings, module_type, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.scheme import PLAIN, Scheme, SchemeOf, check_patterns, is_glob, listed, names_of, table
+from q36eval.checkpoints.scheme import (
+    PLAIN,
+    Scheme,
+    SchemeOf,
+    check_number,
+    check_patterns,
+    is_glob,
+    listed,
+    names_of,
+    table,
+)
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 OWN_FILE = "hf_quant_config.json"
@@ -195,7 +205,7 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any]) -> SchemeOf:
     groups = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
     given = list(config.get("ignore") or config.get("exclude_modules") or [])
     patterns = [pattern for pattern in given if is_glob(pattern)]
-    check_patterns(folder, [fnmatch.translate(pattern) for pattern in patterns])
+    check_number(folder, patterns)
     in_full = frozenset(given) - frozenset(patterns)
 
     def excluded(module: str) -> bool:
