@@ -43,6 +43,9 @@ TEXT_FILES = (
 PATTERNS = ("*.safetensors", "additional_chat_templates/*.jinja")
 """With the files named above, all that decides what a model computes and which text it sees. Others may change."""
 
+WEIGHTS = (".safetensors", ".gguf")
+MOST_TEXT_BYTES = 2**27
+"""Of a file that is no weights'; the largest published, a tokenizer.json, has 20 MB. It is read as a whole."""
 BLOCK_BYTES = 2**24
 CHUNK_BYTES = 2**20
 """What is read at once to be hashed: it stays in the processor's cache."""
@@ -285,16 +288,32 @@ class HeldFolder:
         return [*(name for name in CONFIG_FILES if name in self), *self.weight_files]
 
     def text(self, name: str, errors: str = "strict") -> str:
-        """A file's text, in UTF-8."""
+        """A file's text, in UTF-8.
+
+        Raises:
+            CorruptCheckpointError: it is larger than any text of a checkpoint.
+        """
+        self._check_sizes([name])
         return self.files[name].read().decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
+
+    def _is_too_large(self, name: str) -> bool:
+        return not name.endswith(WEIGHTS) and self.files[name].size > MOST_TEXT_BYTES
+
+    def _check_sizes(self, names: list[str]) -> None:
+        for name in names:
+            if self._is_too_large(name):
+                raise CorruptCheckpointError(
+                    f"{self.path / name} takes {self.files[name].size:,} bytes, and {MOST_TEXT_BYTES:,} are read at "
+                    f"most; download it again."
+                )
 
     def json(self, name: str) -> dict[str, Any]:
         """A JSON object of the folder.
 
         Raises:
             UsageError: the file is missing.
-            CorruptCheckpointError: it is not a JSON object, or one in it names an entry twice, of which every reader
-                takes the one it likes.
+            CorruptCheckpointError: it is too large, is not a JSON object, or one in it names an entry twice, of which
+                every reader takes the one it likes.
         """
         file = self.path / name
         if name not in self.files:
@@ -314,10 +333,13 @@ class HeldFolder:
         """A folder of all but the weights, as they were opened, for libraries that read by path.
 
         Raises:
+            CorruptCheckpointError: one is larger than any text of a checkpoint.
             EngineError: it cannot be written, which says nothing of the checkpoint.
         """
+        small = sorted(self.files.keys() - {*self.weight_files})
+        self._check_sizes(small)
         with TemporaryDirectory(prefix="q36eval-") as place:
-            for name in sorted(self.files.keys() - {*self.weight_files}):
+            for name in small:
                 copy = Path(place, name)
                 try:
                     copy.parent.mkdir(exist_ok=True)
@@ -335,8 +357,9 @@ class HeldFolder:
         stop = threading.Event()
         with ThreadPoolExecutor(_threads(), thread_name_prefix="hashing") as pool:
             try:
-                for file in self.files.values():
-                    pool.submit(file.sha256, stop)
+                for name, file in self.files.items():
+                    if not self._is_too_large(name):
+                        pool.submit(file.sha256, stop)
                 yield
             except BaseException:
                 stop.set()
@@ -347,7 +370,9 @@ class HeldFolder:
 
         Raises:
             ChangedError: one is shorter than when it was opened.
+            CorruptCheckpointError: one is no weights' and larger than any text of a checkpoint.
         """
+        self._check_sizes(names)
         stop = threading.Event()
         with ThreadPoolExecutor(_threads(), thread_name_prefix="hashing") as pool:
             try:

@@ -129,14 +129,15 @@ def auto_round(folder: Path, config: dict[str, Any]) -> SchemeOf:
         table(file, f"the entry {name!r} of extra_config", entry)
     blocks = config.get("block_name_to_quantize") or config.get("to_quant_block_names")
     blocks = [part.strip() for part in blocks.split(",")] if isinstance(blocks, str) else blocks
-    check_patterns(folder, list(overrides))
+    patterns = [key for key in overrides if is_auto_round_pattern(key)]
+    check_patterns(folder, patterns)
 
     def in_a_block(names: set[str]) -> bool:
         return blocks is None or any(name.startswith((block, canonical(block))) for name in names for block in blocks)
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
         names = names_of(module)
-        entry = auto_round_entry(overrides, names)
+        entry = _auto_round_entry(overrides, patterns, names)
         if entry is None and (module_type(canonical(module)) != "Linear" or not in_a_block(names - {"lm_head"})):
             return PLAIN
         settings = config | {key: value for key, value in (entry or {}).items() if value is not None}
@@ -162,23 +163,28 @@ def _auto_round_scheme(folder: Path, settings: dict[str, Any], zero_offset: int 
     return Scheme("gptq", settings=tuple({**options, "signed_scales": True}.items()))
 
 
-def auto_round_entry(overrides: dict[str, Any], names: set[str]) -> dict[str, Any] | None:
+def _auto_round_entry(overrides: dict[str, Any], patterns: list[str], names: set[str]) -> dict[str, Any] | None:
     """What `extra_config` says of a layer that is called by any of `names`, None where nothing.
 
     Raises:
         CorruptCheckpointError: a pattern does not come to an end.
     """
-    exact = (overrides[key] for name in names for key in (name, *_stored_as(name)) if key in overrides)
-    patterns = (key for key in overrides if _SPECIAL.search(key))
+    exact = (overrides[key] for name in names for key in auto_round_names(name) if key in overrides)
     searched = (overrides[key] for key in patterns if any(matches_pattern(key, name, anywhere=True) for name in names))
     named = next(exact, None)
     return next(searched, None) if named is None else named
+
+
+def is_auto_round_pattern(key: str) -> bool:
+    """Whether a key of `extra_config` is looked for within names."""
+    return _SPECIAL.search(key) is not None
 
 
 _SPECIAL = re.compile(r"[*+?^$()\[\]{}|\\]")
 """What makes a key a pattern (vLLM's inc.py)."""
 
 
-def _stored_as(name: str) -> tuple[str, ...]:
-    """What a module of the text-only layout is called where a vision tower lies beside it."""
-    return (f"model.language_model.{name.removeprefix('model.')}",) if name.startswith("model.") else ()
+def auto_round_names(name: str) -> tuple[str, ...]:
+    """By which keys a module is meant: its name, and what one of the text-only layout is called where a vision tower
+    lies beside it."""
+    return (name, f"model.language_model.{name.removeprefix('model.')}") if name.startswith("model.") else (name,)

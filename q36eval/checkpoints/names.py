@@ -88,6 +88,18 @@ def fused_experts(module: str) -> tuple[str, tuple[str, ...]] | None:
     return match["experts"], ("gate", "up") if match["which"] == "gate_up" else ("down",)
 
 
+def beginnings(name: str) -> list[str]:
+    """The name and what it lies below, the longest first: `a.b.c`, `a.b`, `a`."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def endings(name: str) -> list[str]:
+    """The name and what it ends in, the longest first: `a.b.c`, `b.c`, `c`."""
+    parts = name.split(".")
+    return [".".join(parts[start:]) for start in range(len(parts))]
+
+
 def tensor_class(name: str) -> str:
     """The class a canonical tensor name belongs to, as recipes speak of them."""
     return next((label for label, pattern in _CLASSES if pattern.search(name)), "other")

@@ -6,6 +6,7 @@ Somebody else wrote them: `(a+)+$` takes longer than the universe's age over a n
 import re
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,12 @@ ATTEMPTS = 10
 SLOW_SECONDS = 0.001
 SECONDS_IN_ALL = 5.0
 """For all names on which it takes longer than `SLOW_SECONDS`: a checkpoint has 120,000."""
+SECONDS_OF_ALL_PATTERNS = 30.0
+"""The same of all patterns together, of which a configuration may hold many: beyond it each has `SECONDS_ALONE`."""
+SECONDS_ALONE = 0.5
+MOST_PATTERNS = 1024
+"""Of one configuration, names without a wildcard apart. Producers write some hundreds, and every name of a tensor is
+compared with each of them."""
 _slow: dict[str, float] = defaultdict(float)
 
 
@@ -44,7 +51,7 @@ def matches_pattern(pattern: str, name: str, anywhere: bool = False) -> bool:
         CorruptCheckpointError: it is malformed, or does not come to an end.
     """
     for _ in range(ATTEMPTS):
-        if _slow[pattern] > SECONDS_IN_ALL:
+        if _is_too_slow(pattern):
             break
         begun = time.thread_time()
         try:
@@ -64,6 +71,24 @@ def matches_pattern(pattern: str, name: str, anywhere: bool = False) -> bool:
     )
 
 
-@lru_cache(maxsize=1024)
+def check_count(patterns: Sequence[str]) -> None:
+    """Refuse more patterns than any producer writes.
+
+    Raises:
+        CorruptCheckpointError: there are more than `MOST_PATTERNS`.
+    """
+    if len(patterns) > MOST_PATTERNS:
+        raise CorruptCheckpointError(
+            f"{len(patterns):,} patterns are given ({patterns[0]!r} among them), and {MOST_PATTERNS:,} are read at "
+            f"most; name modules in full instead"
+        )
+
+
+def _is_too_slow(pattern: str) -> bool:
+    own = _slow[pattern]
+    return own > SECONDS_IN_ALL or (own > SECONDS_ALONE and sum(_slow.values()) > SECONDS_OF_ALL_PATTERNS)
+
+
+@lru_cache(maxsize=2 * MOST_PATTERNS)
 def _compiled(pattern: str) -> Any:
     return regex.compile(pattern, regex.VERSION0)

@@ -1,12 +1,13 @@
 """How one weight is stored, and what every reader of a quantization configuration needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.names import canonical
-from q36eval.checkpoints.patterns import check_pattern
+from q36eval.checkpoints.patterns import check_count, check_pattern
 from q36eval.errors import CorruptCheckpointError
 
 
@@ -49,14 +50,43 @@ def names_of(module: str) -> set[str]:
     return {module, canonical(module)}
 
 
+def is_glob(target: str) -> bool:
+    """Whether a target is more than a name written out in full, as `fnmatch` has it."""
+    return any(sign in target for sign in "*?[")
+
+
+def listed(targets: Iterable[str], begin: str = "re:") -> tuple[frozenset[str], list[str]]:
+    """Names written out in full, and the patterns, which begin with `begin`, without it."""
+    given = list(targets)
+    patterns = [target.removeprefix(begin) for target in given if target.startswith(begin)]
+    return frozenset(target for target in given if not target.startswith(begin)), patterns
+
+
 def check_patterns(folder: Path, patterns: list[str]) -> None:
-    """Refuse a configuration with a malformed pattern.
+    """Refuse a configuration with a malformed pattern, or with more of them than can be gone through.
 
     Raises:
-        CorruptCheckpointError: one is malformed.
+        CorruptCheckpointError: one is malformed, or there are too many.
     """
+    check_number(folder, patterns)
     for pattern in patterns:
-        try:
+        with _of_a_configuration(folder):
             check_pattern(pattern)
-        except CorruptCheckpointError as error:
-            raise CorruptCheckpointError(f"{folder}/config.json: quantization_config: {error}.") from error
+
+
+def check_number(folder: Path, patterns: list[str]) -> None:
+    """Refuse a configuration with more patterns than can be gone through.
+
+    Raises:
+        CorruptCheckpointError: there are too many.
+    """
+    with _of_a_configuration(folder):
+        check_count(patterns)
+
+
+@contextmanager
+def _of_a_configuration(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(f"{folder}/config.json: quantization_config: {error}.") from error

@@ -10,10 +10,20 @@ from typing import Any
 
 from q36eval.checkpoints.groups import is_pair, read_groups
 from q36eval.checkpoints.integer_schemes import AUTO_ROUND, auto_round, awq, gptq, signs_scales
-from q36eval.checkpoints.names import canonical, module_type, split_part
+from q36eval.checkpoints.names import beginnings, canonical, endings, module_type, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.scheme import PLAIN, Scheme, SchemeOf, check_patterns, names_of, table
+from q36eval.checkpoints.scheme import (
+    PLAIN,
+    Scheme,
+    SchemeOf,
+    check_number,
+    check_patterns,
+    is_glob,
+    listed,
+    names_of,
+    table,
+)
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 OWN_FILE = "hf_quant_config.json"
@@ -121,17 +131,15 @@ def _compressed_tensors(folder: Path, config: dict[str, Any], light: bool) -> Sc
         current["config_groups"][name]["weights"]["actorder"] = None
     parsed = (read_groups(current) if light else None) or _as_the_library_reads(folder, current)
     groups = list(parsed.config_groups.values())
-    targets = [*(parsed.ignore or []), *(target for group in groups for target in group.targets)]
-    check_patterns(folder, [target.removeprefix("re:") for target in targets if target.startswith("re:")])
+    ignored, targeted = listed(parsed.ignore or []), [listed(group.targets) for group in groups]
+    check_patterns(folder, [pattern for _, patterns in (ignored, *targeted) for pattern in patterns])
     needs_order = [parsed.config_groups[name] for name in ordered]
 
-    def matches(module: str, targets: list[str]) -> bool:
-        return any(_match_name(name, target) for name in names_of(module) for target in targets)
-
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
-        if matches(module, parsed.ignore or []):
+        names = names_of(module)
+        if _is_among(names, *ignored):
             return PLAIN
-        chosen = [group for group in groups if matches(module, group.targets)]
+        chosen = [group for group, targets in zip(groups, targeted, strict=True) if _is_among(names, *targets)]
         if not chosen:
             chosen = [group for group in groups if module_type(canonical(module)) in group.targets]
         if not chosen or chosen[0].weights is None:
@@ -153,11 +161,9 @@ def _as_the_library_reads(folder: Path, config: dict[str, Any]) -> Any:
         raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {reason}") from error
 
 
-def _match_name(name: str, target: str) -> bool:
-    """Whether a target means that name, as `compressed_tensors.utils.match.match_name` has it."""
-    if target.startswith("re:"):
-        return matches_pattern(target.removeprefix("re:"), name)
-    return target == name
+def _is_among(names: set[str], listed: frozenset[str], patterns: list[str]) -> bool:
+    """Whether a target means one of the names, as `compressed_tensors.utils.match.match_name` has it."""
+    return not listed.isdisjoint(names) or any(matches_pattern(pattern, name) for pattern in patterns for name in names)
 
 
 def _actorder(group: Any) -> Any:
@@ -197,10 +203,16 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any]) -> SchemeOf:
     """
     folder = checkpoint.path
     groups = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
-    patterns = list(config.get("ignore") or config.get("exclude_modules") or [])
+    given = list(config.get("ignore") or config.get("exclude_modules") or [])
+    patterns = [pattern for pattern in given if is_glob(pattern)]
+    check_number(folder, patterns)
+    in_full = frozenset(given) - frozenset(patterns)
 
     def excluded(module: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for name in names_of(module) for pattern in patterns)
+        names = names_of(module)
+        return not in_full.isdisjoint(names) or any(
+            fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns
+        )
 
     stored = (split_part(name) for name in checkpoint.tensors)
     weight_only = (
@@ -229,7 +241,7 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any]) -> SchemeOf:
         config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
     )
     whole = None if layers is not None else PLAIN if only_cache else scheme_of(config.get("quant_algo"))
-    listed = {canonical(name): scheme_of(layer.get("quant_algo")) for name, layer in (layers or {}).items()}
+    by_layer = {canonical(name): scheme_of(layer.get("quant_algo")) for name, layer in (layers or {}).items()}
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
         if excluded(module):
@@ -237,8 +249,7 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any]) -> SchemeOf:
         if whole is not None:
             return whole if module_type(canonical(module)) == "Linear" else PLAIN
         # Fused experts are listed once, under the name of the module that holds them all.
-        prefixes = [name for name in listed if f"{canonical(module)}.".startswith(f"{name}.")]
-        return listed[max(prefixes, key=len)] if prefixes else PLAIN
+        return next((by_layer[name] for name in beginnings(canonical(module)) if name in by_layer), PLAIN)
 
     return resolve
 
@@ -265,12 +276,12 @@ def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:
     if config.get("scale_fmt") is not None:
         settings = (*settings, ("scale_fmt", config["scale_fmt"]))
     scheme = Scheme("fp8", settings=settings)
-    excluded = [canonical(name) for name in config.get("modules_to_not_convert") or []]
+    excluded = frozenset(canonical(name) for name in config.get("modules_to_not_convert") or [])
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
         name = canonical(module)
         # A listed name stands for a module, for all below it, or for all modules whose names end in it.
-        if any(f"{name}.".startswith(f"{rule}.") or f".{name}".endswith(f".{rule}") for rule in excluded):
+        if not excluded.isdisjoint((*beginnings(name), *endings(name))):
             return PLAIN
         if "weight_scale_inv" in parts:
             return scheme

@@ -34,6 +34,7 @@ def load_tokenizer(folder: Path | HeldFolder) -> Any:
     from transformers import AutoTokenizer
 
     held = hold(folder)
+    _check_added(held)
     try:
         with held.small_files() as place:
             tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
@@ -43,6 +44,27 @@ def load_tokenizer(folder: Path | HeldFolder) -> Any:
         raise
     except Exception as error:  # the tokenizers library raises bare exceptions for malformed files
         raise CorruptCheckpointError(f"{held.path} has no tokenizer that can be read: {one_line(error)}.") from error
+
+
+MOST_ADDED = 2**16
+"""Words that one file adds to a vocabulary; published checkpoints have some dozens. transformers goes through all of
+them more often the more there are."""
+_ADDED = (
+    ("tokenizer.json", "added_tokens"),
+    ("tokenizer_config.json", "added_tokens_decoder"),
+    ("tokenizer_config.json", "extra_special_tokens"),
+    ("tokenizer_config.json", "additional_special_tokens"),
+    ("added_tokens.json", None),
+)
+
+
+def _check_added(held: HeldFolder) -> None:
+    for file, entry in _ADDED:
+        words = {} if file not in held else held.json(file) if entry is None else held.json(file).get(entry)
+        if isinstance(words, list | dict) and len(words) > MOST_ADDED:
+            raise CorruptCheckpointError(
+                f"{held.path / file} adds {len(words):,} words to the vocabulary, and {MOST_ADDED:,} are read at most."
+            )
 
 
 def tokenizer_rules(folder: str | Path | HeldFolder) -> dict[str, Any]:
@@ -133,6 +155,9 @@ def chat_templates(folder: str | Path | HeldFolder) -> dict[str, str]:
     Files take the place of what `tokenizer_config.json` says, as in transformers. Of several, that for conversations
     with tools (`tool_use`) is chosen by what is rendered. A processor's own templates (`PROCESSOR_FILES`), which
     engines take before the tokenizer's, stand beside them where they are others.
+
+    Raises:
+        CorruptCheckpointError: a file is malformed, or there are more templates than anybody tries.
     """
     held = hold(folder)
     templates = _tokenizer_templates(held)
@@ -140,9 +165,16 @@ def chat_templates(folder: str | Path | HeldFolder) -> dict[str, str]:
         for name, template in _written_in(held, file).items():
             if templates.get(name) != template:
                 templates[prefix if name == "default" else f"{prefix}.{name}"] = template
+    if len(templates) > MOST_TEMPLATES:
+        raise CorruptCheckpointError(
+            f"{held.path} holds {len(templates):,} chat templates, and {MOST_TEMPLATES} are read at most; keep those "
+            f"that are used."
+        )
     return templates
 
 
+MOST_TEMPLATES = 16
+"""Of one checkpoint. Each may take some seconds to be tried."""
 PROCESSOR_FILES = {"chat_template.json": "processor", "processor_config.json": "processor_config"}
 """Where transformers' processors keep templates, and what these are called here. vLLM asks the processor first."""
 

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
@@ -131,14 +132,33 @@ NO_PART_OF_THE_COMPUTATION = (
     "use_cache",
 )
 ROPE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
-ENGINES_HONOUR: Mapping[str, tuple[Any, str]] = {
-    "norm_topk_prob": (True, "vLLM honours it, and does not divide the weights of the chosen experts by their sum"),
-    "attn_output_gate": (True, "vLLM honours it, and leaves the attention's output gate out"),
-    "mlp_only_layers": ([], "engines that take Qwen3-Next's layers put dense ones in the place of experts"),
-    "decoder_sparse_step": (1, "engines that take Qwen3-Next's layers put dense ones in the place of experts"),
+
+
+@dataclass(frozen=True)
+class Honoured:
+    """What is measured here whatever the entry says, what else measures the same, and what an engine does otherwise."""
+
+    measured: Any
+    what: str
+    harmless: tuple[Any, ...] = (None,)
+
+
+ENGINES_HONOUR: Mapping[str, Honoured] = {
+    "norm_topk_prob": Honoured(
+        True, "vLLM honours it, and does not divide the weights of the chosen experts by their sum", ()
+    ),
+    "attn_output_gate": Honoured(True, "vLLM honours it, and leaves the attention's output gate out", ()),
+    "is_causal": Honoured(True, "vLLM honours it, and lets every token attend to those after it", ()),
+    "qkv_bias": Honoured(False, "vLLM honours it, and adds biases to queries, keys and values"),
+    "layer_scale": Honoured(False, "vLLM honours it, and scales what every layer gives"),
+    "dual_chunk_attention_config": Honoured(
+        None, "vLLM honours it, and computes the attention of long texts in chunks"
+    ),
+    "mlp_only_layers": Honoured([], "engines that take Qwen3-Next's layers put dense ones in the place of experts"),
+    "decoder_sparse_step": Honoured(1, "engines that take Qwen3-Next's layers put dense ones in the place of experts"),
 }
-"""Entries that transformers does not read for this model and engines do: what is measured here, and what an engine does
-by another value (vLLM, vllm/model_executor/models/qwen3_next.py, which its Qwen3.5 is made of)."""
+"""Entries that transformers does not read for this model and engines do (vLLM's qwen3_next.py in model_executor/models,
+which its Qwen3.5 is made of). Where null is not harmless, an engine takes it for false."""
 
 
 def _finding(rule: str, message: str, subject: str = "config.json", severity: Severity = Severity.BLOCKING) -> Finding:
@@ -281,20 +301,23 @@ def _read_otherwise(settings: Mapping[str, Any]) -> list[Finding]:
         _finding(
             "engines-read-otherwise",
             f"{key} is {json.dumps(settings[key])}: transformers does not read it, and this gate measures "
-            f"{json.dumps(measured)}; {what}.",
+            f"{json.dumps(entry.measured)}; {entry.what}.",
         )
-        for key, (measured, what) in ENGINES_HONOUR.items()
-        if key in settings and settings[key] is not None and settings[key] != measured
+        for key, entry in ENGINES_HONOUR.items()
+        if key in settings and settings[key] not in (entry.measured, *entry.harmless)
     ]
 
 
 def _rope_contradictions(settings: Mapping[str, Any]) -> list[Finding]:
     """One value of the rotary embedding given twice, differently: every engine takes the one it looks at first."""
-    places = {
+    places: dict[str, Mapping[str, Any]] = {
         "config.json": settings,
         "rope_scaling": settings.get("rope_scaling") or {},
         "rope_parameters": settings.get("rope_parameters") or {},
     }
+    for name in ("rope_scaling", "rope_parameters"):
+        kind = {"rope_type": places[name]["type"]} if "type" in places[name] else {}  # its older name
+        places |= {f"type of {name}": kind, name: {key: places[name][key] for key in places[name] if key != "type"}}
     findings = []
     for key in sorted({key for place in places.values() for key in place if key in ROPE or place is not settings}):
         if key in ("rope_scaling", "rope_parameters"):
@@ -313,7 +336,8 @@ def _ends(checkpoint: Checkpoint) -> list[Finding]:
         return []
     with suppress(CorruptCheckpointError):  # reported with the text files
         stops = _ids(checkpoint.held.json(name).get("eos_token_id"))
-        declared = _ids(text_settings(checkpoint.config).get("eos_token_id", checkpoint.config.get("eos_token_id")))
+        of_the_text = _ids(text_settings(checkpoint.config).get("eos_token_id"))
+        declared = of_the_text | _ids(checkpoint.config.get("eos_token_id"))  # engines look into one or the other
         if stops and not declared <= stops:
             message = (
                 f"eos_token_id is {sorted(declared)} in config.json and {sorted(stops)} in {name}: an engine that "

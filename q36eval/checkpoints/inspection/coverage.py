@@ -17,11 +17,11 @@ from q36eval.checkpoints.inspection.stored import (
     stored_kind,
     stored_label,
 )
-from q36eval.checkpoints.integer_schemes import auto_round_entry
-from q36eval.checkpoints.names import canonical, module_type, split_part
+from q36eval.checkpoints.integer_schemes import auto_round_names, is_auto_round_pattern
+from q36eval.checkpoints.names import beginnings, canonical, endings, module_type, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.scheme import names_of
+from q36eval.checkpoints.scheme import is_glob
 from q36eval.checkpoints.schemes import OWN_FILE
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import scheme_name
@@ -40,36 +40,47 @@ def ignore_patterns(quantization: Mapping[str, Any]) -> list[str]:
     return next((list(quantization[key]) for key in keys if quantization.get(key)), [])
 
 
-def matches(method: str | None, pattern: str, module: str) -> bool:
-    """Whether a pattern of that method's configuration means a stored module (in either published layout)."""
-    names = (module, canonical(module))
-    if method == "gptq":
-        return any(matches_pattern(pattern.removeprefix("-:").removeprefix("+:"), name) for name in names)
-    if method == "auto-round":
-        return auto_round_entry({pattern: {}}, names_of(module)) is not None
-    if method == "awq":
-        return any(pattern in name for name in names)
-    if method == "modelopt":
-        return any(fnmatch.fnmatchcase(name, pattern) for name in names)
-    if pattern.startswith("re:"):
-        return any(matches_pattern(pattern.removeprefix("re:"), name) for name in names)
-    if pattern in names or pattern == module_type(canonical(module)):
-        return True
-    # fine-grained FP8 lists modules and whole subtrees by name
-    return method == "fp8" and any(name.startswith(pattern + ".") or name.endswith("." + pattern) for name in names)
+class _Names:
+    """What patterns of a method's configuration may mean: the stored modules, in either published layout."""
+
+    def __init__(self, method: str | None, modules: Iterable[str]) -> None:
+        self._method = method
+        self._names = sorted({name for module in modules for name in (module, canonical(module))})
+        self._meant = {called for name in self._names for called in self._called(name)} - {""}
+        self._lines = "\n".join(self._names)
+
+    def _called(self, name: str) -> Iterable[str]:
+        """What means that module where it is written out in full."""
+        if self._method == "auto-round":
+            return auto_round_names(name)
+        if self._method == "fp8":  # fine-grained FP8 lists modules and whole subtrees by name
+            return (*beginnings(name), *endings(name), module_type(name))
+        return (name,) if self._method == "modelopt" else (name, module_type(name))
+
+    def any_is_meant_by(self, pattern: str) -> bool:
+        """Whether the pattern means one of them; a malformed one means nothing."""
+        method = self._method
+        try:
+            if method == "gptq":
+                rule = pattern.removeprefix("-:").removeprefix("+:")
+                return any(matches_pattern(rule, name) for name in self._names)
+            if method == "awq":
+                return pattern in self._lines if "\n" not in pattern else any(pattern in name for name in self._names)
+            if method == "modelopt" and is_glob(pattern):
+                return any(fnmatch.fnmatchcase(name, pattern) for name in self._names)
+            if method == "auto-round" and is_auto_round_pattern(pattern):
+                return any(matches_pattern(pattern, name, anywhere=True) for name in self._names)
+            if method not in ("modelopt", "auto-round") and pattern.startswith("re:"):
+                return any(matches_pattern(pattern.removeprefix("re:"), name) for name in self._names)
+            return pattern in self._meant
+        except CorruptCheckpointError:
+            return False
 
 
 def dead_patterns(quantization: Mapping[str, Any], modules: Iterable[str]) -> list[str]:
     """Ignore patterns that mean none of the stored modules; a malformed pattern means nothing either."""
-    known, method = list(modules), quantization.get("quant_method")
-    return [pattern for pattern in ignore_patterns(quantization) if not _matches_any(method, pattern, known)]
-
-
-def _matches_any(method: str | None, pattern: str, modules: list[str]) -> bool:
-    try:
-        return any(matches(method, pattern, module) for module in modules)
-    except CorruptCheckpointError:
-        return False
+    names = _Names(quantization.get("quant_method"), modules)
+    return [pattern for pattern in ignore_patterns(quantization) if not names.any_is_meant_by(pattern)]
 
 
 HEAD = "lm_head.weight"
@@ -147,7 +158,8 @@ def _gptq_head(quantization: Mapping[str, Any], units: Sequence[Unit]) -> list[F
     """GPTQ says of the head alone whether it is quantized (`lm_head`); engines choose its kernel by that entry."""
     if quantization.get("quant_method") != "gptq":
         return []
-    excluded = any(_matches_any("gptq", pattern, ["lm_head"]) for pattern in ignore_patterns(quantization))
+    head_named = _Names("gptq", ["lm_head"])
+    excluded = any(head_named.any_is_meant_by(pattern) for pattern in ignore_patterns(quantization))
     declared = bool(quantization.get("lm_head")) and not excluded
     head = next((unit for unit in units if unit.name == HEAD), None)
     stored = head is not None and not head.is_plain
@@ -164,7 +176,12 @@ def _gptq_head(quantization: Mapping[str, Any], units: Sequence[Unit]) -> list[F
 
 
 def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -> list[Finding]:
-    """Model Optimizer declares its quantization in a file of its own as well; engines read one or the other."""
+    """Model Optimizer declares its quantization in a file of its own as well; engines read one or the other. So it is
+    with one beside the text model's settings and one within them."""
+    outer, inner = (given.get("quantization_config") for given in (checkpoint.config, _text_part(checkpoint)))
+    if outer and inner and outer != inner:
+        message = "quantization_config of config.json is not that of its text_config: engines read one or the other."
+        return [_finding("declared-twice", "config.json", message)]
     if OWN_FILE not in checkpoint.held:
         return []
     try:
@@ -192,6 +209,11 @@ def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -
             for alone in [key == "kv_cache_quant_algo" and None in (own.get(key), said)]
         ),
     ]
+
+
+def _text_part(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    text = checkpoint.config.get("text_config")
+    return text if isinstance(text, dict) else {}
 
 
 def _layers_declared_otherwise(own: Mapping[str, Any], quantization: Mapping[str, Any]) -> list[Finding]:

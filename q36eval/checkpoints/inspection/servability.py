@@ -338,8 +338,9 @@ Modules that vLLM holds as one, in its order:
 {chr(10).join(groups)}
 
 Entries of config.json that engines honour and transformers does not (`norm_topk_prob`, `attn_output_gate`,
-`mlp_only_layers`, `decoder_sparse_step`), rotary entries that contradict each other and `eos_token_id` that
-generation_config.json lacks block too, as differences of the configuration.
+`is_causal`, `qkv_bias`, `layer_scale`, `dual_chunk_attention_config`, `mlp_only_layers`, `decoder_sparse_step`; null
+counts as false where vLLM takes it so), rotary entries that contradict each other and `eos_token_id` that
+generation_config.json lacks, be it beside or within `text_config`, block too, as differences of the configuration.
 """
 
 

@@ -58,3 +58,14 @@ def test_one_that_never_gets_the_processor_comes_to_an_end(monkeypatch: pytest.M
     monkeypatch.setattr(patterns, "_compiled", lambda pattern: waiting)
     with pytest.raises(CorruptCheckpointError, match="takes too long"):
         matches_pattern(HONEST, NAME)
+
+
+def test_many_slow_patterns_share_their_time_and_a_quick_one_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "SECONDS_OF_ALL_PATTERNS", 0.1)
+    monkeypatch.setattr(patterns, "SECONDS_ALONE", 0.01)
+    patterns._slow.update({f"slow {number}": 0.04 for number in range(3)})
+    patterns._slow["slow once"] = 0.002
+    with pytest.raises(CorruptCheckpointError, match="takes too long"):
+        matches_pattern("slow 0", NAME)
+    assert not matches_pattern("slow once", NAME)
+    assert matches_pattern(HONEST, NAME, anywhere=True)

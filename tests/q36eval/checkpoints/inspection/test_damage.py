@@ -274,16 +274,36 @@ def test_entries_that_transformers_does_not_know_do_not_block(tmp_path: Path) ->
     assert [finding.message.split()[0] for finding in inspected(folder).blocking] == ["attention_bias"]
 
 
+ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
 READ_OTHERWISE: list[tuple[dict[str, Any], str]] = [
     ({"norm_topk_prob": False}, "engines-read-otherwise"),
+    ({"norm_topk_prob": None}, "engines-read-otherwise"),  # vLLM takes null for false
     ({"attn_output_gate": False}, "engines-read-otherwise"),
+    ({"attn_output_gate": None}, "engines-read-otherwise"),
+    ({"is_causal": False}, "engines-read-otherwise"),
+    ({"qkv_bias": True}, "engines-read-otherwise"),
+    ({"layer_scale": True}, "engines-read-otherwise"),
+    ({"dual_chunk_attention_config": {"chunk_size": 64}}, "engines-read-otherwise"),
     ({"mlp_only_layers": [0]}, "engines-read-otherwise"),
     ({"decoder_sparse_step": 2}, "engines-read-otherwise"),
     ({"rope_theta": 1e6}, "rope-contradicts"),
     ({"rope_scaling": {"rope_type": "default", "rope_theta": 5.0}}, "rope-contradicts"),
+    ({"rope_parameters": ROPE | {"type": "dynamic"}}, "rope-contradicts"),
+    ({"rope_parameters": ROPE | {"rope_type": "dynamic", "type": "default"}}, "rope-contradicts"),
+    ({"rope_scaling": {"type": "yarn"}}, "rope-contradicts"),
     ({"eos_token_id": 5}, "ends-contradict"),
 ]
-MEASURED = {"norm_topk_prob": True, "attn_output_gate": True, "mlp_only_layers": [], "decoder_sparse_step": 1}
+MEASURED = {
+    "norm_topk_prob": True,
+    "attn_output_gate": True,
+    "is_causal": True,
+    "qkv_bias": None,
+    "layer_scale": False,
+    "dual_chunk_attention_config": None,
+    "mlp_only_layers": [],
+    "decoder_sparse_step": 1,
+    "rope_parameters": ROPE | {"type": "default"},
+}
 
 
 @pytest.mark.parametrize(("entries", "rule"), READ_OTHERWISE)
@@ -298,6 +318,38 @@ def test_an_entry_by_which_an_engine_serves_another_model_blocks(
     damage.edit_json(folder, "config.json", lambda config: config.update(entries))
     assert {finding.rule for finding in inspected(folder).blocking} - {"computation-differs"} == {rule}
     assert rule in {finding.rule for finding in inspect_checkpoint(folder).blocking}, "whatever the reference says"
+
+
+def _nested(config: dict[str, Any]) -> None:
+    """As the whole model's configuration holds the text model's."""
+    text = {key: config.pop(key) for key in list(config) if key not in ("architectures", "quantization_config")}
+    config.update(text_config=text, model_type="qwen3_5_moe", architectures=["Qwen3_5MoeForConditionalGeneration"])
+
+
+@pytest.mark.parametrize(
+    ("beside", "rule"),
+    [({"eos_token_id": 5}, "ends-contradict"), ({"quantization_config": {"quant_method": "fp8"}}, "declared-twice")],
+)
+def test_what_is_said_beside_the_text_model_is_held_to_what_is_said_within(
+    beside: dict[str, Any], rule: str, tmp_path: Path
+) -> None:
+    """Some engines read one, some the other."""
+    folder = tmp_path / "copy"
+    shutil.copytree(folder_of("main"), folder)
+
+    def change(config: dict[str, Any]) -> None:
+        _nested(config)
+        if "quantization_config" in beside:
+            config["text_config"]["quantization_config"] = beside["quantization_config"]
+        else:
+            config.update(beside)
+
+    damage.edit_json(folder, "config.json", _nested)
+    assert not inspected(folder).blocking
+    shutil.rmtree(folder)
+    shutil.copytree(folder_of("main"), folder)
+    damage.edit_json(folder, "config.json", change)
+    assert {finding.rule for finding in inspected(folder).blocking} == {rule}
 
 
 def test_code_that_comes_with_a_checkpoint_is_told(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from q36eval.config import Paths
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.branches import folder_of
 
-from .damage import edit_header, edit_tensors
+from .damage import edit_header, edit_json, edit_tensors
 from .hostile import DTYPES, FILES, INDEX, INDEXES, TENSORS, Change, read_as
 
 REPOSITORY = Path(__file__).parents[4]
@@ -86,6 +86,55 @@ def test_a_pipe_in_the_place_of_a_file_is_a_missing_file(name: str, tmp_path: Pa
 
     folder = changed("main", put_a_pipe, tmp_path)
     assert any("missing" in message for message in blocking(inspected(folder)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["generation_config.json", "tokenizer.json", "chat_template.jinja", "additional_chat_templates/other.jinja"],
+)
+def test_a_text_of_a_tebibyte_is_named_and_not_read(name: str, tmp_path: Path) -> None:
+    """A file with a hole in it takes no room on the disk, and all of the memory."""
+
+    def enlarge(folder: Path) -> None:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+        os.truncate(folder / name, 2**40)
+
+    folder = changed("main", enlarge, tmp_path)
+    assert any(f"{name} takes 1,099,511,627,776 bytes" in message for message in blocking(inspected(folder)))
+
+
+def test_a_configuration_of_a_tebibyte_is_named_and_not_read(tmp_path: Path) -> None:
+    folder = changed("main", lambda folder: os.truncate(folder / "config.json", 2**40), tmp_path)
+    assert any("config.json takes 1,099,511,627,776 bytes" in message for message in blocking(inspected(folder)))
+    with pytest.raises(CorruptCheckpointError, match="are read at most"):
+        load_model(folder)
+
+
+def test_more_templates_than_anybody_uses_are_refused(tmp_path: Path) -> None:
+    """Each may take seconds to be tried."""
+
+    def add(folder: Path) -> None:
+        (folder / "additional_chat_templates").mkdir()
+        for number in range(200):
+            text = "{% for i in range(99999) %}{% for j in range(40) %}{% endfor %}{% endfor %}" + str(number)
+            (folder / "additional_chat_templates" / f"other{number}.jinja").write_text(text)
+
+    folder = changed("main", add, tmp_path)
+    assert any("holds 201 chat templates, and 16 are read at most" in one for one in blocking(inspected(folder)))
+
+
+@pytest.mark.parametrize(
+    ("file", "entry"), [("tokenizer_config.json", "extra_special_tokens"), ("tokenizer.json", "added_tokens")]
+)
+def test_a_vocabulary_with_a_flood_of_added_words_is_refused(file: str, entry: str, tmp_path: Path) -> None:
+    """transformers takes minutes over them."""
+
+    def add(folder: Path) -> None:
+        edit_json(folder, file, lambda own: own.update({entry: [f"<{number}>" for number in range(200_000)]}))
+
+    folder = changed("main", add, tmp_path)
+    assert any(f"{file} adds 200,000 words" in message for message in blocking(inspected(folder)))
 
 
 @pytest.mark.parametrize("text", INDEXES)
