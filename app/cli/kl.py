@@ -13,6 +13,7 @@ from q36eval.app.cli.options import (
     ConvState,
     CorpusOption,
     DeviceOption,
+    EngineOption,
     FamilyOption,
     JsonOption,
     KVCacheDtype,
@@ -30,6 +31,7 @@ from q36eval.app.cli.options import (
     print_json,
 )
 from q36eval.config.paths import Paths
+from q36eval.engines import IN_PROCESS
 from q36eval.records import ProbeName
 
 
@@ -39,6 +41,7 @@ def kl(
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
+    engine: EngineOption = IN_PROCESS,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -74,6 +77,7 @@ def kl(
             reference_pack=reference_pack,
             suite=suite,
             engine=engine_options(
+                engine=engine,
                 device=device,
                 weights_only=weights_only,
                 kv_cache_dtype=kv_cache_dtype,

@@ -16,7 +16,7 @@ from q36eval.checkpoints.placements import check_placement
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.config import Family
 from q36eval.config.paths import Paths
-from q36eval.engines import EngineOptions
+from q36eval.engines import IN_PROCESS, EngineOptions, check_options
 from q36eval.errors import ExitCode, UsageError
 from q36eval.files import printable_json
 from q36eval.run.request import Target
@@ -71,6 +71,12 @@ ReferencePackOption = Annotated[
         "--reference-pack",
         help="Judge against this reference pack; the reference's weights are not needed.",
         metavar="DIR",
+    ),
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", help="What answers for the branch; in-process by default.", autocompletion=completing.engines
     ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or a GPU such as cuda:0.")]
@@ -166,6 +172,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 PANELS = {
     "How it runs": (
+        "--engine",
         "--device",
         "--weights-only",
         "--kv-cache-dtype",
@@ -196,6 +203,7 @@ METAVARS = {
     "--branch": "BRANCH",
     "--reference": "BRANCH|DIR",
     "--family": "FAMILY",
+    "--engine": "KIND",
     "--device": "DEVICE",
     "--format": "FORMAT",
     "--out": "DIR",
@@ -239,6 +247,7 @@ PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INC
 
 def engine_options(
     *,
+    engine: str = IN_PROCESS,
     device: str,
     weights_only: bool = False,
     kv_cache_dtype: str | None = None,
@@ -252,7 +261,8 @@ def engine_options(
     """How the branch is opened, as the options of the command line say it; checked before anything is measured.
 
     Raises:
-        UsageError: no such device, or a value that an option does not have.
+        UsageError: no such engine or device, an option that the engine does not have, or a value that an option does
+            not have.
     """
     check_device(device)
     check_as_served(as_served)
@@ -262,7 +272,8 @@ def engine_options(
         check_state_dtype(dtype)
     if kv_cache_dtype is not None:
         check_kv_cache_dtype(kv_cache_dtype)
-    return EngineOptions(
+    options = EngineOptions(
+        kind=engine,
         device=device,
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
@@ -273,6 +284,9 @@ def engine_options(
         placement=placement,
         batch_rows=batch_size,
     )
+    if engine != IN_PROCESS:  # which has every option, and takes seconds to import
+        check_options(options)
+    return options
 
 
 def resolve_reference(named: str | None, pack: Path | None, family: Family, paths: Paths) -> Target | None:

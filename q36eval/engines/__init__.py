@@ -51,7 +51,15 @@ from q36eval.engines.base import (
     Scored,
     ScoreRequest,
 )
-from q36eval.engines.opening import as_reference, engine_around, identity_of, open_engine, planned, repeats_itself
+from q36eval.engines.opening import (
+    as_reference,
+    check_options,
+    engine_around,
+    identity_of,
+    open_engine,
+    planned,
+    repeats_itself,
+)
 
 __all__ = [
     "IN_PROCESS",
@@ -64,6 +72,7 @@ __all__ = [
     "ScoreRequest",
     "Scored",
     "as_reference",
+    "check_options",
     "engine_around",
     "identity_of",
     "open_engine",
