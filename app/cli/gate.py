@@ -21,7 +21,9 @@ from q36eval.app.cli.options import (
     CorpusOption,
     DetailsOption,
     DeviceOption,
+    EngineArgument,
     EngineOption,
+    EnginePython,
     FamilyOption,
     JsonOption,
     KVCacheDtype,
@@ -105,6 +107,8 @@ def gate(
         typer.Option("--format", help=f"Report format, with --out: {', '.join(FORMATS)}; all by default."),
     ] = None,
     engine: EngineOption = IN_PROCESS,
+    engine_python: EnginePython = None,
+    engine_arg: EngineArgument = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -173,6 +177,8 @@ def gate(
         rules = load_policy(policy, chosen, paths, suite_name)
         chosen_engine = engine_options(
             engine=engine,
+            engine_python=engine_python,
+            engine_arguments=engine_arg,
             device=device,
             weights_only=weights_only,
             kv_cache_dtype=kv_cache_dtype,

@@ -79,6 +79,22 @@ EngineOption = Annotated[
         "--engine", help="What answers for the branch; in-process by default.", autocompletion=completing.engines
     ),
 ]
+EnginePython = Annotated[
+    str | None,
+    typer.Option(
+        "--engine-python",
+        help="Python of the engine's own environment (vllm); Q36EVAL_VLLM_PYTHON by default.",
+        metavar="FILE",
+    ),
+]
+EngineArgument = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine-arg",
+        help="Argument of the engine's own, such as gpu_memory_utilization=0.7; repeat it for several.",
+        metavar="NAME=VALUE",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or a GPU such as cuda:0.")]
 WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not emulate the quantization of activations.")]
 KVCacheDtype = Annotated[
@@ -173,6 +189,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 PANELS = {
     "How it runs": (
         "--engine",
+        "--engine-python",
+        "--engine-arg",
         "--device",
         "--weights-only",
         "--kv-cache-dtype",
@@ -257,6 +275,8 @@ def engine_options(
     recurrent_state_dtype: str | None = None,
     conv_state_dtype: str | None = None,
     placement: str | None = None,
+    engine_python: str | None = None,
+    engine_arguments: list[str] | None = None,
 ) -> EngineOptions:
     """How the branch is opened, as the options of the command line say it; checked before anything is measured.
 
@@ -283,6 +303,8 @@ def engine_options(
         as_served=as_served,
         placement=placement,
         batch_rows=batch_size,
+        engine_python=engine_python,
+        engine_arguments=tuple(engine_arguments or ()),
     )
     if engine != IN_PROCESS:  # which has every option, and takes seconds to import
         check_options(options)

@@ -15,7 +15,9 @@ from q36eval.app.cli.options import (
     ContextOption,
     CorpusOption,
     DeviceOption,
+    EngineArgument,
     EngineOption,
+    EnginePython,
     FamilyOption,
     JsonOption,
     OwnCanaries,
@@ -53,6 +55,8 @@ def capture(
     family: FamilyOption = None,
     suite: SuiteOption = None,
     engine: EngineOption = IN_PROCESS,
+    engine_python: EnginePython = None,
+    engine_arg: EngineArgument = None,
     device: DeviceOption = "cpu",
     placement: Placement = None,
     plan: PlanOption = False,
@@ -85,7 +89,9 @@ def capture(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    chosen_engine = engine_options(engine=engine, device=device, placement=placement)
+    chosen_engine = engine_options(
+        engine=engine, engine_python=engine_python, engine_arguments=engine_arg, device=device, placement=placement
+    )
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
         raise UsageError(f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}.")

@@ -27,6 +27,8 @@ class Kind:
 KINDS: dict[str, Kind] = {
     # batches follow from the whole list, and reductions of a CPU have one order; a GPU's kernels choose their own
     IN_PROCESS: Kind("q36eval.engines.in_process:InProcessEngine", repeats_itself_on=frozenset({"cpu"})),
+    # its reference is what BF16 is, not what vLLM makes of BF16: one capture serves both kinds of branches
+    "vllm": Kind("q36eval.engines.vllm.engine:VLLMEngine", reference=IN_PROCESS),
 }
 """Every engine by its kind, which is the `engine` of its identities. A module is imported when its kind is opened."""
 
