@@ -57,6 +57,7 @@ from q36eval.engines.opening import (
     engine_around,
     identity_of,
     open_engine,
+    opens_checkpoints,
     planned,
     repeats_itself,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "engine_around",
     "identity_of",
     "open_engine",
+    "opens_checkpoints",
     "planned",
     "repeats_itself",
 ]

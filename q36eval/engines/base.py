@@ -187,6 +187,9 @@ class Engine(ABC):
     tokenizer: Any
     """As transformers has it: `encode`, `decode`, `apply_chat_template`, `eos_token_id`."""
 
+    opens_checkpoints: ClassVar[bool] = True
+    """Whether it opens whatever checkpoint it is given; one that only asks a server has what that has open."""
+
     generates: bool = True
     """Whether it gives answers; one that only scores leaves what needs them unmeasured."""
 

@@ -38,7 +38,9 @@ class Head:
             raise CorruptCheckpointError(f"{settings.folder} stores no {HEAD}.")
         decoded, scheme = stored.read(settings.device)
         weight = decoded.to(torch.bfloat16)
-        if scheme is None or stored.name == EMBEDDINGS:  # embeddings look rows up; as a head they multiply as they are
+        if (
+            scheme is None or not settings.emulate_activations or stored.name == EMBEDDINGS
+        ):  # embeddings look rows up; as a head they multiply as they are
             return cls(weight, None)
         return cls(weight, InputQuantizer([scheme], weight.shape[1], weight.device))
 

@@ -82,6 +82,11 @@ def as_reference(options: EngineOptions) -> EngineOptions:
     return replace(stored, kv_cache_dtype="auto" if "kv_cache_dtype" in engine.options else None)
 
 
+def opens_checkpoints(options: EngineOptions) -> bool:
+    """Whether an engine of these options opens any checkpoint, the reference too."""
+    return _engine_class(options).opens_checkpoints
+
+
 def as_settings(settings: EngineSettings | Path) -> EngineSettings:
     """A folder alone stands for the default options."""
     return EngineSettings(settings) if isinstance(settings, Path) else settings
