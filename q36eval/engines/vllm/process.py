@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
@@ -14,6 +15,8 @@ from q36eval.engines.vllm.environment import Environment
 from q36eval.errors import EngineError
 
 LAST_LINES = 3
+ERROR = re.compile(r"\b\w+(Error|Exception): ")
+"""The line of a Python traceback that says what happened."""
 SECONDS_TO_END = 10.0
 DEFAULT_VARIABLES = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 CPU_VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1"}
@@ -69,10 +72,10 @@ class WorkerProcess:
         raise AskError(answer["error"])
 
     def last_lines(self) -> str:
-        """The last errors that it printed."""
+        """The first error that it printed, which the later ones come of; or its last lines."""
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-        telling = [line.strip() for line in lines if "Error" in line and "Traceback" not in line] or lines
-        return " / ".join(line[-300:] for line in telling[-LAST_LINES:]) or "it printed nothing"
+        errors = [line.strip() for line in lines if ERROR.search(line)]
+        return " / ".join(line[-300:] for line in errors[:1] or lines[-LAST_LINES:]) or "it printed nothing"
 
 
 def _end(process: "subprocess.Popen[bytes]", ours: socket.socket, reader: Any, writer: Any, folder: Path) -> None:
