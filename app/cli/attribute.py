@@ -9,6 +9,9 @@ import typer
 from q36eval.app.cli.options import (
     CorpusOption,
     DeviceOption,
+    EngineArgument,
+    EngineOption,
+    EnginePython,
     FamilyOption,
     JsonOption,
     OneBranch,
@@ -22,10 +25,12 @@ from q36eval.app.cli.options import (
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
+from q36eval.engines import IN_PROCESS
 from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
     from q36eval.kl.attribution import Attribution, Blame
+    from q36eval.run.serving_error import ServingPlan
 
 
 KINDS = {"class": "by class of tensors", "layers": "by layer", "cell": "by class and layer"}
@@ -37,6 +42,9 @@ def attribute(
     reference: ReferenceOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
+    engine: EngineOption = IN_PROCESS,
+    engine_python: EnginePython = None,
+    engine_arg: EngineArgument = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     corpus: CorpusOption = None,
@@ -51,6 +59,7 @@ def attribute(
     """Show which tensors and layers cause the KL.
 
     Each part is measured twice: restored to the reference while the rest stays quantized, and quantized alone.
+    With --engine it shows how much of the KL the serving engine adds to the checkpoint's own.
     """
     from q36eval.app.cli.kl_report import check_file
     from q36eval.app.cli.progress import ConsoleProgress
@@ -58,12 +67,27 @@ def attribute(
     from q36eval.run.attribution import Plan, record
     from q36eval.run.attribution import attribute as run
     from q36eval.run.material import corpus_of
+    from q36eval.run.serving_error import ServingPlan
 
     paths = Paths.default()
     chosen = load_family(family, paths)
     if plot is not None:
         check_file(plot)
     target = resolve(branch, chosen, paths)
+    if engine != IN_PROCESS:
+        if plot is not None or grid:
+            raise UsageError("--engine tells the checkpoint's error from the engine's; leave --plot and --grid out.")
+        serving = ServingPlan(
+            branch=target.folder,
+            reference=resolve(reference or chosen.reference, chosen, paths).folder,
+            documents=corpus_of(suite or chosen.suite, corpus, paths)[1],
+            budget=budget,
+            engine=engine_options(
+                engine=engine, engine_python=engine_python, engine_arguments=engine_arg, device=device
+            ),
+            weights_only=weights_only,
+        )
+        return _tell_apart(serving, chosen.name, target.name, paths, as_json)
     plan = Plan(
         branch=target.folder,
         reference=resolve(reference or chosen.reference, chosen, paths).folder,
@@ -85,6 +109,25 @@ def attribute(
         _print(attribution, f"{chosen.name}/{target.name}")
     if plot is not None:  # last, so that a disk that is full costs the plot and nothing else
         write_attribution(attribution, f"{chosen.name}/{target.name}", plot)
+    return 0
+
+
+def _tell_apart(plan: "ServingPlan", family: str, branch: str, paths: Paths, as_json: bool) -> int:
+    from q36eval.app.cli.progress import ConsoleProgress
+    from q36eval.app.cli.serving_report import print_serving_error
+    from q36eval.kl.corpus import corpus_sha256
+    from q36eval.run.serving_error import record, tell_apart
+
+    history = open_history(paths, writing=True)
+    with ConsoleProgress() as progress:
+        error = tell_apart(plan, progress)
+    run_id = record(error, family, branch, corpus_sha256(plan.documents), history, paths)
+    if as_json:
+        without = {name: {"clusters"} for name in ("checkpoint", "serving", "whole", "floor")}
+        body = json.loads(error.model_dump_json(exclude=without))
+        print_json({"run": run_id, "branch": branch, "at_fault": error.at_fault, **body})
+    elif not Quiet.wanted:
+        print_serving_error(error, f"{family}/{branch}")
     return 0
 
 

@@ -14,6 +14,9 @@ from q36eval.app.cli.options import (
     AsServed,
     ConvState,
     DeviceOption,
+    EngineArgument,
+    EngineOption,
+    EnginePython,
     FamilyOption,
     JsonOption,
     KVCacheDtype,
@@ -33,6 +36,7 @@ from q36eval.app.cli.options import (
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
+from q36eval.engines import IN_PROCESS
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import CanaryChoice, Request
@@ -56,6 +60,9 @@ def canaries(
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
+    engine: EngineOption = IN_PROCESS,
+    engine_python: EnginePython = None,
+    engine_arg: EngineArgument = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -107,6 +114,9 @@ def canaries(
         reference_pack=reference_pack,
         suite=suite,
         engine=engine_options(
+            engine=engine,
+            engine_python=engine_python,
+            engine_arguments=engine_arg,
             device=device,
             weights_only=weights_only,
             kv_cache_dtype=kv_cache_dtype,

@@ -51,6 +51,14 @@ def suites(_ctx: typer.Context, _incomplete: str) -> Iterator[tuple[str, str]]:
 
 
 @_silent
+def engines(_ctx: typer.Context, _incomplete: str) -> Iterator[tuple[str, str]]:
+    """The kinds of engines."""
+    from q36eval.engines.opening import KINDS
+
+    return ((kind, "") for kind in KINDS)
+
+
+@_silent
 def branches(ctx: typer.Context, _incomplete: str) -> Iterator[tuple[str, str]]:
     """The branches of the family named before, else of the sandbox."""
     import yaml

@@ -12,6 +12,9 @@ from q36eval.app.cli.options import (
     AsServed,
     ConvState,
     DeviceOption,
+    EngineArgument,
+    EngineOption,
+    EnginePython,
     FamilyOption,
     JsonOption,
     KVCacheDtype,
@@ -29,6 +32,7 @@ from q36eval.app.cli.options import (
     print_json,
 )
 from q36eval.config.paths import Paths
+from q36eval.engines import IN_PROCESS
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import Request
@@ -44,6 +48,9 @@ def evals(
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
+    engine: EngineOption = IN_PROCESS,
+    engine_python: EnginePython = None,
+    engine_arg: EngineArgument = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -85,6 +92,9 @@ def evals(
             reference_pack=reference_pack,
             suite=suite,
             engine=engine_options(
+                engine=engine,
+                engine_python=engine_python,
+                engine_arguments=engine_arg,
                 device=device,
                 weights_only=weights_only,
                 kv_cache_dtype=kv_cache_dtype,

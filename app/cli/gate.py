@@ -21,6 +21,9 @@ from q36eval.app.cli.options import (
     CorpusOption,
     DetailsOption,
     DeviceOption,
+    EngineArgument,
+    EngineOption,
+    EnginePython,
     FamilyOption,
     JsonOption,
     KVCacheDtype,
@@ -46,6 +49,7 @@ from q36eval.app.cli.report_formats import FORMATS, check_formats, clear_reports
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
+from q36eval.engines import IN_PROCESS
 from q36eval.errors import Q36Error, UsageError
 from q36eval.interrupts import surviving_hangup
 from q36eval.records import ProbeName
@@ -102,6 +106,9 @@ def gate(
         list[str] | None,
         typer.Option("--format", help=f"Report format, with --out: {', '.join(FORMATS)}; all by default."),
     ] = None,
+    engine: EngineOption = IN_PROCESS,
+    engine_python: EnginePython = None,
+    engine_arg: EngineArgument = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -168,7 +175,10 @@ def gate(
         chosen = load_family(family, paths)
         suite_name = suite or chosen.suite
         rules = load_policy(policy, chosen, paths, suite_name)
-        engine = engine_options(
+        chosen_engine = engine_options(
+            engine=engine,
+            engine_python=engine_python,
+            engine_arguments=engine_arg,
             device=device,
             weights_only=weights_only,
             kv_cache_dtype=kv_cache_dtype,
@@ -205,7 +215,7 @@ def gate(
             policy=rules,
             declared=declared_policy(chosen, paths),
             probes=probes,
-            engine=engine,
+            engine=chosen_engine,
             resume=resume,
             corpus=corpus,
             context=context,

@@ -16,7 +16,7 @@ from q36eval.checkpoints.placements import check_placement
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.config import Family
 from q36eval.config.paths import Paths
-from q36eval.engines import EngineOptions
+from q36eval.engines import IN_PROCESS, EngineOptions, check_options
 from q36eval.errors import ExitCode, UsageError
 from q36eval.files import printable_json
 from q36eval.run.request import Target
@@ -71,6 +71,28 @@ ReferencePackOption = Annotated[
         "--reference-pack",
         help="Judge against this reference pack; the reference's weights are not needed.",
         metavar="DIR",
+    ),
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", help="What answers for the branch; in-process by default.", autocompletion=completing.engines
+    ),
+]
+EnginePython = Annotated[
+    str | None,
+    typer.Option(
+        "--engine-python",
+        help="Python of the engine's own environment (vllm); Q36EVAL_VLLM_PYTHON by default.",
+        metavar="FILE",
+    ),
+]
+EngineArgument = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine-arg",
+        help="Argument of the engine's own, such as gpu_memory_utilization=0.7; repeat it for several.",
+        metavar="NAME=VALUE",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or a GPU such as cuda:0.")]
@@ -166,6 +188,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 PANELS = {
     "How it runs": (
+        "--engine",
+        "--engine-python",
+        "--engine-arg",
         "--device",
         "--weights-only",
         "--kv-cache-dtype",
@@ -196,6 +221,7 @@ METAVARS = {
     "--branch": "BRANCH",
     "--reference": "BRANCH|DIR",
     "--family": "FAMILY",
+    "--engine": "KIND",
     "--device": "DEVICE",
     "--format": "FORMAT",
     "--out": "DIR",
@@ -239,6 +265,7 @@ PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INC
 
 def engine_options(
     *,
+    engine: str = IN_PROCESS,
     device: str,
     weights_only: bool = False,
     kv_cache_dtype: str | None = None,
@@ -248,11 +275,14 @@ def engine_options(
     recurrent_state_dtype: str | None = None,
     conv_state_dtype: str | None = None,
     placement: str | None = None,
+    engine_python: str | None = None,
+    engine_arguments: list[str] | None = None,
 ) -> EngineOptions:
     """How the branch is opened, as the options of the command line say it; checked before anything is measured.
 
     Raises:
-        UsageError: no such device, or a value that an option does not have.
+        UsageError: no such engine or device, an option that the engine does not have, or a value that an option does
+            not have.
     """
     check_device(device)
     check_as_served(as_served)
@@ -262,7 +292,8 @@ def engine_options(
         check_state_dtype(dtype)
     if kv_cache_dtype is not None:
         check_kv_cache_dtype(kv_cache_dtype)
-    return EngineOptions(
+    options = EngineOptions(
+        kind=engine,
         device=device,
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
@@ -272,7 +303,12 @@ def engine_options(
         as_served=as_served,
         placement=placement,
         batch_rows=batch_size,
+        engine_python=engine_python,
+        engine_arguments=tuple(engine_arguments or ()),
     )
+    if engine != IN_PROCESS:  # which has every option, and takes seconds to import
+        check_options(options)
+    return options
 
 
 def resolve_reference(named: str | None, pack: Path | None, family: Family, paths: Paths) -> Target | None:

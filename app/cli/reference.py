@@ -15,6 +15,9 @@ from q36eval.app.cli.options import (
     ContextOption,
     CorpusOption,
     DeviceOption,
+    EngineArgument,
+    EngineOption,
+    EnginePython,
     FamilyOption,
     JsonOption,
     OwnCanaries,
@@ -29,6 +32,7 @@ from q36eval.app.cli.options import (
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
+from q36eval.engines import IN_PROCESS
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import CanaryChoice
@@ -50,6 +54,9 @@ def capture(
     reference: ReferenceOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
+    engine: EngineOption = IN_PROCESS,
+    engine_python: EnginePython = None,
+    engine_arg: EngineArgument = None,
     device: DeviceOption = "cpu",
     placement: Placement = None,
     plan: PlanOption = False,
@@ -82,7 +89,9 @@ def capture(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    engine = engine_options(device=device, placement=placement)
+    chosen_engine = engine_options(
+        engine=engine, engine_python=engine_python, engine_arguments=engine_arg, device=device, placement=placement
+    )
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
         raise UsageError(f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}.")
@@ -90,7 +99,7 @@ def capture(
         reference=resolve(reference or chosen.reference, chosen, paths),
         scored=Scored(suite or chosen.suite, chosen.context_length, corpus, context),
         probes=tuple(name for name in CAPTURED_PROBES if name in (probe or CAPTURED_PROBES)),
-        engine=engine,
+        engine=chosen_engine,
         out=out,
         keep_head=not no_head,
         top_k=top_k,

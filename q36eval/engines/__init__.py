@@ -51,7 +51,16 @@ from q36eval.engines.base import (
     Scored,
     ScoreRequest,
 )
-from q36eval.engines.opening import as_reference, engine_around, identity_of, open_engine, planned, repeats_itself
+from q36eval.engines.opening import (
+    as_reference,
+    check_options,
+    engine_around,
+    identity_of,
+    open_engine,
+    opens_checkpoints,
+    planned,
+    repeats_itself,
+)
 
 __all__ = [
     "IN_PROCESS",
@@ -64,9 +73,11 @@ __all__ = [
     "ScoreRequest",
     "Scored",
     "as_reference",
+    "check_options",
     "engine_around",
     "identity_of",
     "open_engine",
+    "opens_checkpoints",
     "planned",
     "repeats_itself",
 ]

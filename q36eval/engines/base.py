@@ -52,6 +52,11 @@ class EngineOptions:
     batch_rows: int | None = _option(None, "--batch-size")
     """At most so many answers are generated together; None leaves that to the engine."""
 
+    engine_python: str | None = _option(None, "--engine-python")
+    """The interpreter of the environment that the engine runs in, where that is another one."""
+    engine_arguments: tuple[str, ...] = _option((), "--engine-arg")
+    """Arguments of the engine's own, each `NAME=VALUE`."""
+
     def of(self, folder: Path) -> "EngineSettings":
         """The deployment of that checkpoint folder with these options."""
         return EngineSettings(folder, **{each.name: getattr(self, each.name) for each in fields(EngineOptions)})
@@ -181,6 +186,9 @@ class Engine(ABC):
     identity: DeploymentIdentity
     tokenizer: Any
     """As transformers has it: `encode`, `decode`, `apply_chat_template`, `eos_token_id`."""
+
+    opens_checkpoints: ClassVar[bool] = True
+    """Whether it opens whatever checkpoint it is given; one that only asks a server has what that has open."""
 
     generates: bool = True
     """Whether it gives answers; one that only scores leaves what needs them unmeasured."""

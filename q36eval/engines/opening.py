@@ -15,16 +15,20 @@ from q36eval.records import DeploymentIdentity
 class Kind:
     """One kind of engine: the class, as `module:name`, and the devices on which it repeats itself.
 
-    It repeats itself where the same list of requests gives bitwise the same answers in every process.
+    It repeats itself where the same list of requests gives bitwise the same answers in every process. `reference` is
+    the kind by which the reference of its branches is opened; None: by the same.
     """
 
     engine: str
     repeats_itself_on: frozenset[str] = frozenset()
+    reference: str | None = None
 
 
 KINDS: dict[str, Kind] = {
     # batches follow from the whole list, and reductions of a CPU have one order; a GPU's kernels choose their own
     IN_PROCESS: Kind("q36eval.engines.in_process:InProcessEngine", repeats_itself_on=frozenset({"cpu"})),
+    # its reference is what BF16 is, not what vLLM makes of BF16: one capture serves both kinds of branches
+    "vllm": Kind("q36eval.engines.vllm.engine:VLLMEngine", reference=IN_PROCESS),
 }
 """Every engine by its kind, which is the `engine` of its identities. A module is imported when its kind is opened."""
 
@@ -53,11 +57,20 @@ def planned(settings: EngineSettings) -> MemoryPlan | None:
 
 
 def as_reference(options: EngineOptions) -> EngineOptions:
-    """How the reference of deployments with these options is opened: by the same engine, batched as that likes.
+    """How the reference of deployments with these options is opened: by the same engine, batched as that likes, or by
+    the one that its kind names.
 
     Its KV cache and its states keep the dtypes of the model, where the engine has a choice; its weights are as stored.
+    Options that its engine does not have are of the branch alone.
     """
-    has_choice = "kv_cache_dtype" in _engine_class(options).options
+    engine = _engine_class(options)
+    kind = KINDS[options.kind].reference or options.kind
+    if kind != options.kind:
+        engine = _class_of(kind)
+        others: dict[str, Any] = {
+            option.name: option.default for option in fields(EngineOptions) if option.name not in engine.options
+        }
+        options = replace(options, **others | {"kind": kind})
     stored = replace(
         options,
         kv_scales=None,
@@ -66,12 +79,26 @@ def as_reference(options: EngineOptions) -> EngineOptions:
         as_served=None,
         batch_rows=None,
     )
-    return replace(stored, kv_cache_dtype="auto" if has_choice else None)
+    return replace(stored, kv_cache_dtype="auto" if "kv_cache_dtype" in engine.options else None)
+
+
+def opens_checkpoints(options: EngineOptions) -> bool:
+    """Whether an engine of these options opens any checkpoint, the reference too."""
+    return _engine_class(options).opens_checkpoints
 
 
 def as_settings(settings: EngineSettings | Path) -> EngineSettings:
     """A folder alone stands for the default options."""
     return EngineSettings(settings) if isinstance(settings, Path) else settings
+
+
+def check_options(options: EngineOptions) -> None:
+    """Refuse an engine that there is not, and an option that it does not have.
+
+    Raises:
+        UsageError: names it.
+    """
+    _engine_class(options)
 
 
 def _engine_class(settings: EngineOptions) -> type[Engine]:

@@ -21,6 +21,7 @@ from q36eval.engines.batches import (
 )
 from q36eval.engines.decoding import decode
 from q36eval.engines.device_memory import costs_of, give_back, is_out_of_memory, room_of
+from q36eval.engines.finishing import end_ids, finished
 from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
 from q36eval.engines.memory_plan import CHUNK_TOKENS, MemoryPlan, Room, plan_memory
 from q36eval.engines.numerics import float32_logits
@@ -56,7 +57,7 @@ class ResidentEngine(Engine):
         self.deterministic = self.device.type == "cpu"  # sums on a GPU may be taken in another order every time
         self._context_length = int(model.config.max_position_embeddings)
         self.weight_bytes = weight_bytes(model)
-        self._stop_ids = _stop_ids(model, tokenizer)
+        self._stop_ids = end_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
         self._batch_rows = batch_rows
         self._last_prefix = LastPrefix(self._model)
         self._step_memory = StepMemory(model) if self.device.type == "cuda" else None
@@ -306,19 +307,9 @@ class ResidentEngine(Engine):
         stop_ids, padding = frozenset(self._stop_ids), self._stop_ids[-1]
         answers = decode(self._model, prompts, budgets, stop_ids, padding, samplers, cache, self._step_memory)
         return [
-            replace(self._finish(request, tokens), rows=len(batch))
+            replace(finished(self.tokenizer, stop_ids, request, tokens), rows=len(batch))
             for request, tokens in zip(batch, answers, strict=True)
         ]
-
-    def _finish(self, request: GenerationRequest, tokens: list[int]) -> Generated:
-        end = next((i for i, token in enumerate(tokens) if token in self._stop_ids), None)
-        reason = "length" if end is None else "stop"
-        kept = tokens[:end]
-        text = self.tokenizer.decode(kept, skip_special_tokens=False)
-        cuts = [at for stop in request.stop if (at := text.find(stop)) >= 0]
-        if cuts:
-            text, reason = text[: min(cuts)], "stop"
-        return Generated(request, tuple(kept), text, reason, end_id=None if end is None else tokens[end])
 
 
 def workers_of(device: torch.device, weight_bytes: int) -> int:
@@ -369,13 +360,3 @@ def _with_times(
     batch: list[RequestT], results: list[ResultT] | Exception, watch: Stopwatch
 ) -> tuple[list[RequestT], list[ResultT] | Exception]:
     return batch, results if isinstance(results, Exception) else shared_out(results, watch.seconds())
-
-
-def _stop_ids(model: Any, tokenizer: Any) -> list[int]:
-    """End-of-turn ids of the generation config and the tokenizer, the padding id last."""
-    configured = getattr(model.generation_config, "eos_token_id", None)
-    ids = set(configured if isinstance(configured, list) else [configured])
-    ids |= {tokenizer.eos_token_id, tokenizer.pad_token_id}
-    ids.discard(None)
-    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    return [*sorted(ids - {padding}), padding]

@@ -34,6 +34,8 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
         (["gate", "--branch", "bf16", "--policy", "missing.yaml"], ["missing.yaml"]),
         (["gate", "--branch", "bf16", "--suite", "nope"], ["nope", "sandbox"]),
         (["gate", "--branch", "bf16", "--device", "cuda:7"], ["cuda:7"]),
+        (["gate", "--branch", "bf16", "--engine", "abacus"], ["abacus", "in-process"]),
+        (["reference", "capture", "--engine", "abacus"], ["abacus", "in-process"]),
         (["gate", "--branch", "bf16", "--format", "pdf"], ["pdf", "junit"]),
         (["gate", "--branch", "bf16", "--kv-cache-dtype", "fp4"], ["fp4", "fp8_e4m3"]),
         (["canaries", "--branch", "bf16", "--kv-cache-dtype", "fp4"], ["fp4", "fp8_e4m3"]),

@@ -14,6 +14,7 @@ import pytest
 from q36eval.app.targets import load_family
 from q36eval.config import Paths
 from q36eval.engines import (
+    IN_PROCESS,
     EngineOptions,
     EngineSettings,
     ScoreRequest,
@@ -49,6 +50,8 @@ OTHERS = {
     "as_served": "vllm",
     "placement": "packed",
     "batch_rows": 4,
+    "engine_python": "/usr/bin/python3",
+    "engine_arguments": ("seed=1",),
 }
 """A value of every option that is not its default."""
 
@@ -178,7 +181,7 @@ def test_an_option_that_an_engine_does_not_have_is_refused_by_name(checkpoints: 
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(UsageError, match=f"no engine 'abacus'; known: in-process, {KIND}"):
+    with pytest.raises(UsageError, match=f"no engine 'abacus'; known: .*{KIND}"):
         open_engine(EngineSettings(SANDBOX, kind="abacus"))
 
 
@@ -213,6 +216,12 @@ def test_the_reference_is_opened_by_the_same_engine_batched_as_that_likes() -> N
     chosen = replace(quantized, device="cuda:1", emulate_activations=False)
     assert as_reference(chosen) == EngineOptions(device="cuda:1", emulate_activations=False, kv_cache_dtype="auto")
     assert as_reference(EngineOptions(kind=KIND)) == EngineOptions(kind=KIND)
+
+
+def test_an_engine_may_leave_its_reference_to_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "abroad", replace(KINDS[IN_PROCESS], reference=KIND))
+    chosen = EngineOptions(kind="abroad", device="cuda:1", kv_cache_dtype="fp8_e4m3", batch_rows=3)
+    assert as_reference(chosen) == EngineOptions(kind=KIND)
 
 
 def test_settings_are_one_value_that_travels(checkpoints: dict[str, Path]) -> None:

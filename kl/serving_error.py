@@ -1,0 +1,132 @@
+"""Two errors of a served branch, told apart: the checkpoint's and the engine's, on the same texts.
+
+The reference, the branch as it is decoded here and the branch as it is served score the same tokens. KL(reference ||
+decoded) is what the checkpoint costs, KL(decoded || served) what the engine adds, KL(reference || served) the whole. A
+divergence has no triangle inequality: the two do not add up to the whole, and only the whole is what users get.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from q36eval.errors import EngineError
+from q36eval.kl.attribution import Pass, Sample
+from q36eval.kl.divergence import token_figures
+from q36eval.kl.scoring import CPU_TILE_BYTES
+from q36eval.records import Clusters, Interval
+from q36eval.stats import summarize
+
+Fault = Literal["checkpoint", "engine", "alike", "none"]
+"""What causes more of the whole: `none` where the whole is no larger than the floor, `alike` where nothing shows."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One deployment's final hidden states of every request, and its own head: logits [T, V] of states [T, H]."""
+
+    states: Pass
+    logits: Callable[[Tensor], Tensor]
+
+
+class LayerError(BaseModel):
+    """One divergence in nats per token, with its 95 % interval clustered by document."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kl: float
+    interval: Interval
+    clusters: Clusters
+
+
+class ServingError(BaseModel):
+    """The divergences, and how much more the engine costs than the checkpoint (paired by document).
+
+    `floor` is KL(reference here || reference as served), where the engine serves the reference too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: str
+    documents: int
+    tokens: int
+    checkpoint: LayerError
+    serving: LayerError
+    whole: LayerError
+    floor: LayerError | None
+    excess: float
+    excess_interval: Interval
+
+    @property
+    def at_fault(self) -> Fault:
+        """What causes more of the whole, as far as these texts show it."""
+        if self.floor is not None and self.whole.interval.upper <= self.floor.interval.upper:
+            return "none"
+        if self.excess_interval.lower > 0:
+            return "engine"
+        return "checkpoint" if self.excess_interval.upper < 0 else "alike"
+
+
+@torch.inference_mode()
+def divergence_sums(chosen: Sample, p: Side, q: Side) -> list[float]:
+    """Sum of KL(p || q) in nats over every document's scored tokens, in the order of `chosen.documents`.
+
+    Raises:
+        EngineError: one of them computes values that are no finite numbers.
+    """
+    sums = dict.fromkeys((document.key for document in chosen.documents), 0.0)
+    for request in chosen.requests:
+        mine, theirs = p.states[request.key], q.states[request.key]
+        labels = torch.tensor(request.token_ids[request.first :])
+        rows = max(1, CPU_TILE_BYTES // (4 * p.logits(mine[:1]).shape[-1]))
+        for begin in range(0, len(labels), rows):
+            run = slice(begin, begin + rows)
+            reference, other = p.logits(mine[run]), q.logits(theirs[run])
+            figures = token_figures(reference, other.to(reference.device), labels[run].to(reference.device))
+            if not bool(figures.finite.all()):
+                raise EngineError("A deployment computes values that are no finite numbers; no layer is blamed.")
+            sums[request.key.partition("/")[0]] += float(figures.forward_kl.sum())
+    return list(sums.values())
+
+
+def serving_error(
+    engine: str,
+    chosen: Sample,
+    *,
+    checkpoint: Sequence[float],
+    serving: Sequence[float],
+    whole: Sequence[float],
+    floor: Sequence[float] | None,
+) -> ServingError:
+    """The figures of KL sums per document, each in the order of `chosen.documents`."""
+    paired = _clusters(chosen, serving, checkpoint)
+    _, _, excess, excess_interval = summarize(paired, "paired_mean")
+    return ServingError(
+        engine=engine,
+        documents=len(chosen.documents),
+        tokens=sum(chosen.units),
+        checkpoint=_layer(chosen, checkpoint),
+        serving=_layer(chosen, serving),
+        whole=_layer(chosen, whole),
+        floor=None if floor is None else _layer(chosen, floor),
+        excess=excess,
+        excess_interval=excess_interval,
+    )
+
+
+def _layer(chosen: Sample, sums: Sequence[float]) -> LayerError:
+    clusters = _clusters(chosen, sums)
+    _, _, kl, interval = summarize(clusters, "mean")
+    return LayerError(kl=kl, interval=interval, clusters=clusters)
+
+
+def _clusters(chosen: Sample, sums: Sequence[float], other: Sequence[float] | None = None) -> Clusters:
+    return Clusters(
+        units=tuple(chosen.units),
+        branch=tuple(sums),
+        reference=None if other is None else tuple(other),
+        errored=(0,) * len(sums),
+    )

