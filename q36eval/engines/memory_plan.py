@@ -91,18 +91,22 @@ class Costs:
         emulated: bool = False,
         fused_delta: bool = False,
         fused_layers: bool = False,
+        one_layer: bool = False,
     ) -> "Costs":
         """From a `Qwen3_5MoeTextConfig` and the bytes of a value in the model's dtype.
 
         `emulated`: inputs of modules are quantized. `fused_delta`: Gated DeltaNet runs in kernels that keep their
         intermediate values in the model's dtype, not in transformers' float32 operations; `fused_layers`: so do norms,
-        experts and what quantizes inputs (`q36eval.engines.fused_layers`).
+        experts and what quantizes inputs (`q36eval.engines.fused_layers`). `one_layer`: rows go through one layer after
+        another, so that no more than one remembers anything of them at a time.
         """
         b, float32 = itemsize, 4
         hidden, top_k, width = config.hidden_size, config.num_experts_per_tok, config.moe_intermediate_size
         heads, kv_heads, head = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         full = sum(kind == "full_attention" for kind in config.layer_types)
         linear = len(config.layer_types) - full
+        if one_layer:
+            full, linear = min(full, 1), min(linear, 1)
         value_heads, key_width = config.linear_num_value_heads, config.linear_key_head_dim
         keys, values = value_heads * key_width, value_heads * config.linear_value_head_dim
         conv = 2 * config.linear_num_key_heads * key_width + values
