@@ -172,11 +172,11 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._progress.left = f"Remaining: {left}" if left else ""
 
     def _line(self) -> str:
-        """Where the work is, in one line; empty before it begins."""
+        """Where the work is, in one line."""
         seconds = time.monotonic() - self._begun
         where, so_far = self._stage, f"{duration(seconds)} so far"
-        if not where:
-            return ""
+        if not where:  # libraries are loaded, checkpoints are hashed
+            return f"preparing, {so_far}"
         if self._done >= self._total > 0:
             return f"after {where}: {so_far}"
         parts = [where if self._total <= 1 else f"{where}: {self._done:,} of {self._total:,} ({self._share()})"]
