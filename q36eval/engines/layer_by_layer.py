@@ -20,7 +20,7 @@ from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbat
 from q36eval.engines.device_memory import costs_of, give_back_pinned, pinned_bytes
 from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
-from q36eval.engines.memory_plan import Costs, Room
+from q36eval.engines.memory_plan import Costs, Room, rounded_down
 from q36eval.engines.perturbed import of_batches
 from q36eval.engines.resident import ResidentEngine, right_padded, scored
 from q36eval.engines.shared_prefix import common_prefix, rest_of, scored_after
@@ -78,7 +78,8 @@ class LayerByLayerEngine(ResidentEngine):
         give_back_pinned()
         free = available_bytes()
         token_bytes = self._model.config.hidden_size * self._model.dtype.itemsize
-        room = STATES_SHARE * (UNKNOWN_BYTES if free is None else free)
+        # in steps, so that a killed pass is of the same texts when it goes on, with a little more or less memory free
+        room = rounded_down(int(STATES_SHARE * (UNKNOWN_BYTES if free is None else free)))
         waiting: list[list[ScoreRequest]] = []
         held = 0
         for batch in batches:

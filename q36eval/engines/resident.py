@@ -36,6 +36,7 @@ FORKED_WEIGHT_BYTES = 2**30
 """A CPU model of up to this size is run by one process per core; a larger one by torch's threads."""
 
 
+NOT_RECORDED_SAID = "Decoding steps could not be recorded on this GPU; each takes several times as long"
 OUT_OF_MEMORY_SAID = "A batch ran out of memory; it is computed in parts, and so are others that do."
 
 
@@ -67,7 +68,7 @@ class ResidentEngine(Engine):
         self._halvings = 0
         """How often the passes over the row under way are halved."""
         self._splits = multiprocessing.Value("q", 0)  # of its workers too
-        self._told_of_splits = False
+        self._told_of_splits = self._told_of_steps = False
 
     draft_head: Any = None
     """The checkpoint's `DraftHead`, where it ships one."""
@@ -212,6 +213,7 @@ class ResidentEngine(Engine):
             watch.stop()
             under_way.append((batch, results, watch))
             self._tell_of_splits()
+            self._tell_of_steps()
             while len(under_way) > ahead:
                 yield _with_times(*under_way.popleft())
         for waiting in under_way:
@@ -270,6 +272,13 @@ class ResidentEngine(Engine):
         if self.splits and not self._told_of_splits:
             self._told_of_splits = True
             self.notify(OUT_OF_MEMORY_SAID)
+
+    def _tell_of_steps(self) -> None:
+        """Once, where they are slow and a log would not show why."""
+        reason = None if self._step_memory is None else self._step_memory.not_recorded
+        if reason is not None and not self._told_of_steps:
+            self._told_of_steps = True
+            self.notify(f"{NOT_RECORDED_SAID}: {' '.join(reason.split())[:200]}")
 
     def _unusable(self, length: int, budget: int = 0) -> str | None:
         if length + budget <= self._context_length:

@@ -272,6 +272,23 @@ def test_states_that_do_not_fit_take_several_passes(monkeypatch: pytest.MonkeyPa
     assert all(torch.equal(scored[key], states) for key, states in expected.items())
 
 
+def test_a_killed_pass_of_several_goes_on_where_a_little_less_memory_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
+) -> None:
+    from q36eval.engines import layer_by_layer
+
+    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: int(1.18 * 2**19))
+    with pytest.raises(Killed):
+        list(opened(tmp_path, killed_after(4)).score(requests(4)))
+    monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: int(1.02 * 2**19))
+    again = opened(tmp_path)
+    reads.clear()
+    list(again.score(requests(4)))
+    layers = [name for name in reads if ".layers.0." in name]
+    assert {reads[name] for name in layers} == {max(reads.values()) - 1}, "the first pass began anew"
+
+
 def test_it_generates_nothing_and_says_so() -> None:
     engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
     asked = [GenerationRequest("one", (5, 6, 7), 4), GenerationRequest("two", (5, 6), 4)]

@@ -15,7 +15,7 @@ from q36eval.engines import EngineSettings, open_engine, resident
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.passes import last_states, read, spans
-from q36eval.engines.resident import OUT_OF_MEMORY_SAID, ResidentEngine
+from q36eval.engines.resident import NOT_RECORDED_SAID, OUT_OF_MEMORY_SAID, ResidentEngine
 from q36eval.engines.steps import StepMemory
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
@@ -144,6 +144,18 @@ def test_what_earlier_batches_left_is_given_back_before_a_batch_is_made_smaller(
     assert attempts[:2] == [9, 9]
     assert engine.splits == 0
     assert {key: each.token_ids for key, each in again.items()} == {key: each.token_ids for key, each in whole.items()}
+
+
+def test_steps_that_cannot_be_recorded_are_told_once(engine: ResidentEngine) -> None:
+    said: list[str] = []
+    engine.report_to(said.append)
+    engine._step_memory = StepMemory(engine.model)
+    engine._step_memory.not_recorded = "RuntimeError: operation not permitted\nwhen stream is capturing"
+    answered(engine, questions()[:2])
+    answered(engine, questions()[2:4])
+    assert len(said) == 1
+    assert said[0].startswith(f"{NOT_RECORDED_SAID}: RuntimeError: operation not permitted")
+    assert "\n" not in said[0]
 
 
 def test_a_row_that_is_too_much_alone_is_read_in_smaller_passes(engine: ResidentEngine) -> None:
