@@ -160,7 +160,7 @@ def _decode_shard(branch: Path, folder: Path, file: str) -> tuple[str, list[str]
         weights = index_weights(open_checkpoint(branch), light=True).weights
         own = {name: weight for name, weight in weights.items() if weight.parts[0][1].file.name == file}
         decoded = {name: weight.decode_light(weight.read_parts()).bfloat16() for name, weight in own.items()}
-        save_file(decoded, folder / file)
+        save_file(decoded, (folder / file).resolve())  # a link would be replaced
         names.write_text(json.dumps(list(decoded)))
     return file, json.loads(names.read_text())
 

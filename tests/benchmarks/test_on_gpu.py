@@ -50,7 +50,7 @@ def test_what_would_not_end_in_time_waits_for_the_next_call_and_what_does_not_en
     minutes = str((on_gpu.RESERVE_S + 20) / 60)
     mark = tmp_path / "mark"
     goes_on = f"import time, pathlib; p = pathlib.Path({str(mark)!r}); e = p.exists(); p.touch(); e or time.sleep(900)"
-    parts = [part("write", WRITES), part("decoded", WRITES, 500), part("gate", goes_on, 500, goes_on=True)]
+    parts = [part("write", WRITES), part("decoded", WRITES, 500), part("gate", goes_on, 1, goes_on=True)]
     assert call(monkeypatch, tmp_path, parts, "--minutes", minutes) == NOT_DONE
     said = capsys.readouterr().out
     assert "Not done: decoded, gate." in said
