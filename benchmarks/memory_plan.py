@@ -2,13 +2,16 @@
 
 Opens the checkpoint FOLDER, prints its plan, and runs one full batch of each kind: scored texts, questions after a
 shared prefix, answers, and one long row. For each: the peak of allocated memory beyond the weights, what is planned,
-their ratio, and how often memory ran out. `--limit` GiB is what torch may allocate, as on a smaller card.
+their ratio, and how often memory ran out. `--limit` GiB is what torch may allocate, as on a smaller card. `--out` is a
+file for the same in JSON.
 """
 
 import argparse
+import json
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,6 +32,7 @@ def main() -> None:
     parser.add_argument("--placement", choices=["decoded", "packed", "layers"])
     parser.add_argument("--limit", type=float, help="GiB")
     parser.add_argument("--long", type=int, default=32_000, help="tokens of the long row")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.limit is not None:
         total = torch.cuda.mem_get_info(arguments.device)[1]
@@ -43,23 +47,27 @@ def main() -> None:
         print(f"{what:<40}{taken:>12}  {why}")
     print("\n| batch | tokens | peak beyond the weights | planned | ratio | s | out of memory |")
     print("|---|---|---|---|---|---|---|")
-    _scored(engine, plan, "texts", [TEXT] * (plan.score_tokens // TEXT), 0)
+    texts = min(TEXT, plan.score_tokens)
+    lines = [_scored(engine, plan, "texts", [texts] * (plan.score_tokens // texts), 0)]
     rows = max(2, min(plan.score_tokens // REST, ATTENDED_TOKENS * plan.score_tokens // (PREFIX + REST)))
-    _scored(engine, plan, "after a prefix", [PREFIX + REST] * rows, PREFIX)
-    _scored(engine, plan, "a long row", [arguments.long], 0)
+    lines.append(_scored(engine, plan, "after a prefix", [PREFIX + REST] * rows, PREFIX))
+    lines.append(_scored(engine, plan, "a long row", [arguments.long], 0))
     if engine.generates:
-        _answered(engine, plan)
+        lines.append(_answered(engine, plan))
+    if arguments.out is not None:
+        said = {"plan": batches_line(plan), "memory": memory_rows(plan), "batches": lines}
+        arguments.out.write_text(json.dumps(said, indent=1))
 
 
 def _tokens(count: int, seed: int) -> tuple[int, ...]:
     return tuple(random.Random(seed).choices(range(2, 900), k=count))
 
 
-def _scored(engine: Engine, plan: MemoryPlan, name: str, lengths: list[int], shared: int) -> None:
+def _scored(engine: Engine, plan: MemoryPlan, name: str, lengths: list[int], shared: int) -> dict[str, Any]:
     common = _tokens(shared, 0)
     requests = [
         ScoreRequest(f"{name}/{at}", common + _tokens(length - shared, at + 1), length - 1, name, shared)
-        for at, length in enumerate(lengths or [TEXT])
+        for at, length in enumerate(lengths)
     ]
     planned = plan.costs.scoring(plan.score_tokens)
     if len(requests) == 1:
@@ -69,10 +77,10 @@ def _scored(engine: Engine, plan: MemoryPlan, name: str, lengths: list[int], sha
     begun, held = time.perf_counter(), _begin()
     for result in engine.score(requests):
         assert result.error is None, result.error
-    _line(engine, name, sum(lengths), planned, begun, held)
+    return _line(engine, name, sum(lengths), planned, begun, held)
 
 
-def _answered(engine: Engine, plan: MemoryPlan) -> None:
+def _answered(engine: Engine, plan: MemoryPlan) -> dict[str, Any]:
     rows = plan.rows_of(PROMPT, BUDGET)
     requests = [GenerationRequest(f"answer/{at}", _tokens(PROMPT, at), BUDGET) for at in range(rows)]
     planned = plan.costs.reading(1, plan.prompt_tokens, 0) + rows * plan.costs.row(PROMPT, BUDGET)
@@ -81,7 +89,7 @@ def _answered(engine: Engine, plan: MemoryPlan) -> None:
     for result in engine.generate(requests):
         assert result.error is None, result.error
         together = max(together, result.rows)
-    _line(engine, f"{rows} answers, {together} together", rows * (PROMPT + BUDGET), planned, begun, held)
+    return _line(engine, f"{rows} answers, {together} together", rows * (PROMPT + BUDGET), planned, begun, held)
 
 
 def _begin() -> int:
@@ -93,14 +101,16 @@ def _begin() -> int:
     return torch.cuda.memory_allocated()
 
 
-def _line(engine: Engine, name: str, tokens: int, planned: int, begun: float, held: int) -> None:
+def _line(engine: Engine, name: str, tokens: int, planned: int, begun: float, held: int) -> dict[str, Any]:
     seconds, splits = time.perf_counter() - begun, engine.splits
     if not torch.cuda.is_initialized():
-        print(f"| {name} | {tokens:,} | unknown on a CPU | {size(planned)} | | {seconds:.1f} | {splits} |")
-        return
+        print(f"| {name} | {tokens:,} | unknown on a CPU | {size(planned)} | | {seconds:.1f} | {splits} |", flush=True)
+        return {"batch": name, "planned": planned, "peak": None, "seconds": seconds, "splits": splits}
     torch.cuda.synchronize()
     peak = torch.cuda.max_memory_allocated() - held
-    print(f"| {name} | {tokens:,} | {size(peak)} | {size(planned)} | {peak / planned:.2f} | {seconds:.1f} | {splits} |")
+    ratio = f"{peak / planned:.2f}"
+    print(f"| {name} | {tokens:,} | {size(peak)} | {size(planned)} | {ratio} | {seconds:.1f} | {splits} |", flush=True)
+    return {"batch": name, "planned": planned, "peak": peak, "seconds": seconds, "splits": splits}
 
 
 if __name__ == "__main__":

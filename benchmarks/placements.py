@@ -3,7 +3,8 @@
 Writes random NVFP4 content into FOLDER where it holds no checkpoint yet (as `full_shape.py`), then loads it decoded,
 packed and layer by layer, each in a process of its own, and scores the same random documents: seconds to load and to
 score, memory of device and host, and whether final states and logits are the same bits. Prints a Markdown table with
-ratios to the decoded model of the same run. A placement that does not fit says so.
+ratios to the decoded model of the same run, and JSON to `--out`. A placement that does not fit says so. `--placements`
+chooses some; `--cold` forgets the files' pages before each, and says how long reading them all took.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from full_shape import GIB, resident, write
+from full_shape import GIB, drop_cache, read_all, resident, write
 
 PLACEMENTS = ("decoded", "packed", "layers")
 
@@ -89,7 +90,8 @@ def in_its_own_process(placement: str) -> dict[str, Any] | None:
     command = [sys.executable, __file__, *sys.argv[1:], "--placement", placement]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
-        print(ended.stderr.strip().splitlines()[-1], file=sys.stderr, flush=True)
+        said = ended.stderr.strip().splitlines() or [f"it ended with exit code {ended.returncode}"]
+        print(f"{placement}: {said[-1]}", file=sys.stderr, flush=True)
         return None
     figures: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return figures
@@ -106,14 +108,31 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--long", type=int, default=0, help="one more document, of so many tokens")
     parser.add_argument("--limit-gib", type=float, default=0.0, help="what the allocator may take, but for decoded")
-    parser.add_argument("--placement", choices=PLACEMENTS)
+    parser.add_argument("--placement", choices=PLACEMENTS, help=argparse.SUPPRESS)
+    parser.add_argument("--placements", choices=PLACEMENTS, nargs="+", default=list(PLACEMENTS))
+    parser.add_argument("--cold", action="store_true", help="from the disk, not from the files' pages in memory")
+    parser.add_argument("--out", type=Path, help="all figures, in JSON")
     arguments = parser.parse_args()
     if arguments.placement:
         print(json.dumps(measure(arguments.folder, arguments)))
         return
     if not (arguments.folder / "model.safetensors.index.json").exists():
         write(arguments.folder, arguments.layers, arguments.experts)
-    rows = {placement: in_its_own_process(placement) for placement in PLACEMENTS}
+    reading: float | None = None
+    rows: dict[str, dict[str, Any] | None] = {}
+    for placement in arguments.placements:
+        if arguments.cold:
+            print(f"file cache {drop_cache(arguments.folder)}", flush=True)
+            if reading is None:
+                reading = read_all(arguments.folder)
+                drop_cache(arguments.folder)
+        rows[placement] = in_its_own_process(placement)
+    if reading is not None:
+        print(f"reading all bytes took {reading:.1f} s\n")
+    if arguments.out is not None:
+        arguments.out.write_text(
+            json.dumps({"limit_gib": arguments.limit_gib, "read": reading, "rows": rows}, indent=1)
+        )
     first = next((row for row in rows.values() if row is not None), None)
     print(
         "| placement | load | scoring | tokens/s | weights on the device "

@@ -3,18 +3,20 @@
 FOLDER holds an NVFP4 checkpoint of random content (`placements.py` and `full_shape.py` write it; this writes it where
 it is missing). In one process: loading, a forward pass over `--documents` of 2,048 tokens with inputs as they are and
 quantized, and decoding at each number of rows, each by plain operations ("before") and by the kernels and recorded
-steps ("after"), with allocated and reserved memory. Prints Markdown tables; `--profile` adds the kernels that take the
-time.
+steps ("after"), with allocated and reserved memory. Prints Markdown tables, and JSON to `--out`; `--profile` adds the
+kernels that take the time. `--limit-gib` is what torch may allocate, as on a smaller card: what does not fit says so.
 """
 
 import argparse
 import contextlib
 import gc
+import json
 import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -78,8 +80,8 @@ def memory() -> str:
     return found
 
 
-def prefill(model: Any, documents: int, after_only: bool) -> None:
-    """Tokens a second of a forward pass without the head."""
+def prefill(model: Any, documents: int, after_only: bool) -> dict[str, Any]:
+    """Tokens a second of a forward pass without the head, and the peak of its memory."""
     import torch
 
     ids = torch.randint(0, 1000, (documents, TOKENS), generator=torch.Generator().manual_seed(1)).cuda()
@@ -100,7 +102,11 @@ def prefill(model: Any, documents: int, after_only: bool) -> None:
     print("\n| forward, batches of 2 × 2,048 | tokens/s | to the first |\n|---|---|---|")
     for name, rate in rates.items():
         print(f"| {name} | {rate:,.0f} | {rate / base:.2f}× |")
-    print(f"| vLLM 0.26, not run here | {VLLM_PREFILL:,} | |\n\npeak of it, allocated / reserved: {memory()} GiB")
+    peak = memory()
+    print(
+        f"| vLLM 0.26, not run here | {VLLM_PREFILL:,} | |\n\npeak of it, allocated / reserved: {peak} GiB", flush=True
+    )
+    return {"tokens_per_second": rates, "peak_gib": peak}
 
 
 def decoding(
@@ -142,8 +148,9 @@ def decoding(
     return prompts, figures
 
 
-def agreement(model: Any) -> None:
-    """How far recorded steps and steps over a growing cache lie from one pass over the same tokens."""
+def agreement(model: Any) -> dict[str, list[str]]:
+    """How far the pass in other company, steps over a growing cache and recorded steps lie from one pass over the same
+    tokens: mean KL."""
     import torch
     from transformers import DynamicCache
 
@@ -178,9 +185,26 @@ def agreement(model: Any) -> None:
 
     print("\n| mean KL to one pass, nats | the same pass in other company | steps, growing cache | recorded |")
     print("|---|---|---|---|")
-    print(f"| inputs quantized | {' | '.join(figures())} |")
+    kls = {"inputs quantized": figures()}
     with inputs_as_they_are():
-        print(f"| inputs as they are | {' | '.join(figures())} |", flush=True)
+        kls["inputs as they are"] = figures()
+    for name, values in kls.items():
+        print(f"| {name} | {' | '.join(values)} |", flush=True)
+    return kls
+
+
+def or_too_much(call: Callable[[], Any], what: str) -> Any:
+    """What `call` gives; None, and a sentence, where memory runs out."""
+    import torch
+
+    try:
+        return call()
+    except torch.OutOfMemoryError as error:
+        print(f"{what} does not fit: {str(error).splitlines()[0][:160]}", flush=True)
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return None
 
 
 def profiled(call: Any, title: str) -> None:
@@ -218,7 +242,12 @@ def main() -> None:
     parser.add_argument("--placement", default="decoded")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--after-only", action="store_true", help="leave out what was before: it takes minutes")
+    parser.add_argument("--limit-gib", type=float, help="what torch may allocate, as on a smaller card")
+    parser.add_argument("--out", type=Path, help="all figures, in JSON")
     arguments = parser.parse_args()
+    if arguments.limit_gib is not None:
+        share = arguments.limit_gib * GIB / torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(min(1.0, share))
     if not (arguments.folder / "model.safetensors.index.json").exists():
         started = time.perf_counter()
         write(arguments.folder, arguments.layers, 256)
@@ -228,21 +257,37 @@ def main() -> None:
         model = load_model(hold(arguments.folder), device="cuda", placement=arguments.placement).model
     torch.cuda.synchronize()
     fused_layers.install()
+    figures: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "placement": arguments.placement,
+        "limit_gib": arguments.limit_gib,
+        "load_seconds": time.perf_counter() - started,
+        "load_peak_gib": memory(),
+        "host_peak_gib": resident("VmHWM") / GIB,
+        "steps": {},
+    }
     print(
-        f"loaded {arguments.placement} in {time.perf_counter() - started:.1f} s; device {memory()} GiB, "
-        f"host peak {resident('VmHWM') / GIB:.1f} GiB",
+        f"loaded {arguments.placement} in {figures['load_seconds']:.1f} s; device {figures['load_peak_gib']} GiB, "
+        f"host peak {figures['host_peak_gib']:.1f} GiB",
         flush=True,
     )
-    prefill(model, arguments.documents, arguments.after_only)
-    agreement(model)
-    sys.stdout.flush()
+    documents, after_only = arguments.documents, arguments.after_only
+    figures["prefill"] = or_too_much(lambda: prefill(model, documents, after_only), "a pass of 2 × 2,048 tokens")
+    figures["kl"] = or_too_much(lambda: agreement(model), "8 rows of 408 tokens with steps of both kinds")
     columns = ("rows", "before", "before, with kernels", "after", "times faster", "vLLM")
     columns += ("recording", "held", "peak before", "after")
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     last: Any = None
     for rows in arguments.rows:
-        prompts, found = decoding(model, rows, arguments.steps, arguments.prompt, arguments.after_only)
-        last = prompts, found
+        measured = or_too_much(
+            partial(decoding, model, rows, arguments.steps, arguments.prompt, after_only),
+            f"answering {rows} rows",
+        )
+        if measured is None:
+            figures["steps"][rows] = None
+            continue
+        prompts, found = last = measured
+        figures["steps"][rows] = {name: value for name, value in found.items() if name != "memory"}
         print(
             f"| {rows} | {found['before']:.1f} ms | {found['before, kernels alone']:.1f} ms | {found['after']:.1f} ms "
             f"| {found['before'] / found['after']:.1f} | {VLLM_MS.get(rows, '')} ms "
@@ -253,10 +298,12 @@ def main() -> None:
         )
         if rows != arguments.rows[-1]:
             found.clear()
-            last = None
+            last = measured = None
             gc.collect()
             torch.cuda.empty_cache()
-    if arguments.profile:
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(figures, indent=1))
+    if arguments.profile and last is not None:
         from q36eval.engines.decoding import decode
 
         prompts, found = last

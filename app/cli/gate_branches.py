@@ -125,9 +125,10 @@ class Branches:
 
     def _measure(self, request: Request, history: "History") -> "RunRecord":
         from q36eval.app.cli.progress import ConsoleProgress
-        from q36eval.run.measure import measure
 
         with ConsoleProgress() as progress:
+            from q36eval.run.measure import measure  # torch with it: seconds, in which lines are written
+
             return measure(request, self._paths, history, progress)
 
     def _source(self, name: str) -> WaiverSource | None:

@@ -56,7 +56,7 @@ def inspect(
 
     Checks files, configuration, coverage and weight error; exit 1 on damage.
     """
-    from q36eval.checkpoints.inspection import inspect_checkpoint
+    from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.templates import check_hash, family_template
     from q36eval.run.weights import promises_of
 
@@ -68,16 +68,21 @@ def inspect(
     target = resolve(checkpoint, chosen, paths)
     other = None if against is None else resolve(against, chosen, paths).folder
     base = _reference(reference, target, chosen, paths)
-    inspection = inspect_checkpoint(
-        target.folder,
-        base,
-        other,
-        workers,
-        tuple(excepted or ()),
-        promises_of(chosen, target.name),
-        template_declared or family_template(chosen, target.name),
-        device,
-    )
+    with ConsoleProgress() as progress:
+        from q36eval.checkpoints.inspection import inspect_checkpoint
+
+        progress.stage("inspecting the checkpoint", 1)
+        inspection = inspect_checkpoint(
+            target.folder,
+            base,
+            other,
+            workers,
+            tuple(excepted or ()),
+            promises_of(chosen, target.name),
+            template_declared or family_template(chosen, target.name),
+            device,
+        )
+        progress.advance()
     run = _record(inspection, target, chosen, paths)
     if as_json:
         print_json({"run": run, "branch": target.name, **_plain(inspection)})

@@ -27,6 +27,8 @@ from q36eval.run.progress import Estimate
 BAR_WIDTH = 20
 SECONDS_BETWEEN_LINES = 10.0
 """How often a log (no terminal) hears what is being done, how fast, and what is left."""
+SECONDS_BEFORE_FIRST_LINE = 3.0
+"""It hears so the first time: the interpreter and some libraries were loaded before, in silence."""
 
 
 class _Bars(bars.Progress):
@@ -52,7 +54,7 @@ def _columns() -> list[bars.ProgressColumn]:
 
 
 class _Lines(threading.Thread):
-    """Writes what `line` says to stderr, every `SECONDS_BETWEEN_LINES` seconds.
+    """Writes what `line` says to stderr, every `SECONDS_BETWEEN_LINES` seconds, and once sooner.
 
     Straight to the descriptor: a worker that is forked meanwhile must not inherit a stream that is locked.
     """
@@ -62,7 +64,9 @@ class _Lines(threading.Thread):
         self._line, self._ended = line, threading.Event()
 
     def run(self) -> None:
-        while not self._ended.wait(SECONDS_BETWEEN_LINES):
+        pause = min(SECONDS_BEFORE_FIRST_LINE, SECONDS_BETWEEN_LINES)
+        while not self._ended.wait(pause):
+            pause = SECONDS_BETWEEN_LINES
             # nobody listens any more, or the work goes on while it is looked at: the next line comes in time
             with suppress(OSError, ValueError, RuntimeError):
                 if line := self._line():
@@ -172,11 +176,11 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._progress.left = f"Remaining: {left}" if left else ""
 
     def _line(self) -> str:
-        """Where the work is, in one line; empty before it begins."""
+        """Where the work is, in one line."""
         seconds = time.monotonic() - self._begun
         where, so_far = self._stage, f"{duration(seconds)} so far"
-        if not where:
-            return ""
+        if not where:  # libraries are loaded, checkpoints are hashed
+            return f"preparing, {so_far}"
         if self._done >= self._total > 0:
             return f"after {where}: {so_far}"
         parts = [where if self._total <= 1 else f"{where}: {self._done:,} of {self._total:,} ({self._share()})"]

@@ -5,6 +5,7 @@
 `write` makes the branch (20.5 GiB) in FOLDER/fp8-head, the reference (64.6 GiB) in --reference, both with a tokenizer
 and a chat template of our own, and what is asked of them; `gate` runs the real command line on them, with lines and
 memory recorded; `report` writes FOLDER/rehearsal.json and FOLDER/rehearsal.md. Each goes on where it was killed.
+With `--minutes` the gate is stopped after so many, and the same command goes on with it: the exit code is then 75.
 
 The reference cannot do the tasks, so the verdict to be expected is INCONCLUSIVE (exit code 3). Only the lengths of
 answers are not the model's: random weights never end one (`benchmarks.rehearsal.engine`).
@@ -23,6 +24,8 @@ from benchmarks.rehearsal.checkpoints import Shape, is_written, size_gib, write_
 from benchmarks.rehearsal.material import BRANCH, Amount, write_material
 
 STAGES = ("write", "gate", "report")
+NOT_DONE = 75
+"""The exit code where time was up before the gate ended; sysexits.h has it for what is to be tried again."""
 
 
 def main() -> int:
@@ -37,10 +40,14 @@ def main() -> int:
         if stage == "write":
             _write(folder, reference, asked, how)
         elif stage == "gate":
-            from benchmarks.rehearsal.running import run_gate
+            from benchmarks.rehearsal.running import run_gate, was_stopped
 
-            code = run_gate(folder, how, asked.device, asked.answers, asked.more)
+            left = None if asked.minutes is None else max(1.0, asked.minutes * 60 - (time.monotonic() - begun))
+            code = run_gate(folder, how, asked.device, asked.answers, asked.more, left)
             print(f"the gate ended with exit code {code}", flush=True)
+            if left is not None and was_stopped(code):
+                print("time was up: run the same command again to go on", flush=True)
+                return NOT_DONE
         else:
             from benchmarks.rehearsal.figures import report
 
@@ -110,8 +117,9 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, help=f"{getattr(Amount(), name.replace('-', '_'))} by default")
     parser.add_argument("--ruler", help="lengths and samples of each kind, as 4096=8,131072=1")
     parser.add_argument("--answers", type=float, default=1.0, help="what the lengths of answers are multiplied by")
+    parser.add_argument("--minutes", type=float, help="stop the gate after so many; the next call goes on with it")
     parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="further options of the gate")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()  # stages may stand behind options
     if unknown := set(asked.stages) - set(STAGES):
         parser.error(f"no such stage: {', '.join(unknown)}")
     return asked

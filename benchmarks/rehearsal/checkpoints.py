@@ -6,6 +6,7 @@ its own, so that a killed writing goes on where it stopped.
 """
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ INDEX = "model.safetensors.index.json"
 WRITERS = 8
 """A layer takes 2 GiB of a process while it is decoded, beside 65 GiB of a reference that lies in memory."""
 GIB = 2**30
+SPARE = GIB // 2
+"""Left free where the reference lies."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def write_branch(folder: Path, shape: Shape) -> None:
     config = shape.config()
     folder.mkdir(parents=True, exist_ok=True)
     by_shard = _shapes(config)
-    files = {key: f"model-{number:05}.safetensors" for number, key in enumerate(by_shard)}
+    files = {key: _file(number) for number, key in enumerate(by_shard)}
     index: dict[str, str] = {}
     jobs = [(folder / files[key], shapes, number) for number, (key, shapes) in enumerate(by_shard.items())]
     for file, names in _in_processes(_write_shard, jobs, "writing the branch"):
@@ -66,10 +69,14 @@ def write_branch(folder: Path, shape: Shape) -> None:
 
 
 def write_reference(branch: Path, folder: Path) -> None:
-    """What the branch decodes to, in BF16."""
+    """What the branch decodes to, in BF16; shards that `folder` has no room for lie beside the branch, linked to."""
     folder.mkdir(parents=True, exist_ok=True)
-    _make_room(folder, 4 * sum(file.stat().st_size for file in branch.glob("*.safetensors")))
-    jobs = [(branch, folder, file.name) for file in sorted(branch.glob("*.safetensors"))]
+    shards = _shapes(json.loads((branch / "config.json").read_text())).values()
+    sizes = {_file(at): 2 * sum(map(math.prod, shapes.values())) for at, shapes in enumerate(shards)}
+    there = sum((folder / file).stat().st_size for file in sizes if (folder / file).is_file())
+    _make_room(folder, sum(sizes.values()) - there)
+    _link_what_does_not_fit(folder, branch.with_name(f"{folder.name}-rest"), sizes)
+    jobs = [(branch, folder, file) for file in sizes]
     index: dict[str, str] = {}
     for file, names in _in_processes(_decode_shard, jobs, "decoding the reference"):
         index |= dict.fromkeys(names, file)
@@ -105,13 +112,18 @@ def size_gib(folder: Path) -> float:
     return sum(file.stat().st_size for file in folder.glob("*.safetensors")) / GIB
 
 
+def _file(shard: int) -> str:
+    return f"model-{shard:05}.safetensors"
+
+
 def _shapes(config: dict[str, Any]) -> dict[str, dict[str, tuple[int, ...]]]:
     """The shapes of all parameters by name, by shard: each layer, and the rest."""
     import torch
     from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
 
+    plain = {key: value for key, value in config.items() if key != "quantization_config"}
     with torch.device("meta"):
-        model = Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig.from_dict(config))
+        model = Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig.from_dict(plain))
     by_shard: dict[str, dict[str, tuple[int, ...]]] = {}
     for name, parameter in model.named_parameters():
         key = name.split(".layers.")[1].split(".")[0] if ".layers." in name else "rest"
@@ -148,7 +160,7 @@ def _decode_shard(branch: Path, folder: Path, file: str) -> tuple[str, list[str]
         weights = index_weights(open_checkpoint(branch), light=True).weights
         own = {name: weight for name, weight in weights.items() if weight.parts[0][1].file.name == file}
         decoded = {name: weight.decode_light(weight.read_parts()).bfloat16() for name, weight in own.items()}
-        save_file(decoded, folder / file)
+        save_file(decoded, (folder / file).resolve())  # a link would be replaced
         names.write_text(json.dumps(list(decoded)))
     return file, json.loads(names.read_text())
 
@@ -174,7 +186,20 @@ def _make_room(folder: Path, needed: int) -> None:
     """Where the folder lies in a memory file system that is smaller than what is to be written, make that larger."""
     if shutil.disk_usage(folder).free >= needed or not folder.resolve().is_relative_to("/dev/shm"):
         return
-    size = f"size={needed // GIB + 8}G"
+    size = f"size={-(-(shutil.disk_usage(folder).used + needed + SPARE) // GIB)}G"
     subprocess.run(["mount", "-o", f"remount,{size}", "/dev/shm"], check=False)
-    if shutil.disk_usage(folder).free < needed:
-        print(f"/dev/shm may be too small for {needed / GIB:.0f} GiB and could not be made larger", flush=True)
+
+
+def _link_what_does_not_fit(folder: Path, beside: Path, sizes: dict[str, int]) -> None:
+    """Of the shards that are to be written, the last ones lie in the folder `beside` where there is no room for all."""
+    free = shutil.disk_usage(folder).free - SPARE
+    for file, size in sizes.items():
+        place = folder / file
+        if place.is_symlink() or place.is_file():
+            continue
+        if size <= free:
+            free -= size
+            continue
+        free = 0
+        beside.mkdir(exist_ok=True)
+        place.symlink_to(beside / file)

@@ -303,10 +303,10 @@ def _policy(how: Amount) -> Record:
 
 def _of_few_texts(how: Amount, wider: Callable[..., Record]) -> Iterator[Record]:
     """A share is shown by about 4 / share clusters, and texts of unlike lengths count as fewer."""
-    share = 7 / how.documents
+    share, of_articles = (min(0.9, 7 / count) for count in (how.documents, how.articles))
     yield from (wider(name, share) for name in ("kl-worst-documents", "perplexity-worst-texts"))
     yield wider("kl-worst-tokens", max(0.15, share))
-    yield wider("perplexity-worst-articles", 7 / how.articles)
+    yield wider("perplexity-worst-articles", of_articles)
     if how.documents < Amount.documents:
         yield {"id": "kl", "min_clusters": 1}
     if how.articles < Amount.articles:

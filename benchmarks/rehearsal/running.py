@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -55,8 +56,17 @@ def last_run(folder: Path) -> Any:
     return next(iter(open_history(paths).list_runs(limit=1)), None)
 
 
-def run_gate(folder: Path, how: Amount, device: str, answers: float, more: list[str]) -> int:
-    """The gate's exit code; its lines are in `gate.log`, each behind the second at which it came."""
+GRACE_S = 60.0
+"""Seconds that a stopped gate has to end: a batch under way is computed to its end."""
+
+
+def run_gate(
+    folder: Path, how: Amount, device: str, answers: float, more: list[str], seconds: float | None = None
+) -> int:
+    """The gate's exit code; its lines are in `gate.log`, each behind the second at which it came.
+
+    After so many `seconds` it is stopped as by a person, and the next call goes on with it.
+    """
     command = gate_command(folder, how, device, unfinished_run(folder), more)
     print("q36eval " + " ".join(command), flush=True)
     begun = time.time()
@@ -87,7 +97,7 @@ def run_gate(folder: Path, how: Amount, device: str, answers: float, more: list[
             reader.start()
         usage = Thread(target=_follow_usage, args=(folder, process), daemon=True)
         usage.start()
-        code = process.wait()
+        code = _ended(process, seconds)
         for reader in readers:
             reader.join()
         log.write(f"# {time.time():.3f} exit {code}\n")
@@ -95,6 +105,24 @@ def run_gate(folder: Path, how: Amount, device: str, answers: float, more: list[
     with (folder / "gates.jsonl").open("a") as file:
         file.write(json.dumps(ended) + "\n")
     return code
+
+
+def was_stopped(code: int) -> bool:
+    """Whether that is no exit code of a gate which ended by itself."""
+    return code not in range(5)
+
+
+def _ended(process: "subprocess.Popen[str]", seconds: float | None) -> int:
+    """The exit code of a process that is interrupted after so many seconds."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)  # SIGINT is ignored by what a shell began in the background
+    try:
+        return process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()  # what was measured is written
+        return process.wait()
 
 
 def _follow_usage(folder: Path, process: "subprocess.Popen[str]") -> None:

@@ -20,14 +20,14 @@ UNKNOWN_BYTES = 8 * 2**30
 """Taken as free where the system does not say."""
 
 
-def costs_of(model: Any) -> Costs:
-    """What batches of a model take."""
+def costs_of(model: Any, *, one_layer: bool = False) -> Costs:
+    """What batches of a model take, all of whose layers remember rows, or `one_layer` at a time."""
     emulated = any(isinstance(module, InputQuantizer) for module in model.modules())
     device = next(model.parameters()).device
-    return costs_on(model.config, device, model.dtype.itemsize, emulated)
+    return costs_on(model.config, device, model.dtype.itemsize, emulated, one_layer=one_layer)
 
 
-def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool) -> Costs:
+def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool, *, one_layer: bool = False) -> Costs:
     """The same of a model that is not there yet."""
     compiled = device.type == "cuda"
     return Costs.of(
@@ -36,6 +36,7 @@ def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool) -
         emulated=emulated,
         fused_delta=compiled and _has_kernels(),
         fused_layers=compiled and has_triton() and itemsize == 2,
+        one_layer=one_layer,
     )
 
 
@@ -138,6 +139,19 @@ def give_back(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def pinned_bytes(size: int) -> int:
+    """What pinned host memory for `size` bytes takes: torch asks for the next power of two, of every tensor."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def give_back_pinned() -> None:
+    """Pinned host memory that nobody uses any more, which torch keeps to the end of the process, to the system."""
+    for name in ("_accelerator_emptyHostCache", "_host_emptyCache"):  # as torch's versions call it
+        if torch.cuda.is_initialized() and (empty := getattr(torch._C, name, None)) is not None:  # type: ignore[no-untyped-call]
+            empty()
+            return
 
 
 @dataclass(frozen=True)

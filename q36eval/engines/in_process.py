@@ -29,7 +29,7 @@ from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
 from q36eval.checkpoints.loader import planned_model
 from q36eval.checkpoints.opened import hold, opened_once
-from q36eval.checkpoints.placements import check_placement
+from q36eval.checkpoints.placements import LAYERS, check_placement
 from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.engines import cpu_products, fused_layers
@@ -149,7 +149,8 @@ class InProcessEngine(ResidentEngine):
         processes = workers_of(device, model.sizes.decoded)
         dtype = model.config.dtype
         room = room_before(device, model.placement, model.sizes, draft_bytes(model.checkpoint, dtype), processes)
-        costs = costs_on(model.config, device, dtype.itemsize, model.emulated)
+        by_layers = model.placement == LAYERS
+        costs = costs_on(model.config, device, dtype.itemsize, model.emulated, one_layer=by_layers)
         return plan_memory(costs, room, settings.batch_rows)
 
     @classmethod

@@ -17,9 +17,10 @@ from q36eval.checkpoints.filling import StoredLayers
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
+from q36eval.engines.device_memory import costs_of, give_back_pinned, pinned_bytes
 from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
-from q36eval.engines.memory_plan import Room
+from q36eval.engines.memory_plan import Costs, Room, rounded_down
 from q36eval.engines.perturbed import of_batches
 from q36eval.engines.resident import ResidentEngine, right_padded, scored
 from q36eval.engines.shared_prefix import common_prefix, rest_of, scored_after
@@ -74,20 +75,26 @@ class LayerByLayerEngine(ResidentEngine):
 
     def _scored_batches(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[Outcome]:
         """All batches in as few passes as host memory for their states allows."""
+        give_back_pinned()
         free = available_bytes()
         token_bytes = self._model.config.hidden_size * self._model.dtype.itemsize
-        room = STATES_SHARE * (UNKNOWN_BYTES if free is None else free) / token_bytes
+        # in steps, so that a killed pass is of the same texts when it goes on, with a little more or less memory free
+        room = rounded_down(int(STATES_SHARE * (UNKNOWN_BYTES if free is None else free)))
         waiting: list[list[ScoreRequest]] = []
-        tokens = 0
+        held = 0
         for batch in batches:
-            size = len(batch) * max(len(request.token_ids) for request in batch)
-            if waiting and tokens + size > room:
+            size = len(batch) * max(len(request.token_ids) for request in batch) * token_bytes
+            size = size if self.device.type == "cpu" else pinned_bytes(size)
+            if waiting and held + size > room:
                 yield from self._pass(waiting)
-                waiting, tokens = [], 0
+                waiting, held = [], 0
             waiting.append(batch)
-            tokens += size
+            held += size
         if waiting:
             yield from self._pass(waiting)
+
+    def _costs(self) -> Costs:
+        return costs_of(self._model, one_layer=True)
 
     def _room(self) -> Room:
         return replace(super()._room(), placement=LAYERS, decoded=self._layers.decoded_bytes)

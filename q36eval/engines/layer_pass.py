@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
 
@@ -25,10 +25,15 @@ from q36eval.engines.device_memory import give_back, is_out_of_memory
 from q36eval.engines.memory_plan import CHUNK_TOKENS
 from q36eval.engines.passes import spans
 from q36eval.engines.shared_prefix import lent
-from q36eval.files import json_sha256, write_atomically
+from q36eval.files import TEMPORARY, json_sha256, replacing
 
 SAVE_EVERY_S = 20.0
 """States are written to disk at most so often; a pass that is killed loses so much and the layer in work."""
+SAVING_S = 2.0
+"""Where writing them takes longer, they are written as much less often: never more than a tenth of the time."""
+
+ABANDONED_S = 7 * 24 * 3600.0
+"""What was kept and not gone on with for so long is deleted by the next pass: states take up to half of a memory."""
 
 Advanced = Callable[[int, int], None]
 """Called with the layers that are done and how many there are."""
@@ -84,7 +89,7 @@ class LayerPass:
         first = self._recall()
         if first == 0:
             self.hidden_states = [self._embedded(segment.ids) for segment in self._segments]
-        saved = time.monotonic()
+        saved, pause = time.monotonic(), SAVE_EVERY_S
         advanced(first, len(self._layers))
         for layer in self._layers.one_by_one(first):
             with _alone(self._model.model, layer):
@@ -92,15 +97,21 @@ class LayerPass:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)  # what was copied to host memory is there
             advanced(layer + 1, len(self._layers))
-            if self._file is not None and time.monotonic() - saved >= SAVE_EVERY_S:
+            begun = time.monotonic()
+            if self._file is not None and begun - saved >= pause:
                 self._unchanged()
                 self._keep(self._file, layer + 1)
                 saved = time.monotonic()
+                pause = SAVE_EVERY_S * max(1.0, (saved - begun) / SAVING_S)
 
     def forget(self) -> None:
         """Delete what was kept of it."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
+            for unfinished in self._file.parent.glob(
+                f".{self._file.name}.*{TEMPORARY}"
+            ):  # it was killed while it wrote
+                unfinished.unlink(missing_ok=True)
             with suppress(OSError):  # another pass is kept there too
                 self._file.parent.rmdir()
 
@@ -172,9 +183,13 @@ class LayerPass:
     def _keep(self, file: Path, layers_done: int) -> None:
         tensors = {str(at): states for at, states in enumerate(self.hidden_states) if at not in self.errors}
         written = {"layers": str(layers_done), "errors": json.dumps(self.errors), "sha256": _states_sha256(tensors)}
-        with suppress(OSError):  # on a full disk the pass goes on, and a killed one begins anew
+        with suppress(OSError, SafetensorError):  # on a full disk the pass goes on, and a killed one begins anew
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, save(tensors, metadata=written))
+            for other in file.parent.iterdir():
+                if time.time() - other.stat().st_mtime > ABANDONED_S:
+                    other.unlink(missing_ok=True)
+            with replacing(file) as temporary:
+                save_file(tensors, temporary, metadata=written)  # of up to half of the host memory there is no copy
 
     def _recall(self) -> int:
         """How many layers a kept pass has done, whose states are then taken over; 0 where there is none."""
@@ -250,7 +265,7 @@ def _states_sha256(tensors: Mapping[str, Tensor]) -> str:
     hashed = hashlib.sha256()
     for name, tensor in tensors.items():
         hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        hashed.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        hashed.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
     return hashed.hexdigest()
 
 

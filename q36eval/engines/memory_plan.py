@@ -4,8 +4,8 @@ What a batch takes follows from the model's shapes; what there is room for follo
 which go the weights, what is decoded of packed ones at a time, and a share for fragmentation. Both are the same in
 every process on one kind of device, and so are the batches: of a resumed run too. Free memory counts only where it is
 less, because others use the device: then limits are lowered until they fit, and `MemoryPlan.short` says so, in the line
-that every run prints. Nothing follows memory in finer steps than `LADDER`, `ROWS` and `_rounded`: what composes a batch
-decides the last digits of its numbers on a GPU.
+that every run prints. Nothing follows memory in finer steps than `LADDER`, `ROWS` and `rounded_down`: what composes a
+batch decides the last digits of its numbers on a GPU.
 
 On a CPU the limits are constants, by which recorded numbers and packs were made, unless what they take is not free.
 """
@@ -91,18 +91,22 @@ class Costs:
         emulated: bool = False,
         fused_delta: bool = False,
         fused_layers: bool = False,
+        one_layer: bool = False,
     ) -> "Costs":
         """From a `Qwen3_5MoeTextConfig` and the bytes of a value in the model's dtype.
 
         `emulated`: inputs of modules are quantized. `fused_delta`: Gated DeltaNet runs in kernels that keep their
         intermediate values in the model's dtype, not in transformers' float32 operations; `fused_layers`: so do norms,
-        experts and what quantizes inputs (`q36eval.engines.fused_layers`).
+        experts and what quantizes inputs (`q36eval.engines.fused_layers`). `one_layer`: rows go through one layer after
+        another, so that no more than one remembers anything of them at a time.
         """
         b, float32 = itemsize, 4
         hidden, top_k, width = config.hidden_size, config.num_experts_per_tok, config.moe_intermediate_size
         heads, kv_heads, head = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         full = sum(kind == "full_attention" for kind in config.layer_types)
         linear = len(config.layer_types) - full
+        if one_layer:
+            full, linear = min(full, 1), min(linear, 1)
         value_heads, key_width = config.linear_num_value_heads, config.linear_key_head_dim
         keys, values = value_heads * key_width, value_heads * config.linear_value_head_dim
         conv = 2 * config.linear_num_key_heads * key_width + values
@@ -235,17 +239,17 @@ def plan_memory(costs: Costs, room: Room, rows: int | None = None) -> MemoryPlan
     most = rows or max(ROWS)
     if room.host:
         return _of_cpu(costs, room, rows or GENERATE_BATCH_ROWS)
-    alone = _rounded(room.total - room.weights - room.decoded - room.margin)
+    alone = rounded_down(room.total - room.weights - room.decoded - room.margin)
     planned = _planned(costs, room, alone, most)
     if room.free - room.decoded >= alone:
         return planned
-    now = _planned(costs, room, _rounded(room.free - room.decoded - room.margin), most)
+    now = _planned(costs, room, rounded_down(room.free - room.decoded - room.margin), most)
     limits = (planned.score_tokens, planned.prompt_tokens, planned.rows)
     return replace(now, short=(now.score_tokens, now.prompt_tokens, now.rows) != limits)
 
 
 def _of_cpu(costs: Costs, room: Room, rows: int) -> MemoryPlan:
-    batches = _rounded((room.free - room.decoded) // 2)
+    batches = rounded_down((room.free - room.decoded) // 2)
     # prompts that fill a pass have so many tokens where there are as many rows as there may be
     remembered = rows * costs.row(GENERATE_BATCH_TOKENS // rows, TYPICAL_TOKENS // 4)
     needed = max(costs.scoring(CPU_SCORE_BATCH_TOKENS), costs.reading(1, GENERATE_BATCH_TOKENS, 0) + remembered)
@@ -265,7 +269,7 @@ def _planned(costs: Costs, room: Room, batches: int, most_rows: int) -> MemoryPl
     return replace(plan, rows=plan.rows_of(half, half))
 
 
-def _rounded(size: int) -> int:
+def rounded_down(size: int) -> int:
     """Down to one of four steps between powers of two; nothing below zero."""
     if size < 4:
         return max(0, size)

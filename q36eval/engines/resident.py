@@ -23,7 +23,7 @@ from q36eval.engines.decoding import decode
 from q36eval.engines.device_memory import costs_of, give_back, is_out_of_memory, room_of
 from q36eval.engines.finishing import end_ids, finished
 from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
-from q36eval.engines.memory_plan import CHUNK_TOKENS, MemoryPlan, Room, plan_memory
+from q36eval.engines.memory_plan import CHUNK_TOKENS, Costs, MemoryPlan, Room, plan_memory
 from q36eval.engines.numerics import float32_logits
 from q36eval.engines.out_of_memory import in_parts
 from q36eval.engines.passes import read, remember
@@ -37,6 +37,7 @@ FORKED_WEIGHT_BYTES = 2**30
 """A CPU model of up to this size is run by one process per core; a larger one by torch's threads."""
 
 
+NOT_RECORDED_SAID = "Decoding steps could not be recorded on this GPU; each takes several times as long"
 OUT_OF_MEMORY_SAID = "A batch ran out of memory; it is computed in parts, and so are others that do."
 
 
@@ -68,7 +69,7 @@ class ResidentEngine(Engine):
         self._halvings = 0
         """How often the passes over the row under way are halved."""
         self._splits = multiprocessing.Value("q", 0)  # of its workers too
-        self._told_of_splits = False
+        self._told_of_splits = self._told_of_steps = False
 
     draft_head: Any = None
     """The checkpoint's `DraftHead`, where it ships one."""
@@ -101,10 +102,13 @@ class ResidentEngine(Engine):
     @cached_property
     def plan(self) -> MemoryPlan:
         """The batches that there is room for, as planned when this was first asked for."""
-        return plan_memory(costs_of(self._model), self._room(), self._batch_rows)
+        return plan_memory(self._costs(), self._room(), self._batch_rows)
 
     def batches(self) -> MemoryPlan:
         return self.plan
+
+    def _costs(self) -> Costs:
+        return costs_of(self._model)
 
     def _room(self) -> Room:
         beside = [] if self.draft_head is None else [self.draft_head]
@@ -210,6 +214,7 @@ class ResidentEngine(Engine):
             watch.stop()
             under_way.append((batch, results, watch))
             self._tell_of_splits()
+            self._tell_of_steps()
             while len(under_way) > ahead:
                 yield _with_times(*under_way.popleft())
         for waiting in under_way:
@@ -228,7 +233,11 @@ class ResidentEngine(Engine):
             width = len(request.token_ids)
             return width > CHUNK_TOKENS and (halvings == 1 or self.plan.chunk(1, width, halvings - 1) > CHUNK_TOKENS)
 
+        earlier = False  # whether steps had memory before the attempt: what it took itself it would take again
+
         def computed(part: list[RequestT], halvings: int) -> list[ResultT]:
+            nonlocal earlier
+            earlier = self._step_memory is not None and self._step_memory.bytes > 0
             self._halvings = halvings
             try:
                 return call(part)
@@ -236,11 +245,11 @@ class ResidentEngine(Engine):
                 self._halvings = 0
 
         def given_back() -> bool:
-            held = self._let_go()
-            if not held:
+            self._let_go()
+            if not earlier:
                 with self._splits.get_lock():
                     self._splits.value += 1
-            return held
+            return earlier
 
         return in_parts(computed, batch, smaller=smaller, failed=failed, given_back=given_back)
 
@@ -249,14 +258,12 @@ class ResidentEngine(Engine):
         """How often a batch or a pass that ran out of memory was made smaller."""
         return int(self._splits.value)
 
-    def _let_go(self) -> bool:
-        """Give back what earlier batches left; says whether that was more than what a prefix takes."""
-        held = self._step_memory is not None and self._step_memory.bytes > 0
-        if held:
+    def _let_go(self) -> None:
+        """Give back what batches left."""
+        if self._step_memory is not None and self._step_memory.bytes > 0:
             self._step_memory = StepMemory(self._model)
         self._last_prefix = LastPrefix(self._model, self._chunk)
         give_back(self.device)
-        return held
 
     def _chunk(self, rows: int, width: int) -> int:
         return self.plan.chunk(rows, width, self._halvings)
@@ -266,6 +273,13 @@ class ResidentEngine(Engine):
         if self.splits and not self._told_of_splits:
             self._told_of_splits = True
             self.notify(OUT_OF_MEMORY_SAID)
+
+    def _tell_of_steps(self) -> None:
+        """Once, where they are slow and a log would not show why."""
+        reason = None if self._step_memory is None else self._step_memory.not_recorded
+        if reason is not None and not self._told_of_steps:
+            self._told_of_steps = True
+            self.notify(f"{NOT_RECORDED_SAID}: {' '.join(reason.split())[:200]}")
 
     def _unusable(self, length: int, budget: int = 0) -> str | None:
         if length + budget <= self._context_length:

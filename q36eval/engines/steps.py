@@ -58,6 +58,7 @@ class StepMemory:
         self._rows = self._cells = 0
         self._states: dict[int, tuple[Tensor, Tensor]] = {}
         self._keys: dict[int, tuple[Tensor, Tensor]] = {}
+        self._logits = torch.empty(0)
         self._pool: Any = None
         self._parts: Any = None
         self.ids = self.begins = self.column = torch.empty(0)
@@ -65,7 +66,8 @@ class StepMemory:
     @property
     def bytes(self) -> int:
         """What it takes, without the graphs' own."""
-        return sum(one.nbytes for memory in (self._states, self._keys) for pair in memory.values() for one in pair)
+        remembered = (one for memory in (self._states, self._keys) for pair in memory.values() for one in pair)
+        return self._logits.nbytes + sum(one.nbytes for one in remembered)
 
     def reserve(self, layers: Sequence[Any], rows: int, columns: int) -> None:
         """Make room for `rows` rows of `columns` columns of what `layers` remember.
@@ -83,6 +85,7 @@ class StepMemory:
         self._rows, self._cells = max(rows, self._rows), max(rows * columns, self._cells)
         self._states.clear()
         self._keys.clear()
+        self._logits = torch.empty(0)
         for at, layer in enumerate(layers):
             if isinstance(layer, LinearAttentionLayer):
                 recurrent, conv = (states[0] for states in (layer.recurrent_states, layer.conv_states))
@@ -106,6 +109,13 @@ class StepMemory:
     def keys(self, at: int, shape: Sequence[int]) -> tuple[Tensor, ...]:
         """An attention layer's keys and values as [rows, heads, columns, D]."""
         return tuple(cells[: prod(shape)].view(*shape) for cells in self._keys[at])
+
+    def float32(self, logits: Tensor) -> Tensor:
+        """Logits [R, V] in float32, in the one place that those of every step take: were they each graph's own, as many
+        would be held as there are sizes of steps, for as long as these are recorded."""
+        if self._logits.shape[1:] != logits.shape[1:]:
+            self._logits = torch.empty((self._rows, logits.shape[1]), dtype=torch.float32, device=self.device)
+        return self._logits[: len(logits)].copy_(logits)
 
     def run(self, key: tuple[int, int], compute: Callable[[], Tensor]) -> Tensor:
         """What `compute` gives for a step of `key`: rows and columns. The second one of a key is recorded."""
@@ -215,8 +225,7 @@ class Steps:
                 past_key_values=self._cache(),
                 use_cache=True,
             ).last_hidden_state[:, -1]
-        logits: Tensor = model.lm_head(states).float()
-        return logits
+        return memory.float32(model.lm_head(states))
 
     def _cache(self) -> Cache:
         made: list[Any] = []

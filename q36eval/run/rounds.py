@@ -25,6 +25,9 @@ from q36eval.run.order_check import check_order
 AGAIN = "evaluating again"
 """The name, for people, of evaluating doubtful items in other batches."""
 
+ONE_PASS = "all texts, layer by layer"
+"""Of the seconds: what stages had in common."""
+
 REPEATED = "computing known rows of a batch again"
 """Work of the engine on which no item waits."""
 
@@ -206,13 +209,18 @@ def measure_branch(
 
     A probe that crashes is recorded and the others go on. After each round `rule` says which tasks are resolved early,
     and whether the verdict stands by what is measured so far and `measured`: then nothing more is evaluated, and every
-    probe that was not evaluated whole is recorded as skipped. Without a rule everything is evaluated.
+    probe that was not evaluated whole is recorded as skipped. Without a rule everything is evaluated, and so it is of
+    an engine that generates nothing: that reads all weights for every pass, and one pass scores everything.
     """
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
     for work in works:
         for item in work.todo:
             progress.expect(_task_name(work, item), item.tokens)
     evaluation = _Evaluation(engine, captures, sink, progress, rule, list(measured), list(sink.known_items()))
+    if not engine.generates:
+        started = time.monotonic()
+        evaluation.in_one_pass(works)
+        evaluation.evaluated.seconds[ONE_PASS] = time.monotonic() - started
     for work in works:
         for stage in work.stages or [""]:
             started = time.monotonic()
@@ -269,6 +277,15 @@ class _Evaluation:
         state = StageState.PARTLY if work.failed is not None or errored or not items else StageState.MEASURED
         return Stage(name=name, state=state, items=len(judged), planned=len(items), settled=stands_by)
 
+    def in_one_pass(self, works: Sequence[Work]) -> None:
+        """Evaluate all that is not done yet; stages then find it done, and look at whole tasks alone."""
+        evaluated: dict[ProbeName, set[str]] = {work.probe.name: set() for work in works}
+        for work, item, results in finished_items(self.engine, works, retried=self.progress.retried):
+            self._take(work, item, results)
+            evaluated[work.probe.name].add(item.key)
+        for work in works:
+            work.done |= evaluated[work.probe.name]
+
     def check_order(self, work: Work) -> None:
         """Evaluate a probe's first items again; an engine that is not what it was ends the probe as a crash does."""
         try:
@@ -289,13 +306,7 @@ class _Evaluation:
         looked_at: dict[str, Measurement] = {}
         for number in blocks:
             for _, item, results in finished_items(self.engine, [work], (stage, number), self.progress.retried):
-                self.progress.advance()
-                self.progress.worked(_task_name(work, item), item.tokens, results.seconds)
-                if results.repeated_seconds:  # after a resume: waited for as well, or each token would seem so slow
-                    self.progress.expect(REPEATED, 0)
-                    self.progress.worked(REPEATED, 0, results.repeated_seconds)
-                if work.failed is None:
-                    self.outcomes += self._compare(work, item, results)
+                self._take(work, item, results)
             if self.rule is None or number == blocks[-1]:
                 continue
             looked_at |= {each.key: each for each in self._resolve_early(work, number, self.rule)}
@@ -305,6 +316,15 @@ class _Evaluation:
                 self._leave_out(work, later, f"evaluated no further: the verdict stands by {', '.join(stands_by)}")
                 return stands_by
         return ()
+
+    def _take(self, work: Work, item: WorkItem, results: ItemResults) -> None:
+        self.progress.advance()
+        self.progress.worked(_task_name(work, item), item.tokens, results.seconds)
+        if results.repeated_seconds:  # after a resume: waited for as well, or each token would seem so slow
+            self.progress.expect(REPEATED, 0)
+            self.progress.worked(REPEATED, 0, results.repeated_seconds)
+        if work.failed is None:
+            self.outcomes += self._compare(work, item, results)
 
     def _compare(self, work: Work, item: WorkItem, results: ItemResults) -> Sequence[ItemOutcome]:
         """The outcomes of one item, written at once; none where the probe crashed, which is recorded."""

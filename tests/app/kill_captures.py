@@ -1,8 +1,9 @@
 """Captures the sandbox's reference again and again, kills each at a random moment and resumes it; run by a test.
 
-Usage: `kill_captures.py FOLDER KILLS SEED`. The model is loaded once; every capture runs in a process of its own,
-forked from this one. FOLDER then holds `whole`, which nothing interrupted, and one resumed pack a kill. Prints for each
-kill how many CPU seconds into the capture it was, and what was finished by then.
+Usage: `kill_captures.py FOLDER KILLS SEED [PLACEMENT]`. The model is loaded once; every capture runs in a process of
+its own, forked from this one. FOLDER then holds `whole`, which nothing interrupted, and one resumed pack a kill. Prints
+for each kill how many CPU seconds into the capture it was, and what was finished by then. Layer by layer, states are
+kept after every layer, and nothing is answered.
 """
 
 import random
@@ -17,7 +18,8 @@ import safetensors.torch  # noqa: F401 (once here, and not in every fork)
 
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
-from q36eval.engines import EngineOptions, open_engine
+from q36eval.checkpoints.placements import DECODED, LAYERS
+from q36eval.engines import EngineOptions, EngineSettings, layer_pass, open_engine
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress, Sink, WorkItem
@@ -45,10 +47,12 @@ class FewCanaries(CanaryProbe):
         ]
 
 
-def main(folder: Path, kills: int, seed: int) -> None:
+def main(folder: Path, kills: int, seed: int, placement: str = DECODED) -> None:
     shortest = sorted(load_corpus(DATA / "corpus" / "sandbox"), key=lambda document: len(document.text))[:6]
-    probes = [KLProbe(shortest), FewCanaries(load_specs()[:1])]
-    engine = open_engine(DATA / "sandbox" / "bf16")
+    probes: list[Any] = [KLProbe(shortest), FewCanaries(load_specs()[:1])]
+    if placement == LAYERS:
+        probes, layer_pass.SAVE_EVERY_S = probes[:1], 0.0
+    engine = open_engine(EngineSettings(DATA / "sandbox" / "bf16", placement=placement))
     works = plan_probes(probes, engine.tokenizer, Sink())
     reference = local_reference(DATA / "sandbox" / "bf16", folder, EngineOptions())
     rng = random.Random(seed)
@@ -74,4 +78,4 @@ def main(folder: Path, kills: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

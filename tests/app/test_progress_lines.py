@@ -32,11 +32,17 @@ def line_with(pattern: str, captured: pytest.CaptureFixture[str]) -> str:
     raise AssertionError(f"no line like {pattern!r} in {text!r}")
 
 
+def test_what_comes_before_the_first_stage_is_told_too(
+    shown: ConsoleProgress, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert line_with("so far", capfd) == "preparing, under 5 s so far"
+
+
 def test_a_stage_without_counts_says_how_long_it_takes(
     shown: ConsoleProgress, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shown.stage("reading the checkpoint", 1)
-    assert line_with("so far", capfd) == "reading the checkpoint, under 5 s so far"
+    assert line_with("checkpoint, ", capfd) == "reading the checkpoint, under 5 s so far"
     shown.advance()
     assert line_with("after", capfd) == "after reading the checkpoint: under 5 s so far"
 

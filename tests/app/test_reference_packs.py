@@ -389,11 +389,14 @@ def hashes(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    """The real model, hidden states and answers; see kill_captures.py."""
+@pytest.mark.parametrize(("placement", "files"), [("decoded", 6 + 3 + 3 + 2), ("layers", 6 + 3 + 1)])
+def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(
+    placement: str, files: int, tmp_path: Path
+) -> None:
+    """The real model, hidden states and, but layer by layer, answers; see kill_captures.py."""
     script = Path(__file__).with_name("kill_captures.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), str(KILLS), "20261"],
+        [sys.executable, str(script), str(tmp_path), str(KILLS), "20261", placement],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
@@ -402,7 +405,7 @@ def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path: 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" of ") == KILLS, done.stdout
     whole = hashes(tmp_path / "whole")
-    assert len(whole) == 6 + 3 + 3 + 2, "shards; header, head or answers, and manifest of both; their locks"
+    assert len(whole) == files, "shards; header, head or answers, and manifest of both; their locks"
     for number in range(KILLS):
         assert hashes(tmp_path / str(number)) == whole, done.stdout
 

@@ -1,7 +1,9 @@
 """A model run layer by layer gives the resident engine's numbers bit for bit, reads tensors once, and resumes."""
 
+import os
 import random
 import shutil
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import torch
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.engines import EngineSettings, ScoreRequest, layer_pass, open_engine, resident
 from q36eval.engines.base import GenerationRequest
+from q36eval.engines.device_memory import pinned_bytes
 from q36eval.errors import ChangedError
 from tests.branches import folder_of
 from tests.profiles import LONG
@@ -155,6 +158,62 @@ def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(
     assert min(layers_read(reads)) == 0
 
 
+def test_states_are_written_without_a_copy_of_them_all(tmp_path: Path) -> None:
+    """They take up to half of the free memory: as much again, and the process is killed."""
+    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    segments = [layer_pass.Segment(torch.zeros(1, 2**17, dtype=torch.long)) for _ in range(2)]
+    one = layer_pass.LayerPass(engine.model, engine._layers, segments, folder=tmp_path)
+    size = engine.model.config.hidden_size
+    one.hidden_states = [torch.ones(1, 2**17, size, dtype=torch.bfloat16) for _ in segments]
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before, peak = (_resident(name) for name in ("VmRSS", "VmHWM"))
+    assert one._file is not None
+    one._keep(one._file, 1)
+    assert one._file.stat().st_size > 2**18 * size * 2
+    assert _resident("VmHWM") - max(before, peak) < 2**17 * size  # half of one segment
+
+
+def _resident(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+
+def test_states_that_take_long_to_write_are_written_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, kept = 0.0, []
+
+    def advanced(done: int, of: int) -> None:
+        nonlocal now
+        now += 10.0  # a layer
+
+    def keep(self: Any, file: Path, layers_done: int) -> None:
+        nonlocal now
+        kept.append(layers_done)
+        now += 6.0
+
+    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 5.0)
+    monkeypatch.setattr(layer_pass.LayerPass, "_keep", keep)
+    monkeypatch.setattr(layer_pass.time, "monotonic", lambda: now)
+    list(opened(tmp_path, advanced).score(requests(3)))
+    assert kept == [1, 3, 5]  # then 15 s apart, three times as long as if it took 2 s
+
+
+def test_what_nobody_went_on_with_for_a_week_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+    for name, age_s in (("old", layer_pass.ABANDONED_S + 60), ("new", layer_pass.ABANDONED_S - 3600)):
+        (tmp_path / f"{name}.safetensors").write_bytes(b"states")
+        os.utime(tmp_path / f"{name}.safetensors", (time.time() - age_s,) * 2)
+    with pytest.raises(Killed):
+        list(opened(tmp_path, killed_after(3)).score(requests(3)))
+    left = {path.name for path in tmp_path.iterdir()}
+    assert "new.safetensors" in left
+    assert "old.safetensors" not in left
+    assert len(left) == 2
+
+
+def test_pinned_states_are_counted_as_torch_takes_them() -> None:
+    assert [pinned_bytes(size) for size in (0, 1, 3, 4096, 4097, 2**30 + 1)] == [1, 1, 4, 4096, 8192, 2**31]
+
+
 def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
     folder = tmp_path / "branch"
@@ -211,6 +270,23 @@ def test_states_that_do_not_fit_take_several_passes(monkeypatch: pytest.MonkeyPa
     scored = {each.request.key: each.hidden_states for each in engine.score(asked)}
     assert min(reads.values()) > 1
     assert all(torch.equal(scored[key], states) for key, states in expected.items())
+
+
+def test_a_killed_pass_of_several_goes_on_where_a_little_less_memory_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
+) -> None:
+    from q36eval.engines import layer_by_layer
+
+    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: int(1.18 * 2**19))
+    with pytest.raises(Killed):
+        list(opened(tmp_path, killed_after(4)).score(requests(4)))
+    monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: int(1.02 * 2**19))
+    again = opened(tmp_path)
+    reads.clear()
+    list(again.score(requests(4)))
+    layers = [name for name in reads if ".layers.0." in name]
+    assert {reads[name] for name in layers} == {max(reads.values()) - 1}, "the first pass began anew"
 
 
 def test_it_generates_nothing_and_says_so() -> None:

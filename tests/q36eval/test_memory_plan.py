@@ -142,6 +142,18 @@ def test_long_rows_are_read_in_whole_chunks_that_leave_room_for_what_is_remember
     assert plan_memory(costs, room(512, 0, host=True)).chunk(1, 131_072) == 131_072  # a CPU's passes stay whole
 
 
+def test_a_row_that_goes_through_one_layer_at_a_time_is_remembered_by_one_layer(costs: Costs) -> None:
+    """The reference on a card of 8 GiB, and a row of 128k tokens: by what all layers remember it had passes of 64."""
+    one = Costs.of(Qwen3_5MoeTextConfig(), emulated=True, fused_delta=True, one_layer=True)
+    assert (costs.kv_token, costs.recurrent_row) == (10 * one.kv_token, 30 * one.recurrent_row)
+    assert (costs.conv_row, costs.pass_token) == (30 * one.conv_row, one.pass_token)
+    small = room(8, 1.9, 1.6)
+    assert plan_memory(costs, small).chunk(1, 131_072) == 64
+    plan = plan_memory(one, small)
+    assert plan.chunk(1, 131_072) >= 1024
+    assert plan.chunk(1, 65_536) >= 4096
+
+
 def test_batches_of_answers_keep_to_the_bytes_that_their_prompts_and_budgets_take(costs: Costs) -> None:
     plan = plan_memory(costs, room(32, 21, 1.5))
     asked = [

@@ -15,7 +15,8 @@ from q36eval.engines import EngineSettings, open_engine, resident
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.passes import last_states, read, spans
-from q36eval.engines.resident import OUT_OF_MEMORY_SAID, ResidentEngine
+from q36eval.engines.resident import NOT_RECORDED_SAID, OUT_OF_MEMORY_SAID, ResidentEngine
+from q36eval.engines.steps import StepMemory
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 FLOOR = 1e-4
@@ -99,6 +100,62 @@ def test_answers_of_split_batches_are_those_of_whole_ones(engine: ResidentEngine
     assert {key: each.token_ids for key, each in parts.items()} == {key: each.token_ids for key, each in whole.items()}
     assert {each.rows for each in whole.values()} == {9}
     assert max(each.rows for each in parts.values()) <= 3
+
+
+def test_steps_that_run_out_of_memory_in_their_own_memory_are_made_for_fewer_rows(engine: ResidentEngine) -> None:
+    """As on a GPU, where steps have memory of their own: what this very batch took is nothing to be given back for."""
+    whole, attempts = answered(engine, questions()), list[int]()
+
+    def check(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        rows, width = kwargs["input_ids"].shape
+        if width == 1 and rows > 4:
+            attempts.append(rows)
+            if len(attempts) > 20:
+                raise AssertionError("the same batch was attempted again and again")
+            raise torch.OutOfMemoryError("as if")
+
+    engine._step_memory = StepMemory(engine.model)
+    handle = engine.model.model.register_forward_pre_hook(check, with_kwargs=True)
+    try:
+        parts = answered(engine, questions())
+    finally:
+        handle.remove()
+    assert {key: each.token_ids for key, each in parts.items()} == {key: each.token_ids for key, each in whole.items()}
+    assert max(each.rows for each in parts.values()) <= 4
+    assert engine.splits >= 1
+
+
+def test_what_earlier_batches_left_is_given_back_before_a_batch_is_made_smaller(engine: ResidentEngine) -> None:
+    whole, attempts = answered(engine, questions()), list[int]()
+    engine._step_memory = StepMemory(engine.model)
+    answered(engine, questions())
+    assert engine._step_memory.bytes > 0
+
+    def check(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        attempts.append(kwargs["input_ids"].shape[0])
+        if len(attempts) == 1:
+            raise torch.OutOfMemoryError("as if")
+
+    handle = engine.model.model.register_forward_pre_hook(check, with_kwargs=True)
+    try:
+        again = answered(engine, questions())
+    finally:
+        handle.remove()
+    assert attempts[:2] == [9, 9]
+    assert engine.splits == 0
+    assert {key: each.token_ids for key, each in again.items()} == {key: each.token_ids for key, each in whole.items()}
+
+
+def test_steps_that_cannot_be_recorded_are_told_once(engine: ResidentEngine) -> None:
+    said: list[str] = []
+    engine.report_to(said.append)
+    engine._step_memory = StepMemory(engine.model)
+    engine._step_memory.not_recorded = "RuntimeError: operation not permitted\nwhen stream is capturing"
+    answered(engine, questions()[:2])
+    answered(engine, questions()[2:4])
+    assert len(said) == 1
+    assert said[0].startswith(f"{NOT_RECORDED_SAID}: RuntimeError: operation not permitted")
+    assert "\n" not in said[0]
 
 
 def test_a_row_that_is_too_much_alone_is_read_in_smaller_passes(engine: ResidentEngine) -> None:

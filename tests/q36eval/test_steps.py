@@ -68,6 +68,24 @@ def test_columns_grow_past_what_was_made_first_and_nothing_of_an_earlier_batch_i
     assert memory.bytes == took, "the same batch took more memory"
 
 
+def test_logits_of_every_size_of_step_take_one_place(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU each size is a graph that holds its own output for as long as it is recorded."""
+    memory, places = StepMemory(model), dict[tuple[int, int], int]()
+    own = StepMemory.run
+
+    def run(self: StepMemory, key: tuple[int, int], compute: Any) -> Any:
+        logits = own(self, key, compute)
+        assert logits.dtype == torch.float32
+        places[key] = logits.untyped_storage().data_ptr()
+        return logits
+
+    monkeypatch.setattr(StepMemory, "run", run)
+    decode(model, prompts_of([COLUMNS - 10, COLUMNS - 4, 9]), [30, 160, 5], set(), PADDING, memory=memory)
+    decode(model, prompts_of([20, 30]), [5, 3], set(), PADDING, memory=memory)
+    assert len(places) > 4
+    assert len(set(places.values())) == 1
+
+
 def test_a_prefix_is_continued_too(model: Any) -> None:
     prefix, *rests = prompts_of([64, 9, 12, 10])
     budgets = [12, 9, 15]

@@ -43,6 +43,9 @@ from q36eval.checkpoints.inspection.stored import Block, block_of, grid_of
 
 FP4_MAX, FP8_MAX = 6.0, 448.0
 BF16_ROUNDINGS = 2.0**-7
+CLIPPED_POWER = 2 / math.sqrt(3)
+"""A search over powers of two clips a group where the next power, up to twice what its largest value calls for, costs
+more: that is (2 s)^2 / 12 a value, where half a step is s / 2."""
 NEGLIGIBLE = 2.0**-12
 """Share of the weight's RMS below which an error is none, in whatever row or group: such values may underflow."""
 SHARED_SCALE = 16.0
@@ -116,7 +119,7 @@ class Grid:
     kind: str
     stored: Tensor
     block: Block
-    least: float
+    least: Tensor | float
     most: Tensor | float
     end: float = torch.inf
     unit: Tensor | None = None
@@ -277,8 +280,9 @@ def _integers(scale: Tensor, groups: Tensor | None, shape: Block, block: Block |
     mantissa, _ = torch.frexp(scale.float().abs().flatten(1))
     powers = (mantissa == 0.5).all(1) & (mantissa.shape[1] > 1)  # of one scale alone it says nothing
     most = torch.where(powers, 2.0, 1 + 2.0**-8)[:, None, None] / max(top - 1, 1.0)
+    least = torch.where(powers, CLIPPED_POWER, 1.0)[:, None, None] / (top - 0.5)
     stored, size = _in_blocks(scale.float(), shape, block)
-    return Grid("integer", stored, size, 1 / (top - 0.5), most, top, order=order)
+    return Grid("integer", stored, size, least, most, top, order=order)
 
 
 def _unit(parts: Parts) -> Tensor:

@@ -397,6 +397,49 @@ def test_a_run_resumed_with_fewer_items_is_judged_on_those_alone(tmp_path: Path)
     assert [outcome.item_key for outcome in fewer.seen] == ["item0", "item1"]
 
 
+class OnePassEngine(CountingEngine):
+    """Reads all its weights whenever it is to score what it does not know."""
+
+    generates = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes: list[list[str]] = []
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        new = [request.key for request in requests if request.key not in known]
+        self.passes += [new] if new else []
+        yield from super().score(requests, known)
+
+
+class OtherProbe(LengthProbe):
+    name = ProbeName.EVALS
+
+
+def test_what_reads_all_weights_for_every_pass_scores_everything_in_one(tmp_path: Path) -> None:
+    """All blocks of all probes; a resumed run what is missing."""
+    sink = MemorySink()
+
+    def open_capture(asking: Probe) -> Capture:
+        return Capture(tmp_path, IDENTITY, asking.name, asking.suite_sha256)
+
+    def captures_of(works: Any) -> Any:
+        return captured(works, open_capture, lambda: CountingEngine(), Silent())
+
+    every = ["a0", "a1", "a2", "b0", "b1", "b2", "item0", "item1", "item2"]
+    for known, missing in (
+        (frozenset(), every),
+        (frozenset({"a0", "b0", "item1"}), ["a1", "a2", "b1", "b2", "item0", "item2"]),
+    ):
+        engine = OnePassEngine()
+        sink.items = [outcome for outcome in sink.items if outcome.item_key in known]
+        probes = [TwoTasks(), OtherProbe()]
+        evaluated = run_probes(engine, None, captures_of, probes, sink, Silent(), SettlesAtTwo())
+        assert [sorted(keys) for keys in engine.passes] == [missing]
+        assert sorted(item.item_key for item in sink.items) == every
+        assert [stage.items for stage in evaluated.stages] == [6, 3]
+
+
 class ThreePerBlock(TwoTasks):
     """One task of three blocks, three items each."""
 

@@ -47,7 +47,7 @@ def command(*arguments: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> tu
     done = CliRunner().invoke(program, ["inspect", *arguments], standalone_mode=False)
     if done.exception:
         raise done.exception
-    return int(done.return_value), done.output
+    return int(done.return_value), done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -194,6 +194,30 @@ def test_scales_that_are_powers_of_two_are_no_fault_and_twice_those_are() -> Non
     )
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_powers_of_two_that_a_search_chose_are_no_fault_and_half_of_one_is(bits: int) -> None:
+    """Where the next power is nearly twice what the largest value calls for, clipping that value costs less."""
+    top, original = 2 ** (bits - 1), torch.randn(256, 512, generator=torch.Generator().manual_seed(0)) * 0.02
+    groups = original.reshape(256, 16, 32)
+    ceiling = torch.exp2((groups.abs().amax(-1) / (top - 1)).log2().ceil())
+
+    def coded(scale: torch.Tensor) -> torch.Tensor:
+        return (groups / scale.unsqueeze(-1)).round().clamp(-top, top - 1)
+
+    tried = torch.stack([ceiling, ceiling / 2])
+    errors = torch.stack([(coded(scale) * scale.unsqueeze(-1) - groups).square().sum(-1) for scale in tried])
+    scale = tried.gather(0, errors.argmin(0, keepdim=True))[0]
+    assert bool((scale < ceiling).any()), "nothing was clipped"
+    wrong = scale.clone()
+    wrong[7, 3] /= 2
+    for stored, clean in ((scale, True), (wrong, False), (scale / 2, False)):
+        codes, decoded = coded(scale), (coded(scale) * stored.unsqueeze(-1)).flatten(1)
+        parts = {"weight": codes.flatten(1).to(torch.int8), "weight_scale": stored}
+        rounding = honest_rounding(parts, original, (1, 32), bits)
+        assert rounding is not None
+        assert (usage(decoded - original, original, rounding).share <= 1) == clean
+
+
 def test_a_coarse_grid_on_which_every_value_lies_is_no_fault() -> None:
     """A head whose scales were 1.9 times what its largest values call for, and which equalled the reference."""
     generator = torch.Generator().manual_seed(3)
