@@ -3,11 +3,14 @@
 import json
 import os
 import re
+import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +83,6 @@ class WorkerProcess:
 
 def _end(process: "subprocess.Popen[bytes]", ours: socket.socket, reader: Any, writer: Any, folder: Path) -> None:
     """Close our end, at which the program ends by itself; what does not is killed, with what it started."""
-    import shutil
-    import signal
-    from contextlib import suppress
-
     for each in (reader, writer, ours):
         with suppress(OSError, ValueError):
             each.close()
