@@ -12,6 +12,7 @@ from q36eval.app.cli.canaries_new import new
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     AsServed,
+    BaseUrl,
     ConvState,
     DeviceOption,
     EngineOption,
@@ -24,6 +25,7 @@ from q36eval.app.cli.options import (
     RecurrentState,
     ReferenceOption,
     ReferencePackOption,
+    ServedModel,
     SuiteOption,
     WeightsOnly,
     engine_options,
@@ -59,6 +61,8 @@ def canaries(
     family: FamilyOption = None,
     suite: SuiteOption = None,
     engine: EngineOption = IN_PROCESS,
+    base_url: BaseUrl = None,
+    served_model: ServedModel = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -111,6 +115,8 @@ def canaries(
         suite=suite,
         engine=engine_options(
             engine=engine,
+            base_url=base_url,
+            served_model=served_model,
             device=device,
             weights_only=weights_only,
             kv_cache_dtype=kv_cache_dtype,

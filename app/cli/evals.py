@@ -10,6 +10,7 @@ from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     AllowCodeExecution,
     AsServed,
+    BaseUrl,
     ConvState,
     DeviceOption,
     EngineOption,
@@ -23,6 +24,7 @@ from q36eval.app.cli.options import (
     RecurrentState,
     ReferenceOption,
     ReferencePackOption,
+    ServedModel,
     SuiteOption,
     WeightsOnly,
     engine_options,
@@ -47,6 +49,8 @@ def evals(
     family: FamilyOption = None,
     suite: SuiteOption = None,
     engine: EngineOption = IN_PROCESS,
+    base_url: BaseUrl = None,
+    served_model: ServedModel = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -89,6 +93,8 @@ def evals(
             suite=suite,
             engine=engine_options(
                 engine=engine,
+                base_url=base_url,
+                served_model=served_model,
                 device=device,
                 weights_only=weights_only,
                 kv_cache_dtype=kv_cache_dtype,

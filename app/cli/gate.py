@@ -14,6 +14,7 @@ from q36eval.app.cli import completing
 from q36eval.app.cli.options import (
     AllowCodeExecution,
     AsServed,
+    BaseUrl,
     BatchSize,
     BranchOption,
     ContextOption,
@@ -33,6 +34,7 @@ from q36eval.app.cli.options import (
     RecurrentState,
     ReferenceOption,
     ReferencePackOption,
+    ServedModel,
     SuiteOption,
     TemplateDeclared,
     WeightsOnly,
@@ -105,6 +107,8 @@ def gate(
         typer.Option("--format", help=f"Report format, with --out: {', '.join(FORMATS)}; all by default."),
     ] = None,
     engine: EngineOption = IN_PROCESS,
+    base_url: BaseUrl = None,
+    served_model: ServedModel = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -173,6 +177,8 @@ def gate(
         rules = load_policy(policy, chosen, paths, suite_name)
         chosen_engine = engine_options(
             engine=engine,
+            base_url=base_url,
+            served_model=served_model,
             device=device,
             weights_only=weights_only,
             kv_cache_dtype=kv_cache_dtype,

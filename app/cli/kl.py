@@ -9,6 +9,7 @@ import typer
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     AsServed,
+    BaseUrl,
     ContextOption,
     ConvState,
     CorpusOption,
@@ -25,6 +26,7 @@ from q36eval.app.cli.options import (
     RecurrentState,
     ReferenceOption,
     ReferencePackOption,
+    ServedModel,
     SuiteOption,
     WeightsOnly,
     engine_options,
@@ -42,6 +44,8 @@ def kl(
     family: FamilyOption = None,
     suite: SuiteOption = None,
     engine: EngineOption = IN_PROCESS,
+    base_url: BaseUrl = None,
+    served_model: ServedModel = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -78,6 +82,8 @@ def kl(
             suite=suite,
             engine=engine_options(
                 engine=engine,
+                base_url=base_url,
+                served_model=served_model,
                 device=device,
                 weights_only=weights_only,
                 kv_cache_dtype=kv_cache_dtype,

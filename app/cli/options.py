@@ -79,6 +79,20 @@ EngineOption = Annotated[
         "--engine", help="What answers for the branch; in-process by default.", autocompletion=completing.engines
     ),
 ]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url",
+        help="Address of the server, with --engine openai; by default OPENAI_BASE_URL. A key goes into OPENAI_API_KEY.",
+        metavar="URL",
+    ),
+]
+ServedModel = Annotated[
+    str | None,
+    typer.Option(
+        "--served-model", help="Name of the branch at the server; needed where it serves several.", metavar="NAME"
+    ),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or a GPU such as cuda:0.")]
 WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not emulate the quantization of activations.")]
 KVCacheDtype = Annotated[
@@ -173,6 +187,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 PANELS = {
     "How it runs": (
         "--engine",
+        "--base-url",
+        "--served-model",
         "--device",
         "--weights-only",
         "--kv-cache-dtype",
@@ -248,6 +264,8 @@ PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INC
 def engine_options(
     *,
     engine: str = IN_PROCESS,
+    base_url: str | None = None,
+    served_model: str | None = None,
     device: str,
     weights_only: bool = False,
     kv_cache_dtype: str | None = None,
@@ -283,8 +301,10 @@ def engine_options(
         as_served=as_served,
         placement=placement,
         batch_rows=batch_size,
+        base_url=base_url,
+        served_model=served_model,
     )
-    if engine != IN_PROCESS:  # which has every option, and takes seconds to import
+    if engine != IN_PROCESS or base_url is not None or served_model is not None:  # its import takes seconds
         check_options(options)
     return options
 

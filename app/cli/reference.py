@@ -30,7 +30,7 @@ from q36eval.app.cli.options import (
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
-from q36eval.engines import IN_PROCESS
+from q36eval.engines import IN_PROCESS, EngineOptions, as_reference
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import CanaryChoice
@@ -85,6 +85,9 @@ def capture(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
+    by = as_reference(EngineOptions(kind=engine)).kind
+    if by != engine:
+        raise UsageError(f"The engine {engine} gives no reference: it is captured by {by}; leave --engine out.")
     chosen_engine = engine_options(engine=engine, device=device, placement=placement)
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:

@@ -27,6 +27,7 @@ class Kind:
 KINDS: dict[str, Kind] = {
     # batches follow from the whole list, and reductions of a CPU have one order; a GPU's kernels choose their own
     IN_PROCESS: Kind("q36eval.engines.in_process:InProcessEngine", repeats_itself_on=frozenset({"cpu"})),
+    "openai": Kind("q36eval.engines.openai.engine:OpenAIEngine", reference=IN_PROCESS),
 }
 """Every engine by its kind, which is the `engine` of its identities. A module is imported when its kind is opened."""
 
@@ -76,6 +77,8 @@ def as_reference(options: EngineOptions) -> EngineOptions:
         conv_state_dtype=None,
         as_served=None,
         batch_rows=None,
+        base_url=None,
+        served_model=None,
     )
     return replace(stored, kv_cache_dtype="auto" if "kv_cache_dtype" in engine.options else None)
 
@@ -86,12 +89,17 @@ def as_settings(settings: EngineSettings | Path) -> EngineSettings:
 
 
 def check_options(options: EngineOptions) -> None:
-    """Refuse an engine that there is not, and an option that it does not have.
+    """Refuse an engine that there is not, an option that it does not have, and a value that an option cannot have.
 
     Raises:
         UsageError: names it.
     """
-    _engine_class(options)
+    _engine_class(options).check_options(options)
+
+
+def check_deployment(settings: EngineSettings) -> None:
+    """Look whether what answers is there, before anything is measured; raises as `open_engine`."""
+    _engine_class(settings).check(settings)
 
 
 def _engine_class(settings: EngineOptions) -> type[Engine]:

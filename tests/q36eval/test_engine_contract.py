@@ -50,6 +50,8 @@ OTHERS = {
     "as_served": "vllm",
     "placement": "packed",
     "batch_rows": 4,
+    "base_url": "http://127.0.0.1:1/v1",
+    "served_model": "other",
 }
 """A value of every option that is not its default."""
 
@@ -179,7 +181,7 @@ def test_an_option_that_an_engine_does_not_have_is_refused_by_name(checkpoints: 
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(UsageError, match=f"no engine 'abacus'; known: in-process, {KIND}"):
+    with pytest.raises(UsageError, match=f"no engine 'abacus'; known: in-process, openai, {KIND}"):
         open_engine(EngineSettings(SANDBOX, kind="abacus"))
 
 
