@@ -32,8 +32,9 @@ from q36eval.engines.base import (
 from q36eval.engines.openai.answers import Completion, completion_of, finished, next_row, prompt_rows
 from q36eval.engines.openai.capabilities import Capabilities, body_of, scoring_next, tried
 from q36eval.engines.openai.client import Address, Client, Limits, MalformedError, NoAnswerError, RefusedError
-from q36eval.engines.openai.flavour import SGLANG, VLLM, Server, server_of
+from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM, Server, server_of
 from q36eval.engines.openai.in_flight import in_flight
+from q36eval.engines.openai.scatter import scatter_of
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -45,7 +46,10 @@ HELD_RESULTS, HELD_BYTES = 64, 2**28
 FEW_ROWS = 16
 """Where so many times as many tokens are read as are scored, the scored positions are requested one by one."""
 
-SERVER_VERSION = 1
+OPENAI_STOPS = 4
+"""So many stop strings the OpenAI API takes."""
+
+REQUESTS_VERSION = 1
 """Raised with every change of what is requested that may move a number."""
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
@@ -106,6 +110,11 @@ class OpenAIEngine(Engine):
         opened.client.close()
         return _identity(opened, settings)
 
+    def report_to(self, notify: Callable[[str], None]) -> None:
+        """Say at once whether its answers depend on how many are requested together."""
+        super().report_to(notify)
+        self.notify(str(scatter_of(self, self._concurrency)))
+
     # -- scores
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
@@ -120,8 +129,8 @@ class OpenAIEngine(Engine):
         if problem is not None:
             return Scored(request, None, problem, permanent=True)
         wanted = len(request.token_ids) - request.first
-        # a prompt's rows come all together or not at all, so few of many are cheaper one by one
-        if wanted * FEW_ROWS <= len(request.token_ids):
+        # a prompt's rows come all together or not at all, so few of many whole ones are cheaper one by one
+        if self._can.top_k is None and wanted * FEW_ROWS <= len(request.token_ids):
             prompts = [request.token_ids[:end] for end in range(request.first, len(request.token_ids))]
             rows = torch.stack([self._next_row(prompt) for prompt in prompts])
         else:
@@ -191,14 +200,16 @@ class OpenAIEngine(Engine):
         return self._completed(body, request.token_ids, read)
 
     def _settings_of(self, request: GenerationRequest) -> dict[str, Any]:
-        """What the request says of how it is answered; its stop strings where the server is known to take as many."""
+        """What the request says of how it is answered."""
         settings: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p}
         if request.temperature > 0:
             settings |= {"seed": _seed(request), "presence_penalty": request.presence_penalty}
-            settings |= {"top_k": request.top_k} if request.top_k and self._server.flavour != "unknown" else {}
+            # a server that does not know it refuses: without it another distribution would be drawn from
+            settings |= {"top_k": request.top_k} if request.top_k else {}
         if self._server.flavour in (VLLM, SGLANG):
             settings["stop_token_ids"] = list(self._stop_ids)
-        if request.stop and (self._server.flavour != "unknown" or len(request.stop) <= 4):
+        # where fewer are taken the text is cut here all the same, and only more of it is generated
+        if request.stop and (self._server.flavour != UNKNOWN or len(request.stop) <= OPENAI_STOPS):
             settings["stop"] = list(request.stop)
         return settings
 
@@ -347,7 +358,7 @@ def _identity(opened: _Opened, settings: EngineSettings) -> DeploymentIdentity:
             "log_probabilities": can.scores if can.top_k is None else f"{can.scores} {can.top_k}",
             "prompts": "token ids" if can.takes_ids else "text",
             "concurrency": str(settings.batch_rows or CONCURRENCY),
-            "requests": str(SERVER_VERSION),
+            "requests": str(REQUESTS_VERSION),
         },
         kv_cache_dtype="as served",
     )

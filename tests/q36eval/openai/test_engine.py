@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from q36eval.engines import (
     Engine,
     EngineOptions,
     EngineSettings,
+    Generated,
     GenerationRequest,
     ScoreRequest,
     as_reference,
@@ -120,6 +122,12 @@ def test_of_the_likeliest_tokens_no_logits_are_made_up(settings: EngineSettings,
         assert set(expected[row].topk(20).indices.tolist()) <= set(ids[row].tolist())
         assert torch.allclose(values[row][known], expected[row][ids[row][known]], atol=NATS)
         assert bool(values[row][~known].isnan().all())
+    # an unlikely last token too, whose position alone is scored
+    unlikely = int(expected[-1].argmin())
+    (scored,) = engine.score([ScoreRequest("y", (*request.token_ids[:-1], unlikely), len(request.token_ids) - 1)])
+    assert scored.hidden_states is not None
+    ids, values = engine.likeliest(scored.hidden_states)
+    assert float(values[0][ids[0] == unlikely]) == pytest.approx(float(expected[-1, unlikely]), abs=1e-3)
 
 
 @pytest.mark.parametrize("shape", ["llama.cpp", "someone's"])
@@ -183,3 +191,23 @@ def test_address_and_key_come_from_the_environment_and_the_key_is_not_shown(monk
 def test_the_engine_leaves_options_of_others_to_them(settings: EngineSettings) -> None:
     with pytest.raises(UsageError, match="engine openai has no --kv-scales"):
         open_engine(replace(settings, kv_scales="ignored"))
+
+
+def test_it_is_said_whether_answers_depend_on_how_many_are_requested_at_once(
+    settings: EngineSettings, served: Served
+) -> None:
+    engine = open_engine(replace(settings, batch_rows=8))
+    said: list[str] = []
+    engine.report_to(said.append)
+    assert said == ["Of 8 greedy answers, 8 at once, the server gives all alone too."]
+    generate, numbers = served.generate, count(1)
+
+    def scattering(request: GenerationRequest) -> Generated:
+        number = next(numbers)
+        answer = generate(request)
+        # of the last eight, which are asked at once, three
+        return replace(answer, token_ids=(*answer.token_ids[1:], 7)) if number in (6, 8, 12) else answer
+
+    served.generate = scattering  # type: ignore[method-assign]
+    engine.report_to(said.append)
+    assert "8 at once, the server gives 3 otherwise than alone" in said[1]
