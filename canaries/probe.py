@@ -65,6 +65,7 @@ class CanaryProbe(Probe):
     """
 
     name = ProbeName.CANARIES
+    does_without_scores = True  # of margins then, and of the choices where two answers part
 
     def __init__(
         self, specs: Sequence[CanarySpec], own: Sequence[CanarySpec] = (), tool_format: ToolFormat = QWEN3_XML
@@ -313,6 +314,8 @@ class CanaryProbe(Probe):
         error = self._unwritten_of_branch.get(item.key) or results.error
         theirs, ours = self._theirs(item, reference), branch_answer(case, error, generated)
         if theirs.score is None or ours.score is None or generated is None or "teacher" not in known:
+            return theirs, ours
+        if item.key + TAUGHT not in results.scored:  # an engine that scores nothing
             return theirs, ours
         tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
         said = (_answered(known), _tokens_of(generated))

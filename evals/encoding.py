@@ -242,6 +242,11 @@ def _log_likelihoods(
         if states is None:
             raise ValueError(f"request {key} has no hidden states and no error")
         of_key = list(of_request)
+        if engine.scores == "likeliest":
+            named, log_probs = engine.likeliest(states)
+            for piece in of_key:
+                parts_of[piece].append(_read_likeliest(named, log_probs, piece.token_ids))
+            continue
         for start in range(0, len(states), ROWS_AT_A_TIME):
             logits = engine.logits(states[start : start + ROWS_AT_A_TIME])
             normaliser = logits.logsumexp(dim=-1)
@@ -264,6 +269,24 @@ def _read(
     labels = torch.tensor(token_ids, dtype=torch.long, device=logits.device)
     picked = rows.gather(1, labels[:, None]).squeeze(1) - normaliser[len(logits) - len(token_ids) :]
     return float(picked.sum()), not wants_greedy or bool((rows.argmax(dim=-1) == labels).all())
+
+
+class NotAmongLikeliestError(ValueError):
+    """A token whose log-probability an engine did not give."""
+
+
+def _read_likeliest(ids: torch.Tensor, log_probs: torch.Tensor, token_ids: tuple[int, ...]) -> tuple[float, bool]:
+    """As `_read`, from the likeliest tokens [T, K] of every position.
+
+    Raises:
+        NotAmongLikeliestError: one of `token_ids` is not among them.
+    """
+    rows, values = ids[len(ids) - len(token_ids) :], log_probs[len(ids) - len(token_ids) :]
+    same = rows == torch.tensor(token_ids, dtype=torch.long, device=ids.device).unsqueeze(1)
+    if not bool(same.any(-1).all()):
+        raise NotAmongLikeliestError("a token of the answer is not among the likeliest, of which alone it is known")
+    picked = values.masked_fill(~same, -torch.inf).amax(-1)
+    return float(picked.double().sum()), bool((picked >= values.nan_to_num(nan=-torch.inf).amax(-1)).all())
 
 
 def _text(engine: Engine, generated: Generated, until: tuple[str, ...]) -> str:

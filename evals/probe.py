@@ -14,7 +14,7 @@ from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.evals.blocks import draws_by_margin, in_blocks
 from q36eval.evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
-from q36eval.evals.encoding import Encoded, Encoder, is_cut_off, responses, with_shared_prefixes
+from q36eval.evals.encoding import Encoded, Encoder, NotAmongLikeliestError, is_cut_off, responses, with_shared_prefixes
 from q36eval.evals.figures import Plan
 from q36eval.evals.lm_configs import one_line
 from q36eval.evals.lm_tasks import Document, load_documents
@@ -230,7 +230,10 @@ class EvalsProbe(Probe):
     def _digest(self, engine: Engine, document: Document, encoded: Encoded, results: ItemResults) -> Digest:
         if encoded.problem is not None:
             return Digest()  # kept, since asking again would not help; `_answer` says what is the matter
-        answers = responses(encoded, engine, results)
+        try:
+            answers = responses(encoded, engine, results)
+        except NotAmongLikeliestError as error:
+            return Digest(error=str(error))
         if _not_finite(answers):
             return Digest(error="the log-likelihoods are not numbers")
         try:

@@ -100,6 +100,29 @@ def lower_bound(reference: TopK, branch_logits: Tensor) -> Tensor:
     return bound.masked_fill(log_q.isnan().any(-1), torch.nan).cpu()
 
 
+def lower_bound_of_likeliest(reference: TopK, ids: Tensor, logprobs: Tensor) -> Tensor:
+    """As `lower_bound`, of a branch whose likeliest tokens alone are known: `ids` int64 [T, K'] (-1: none) and their
+    float32 `logprobs` [T, K'] in nats.
+
+    Outcomes are the tokens that both sides name, and all others together, whose probability is what is left of 1.
+    """
+    same = reference.ids.long().unsqueeze(-1) == ids.cpu().unsqueeze(1)
+    both, own = same.any(-1), logprobs.cpu().double().nan_to_num(nan=-torch.inf)
+    log_q = own.unsqueeze(1).masked_fill(~same, -torch.inf).amax(-1)
+    log_p = reference.logprobs.double().masked_fill(~both, -torch.inf)
+    left = [reference.logprobs.double().masked_fill(both, -torch.inf), reference.tail_mass.double().log().unsqueeze(-1)]
+    lumped_p = torch.cat([log_p, torch.cat(left, -1).logsumexp(-1, keepdim=True)], -1)
+    lumped_p = lumped_p - lumped_p.logsumexp(-1, keepdim=True)
+    # as likely as float32 may have rounded it from: then the bound can only be lower
+    unrounded = log_q + torch.finfo(torch.float32).eps * (1.0 - log_q).masked_fill(~both, 0.0)
+    hidden = (unrounded.exp() - log_q.exp()).sum(-1)
+    rest = (1.0 - log_q.exp().sum(-1)).clamp(min=0.0) + hidden
+    lumped_q = torch.cat([unrounded, rest.log().unsqueeze(-1)], -1)
+    possible = lumped_p != -torch.inf
+    bound = ((lumped_p - lumped_q) * lumped_p.exp()).masked_fill(~possible, 0.0).sum(-1)
+    return (bound - _rounding(lumped_p, lumped_q, reference.logprobs.dtype)).clamp(min=0.0)
+
+
 def _rounding(log_p: Tensor, log_q: Tensor, stored: torch.dtype) -> Tensor:
     """The most that rounding to `stored` can have added to KL(p || q), [T]; p and q over the same K + 1 outcomes.
 
@@ -195,7 +218,7 @@ class TopKProbe(Probe):
             "finite_tokens": int(finite.sum()),
             "lower_bound": float(bound[finite].sum()),
         }
-        if self._full is not None and item.key in self._full:
+        if self._full is not None and item.key in self._full and engine.scores == "states":
             exact = _exact(engine, item, results, self._full[item.key])
             both = finite & exact.isfinite()
             # below 0 is only the rounding of the exact figure, whose sums on a GPU are float32
@@ -205,11 +228,25 @@ class TopKProbe(Probe):
 
     def _bounds(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> Tensor:
         parts, begin = [], 0
+        if engine.scores == "likeliest":
+            return self._bounds_of_likeliest(engine, item, results, reference)
         for logits in _logits(engine, item, results):
             rows = slice(begin, begin + len(logits))
             stored = TopK(*(reference.tensors[name][rows] for name in ("ids", "logprobs", "tail_mass")))
             parts.append(lower_bound(stored, logits))
             begin += len(logits)
+        return torch.cat(parts)
+
+    def _bounds_of_likeliest(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> Tensor:
+        ids, logprobs = engine.likeliest(scored_states(item, results))
+        stored = [reference.tensors[name] for name in ("ids", "logprobs", "tail_mass")]
+        step = max(1, ELEMENTS_PER_STEP // (ids.shape[-1] * stored[0].shape[-1]))
+        parts = [
+            lower_bound_of_likeliest(TopK(*(each[begin : begin + step] for each in stored)), own, values)
+            for begin, own, values in zip(
+                range(0, len(ids), step), torch.split(ids, step), torch.split(logprobs, step), strict=True
+            )
+        ]
         return torch.cat(parts)
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:

@@ -136,6 +136,8 @@ class Probe(ABC):
     """Of a probe of kind `top-k`: how many tokens of each position its digests keep."""
     follows_up: ClassVar[bool] = False
     """Whether the class has a `follow_up` of its own. Where not, no digest is read for it."""
+    does_without_scores: ClassVar[bool] = False
+    """Whether an item that is answered is judged without its scores too, and only less is known of it."""
     keeps_files: ClassVar[bool] = False
     """Whether the class has a `keep_in` of its own: it keeps more of a run than history holds."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from q36eval.app.cli.options import (
+    BaseUrl,
     CorpusOption,
     DeviceOption,
     EngineArgument,
@@ -17,6 +18,7 @@ from q36eval.app.cli.options import (
     OneBranch,
     Quiet,
     ReferenceOption,
+    ServedModel,
     SuiteOption,
     WeightsOnly,
     engine_options,
@@ -45,6 +47,8 @@ def attribute(
     engine: EngineOption = IN_PROCESS,
     engine_python: EnginePython = None,
     engine_arg: EngineArgument = None,
+    base_url: BaseUrl = None,
+    served_model: ServedModel = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     corpus: CorpusOption = None,
@@ -83,7 +87,12 @@ def attribute(
             documents=corpus_of(suite or chosen.suite, corpus, paths)[1],
             budget=budget,
             engine=engine_options(
-                engine=engine, engine_python=engine_python, engine_arguments=engine_arg, device=device
+                engine=engine,
+                engine_python=engine_python,
+                engine_arguments=engine_arg,
+                base_url=base_url,
+                served_model=served_model,
+                device=device,
             ),
             weights_only=weights_only,
         )

@@ -12,6 +12,7 @@ from q36eval.app.cli.canaries_new import new
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     AsServed,
+    BaseUrl,
     ConvState,
     DeviceOption,
     EngineArgument,
@@ -26,6 +27,7 @@ from q36eval.app.cli.options import (
     RecurrentState,
     ReferenceOption,
     ReferencePackOption,
+    ServedModel,
     SuiteOption,
     WeightsOnly,
     engine_options,
@@ -63,6 +65,8 @@ def canaries(
     engine: EngineOption = IN_PROCESS,
     engine_python: EnginePython = None,
     engine_arg: EngineArgument = None,
+    base_url: BaseUrl = None,
+    served_model: ServedModel = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -117,6 +121,8 @@ def canaries(
             engine=engine,
             engine_python=engine_python,
             engine_arguments=engine_arg,
+            base_url=base_url,
+            served_model=served_model,
             device=device,
             weights_only=weights_only,
             kv_cache_dtype=kv_cache_dtype,

@@ -95,6 +95,20 @@ EngineArgument = Annotated[
         metavar="NAME=VALUE",
     ),
 ]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url",
+        help="Address of the server, with --engine openai; by default OPENAI_BASE_URL. A key goes into OPENAI_API_KEY.",
+        metavar="URL",
+    ),
+]
+ServedModel = Annotated[
+    str | None,
+    typer.Option(
+        "--served-model", help="Name of the branch at the server; needed where it serves several.", metavar="NAME"
+    ),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or a GPU such as cuda:0.")]
 WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not emulate the quantization of activations.")]
 KVCacheDtype = Annotated[
@@ -191,6 +205,8 @@ PANELS = {
         "--engine",
         "--engine-python",
         "--engine-arg",
+        "--base-url",
+        "--served-model",
         "--device",
         "--weights-only",
         "--kv-cache-dtype",
@@ -266,6 +282,8 @@ PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INC
 def engine_options(
     *,
     engine: str = IN_PROCESS,
+    base_url: str | None = None,
+    served_model: str | None = None,
     device: str,
     weights_only: bool = False,
     kv_cache_dtype: str | None = None,
@@ -305,8 +323,11 @@ def engine_options(
         batch_rows=batch_size,
         engine_python=engine_python,
         engine_arguments=tuple(engine_arguments or ()),
+        base_url=base_url,
+        served_model=served_model,
     )
-    if engine != IN_PROCESS:  # which has every option, and takes seconds to import
+    of_others = (base_url, served_model, engine_python, engine_arguments)
+    if engine != IN_PROCESS or any(of_others):  # its import takes seconds
         check_options(options)
     return options
 

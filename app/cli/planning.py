@@ -55,16 +55,21 @@ def _print(plan: "RunPlan") -> None:
 def _stage_line(stage: "StagePlan") -> str:
     parts = [f"{stage.items:,} items"]
     if stage.scored:
-        parts.append(
-            f"{stage.scored:,} texts of {stage.scored_tokens:,} tokens scored in {stage.scoring_batches:,} batches"
-        )
+        batches = _in_batches(stage.scoring_batches)
+        parts.append(f"{stage.scored:,} texts of {stage.scored_tokens:,} tokens scored{batches}")
     if stage.answers:
+        batches = _in_batches(stage.answering_batches)
         parts.append(
-            f"{stage.answers:,} prompts of {stage.prompt_tokens:,} tokens answered in {stage.answering_batches:,} "
-            f"batches with at most {stage.answer_tokens:,} tokens"
+            f"{stage.answers:,} prompts of {stage.prompt_tokens:,} tokens answered{batches} with at most "
+            f"{stage.answer_tokens:,} tokens"
         )
     parts.append("time unknown" if stage.seconds is None else f"≈ {duration(stage.seconds)}")
     return f"{stage.deployment}, {stage.stage}: {'; '.join(parts)}"
+
+
+def _in_batches(count: int) -> str:
+    """Nothing of an engine that forms none itself."""
+    return f" in {count:,} batches" if count else ""
 
 
 def _document(plan: "RunPlan") -> dict[str, Any]:

@@ -15,9 +15,7 @@ from q36eval.app.cli.options import (
     ContextOption,
     CorpusOption,
     DeviceOption,
-    EngineArgument,
     EngineOption,
-    EnginePython,
     FamilyOption,
     JsonOption,
     OwnCanaries,
@@ -32,7 +30,7 @@ from q36eval.app.cli.options import (
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
-from q36eval.engines import IN_PROCESS
+from q36eval.engines import IN_PROCESS, EngineOptions, as_reference
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import CanaryChoice
@@ -55,8 +53,6 @@ def capture(
     family: FamilyOption = None,
     suite: SuiteOption = None,
     engine: EngineOption = IN_PROCESS,
-    engine_python: EnginePython = None,
-    engine_arg: EngineArgument = None,
     device: DeviceOption = "cpu",
     placement: Placement = None,
     plan: PlanOption = False,
@@ -89,9 +85,10 @@ def capture(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    chosen_engine = engine_options(
-        engine=engine, engine_python=engine_python, engine_arguments=engine_arg, device=device, placement=placement
-    )
+    by = as_reference(EngineOptions(kind=engine)).kind
+    if by != engine:
+        raise UsageError(f"The engine {engine} gives no reference: it is captured by {by}; leave --engine out.")
+    chosen_engine = engine_options(engine=engine, device=device, placement=placement)
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
         raise UsageError(f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}.")

@@ -53,6 +53,7 @@ from q36eval.engines.base import (
 )
 from q36eval.engines.opening import (
     as_reference,
+    check_deployment,
     check_options,
     engine_around,
     identity_of,
@@ -73,6 +74,7 @@ __all__ = [
     "ScoreRequest",
     "Scored",
     "as_reference",
+    "check_deployment",
     "check_options",
     "engine_around",
     "identity_of",

@@ -51,6 +51,10 @@ class EngineOptions:
     it (all that scores, no answers); None: the first of these that fits. No number depends on it."""
     batch_rows: int | None = _option(None, "--batch-size")
     """At most so many answers are generated together; None leaves that to the engine."""
+    base_url: str | None = _option(None, "--base-url")
+    """Where a server answers, `http://127.0.0.1:8000/v1`; None is what the environment says."""
+    served_model: str | None = _option(None, "--served-model")
+    """The name of the branch at that server; None where it serves one model."""
 
     engine_python: str | None = _option(None, "--engine-python")
     """The interpreter of the environment that the engine runs in, where that is another one."""
@@ -68,6 +72,10 @@ class EngineSettings(EngineOptions):
 
     folder: Path
 
+
+Scores = Literal["states", "likeliest", "nothing"]
+"""What an engine's `score` gives: states, from which logits of the whole vocabulary follow; the log-probabilities of
+the likeliest tokens alone; or nothing."""
 
 Coupling = Literal["inverse_cdf", "gumbel"]
 """How random numbers become tokens, which decides how alike two deployments answer that draw the same numbers.
@@ -193,6 +201,9 @@ class Engine(ABC):
     generates: bool = True
     """Whether it gives answers; one that only scores leaves what needs them unmeasured."""
 
+    scores: Scores = "states"
+    """What is left unmeasured where it gives no states: a divergence, and whatever else needs all logits."""
+
     deterministic: bool = False
     """Whether the same batches give the same numbers bit for bit, whenever they are computed."""
 
@@ -201,6 +212,22 @@ class Engine(ABC):
 
     device: "torch.device | str" = "cpu"
     """Where its hidden states lie."""
+
+    @classmethod  # noqa: B027 - most are checked where they are read
+    def check_options(cls, options: EngineOptions) -> None:
+        """Refuse values that it cannot have, before anything else is done.
+
+        Raises:
+            UsageError: names the option.
+        """
+
+    @classmethod  # noqa: B027 - files are looked at when they are loaded
+    def check(cls, settings: EngineSettings) -> None:
+        """Look whether what answers is there and fit for the branch, before a reference is waited for.
+
+        Raises:
+            UsageError, EngineError: as `load`.
+        """
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "Engine":
@@ -254,6 +281,16 @@ class Engine(ABC):
         Raises:
             EngineError: the head quantizes its inputs, so that its weight alone does not give its logits.
         """
+
+    def likeliest(self, hidden_states: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+        """Of an engine that scores the `likeliest` tokens alone: their ids int64 [T, K] and log-probabilities [T, K].
+
+        -1 and NaN stand where a position has fewer. The prompt's own token is among them.
+
+        Raises:
+            EngineError: it does not score so.
+        """
+        raise EngineError(f"The engine {self.identity.engine} gives logits, and no list of the likeliest tokens.")
 
     _notify: "Callable[[str], None] | None" = None
 

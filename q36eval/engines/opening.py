@@ -29,6 +29,7 @@ KINDS: dict[str, Kind] = {
     IN_PROCESS: Kind("q36eval.engines.in_process:InProcessEngine", repeats_itself_on=frozenset({"cpu"})),
     # its reference is what BF16 is, not what vLLM makes of BF16: one capture serves both kinds of branches
     "vllm": Kind("q36eval.engines.vllm.engine:VLLMEngine", reference=IN_PROCESS),
+    "openai": Kind("q36eval.engines.openai.engine:OpenAIEngine", reference=IN_PROCESS),
 }
 """Every engine by its kind, which is the `engine` of its identities. A module is imported when its kind is opened."""
 
@@ -78,6 +79,8 @@ def as_reference(options: EngineOptions) -> EngineOptions:
         conv_state_dtype=None,
         as_served=None,
         batch_rows=None,
+        base_url=None,
+        served_model=None,
     )
     return replace(stored, kv_cache_dtype="auto" if "kv_cache_dtype" in engine.options else None)
 
@@ -93,12 +96,17 @@ def as_settings(settings: EngineSettings | Path) -> EngineSettings:
 
 
 def check_options(options: EngineOptions) -> None:
-    """Refuse an engine that there is not, and an option that it does not have.
+    """Refuse an engine that there is not, an option that it does not have, and a value that an option cannot have.
 
     Raises:
         UsageError: names it.
     """
-    _engine_class(options)
+    _engine_class(options).check_options(options)
+
+
+def check_deployment(settings: EngineSettings) -> None:
+    """Look whether what answers is there, before anything is measured; raises as `open_engine`."""
+    _engine_class(settings).check(settings)
 
 
 def _engine_class(settings: EngineOptions) -> type[Engine]:

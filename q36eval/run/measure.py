@@ -12,6 +12,7 @@ from typing import Any
 from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, recorded_template
 from q36eval.checkpoints.opened import OpenFolders, opened_once, weight_paths
 from q36eval.config import Paths
+from q36eval.engines import check_deployment
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.gate.covering import DECLARED, declaration
@@ -60,6 +61,7 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
 
 
 def _measure(request: Request, folders: OpenFolders, paths: Paths, history: History, progress: Progress) -> RunRecord:
+    check_deployment(request.deployment)
     reference = reference_of(request, paths)
     template = declared_template(request, reference.identity.chat_template_sha256)
     scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)

@@ -21,6 +21,7 @@ from q36eval.probes import Captures, Digest, ItemResults, OwnPrompts, Probe, Pro
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.items import BothSteps, Work, finished_items, known_of, refuse_unanswerable
 from q36eval.run.order_check import check_order
+from q36eval.run.scores import leave_out_unscored
 
 AGAIN = "evaluating again"
 """The name, for people, of evaluating doubtful items in other batches."""
@@ -110,6 +111,7 @@ def run_probes(
         )
     refuse_unanswerable(branch, works, "branch")
     captures = captures_of(works)
+    leave_out_unscored(branch, works, sink)
     seconds = time.monotonic() - started
     done = {
         (outcome.probe, outcome.item_key)

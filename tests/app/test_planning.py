@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from q36eval.app.cli.planning import _stage_line
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.engines import EngineSettings, open_engine, resident
@@ -20,7 +21,7 @@ from q36eval.records import ProbeName
 from q36eval.run import planning
 from q36eval.run.batch_words import BATCHES
 from q36eval.run.branch import Running
-from q36eval.run.planning import planned_run
+from q36eval.run.planning import StagePlan, planned_run
 from q36eval.run.request import Request
 from tests.commands import q36eval
 
@@ -188,3 +189,10 @@ def test_what_ran_out_of_memory_is_counted_and_said_and_judged_as_ever(
     assert not history.failures(run.id)
     assert all(figure.counts.errored == 0 for figure in history.measurements(run.id))
     assert any("Memory ran out" in event.message for event in history.events(run.id))
+
+
+def test_of_an_engine_that_forms_no_batches_none_are_counted() -> None:
+    stage = StagePlan("branch", "kl", 3, scored=4, scored_tokens=50, answers=2, prompt_tokens=9, answer_tokens=6)
+    line = "branch, kl: 3 items; 4 texts of 50 tokens scored; 2 prompts of 9 tokens answered with at most 6 tokens"
+    assert _stage_line(stage) == f"{line}; time unknown"
+    assert "4 texts of 50 tokens scored in 2 batches" in _stage_line(replace(stage, scoring_batches=2))

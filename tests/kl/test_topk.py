@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from q36eval.kl.divergence import token_figures
-from q36eval.kl.topk import TopK, lower_bound
+from q36eval.kl.topk import TopK, lower_bound, lower_bound_of_likeliest
 from q36eval.probes import Progress
 from tests.branches import folder_of
 from tests.profiles import sized
@@ -73,6 +73,43 @@ def test_what_is_stored_in_fewer_bits_is_a_bound_too_and_none_on_the_reference_i
         # and what is taken off is little, but where a tail is too small to be stored at all
         same = (kept.tail_mass > 0) == (whole.tail_mass > 0)
         assert torch.allclose(lower_bound(kept, q)[same], lower_bound(whole, q)[same], rtol=1e-4, atol=1e-8)
+
+
+@settings(max_examples=sized(75, 300), deadline=None)
+@given(logit_pairs(), st.integers(1, 41), st.integers(1, 41))
+def test_a_branch_of_which_the_likeliest_are_known_gives_a_lower_bound_too(
+    pair: tuple[torch.Tensor, torch.Tensor], k: int, known: int
+) -> None:
+    """Never above the bound from all of the branch's tokens, and that bound where all are known."""
+    p, q = pair
+    reference, branch = TopK.of_logits(p, k), TopK.of_logits(q, known)
+    stored = TopK(reference.ids, reference.logprobs.float(), reference.tail_mass.float())
+    ids, logprobs = branch.ids.long(), branch.logprobs.float()
+    bound, whole = lower_bound_of_likeliest(stored, ids, logprobs), lower_bound(reference, q)
+    assert (bound >= 0).all()
+    assert (bound <= exact(p, q) + 1e-9 * (1 + whole.nan_to_num(posinf=0.0))).all()
+    # of the branch itself nothing is found
+    itself = TopK(branch.ids, logprobs, branch.tail_mass.float())
+    assert (lower_bound_of_likeliest(itself, ids, logprobs) <= 1e-9).all()
+    padded = (
+        torch.cat([ids, torch.full((len(ids), 1), -1)], -1),
+        torch.cat([logprobs, torch.full((len(ids), 1), torch.nan)], -1),
+    )
+    assert torch.equal(lower_bound_of_likeliest(stored, *padded), bound)
+    if known >= q.shape[-1]:
+        both = bound.isfinite() & whole.isfinite()
+        assert torch.allclose(bound[both], whole[both], rtol=1e-3, atol=1e-5)
+
+
+def test_the_likeliest_by_hand() -> None:
+    """p = (1/2, 1/4, 1/8, 1/8) by its two likeliest; of q = (1/8, 1/8, 1/2, 1/4) the ids 2 and 0 are known.
+
+    Both name id 0 alone: 1/2 ln 4 + 1/2 ln (4/7).
+    """
+    p = torch.tensor([[0.5, 0.25, 0.125, 0.125]], dtype=torch.float64).log()
+    ids, logprobs = torch.tensor([[2, 0]]), torch.tensor([[0.5, 0.125]]).log()
+    bound = lower_bound_of_likeliest(TopK.of_logits(p, 2), ids, logprobs)
+    assert float(bound) == pytest.approx(0.41333, abs=1e-5)
 
 
 def test_by_hand() -> None:

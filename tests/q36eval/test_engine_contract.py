@@ -52,6 +52,8 @@ OTHERS = {
     "batch_rows": 4,
     "engine_python": "/usr/bin/python3",
     "engine_arguments": ("seed=1",),
+    "base_url": "http://127.0.0.1:1/v1",
+    "served_model": "other",
 }
 """A value of every option that is not its default."""
 

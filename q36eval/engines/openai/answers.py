@@ -1,0 +1,222 @@
+"""What servers answer, held to what was asked of them: whose it is, how many, of which tokens, a distribution or not.
+
+Whatever does not fit is a `MalformedError`, and is asked for again; the words say what was wrong.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from q36eval.engines.openai.client import MalformedError
+
+IMPOSSIBLE = -9999.0
+"""What vLLM writes for a log-probability of minus infinity, which JSON has not."""
+MASS_TOLERANCE = 1e-3
+"""By how much the probabilities of a whole vocabulary may miss 1: a server's float32, or bfloat16 logits, miss less."""
+TOKEN_ID = "token_id:"
+
+
+class Answered(BaseModel):
+    """Fields that are not read may be there: servers add some with every version."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Usage(Answered):
+    """Tokens as the server counts them."""
+
+    prompt_tokens: int = Field(ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+
+
+class TopLogprobs(Answered):
+    """Of generated tokens the likeliest ones at each place."""
+
+    top_logprobs: list[dict[str, float]] | None = None
+
+
+class Choice(Answered):
+    """One continuation."""
+
+    index: int
+    text: str
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: Any = None
+    logprobs: TopLogprobs | None = None
+
+
+class Completion(Answered):
+    """The answer of `/v1/completions` to one prompt."""
+
+    id: str
+    model: str
+    choices: list[Choice] = Field(min_length=1, max_length=1)
+    usage: Usage | None = None
+    system_fingerprint: str | None = None
+
+    @property
+    def choice(self) -> Choice:
+        """The only one."""
+        return self.choices[0]
+
+
+class Model(Answered):
+    """An entry of `/v1/models`."""
+
+    id: str
+    root: str | None = None
+    owned_by: str | None = None
+    max_model_len: int | None = None
+
+
+class Models(Answered):
+    """The answer of `/v1/models`."""
+
+    data: list[Model]
+
+
+class Tokenized(Answered):
+    """The answer of `/tokenize`."""
+
+    tokens: list[int]
+
+
+AnswerT = TypeVar("AnswerT", bound=Answered)
+
+
+def read_as(kind: type[AnswerT], content: Any) -> AnswerT:
+    """The JSON as that answer.
+
+    Raises:
+        MalformedError: it is none; names the first field.
+    """
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "it"
+        raise MalformedError(f"the answer's {place} is wrong: {first['msg']}") from error
+
+
+def completion_of(content: Any, prompt: Sequence[int], *, echoes_ids: bool, counts: bool) -> Completion:
+    """An answer to `prompt`: its ids where the server returns them, as many tokens where it counts them.
+
+    Raises:
+        MalformedError: it is an answer to another prompt, or none.
+    """
+    answer = read_as(Completion, content)
+    if answer.choice.index != 0:
+        raise MalformedError(f"the answer's only choice has number {answer.choice.index}")
+    echoed = answer.choice.prompt_token_ids
+    if echoes_ids and (echoed is None or echoed != list(prompt)):
+        raise MalformedError("the answer does not return the prompt's token ids: it is one to another prompt")
+    if counts:
+        if answer.usage is None:
+            raise MalformedError("the answer does not count its tokens")
+        if answer.usage.prompt_tokens != len(prompt):
+            raise MalformedError(
+                f"the answer counts {answer.usage.prompt_tokens} tokens of a prompt that has {len(prompt)}"
+            )
+    return answer
+
+
+def prompt_rows(
+    answer: Completion, prompt: Sequence[int], first: int, vocabulary: int, top_k: int | None, label_first: bool
+) -> torch.Tensor:
+    """The rows that predict `prompt[first:]` from `prompt_logprobs`, as `packed_row` has them: float32 [T, W].
+
+    Raises:
+        MalformedError: there are fewer positions, other tokens, or no distributions.
+    """
+    entries = answer.choice.prompt_logprobs
+    if not isinstance(entries, list) or len(entries) != len(prompt):
+        count = len(entries) if isinstance(entries, list) else "no"
+        raise MalformedError(f"the answer has {count} positions of log-probabilities of {len(prompt)} tokens")
+    rows = []
+    for place in range(first, len(prompt)):
+        entry = entries[place]
+        if not isinstance(entry, dict) or str(prompt[place]) not in entry:
+            raise MalformedError(f"the log-probabilities at position {place} lack the prompt's own token")
+        if label_first and next(iter(entry)) != str(prompt[place]):
+            raise MalformedError(f"the log-probabilities at position {place} are those of another position")
+        try:
+            ids = [int(token) for token in entry]
+            values = [float(one["logprob"]) for one in entry.values()]
+        except (TypeError, ValueError, KeyError) as error:
+            raise MalformedError(f"the log-probabilities at position {place} cannot be read") from error
+        rows.append(packed_row(ids, values, vocabulary, top_k))
+    return torch.stack(rows)
+
+
+def next_row(answer: Completion, vocabulary: int, top_k: int | None) -> torch.Tensor:
+    """The row that predicts the first generated token, from `logprobs`: float32 [W], as `packed_row` has it.
+
+    Raises:
+        MalformedError: there is none, or it is no distribution.
+    """
+    given = answer.choice.logprobs.top_logprobs if answer.choice.logprobs is not None else None
+    if not given:
+        raise MalformedError("the answer has no log-probabilities of its first token")
+    try:
+        ids = [int(token.removeprefix(TOKEN_ID)) for token in given[0]]
+    except ValueError as error:
+        raise MalformedError("the log-probabilities of the first token are not by token id") from error
+    return packed_row(ids, list(given[0].values()), vocabulary, top_k)
+
+
+def packed_row(ids: Sequence[int], values: Sequence[float], vocabulary: int, top_k: int | None) -> torch.Tensor:
+    """One position's log-probabilities as float32.
+
+    Of the whole vocabulary [V] (`top_k` None); else [2 (K + 1)]: ids of the K likeliest, and of one token more where it
+    is not among them (-1 where it is), then their log-probabilities (NaN where there is none).
+
+    Raises:
+        MalformedError: too few, one twice, one that is no token, or probabilities that add up to something else.
+    """
+    tokens, logprobs = np.asarray(ids, dtype=np.int64), np.asarray(values, dtype=np.float64)
+    wanted = vocabulary if top_k is None else top_k
+    if len(tokens) not in (wanted, wanted + (top_k is not None)):
+        raise MalformedError(f"a position has log-probabilities of {len(tokens)} tokens, where {wanted} were requested")
+    if tokens.min() < 0 or tokens.max() >= vocabulary or len(np.unique(tokens)) != len(tokens):
+        raise MalformedError("a position has log-probabilities of a token twice, or of one that there is not")
+    logprobs = np.where(logprobs <= IMPOSSIBLE, -math.inf, logprobs)
+    mass = float(np.exp(logprobs).sum())
+    if np.isnan(logprobs).any() or mass > 1.0 + MASS_TOLERANCE or (top_k is None and mass < 1.0 - MASS_TOLERANCE):
+        raise MalformedError(f"the probabilities of a position add up to {mass:.6g}")
+    if top_k is None:
+        row = np.empty(vocabulary, dtype=np.float32)
+        row[tokens] = logprobs
+        return torch.from_numpy(row)
+    width = top_k + 1
+    row = np.concatenate([np.full(width, -1.0, dtype=np.float32), np.full(width, np.nan, dtype=np.float32)])
+    row[: len(tokens)], row[width : width + len(tokens)] = tokens, logprobs
+    return torch.from_numpy(row)
+
+
+FINISHES: Mapping[str, str] = {"stop": "stop", "eos": "stop", "tool_calls": "stop", "length": "length"}
+"""Ours by the server's; whatever else ended an answer is no end of one."""
+
+
+def finished(answer: Completion, budget: int) -> str:
+    """Why an answer ended, `stop` or `length`.
+
+    Raises:
+        MalformedError: it did not end by itself, or its counts say otherwise.
+    """
+    reason = FINISHES.get(answer.choice.finish_reason or "")
+    if reason is None:
+        raise MalformedError(f"the answer ended with {answer.choice.finish_reason!r}")
+    ids, usage = answer.choice.token_ids, answer.usage
+    counted = None if usage is None else usage.completion_tokens
+    if ids is not None and counted is not None and len(ids) != counted:
+        raise MalformedError(f"the answer has {len(ids)} tokens and counts {counted}")
+    count = len(ids) if ids is not None else counted
+    if count is not None and (count > budget or (reason == "length" and count != budget)):
+        raise MalformedError(f"the answer ended by {reason} after {count} tokens of a budget of {budget}")
+    return reason

@@ -1,0 +1,231 @@
+"""What a served model can do, found out by trying: a server may ignore what it does not know, and answer 200.
+
+Everything that is believed was seen: ids that come back, as many log-probabilities as were requested, a prompt's last
+position equal to what the same server says when it generates there.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from q36eval.engines.openai.answers import Completion, Tokenized, completion_of, next_row, prompt_rows, read_as
+from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
+from q36eval.engines.openai.flavour import LLAMA_CPP, SGLANG, VLLM, Server
+from q36eval.errors import EngineError, UsageError
+
+TOP_KS = (1024, 256, 128, 64, 50, 40, 20, 10, 5)
+"""How many log-probabilities are requested where the whole vocabulary is refused, until one number is granted."""
+TRIES = 3
+"""Attempts at what a server may not be able to do."""
+ALIGNED_NATS = 0.25
+"""By how much the same server's two computations of one position may differ at tokens that it holds likely; positions
+that are shifted by one differ by several nats."""
+LIKELY = -4.0
+
+PROOF_TEXTS = (
+    "Obchod Ječmen: cena 1 290 Kč, sleva 15 %. Kolik zaplatím?",
+    '{"name": "Łukasz", "ids": [1, 2, 34567], "ok": null}\n\n\tif x >= 10:  # done',
+    "<tool_call>\n<function=get_price>\n<parameter=item>\ntea\n</parameter>\n</function>\n</tool_call>",
+    "<|im_start|>user\nDobrý den! 😀 naïve café — 東京<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+)
+"""Texts by which two tokenizers are told apart: numbers, spaces, JSON, tags, special tokens, several scripts."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What was seen of one served model; `scores` is what it gives of a prompt's tokens: `all`, `top` or `nothing`."""
+
+    takes_ids: bool
+    """Prompts as token ids; else they are sent as text, and the server's count must be ours."""
+    returns_ids: bool
+    counts: bool
+    scores: str
+    top_k: int | None
+    label_first: bool
+    """Whether the prompt's own token comes first in each position, so that a shifted answer is recognised."""
+    tokenizer: str
+    """How its tokenizer was proven equal: `by ids` or `by counts`."""
+    fingerprint: str | None
+    echoed_model: str
+    """The model as answers name it."""
+
+
+def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> Capabilities:
+    """What the served model can do.
+
+    Raises:
+        UsageError: its tokenizer turns texts into other tokens, or cannot be compared.
+        EngineError: it does not answer.
+    """
+    try:
+        return _tried(client, server, tokenizer, vocabulary)
+    except (RefusedError, NoAnswerError) as error:
+        raise EngineError(f"The server {client.address.base} does not answer as one of its kind: {error}.") from error
+
+
+def _tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> Capabilities:
+    prompt = tuple(tokenizer.encode(PROOF_TEXTS[0], add_special_tokens=False))
+    takes_ids, answer = _plain(client, server, tokenizer, prompt)
+    counts = answer.usage is not None and answer.usage.prompt_tokens == len(prompt)
+    returns_ids = takes_ids and answer.choice.prompt_token_ids == list(prompt) and answer.choice.token_ids is not None
+    tokenized = _by_ids(client, server, tokenizer)
+    if tokenized is None:
+        _by_counts(client, server, tokenizer)
+    scores, top_k, label_first = "nothing", None, False
+    if takes_ids and server.flavour == VLLM:
+        scores, top_k, label_first = _scoring(client, server, prompt, vocabulary)
+    return Capabilities(
+        takes_ids=takes_ids,
+        returns_ids=returns_ids,
+        counts=counts,
+        scores=scores,
+        top_k=top_k,
+        label_first=label_first,
+        tokenizer="by ids" if tokenized else "by counts",
+        fingerprint=answer.system_fingerprint,
+        echoed_model=answer.model,
+    )
+
+
+def body_of(server: Server, prompt: "Sequence[int] | str", max_tokens: int, **more: Any) -> dict[str, Any]:
+    """A request for one greedy continuation, with everything said that a server would else take from its own defaults.
+
+    What is not of the OpenAI API goes to the programs that know it.
+    """
+    body: dict[str, Any] = {
+        "model": server.model.id,
+        "prompt": prompt if isinstance(prompt, str) else list(prompt),
+        "max_tokens": max_tokens,
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "n": 1,
+        "stream": False,
+    }
+    if server.flavour in (VLLM, SGLANG):
+        body |= {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "skip_special_tokens": False}
+        body |= {"spaces_between_special_tokens": False} if server.flavour == VLLM else {}
+    if server.flavour == VLLM:
+        body |= {"return_token_ids": True, "add_special_tokens": False}
+    if server.flavour == LLAMA_CPP:
+        body |= {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.0, "cache_prompt": True}
+    return body | more
+
+
+def _plain(client: Client, server: Server, tokenizer: Any, prompt: tuple[int, ...]) -> tuple[bool, Completion]:
+    """Whether prompts may be token ids, and an answer to one."""
+    address = f"{client.address.base}/completions"
+
+    def read(content: Any) -> Completion:
+        return completion_of(content, prompt, echoes_ids=False, counts=False)
+
+    try:
+        answer = client.post(address, body_of(server, prompt, 1), read)
+    except RefusedError:
+        answer = None
+    # a server that takes ids for something else counts other tokens
+    if answer is not None and (answer.usage is None or answer.usage.prompt_tokens == len(prompt)):
+        return True, answer
+    return False, client.post(address, body_of(server, tokenizer.decode(list(prompt)), 1), read)
+
+
+def _by_ids(client: Client, server: Server, tokenizer: Any) -> bool:
+    """Whether its tokenizer gives our ids of all proof texts; False where it has no page that tells.
+
+    Raises:
+        UsageError: it gives others.
+    """
+    for text in PROOF_TEXTS:
+        is_llama = server.flavour == LLAMA_CPP
+        body: dict[str, Any] = {"content": text, "add_special": False, "parse_special": True}
+        if not is_llama:
+            body = {"model": server.model.id, "prompt": text, "add_special_tokens": False}
+        try:
+            theirs = client.post(f"{client.address.root}/tokenize", body, _tokens, TRIES).tokens
+        except (RefusedError, NoAnswerError):
+            return False
+        ours = list(tokenizer.encode(text, add_special_tokens=False))
+        if theirs != ours:
+            place = next((at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), len(ours))
+            raise UsageError(
+                f"The server's tokenizer is not the branch's: of {text[:40]!r} it makes {len(theirs)} tokens where the "
+                f"branch's makes {len(ours)}, other ones from token {place} on. Serve the branch with its own "
+                f"tokenizer, or name the branch that is served."
+            )
+    return True
+
+
+def _tokens(content: Any) -> Tokenized:
+    return read_as(Tokenized, content)
+
+
+def _by_counts(client: Client, server: Server, tokenizer: Any) -> None:
+    """Hold the server's counts of all proof texts to ours.
+
+    Raises:
+        UsageError: it counts others, or does not count.
+    """
+    for text in PROOF_TEXTS:
+        ours = len(tokenizer.encode(text, add_special_tokens=False))
+        body = body_of(server, text, 1)
+        answer = client.post(f"{client.address.base}/completions", body, lambda content: read_as(Completion, content))
+        theirs = None if answer.usage is None else answer.usage.prompt_tokens
+        if theirs != ours:
+            told = "no tokens" if theirs is None else f"{theirs} tokens"
+            raise UsageError(
+                f"The server's tokenizer cannot be taken for the branch's: it counts {told} of {text[:40]!r}, where "
+                f"the branch's makes {ours}. Serve the branch with its own tokenizer, or name the branch that is "
+                f"served."
+            )
+
+
+def _scoring(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> tuple[str, int | None, bool]:
+    """What it gives of a prompt's tokens, of how many, and whether the prompt's own token comes first."""
+    for top_k in (None, *(size for size in TOP_KS if size < vocabulary)):
+        requested = -1 if top_k is None else top_k
+        in_prompt = partial(prompt_rows, prompt=prompt, first=1, vocabulary=vocabulary, top_k=top_k, label_first=False)
+        after_it = partial(next_row, vocabulary=vocabulary, top_k=top_k)
+        try:
+            answer, rows = _asked(client, body_of(server, prompt, 1, prompt_logprobs=requested), prompt, in_prompt)
+            _, generated = _asked(client, scoring_next(server, prompt[:-1], vocabulary, top_k), prompt[:-1], after_it)
+        except (RefusedError, NoAnswerError):
+            continue
+        if not _alike(rows[-1], generated, top_k):
+            continue
+        entries = answer.choice.prompt_logprobs
+        label_first = all(next(iter(entries[at])) == str(prompt[at]) for at in range(1, len(prompt)))
+        return ("all" if top_k is None else "top"), top_k, label_first
+    return "nothing", None, False
+
+
+def scoring_next(server: Server, prompt: Sequence[int], vocabulary: int, top_k: int | None) -> dict[str, Any]:
+    """A request for the distribution after `prompt`."""
+    return body_of(server, prompt, 1, logprobs=top_k or vocabulary, return_tokens_as_token_ids=True)
+
+
+def _asked(
+    client: Client, body: dict[str, Any], prompt: Sequence[int], rows: Callable[[Completion], torch.Tensor]
+) -> tuple[Completion, torch.Tensor]:
+    def read(content: Any) -> tuple[Completion, torch.Tensor]:
+        answer = completion_of(content, prompt, echoes_ids=False, counts=False)
+        return answer, rows(answer)
+
+    return client.post(f"{client.address.base}/completions", body, read, TRIES)
+
+
+def _alike(row: torch.Tensor, other: torch.Tensor, top_k: int | None) -> bool:
+    """Whether two packed rows are of the same position."""
+    first, second = (_by_token(each, top_k) for each in (row, other))
+    likely = [token for token, value in second.items() if value > LIKELY]
+    return bool(likely) and all(abs(first.get(token, -torch.inf) - second[token]) < ALIGNED_NATS for token in likely)
+
+
+def _by_token(row: torch.Tensor, top_k: int | None) -> dict[int, float]:
+    if top_k is None:
+        return dict(enumerate(row.tolist()))
+    ids, values = row[: top_k + 1].tolist(), row[top_k + 1 :].tolist()
+    return {int(token): value for token, value in zip(ids, values, strict=True) if token >= 0}

@@ -1,0 +1,300 @@
+"""Asks a server over HTTP: timeouts, retries with jitter, a circuit breaker, budgets. An answer counts once it is read.
+
+What asks again can do no harm: a request changes nothing at the server, and exactly one answer of it is handed out.
+"""
+
+import email.utils
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from q36eval.errors import EngineError, UsageError
+
+BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+SAID_CHARACTERS = 200
+"""Of what a server says of an error, so much is repeated."""
+
+ValueT = TypeVar("ValueT")
+Read = Callable[[Any], ValueT]
+"""Makes a value of an answer's JSON, or raises `MalformedError`."""
+
+
+class MalformedError(Exception):
+    """An answer that is not one to what was asked: cut, of the wrong length, of other tokens. Asked for again."""
+
+
+class RefusedError(Exception):
+    """The server will not do it (status 4xx): asking again would not help."""
+
+
+class NoAnswerError(Exception):
+    """All attempts failed; another time may do better."""
+
+
+class _UnwellError(Exception):
+    """A status that says later: overloaded, restarting, broken. `wait` is what the server wants, in seconds."""
+
+    def __init__(self, text: str, wait: float | None, throttled: bool) -> None:
+        super().__init__(text)
+        self.wait, self.throttled = wait, throttled
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server answers; `base` ends in `/v1` as a rule. The key is shown to nobody but the server."""
+
+    base: str
+    key: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def named(cls, base_url: str | None) -> "Address":
+        """The address of the option, else of the environment; the key is the environment's.
+
+        Raises:
+            UsageError: there is none, it is no http address, or it carries a password.
+        """
+        base = (base_url or os.environ.get(BASE_URL, "")).strip().rstrip("/")
+        if not base:
+            raise UsageError(
+                f"The engine openai needs the server's address: name it with --base-url, or set {BASE_URL}."
+            )
+        try:
+            parts = urlsplit(base)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            usable = False
+        if usable and (parts.username is not None or parts.password is not None):
+            raise UsageError(f"The server's address carries a password; leave it out, and set {API_KEY} instead.")
+        if not usable or parts.query or parts.fragment:
+            raise UsageError(
+                "The server's address is no http address without a query; give one like http://127.0.0.1:8000/v1."
+            )
+        return cls(base, os.environ.get(API_KEY) or None)
+
+    @property
+    def root(self) -> str:
+        """The address without its version: where a server answers beside the API."""
+        return self.base.removesuffix("/v1")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to wait for what, in seconds, and how often to ask."""
+
+    connect: float = 10.0
+    silence: float = 600.0
+    """Between two bytes: what is queued at a server is silent until its turn."""
+    answer: float = 3600.0
+    """Until an answer is whole, however it drips."""
+    attempts: int = 6
+    first_pause: float = 0.5
+    longest_pause: float = 30.0
+    longest_wait: float = 300.0
+    """Of what a server asks for with Retry-After."""
+    opens_after: int = 8
+    """So many failures in a row open the breaker: then one request at a time tries whether the server is back."""
+    give_up: float = 600.0
+    """Without a single answer."""
+    answer_bytes: int = 2**31
+    spare_requests: int = 1000
+    """In all three times as many requests may be made as answers came, and so many more."""
+    total: float = 7 * 86400.0
+
+
+class Client:
+    """Requests to one server, from any number of threads.
+
+    `pause` waits between attempts.
+    """
+
+    def __init__(
+        self, address: Address, limits: Limits | None = None, pause: Callable[[float], object] = time.sleep
+    ) -> None:
+        self.address, self._limits, self._pause = address, limits or Limits(), pause
+        timeout = httpx.Timeout(self._limits.silence, connect=self._limits.connect, pool=None)
+        headers = {} if address.key is None else {"Authorization": f"Bearer {address.key}"}
+        connections = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        self._http = httpx.Client(timeout=timeout, headers=headers, limits=connections)
+        self._lock, self._trial = threading.Lock(), threading.Lock()
+        self._began = self._last_answer = time.monotonic()
+        self._failures = self._sent = self._answered = 0
+        self._jitter = random.Random()
+
+    def close(self) -> None:
+        """End all connections, also under way."""
+        self._http.close()
+
+    def get(self, url: str, read: Read[ValueT]) -> ValueT:
+        """As `post`, of what only tells."""
+        return self._asked("GET", url, None, read)
+
+    def post(self, url: str, body: Mapping[str, Any], read: Read[ValueT], attempts: int | None = None) -> ValueT:
+        """What `read` makes of the answer's JSON, in at most so many attempts.
+
+        Raises:
+            RefusedError: the server will not do it.
+            NoAnswerError: all attempts failed.
+            EngineError: the key is refused, the server has not answered for too long, or a budget is spent.
+        """
+        return self._asked("POST", url, body, read, attempts=attempts)
+
+    def lines(self, url: str) -> list[str]:
+        """The lines of a text; none where the server has no such page.
+
+        Raises:
+            NoAnswerError, EngineError: as `post`.
+        """
+        try:
+            return self._asked("GET", url, None, str.splitlines, is_text=True)
+        except RefusedError:
+            return []
+
+    def _asked(
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, Any] | None,
+        read: Callable[[Any], ValueT],
+        *,
+        is_text: bool = False,
+        attempts: int | None = None,
+    ) -> ValueT:
+        last, most = "", attempts or self._limits.attempts
+        for attempt in range(most):
+            alone = self._admitted()
+            wait: float | None = None
+            try:
+                content = self._content(method, url, body)
+                value = read(content.decode("utf-8") if is_text else _json(content))
+            except RefusedError:
+                self._succeeded()
+                raise
+            except _UnwellError as error:
+                last, wait = str(error), error.wait
+                self._failed(counts=not error.throttled)
+            except (MalformedError, httpx.HTTPError, UnicodeDecodeError) as error:
+                last = self._hidden(f"{type(error).__name__.removesuffix('Error')}: {error}".rstrip(": "))
+                self._failed()
+            else:
+                self._succeeded()
+                return value
+            finally:
+                if alone:
+                    self._trial.release()
+            if attempt + 1 < most:
+                self._pause(self._until_next(attempt, wait))
+        raise NoAnswerError(f"no usable answer in {most} attempts; the last: {last}")
+
+    def _until_next(self, attempt: int, wanted: float | None) -> float:
+        """Full jitter (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), on top of what the
+        server wants."""
+        with self._lock:
+            jitter = self._jitter.uniform(0.0, min(self._limits.longest_pause, self._limits.first_pause * 2.0**attempt))
+        return jitter + min(wanted or 0.0, self._limits.longest_wait)
+
+    def _admitted(self) -> bool:
+        """Whether the request about to be made is the breaker's trial; returns once one may be made.
+
+        Raises:
+            EngineError: nothing was answered for too long, or a budget is spent.
+        """
+        with self._lock:
+            is_open = self._failures >= self._limits.opens_after
+        if is_open:
+            self._trial.acquire()
+        now = time.monotonic()
+        with self._lock:
+            self._sent += 1
+            silent, sent, answered = now - self._last_answer, self._sent, self._answered
+            failures = self._failures
+        spent = None
+        if failures and silent > self._limits.give_up:
+            spent = f"has given no usable answer for {silent:.0f} s"
+        elif sent > 3 * answered + self._limits.spare_requests:
+            spent = f"took {sent:,} requests for {answered:,} answers"
+        elif now - self._began > self._limits.total:
+            spent = f"has been asked for {(now - self._began) / 3600:.0f} hours"
+        if spent is not None:
+            if is_open:
+                self._trial.release()
+            raise EngineError(f"The server {self.address.base} {spent}; nothing more is requested of it.")
+        return is_open
+
+    def _failed(self, *, counts: bool = True) -> None:
+        with self._lock:
+            self._failures += counts
+
+    def _succeeded(self) -> None:
+        with self._lock:
+            self._failures, self._answered, self._last_answer = 0, self._answered + 1, time.monotonic()
+
+    def _content(self, method: str, url: str, body: Mapping[str, Any] | None) -> bytes:
+        """The answer's bytes, whole and in time."""
+        deadline, parts, size = time.monotonic() + self._limits.answer, [], 0
+        with self._http.stream(method, url, json=body) as response:
+            for part in response.iter_bytes():
+                size += len(part)
+                parts.append(part)
+                if time.monotonic() > deadline:
+                    raise MalformedError(f"the answer was not whole after {self._limits.answer:.0f} s")
+                if size > self._limits.answer_bytes:
+                    raise MalformedError(f"the answer has more than {self._limits.answer_bytes:,} bytes")
+        content = b"".join(parts)
+        status = response.status_code
+        if status < 300:
+            return content
+        said = self._hidden(f"status {status}: {_said(content)}".rstrip(": "))
+        if status in (401, 403):
+            raise EngineError(f"The server {self.address.base} refuses the key ({said}); set {API_KEY}.")
+        if status in (408, 409, 425, 429) or status >= 500:
+            raise _UnwellError(said, _retry_after(response.headers.get("retry-after")), status in (429, 503))
+        raise RefusedError(said)
+
+    def _hidden(self, text: str) -> str:
+        """Without the key, should a server repeat it."""
+        return text if self.address.key is None else text.replace(self.address.key, "***")
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"the answer is no JSON ({len(content):,} bytes): {error}") from error
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _said(content: bytes) -> str:
+    """What an error's body says, in one line."""
+    text = content.decode("utf-8", "replace")
+    try:
+        body = json.loads(text)
+        error = body.get("error", body) if isinstance(body, dict) else body
+        text = str(error.get("message", error) if isinstance(error, dict) else error)
+    except ValueError:
+        pass
+    return " ".join(text.split())[:SAID_CHARACTERS]
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds from a header of seconds or a date (RFC 9110, section 10.2.3); None where it says nothing of use."""
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

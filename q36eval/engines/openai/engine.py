@@ -1,0 +1,396 @@
+"""The engine `openai`: a branch as a server answers for it. The checkpoint's folder gives tokenizer and template.
+
+Prompts are token ids that the branch's own template and tokenizer wrote, so that a server's chat template and parsers
+have no part in what is measured. Where it gives the log-probabilities of the whole vocabulary, a position's row of them
+stands for its hidden state, and `logits` hands it on: what follows from logits is exact. Where it gives the likeliest
+tokens alone, a row holds those (`answers.packed_row`); where it gives none, it answers and nothing is scored.
+
+What came is handed out once the server was seen to be the one that it was, after the last of it.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+import torch
+
+from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
+from q36eval.checkpoints.opened import hold
+from q36eval.engines.base import (
+    Engine,
+    EngineOptions,
+    EngineSettings,
+    Generated,
+    GenerationRequest,
+    Scored,
+    ScoreRequest,
+    Scores,
+)
+from q36eval.engines.finishing import configured_end, end_ids
+from q36eval.engines.openai.answers import Completion, completion_of, finished, next_row, prompt_rows
+from q36eval.engines.openai.capabilities import Capabilities, body_of, scoring_next, tried
+from q36eval.engines.openai.client import Address, Client, Limits, MalformedError, NoAnswerError, RefusedError
+from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM, Server, server_of
+from q36eval.engines.openai.in_flight import in_flight
+from q36eval.engines.openai.scatter import scatter_of
+from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
+from q36eval.records import DeploymentIdentity
+
+OPENAI = "openai"
+CONCURRENCY = 16
+"""Requests under way at once, where --batch-size says nothing."""
+HELD_RESULTS, HELD_BYTES = 64, 2**28
+"""So many results, or so many bytes of them, wait for the server to be looked at; more are never held."""
+FEW_ROWS = 16
+"""Where so many times as many tokens are read as are scored, the scored positions are requested one by one."""
+
+OPENAI_STOPS = 4
+"""So many stop strings the OpenAI API takes."""
+
+REQUESTS_VERSION = 1
+"""Raised with every change of what is requested that may move a number."""
+
+RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
+ResultT = TypeVar("ResultT", Scored, Generated)
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """One server as it was when it was opened, and the branch it answers for."""
+
+    client: Client
+    server: Server
+    can: Capabilities
+    tokenizer: Any
+    vocabulary: int
+
+
+class OpenAIEngine(Engine):
+    """A served model; opened through `open_engine`."""
+
+    options = frozenset({"base_url", "served_model", "batch_rows", "device"})
+    opens_checkpoints = False
+    limits: Limits = Limits()
+    """How long to wait and how often to ask, of every engine opened from now on."""
+
+    def __init__(self, opened: _Opened, settings: EngineSettings) -> None:
+        self._client, self._server, self._can = opened.client, opened.server, opened.can
+        self.tokenizer, self._vocabulary = opened.tokenizer, opened.vocabulary
+        self._concurrency = settings.batch_rows or CONCURRENCY
+        self.device = settings.device
+        self.scores: Scores = {"all": "states", "top": "likeliest"}.get(opened.can.scores, "nothing")  # type: ignore[assignment]
+        self.identity = _identity(opened, settings)
+        self._stop_ids = end_ids(configured_end(hold(settings.folder)), self.tokenizer)
+
+    @classmethod
+    def check_options(cls, options: EngineOptions) -> None:
+        Address.named(options.base_url)
+
+    @classmethod
+    def check(cls, settings: EngineSettings) -> None:
+        with suppress(CorruptCheckpointError):  # what is wrong with the branch is said by the run
+            _opened(settings, cls.limits).client.close()
+
+    @classmethod
+    def load(cls, settings: EngineSettings) -> "OpenAIEngine":
+        """Look at the server, try what it can do, and prove its tokenizer equal.
+
+        Raises:
+            UsageError: no address, no such model, or a tokenizer that is not the branch's.
+            EngineError: it does not answer.
+        """
+        return cls(_opened(settings, cls.limits), settings)
+
+    @classmethod
+    def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
+        """Asks the server what it is and tries what it can do, as `load` does; raises as that."""
+        opened = _opened(settings, cls.limits)
+        opened.client.close()
+        return _identity(opened, settings)
+
+    def report_to(self, notify: Callable[[str], None]) -> None:
+        """Say at once whether its answers depend on how many are requested together."""
+        super().report_to(notify)
+        self.notify(str(scatter_of(self, self._concurrency)))
+
+    # -- scores
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        if self.scores == "nothing":
+            reason = "the server gives no log-probabilities of a prompt's tokens"
+            yield from (Scored(each, None, reason, permanent=True) for each in requests if each.key not in known)
+            return
+        yield from self._answered(requests, known, self._scored, _not_scored)
+
+    def _scored(self, request: ScoreRequest) -> Scored:
+        problem = self._unusable(len(request.token_ids), 1)
+        if problem is not None:
+            return Scored(request, None, problem, permanent=True)
+        wanted = len(request.token_ids) - request.first
+        # a prompt's rows come all together or not at all, so few of many whole ones are cheaper one by one
+        if self._can.top_k is None and wanted * FEW_ROWS <= len(request.token_ids):
+            prompts = [request.token_ids[:end] for end in range(request.first, len(request.token_ids))]
+            rows = torch.stack([self._next_row(prompt) for prompt in prompts])
+        else:
+            rows = self._prompt_rows(request)
+        return Scored(request, rows.to(self.device))
+
+    def _prompt_rows(self, request: ScoreRequest) -> torch.Tensor:
+        prompt, can = request.token_ids, self._can
+        requested = -1 if can.top_k is None else can.top_k
+        body = body_of(self._server, prompt, 1, prompt_logprobs=requested)
+        return self._completed(
+            body,
+            prompt,
+            lambda answer: prompt_rows(answer, prompt, request.first, self._vocabulary, can.top_k, can.label_first),
+        )
+
+    def _next_row(self, prompt: tuple[int, ...]) -> torch.Tensor:
+        body = scoring_next(self._server, prompt, self._vocabulary, self._can.top_k)
+        return self._completed(body, prompt, lambda answer: next_row(answer, self._vocabulary, self._can.top_k))
+
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The log-probabilities that the server gave: logits that are normalised already.
+
+        Raises:
+            EngineError: it gave those of the likeliest tokens alone.
+        """
+        if self.scores != "states":
+            raise EngineError("The server gives log-probabilities of few tokens, from which no logits follow.")
+        return hidden_states.float()
+
+    def likeliest(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.scores != "likeliest":
+            return super().likeliest(hidden_states)
+        width = hidden_states.shape[-1] // 2
+        return hidden_states[:, :width].long(), hidden_states[:, width:]
+
+    def head_weight(self) -> torch.Tensor:
+        """One that hands log-probabilities on as they are, [V, V].
+
+        Raises:
+            EngineError: the server does not give those of the whole vocabulary.
+        """
+        if self.scores != "states":
+            raise EngineError(
+                "The server does not give log-probabilities of the whole vocabulary, so it cannot be captured as a "
+                "reference; capture the checkpoint with the engine in-process."
+            )
+        return torch.eye(self._vocabulary)
+
+    # -- answers
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        yield from self._answered(requests, known, self._generated, _not_generated)
+
+    def _generated(self, request: GenerationRequest) -> Generated:
+        problem = self._unusable(len(request.token_ids), request.max_new_tokens)
+        if problem is not None:
+            return Generated(request, (), "", "error", problem, permanent=True)
+        prompt: str | tuple[int, ...] = request.token_ids
+        if not self._can.takes_ids:
+            prompt = self.tokenizer.decode(list(request.token_ids), skip_special_tokens=False)
+        body = body_of(self._server, prompt, request.max_new_tokens, **self._settings_of(request))
+
+        def read(answer: Completion) -> Generated:
+            return self._continuation(request, answer, finished(answer, request.max_new_tokens))
+
+        return self._completed(body, request.token_ids, read)
+
+    def _settings_of(self, request: GenerationRequest) -> dict[str, Any]:
+        """What the request says of how it is answered."""
+        settings: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p}
+        if request.temperature > 0:
+            settings |= {"seed": _seed(request), "presence_penalty": request.presence_penalty}
+            # a server that does not know it refuses: without it another distribution would be drawn from
+            settings |= {"top_k": request.top_k} if request.top_k else {}
+        if self._server.flavour in (VLLM, SGLANG):
+            settings["stop_token_ids"] = list(self._stop_ids)
+        # where fewer are taken the text is cut here all the same, and only more of it is generated
+        if request.stop and (self._server.flavour != UNKNOWN or len(request.stop) <= OPENAI_STOPS):
+            settings["stop"] = list(request.stop)
+        return settings
+
+    def _continuation(self, request: GenerationRequest, answer: Completion, reason: str) -> Generated:
+        ids = answer.choice.token_ids
+        kept: tuple[int, ...] = ()
+        end, text = None, answer.choice.text
+        if self._can.returns_ids:
+            if ids is None:
+                raise MalformedError("the answer does not return its token ids")
+            if any(not 0 <= token < self._vocabulary for token in ids):
+                raise MalformedError("the answer has ids of tokens that there are not")
+            place = next((at for at, token in enumerate(ids) if token in self._stop_ids), None)
+            kept, end = tuple(ids[:place]), None if place is None else ids[place]
+            text = self.tokenizer.decode(list(kept), skip_special_tokens=False)
+            reason = "stop" if end is not None else reason
+        cuts = [at for stop in request.stop if stop and (at := text.find(stop)) >= 0]
+        if cuts:
+            text, reason = text[: min(cuts)], "stop"
+        return Generated(request, kept, text, reason, end_id=end)
+
+    # -- both
+
+    def _completed(self, body: dict[str, Any], prompt: tuple[int, ...], read: Callable[[Completion], ValueT]) -> ValueT:
+        """What `read` makes of the answer to `prompt`, which is held to be one to it, of the model that was opened."""
+
+        def checked(content: Any) -> ValueT:
+            answer = completion_of(content, prompt, echoes_ids=self._can.returns_ids, counts=self._can.counts)
+            self._same_model(answer)
+            return read(answer)
+
+        return self._client.post(f"{self._client.address.base}/completions", body, checked)
+
+    def _same_model(self, answer: Completion) -> None:
+        for what, now, then in (
+            ("model", answer.model, self._can.echoed_model),
+            ("system fingerprint", answer.system_fingerprint, self._can.fingerprint),
+        ):
+            if now != then:
+                raise EngineError(
+                    f"The server {self._client.address.base} is not what it was: the {what} of an answer is {now!r}, "
+                    f"and was {then!r}. Nothing is measured on a mixture; start anew."
+                )
+
+    def _answered(
+        self,
+        requests: Sequence[RequestT],
+        known: Collection[str],
+        answer: Callable[[RequestT], ResultT],
+        failed: Callable[[RequestT, str, bool], ResultT],
+    ) -> Iterator[ResultT]:
+        """A result for every request that is not known; requests of two groups are never under way together."""
+
+        def one(request: RequestT) -> ResultT:
+            try:
+                return answer(request)
+            except RefusedError as error:
+                return failed(request, f"the server refuses the request: {error}", True)
+            except NoAnswerError as error:
+                return failed(request, f"the server: {error}", False)
+
+        groups: dict[str, list[RequestT]] = {}
+        for request in requests:
+            if request.key not in known:
+                groups.setdefault(request.group, []).append(request)
+        for own in groups.values():
+            yield from self._confirmed(in_flight(one, own, min(self._concurrency, len(own))))
+
+    def _confirmed(self, results: Iterable[ResultT]) -> Iterator[ResultT]:
+        """Results once the server, looked at after them, is the one that was opened."""
+        held: list[ResultT] = []
+        held_bytes = 0
+        for result in results:
+            held.append(result)
+            held_bytes += _bytes_of(result)
+            if len(held) >= HELD_RESULTS or held_bytes >= HELD_BYTES:
+                self._look()
+                yield from held
+                held, held_bytes = [], 0
+        if held:
+            self._look()
+            yield from held
+
+    def _look(self) -> None:
+        """Look whether the server is the one that was opened.
+
+        Raises:
+            EngineError: it is another model, another version, or was started anew.
+        """
+        try:
+            now = server_of(self._client, self._server.model.id)
+        except UsageError as error:
+            raise EngineError(f"The server is not what it was. {error}") from error
+        except NoAnswerError as error:
+            raise EngineError(f"The server {self._client.address.base} does not answer: {error}.") from error
+        if now != self._server:
+            raise EngineError(
+                f"The server {self._client.address.base} is not what it was: {_difference(self._server, now)}. Nothing "
+                f"is measured on a mixture; start anew."
+            )
+
+    def _unusable(self, length: int, budget: int) -> str | None:
+        context = self._server.model.max_model_len
+        if context is None or length + budget <= context:
+            return None
+        return f"{length} tokens and {budget} more do not fit the server's context of {context}"
+
+
+def _opened(settings: EngineSettings, limits: Limits) -> _Opened:
+    client = Client(Address.named(settings.base_url), limits)
+    try:
+        tokenizer = load_tokenizer(settings.folder)
+        server = server_of(client, settings.served_model)
+        vocabulary = _vocabulary(settings)
+        return _Opened(client, server, tried(client, server, tokenizer, vocabulary), tokenizer, vocabulary)
+    except NoAnswerError as error:
+        client.close()
+        raise EngineError(f"The server {client.address.base} does not answer: {error}.") from error
+    except BaseException:
+        client.close()
+        raise
+
+
+def _vocabulary(settings: EngineSettings) -> int:
+    config = hold(settings.folder).json("config.json")
+    sizes = config.get("text_config") or config
+    try:
+        return int(sizes["vocab_size"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptCheckpointError(f"{settings.folder / 'config.json'} does not say vocab_size.") from error
+
+
+def _identity(opened: _Opened, settings: EngineSettings) -> DeploymentIdentity:
+    server, can = opened.server, opened.can
+    context, root = server.model.max_model_len, server.model.root
+    told = {"context": context, "root": None if root is None else PurePath(root).name, "fingerprint": can.fingerprint}
+    return DeploymentIdentity(
+        checkpoint_sha256=checkpoint_sha256(settings.folder),
+        tokenizer_sha256=tokenizer_sha256(settings.folder),
+        chat_template_sha256=chat_template_sha256(settings.folder),
+        engine=OPENAI,
+        engine_version=f"{server.flavour} {server.version}",
+        settings={
+            "served_model": server.model.id,
+            **{name: str(value) for name, value in told.items() if value is not None},
+            "log_probabilities": can.scores if can.top_k is None else f"{can.scores} {can.top_k}",
+            "prompts": "token ids" if can.takes_ids else "text",
+            "concurrency": str(settings.batch_rows or CONCURRENCY),
+            "requests": str(REQUESTS_VERSION),
+        },
+        kv_cache_dtype="as served",
+    )
+
+
+def _seed(request: GenerationRequest) -> int:
+    """A server's seed for that request, from its own seed and key alone."""
+    digest = hashlib.sha256(f"{request.seed}/{request.key}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def _difference(then: Server, now: Server) -> str:
+    pairs = [
+        ("its program is", then.flavour, now.flavour),
+        ("its version is", then.version, now.version),
+        ("its process began at", then.started, now.started),
+        ("its model is", then.model.model_dump(), now.model.model_dump()),
+    ]
+    return "; ".join(f"{what} {new}, and was {old}" for what, old, new in pairs if old != new)
+
+
+def _bytes_of(result: Scored | Generated) -> int:
+    if isinstance(result, Scored):
+        return 0 if result.hidden_states is None else result.hidden_states.nbytes
+    return len(result.text) + 8 * len(result.token_ids)
+
+
+def _not_scored(request: ScoreRequest, reason: str, permanent: bool) -> Scored:
+    return replace(Scored(request, None, reason), permanent=permanent)
+
+
+def _not_generated(request: GenerationRequest, reason: str, permanent: bool) -> Generated:
+    return Generated(request, (), "", "error", reason, permanent=permanent)

@@ -1,0 +1,76 @@
+"""Which program answers, in which version, and whether it is still the one that it was."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from q36eval.engines.openai.answers import Model, Models, read_as
+from q36eval.engines.openai.client import Client, MalformedError, NoAnswerError, RefusedError
+from q36eval.errors import EngineError, UsageError
+
+VLLM, SGLANG, LLAMA_CPP, UNKNOWN = "vllm", "sglang", "llama.cpp", "unknown"
+OWNERS = {"vllm": VLLM, "sglang": SGLANG, "llamacpp": LLAMA_CPP}
+"""Programs by the `owned_by` of their models."""
+STARTED = "process_start_time_seconds "
+"""The line of Prometheus' page that says when the server's process began."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """What a server says of itself. Two that differ are not the same, or not the same start of it."""
+
+    flavour: str
+    version: str
+    model: Model
+    started: str | None
+    """When its process began, where it tells."""
+
+
+def server_of(client: Client, served_model: str | None) -> Server:
+    """The server behind a client, and the model of that name; the only one where none is named.
+
+    Raises:
+        UsageError: there is no such model, or several and none is named.
+        EngineError: it does not answer.
+    """
+    base, root = client.address.base, client.address.root
+    try:
+        models = client.get(f"{base}/models", lambda content: read_as(Models, content)).data
+    except RefusedError as error:
+        raise UsageError(f"The server {base} lists no models ({error}); is that address the one of its API?") from error
+    except NoAnswerError as error:
+        raise EngineError(f"The server {base} does not answer: {error}.") from error
+    names = [model.id for model in models]
+    if served_model is None and len(names) != 1:
+        raise UsageError(f"The server {base} has {len(names)} models ({', '.join(names)}); name one: --served-model.")
+    wanted = names[0] if served_model is None else served_model
+    model = next((each for each in models if each.id == wanted), None)
+    if model is None:
+        raise UsageError(f"The server {base} has no model {wanted!r}; it has {', '.join(names) or 'none'}.")
+    flavour = OWNERS.get(model.owned_by or "", UNKNOWN)
+    version = _version(client, root, flavour)
+    started = next((line for line in client.lines(f"{root}/metrics") if line.startswith(STARTED)), None)
+    return Server(flavour, version, model, None if started is None else started.removeprefix(STARTED))
+
+
+_VERSION_PAGES = {
+    VLLM: ("version", "version"),
+    SGLANG: ("get_server_info", "version"),
+    LLAMA_CPP: ("props", "build_info"),
+}
+
+
+def _version(client: Client, root: str, flavour: str) -> str:
+    """As the program tells it; `unknown` where it does not."""
+    if flavour not in _VERSION_PAGES:
+        return UNKNOWN
+    page, name = _VERSION_PAGES[flavour]
+
+    def read(content: Any) -> str:
+        if not isinstance(content, dict) or not isinstance(content.get(name), str):
+            raise MalformedError(f"the page {page} has no {name}")
+        return str(content[name])
+
+    try:
+        return client.get(f"{root}/{page}", read)
+    except (RefusedError, NoAnswerError):
+        return UNKNOWN

@@ -1,0 +1,293 @@
+"""A small server around an engine of this process, in the shapes in which vLLM and llama.cpp answer.
+
+It is no vLLM: it is there so that a real model answers over real HTTP, with what was recorded of those programs'
+answers. `python -m tests.q36eval.openai.server FOLDER --port 8000` serves a checkpoint folder.
+"""
+
+import argparse
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from q36eval.engines import Engine, Generated, GenerationRequest, ScoreRequest, open_engine
+
+SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
+WAIT_SECONDS = 0.004
+"""Answers whose questions come within so long are generated together."""
+
+
+@dataclass
+class Served:
+    """What is served and how. `shape` is the program whose answers are imitated."""
+
+    engine: Engine
+    name: str = "sandbox"
+    shape: str = "vllm"
+    max_logprobs: int = -1
+    batch: int = 1
+    """So many answers are generated together; more than one moves near ties."""
+    context: int = 4096
+    version: str = "0.26.0"
+    started: float = field(default_factory=time.time)
+    requests: int = 0
+    lock: Any = field(default_factory=threading.Lock)
+    waiting: list[tuple[GenerationRequest, threading.Event, list[Generated]]] = field(default_factory=list)
+    queue_lock: Any = field(default_factory=threading.Lock)
+    prefixes: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
+
+    def ids_of(self, text: str) -> list[int]:
+        """Token ids as the served tokenizer gives them."""
+        return [int(token) for token in self.engine.tokenizer.encode(text, add_special_tokens=False)]
+
+    def log_probs(self, ids: Sequence[int]) -> torch.Tensor:
+        """Row t predicts `ids[t + 1]`: float32 [len(ids) - 1, V]."""
+        with self.lock:
+            (scored,) = self.engine.score([ScoreRequest("x", tuple(ids))])
+            if scored.hidden_states is None:
+                raise ValueError(scored.error)
+            return self.engine.logits(scored.hidden_states).log_softmax(-1)
+
+    def next_log_probs(self, ids: Sequence[int]) -> torch.Tensor:
+        """The distribution after `ids`: float32 [V]."""
+        return self.log_probs([*ids, 0])[-1]
+
+    def generate(self, request: GenerationRequest) -> Generated:
+        """An answer, computed together with others that wait."""
+        ready, result = threading.Event(), list[Generated]()
+        with self.queue_lock:
+            self.waiting.append((request, ready, result))
+            leads = len(self.waiting) == 1
+        if leads:
+            time.sleep(WAIT_SECONDS)
+            with self.lock:
+                while True:
+                    with self.queue_lock:
+                        batch = self.waiting[: self.batch]
+                    self._generate(batch)
+                    with self.queue_lock:
+                        del self.waiting[: len(batch)]
+                        if not self.waiting:
+                            break
+        ready.wait()
+        return result[0]
+
+    def _generate(self, batch: Sequence[tuple[GenerationRequest, threading.Event, list[Generated]]]) -> None:
+        keyed = {str(n): entry for n, entry in enumerate(batch)}
+        requests = [
+            GenerationRequest(
+                key,
+                entry[0].token_ids,
+                entry[0].max_new_tokens,
+                entry[0].stop,
+                temperature=entry[0].temperature,
+                top_p=entry[0].top_p,
+                top_k=entry[0].top_k,
+                seed=entry[0].seed,
+                presence_penalty=entry[0].presence_penalty,
+            )
+            for key, entry in keyed.items()
+        ]
+        for generated in self.engine.generate(requests):
+            _, ready, result = keyed[generated.request.key]
+            result.append(generated)
+            ready.set()
+
+
+class RefusedError(Exception):
+    """What the server answers with status 400."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    served: Served
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing is logged."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.setsockopt(6, 1, 1)  # TCP_NODELAY: headers and body are two writes
+
+    def do_GET(self) -> None:
+        served = self.served
+        if self.path == "/v1/models":
+            owner = {"vllm": "vllm", "llama.cpp": "llamacpp"}.get(served.shape, "someone")
+            card = {"id": served.name, "object": "model", "created": int(time.time()), "owned_by": owner}
+            card |= {"root": f"/models/{served.name}", "max_model_len": served.context} if owner == "vllm" else {}
+            self._send(200, {"object": "list", "data": [card]})
+        elif self.path == "/version" and served.shape == "vllm":
+            self._send(200, {"version": served.version})
+        elif self.path == "/props" and served.shape == "llama.cpp":
+            self._send(200, {"build_info": served.version})
+        elif self.path == "/metrics" and served.shape == "vllm":
+            text = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {served.started}\n"
+            self._send(200, text.encode())
+        else:
+            self._send(404, {"error": {"message": "Not Found"}})
+
+    def do_POST(self) -> None:
+        served = self.served
+        with served.queue_lock:
+            served.requests += 1
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        try:
+            if self.path == "/tokenize" and served.shape in ("vllm", "llama.cpp"):
+                ids = served.ids_of(body["prompt" if served.shape == "vllm" else "content"])
+                self._send(200, {"tokens": ids, "count": len(ids), "max_model_len": served.context})
+            elif self.path == "/v1/completions":
+                self._send(200, completion(served, body))
+            else:
+                self._send(404, {"error": {"message": "Not Found"}})
+        except RefusedError as error:
+            self._send(400, {"error": {"message": str(error), "type": "BadRequestError", "code": 400}})
+
+    def _send(self, status: int, content: Mapping[str, Any] | bytes) -> None:
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain" if self.path == "/metrics" else "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def completion(served: Served, body: Mapping[str, Any]) -> bytes:
+    """The answer of `/v1/completions`, as JSON."""
+    if body["model"] != served.name:
+        raise RefusedError(f"The model `{body['model']}` does not exist.")
+    prompt = body["prompt"]
+    ids = served.ids_of(prompt) if isinstance(prompt, str) else prompt
+    budget = body["max_tokens"]
+    if len(ids) + budget > served.context:
+        raise RefusedError(f"This model's maximum context length is {served.context} tokens.")
+    choice: dict[str, Any] = {"index": 0, "logprobs": None, "prompt_logprobs": None}
+    written = "null"
+    is_vllm = served.shape == "vllm"
+    asked = [body.get(name) for name in ("prompt_logprobs", "logprobs")] if is_vllm else [None, None]
+    for count in asked:
+        if count is not None and served.max_logprobs >= 0 and (count < 0 or count > served.max_logprobs):
+            raise RefusedError(
+                f"Requested logprobs of {count}, which is greater than max allowed: {served.max_logprobs}"
+            )
+    if asked[0] is not None:
+        rows = served.log_probs(ids)
+        positions = [_position(row, asked[0], token) for row, token in zip(rows, ids[1:], strict=True)]
+        written = "[" + ",".join(["null", *positions]) + "]"
+    if budget == 1 and any(count is not None for count in asked):
+        row = served.next_log_probs(ids)
+        token = int(row.argmax())
+        generated = Generated(
+            GenerationRequest("x", tuple(ids), 1), (token,), served.engine.tokenizer.decode([token]), "length"
+        )
+        if asked[1] is not None:
+            top = _entry(row, asked[1], token)
+            choice["logprobs"] = {
+                "tokens": [f"token_id:{token}"],
+                "token_logprobs": [float(row[token])],
+                "top_logprobs": [{f"token_id:{name}": value for name, (value, _) in top.items()}],
+                "text_offset": [0],
+            }
+    else:
+        request = GenerationRequest(
+            "x",
+            tuple(ids),
+            budget,
+            tuple(body.get("stop") or ()),
+            temperature=body.get("temperature", 1.0),
+            top_p=body.get("top_p", 1.0),
+            top_k=max(0, body.get("top_k") or 0),
+            seed=body.get("seed") or 0,
+            presence_penalty=body.get("presence_penalty", 0.0),
+        )
+        generated = served.generate(request)
+        if generated.error is not None:
+            raise RefusedError(generated.error)
+    tokens = [*generated.token_ids, *([] if generated.end_id is None else [generated.end_id])]
+    choice |= {"text": generated.text, "finish_reason": generated.finish_reason, "stop_reason": generated.end_id}
+    if is_vllm and body.get("return_token_ids"):
+        choice |= {"token_ids": tokens, "prompt_token_ids": ids}
+    with served.queue_lock:
+        number = served.requests
+    answer = {
+        "id": f"cmpl-{number}-{threading.get_ident()}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": served.name,
+        "choices": [choice],
+        "usage": {
+            "prompt_tokens": len(ids),
+            "completion_tokens": len(tokens),
+            "total_tokens": len(ids) + len(tokens),
+        },
+    }
+    return json.dumps(answer).replace('"prompt_logprobs": null', f'"prompt_logprobs": {written}', 1).encode()
+
+
+def _entry(row: torch.Tensor, count: int, token: int) -> dict[int, tuple[float, int]]:
+    """One position, as vLLM orders it: the token itself, then the likeliest, `count` of them or (-1) all.
+
+    By token the log-probability and the rank.
+    """
+    size = len(row) if count < 0 else min(count, len(row))
+    values, ids = row.clamp(min=-9999.0).topk(size)
+    entry = {token: (max(float(row[token]), -9999.0), int((row > row[token]).sum()) + 1)}
+    for place, (name, value) in enumerate(zip(ids.tolist(), values.tolist(), strict=True), 1):
+        entry.setdefault(name, (value, place))
+    return entry
+
+
+def _position(row: torch.Tensor, count: int, token: int) -> str:
+    """The JSON of one position; tens of millions of entries are written in a gate."""
+    entry = _entry(row, count, token)
+    return (
+        "{" + ",".join(f'"{name}":{{"logprob":{value!r},"rank":{rank}}}' for name, (value, rank) in entry.items()) + "}"
+    )
+
+
+@contextmanager
+def serving(served: Served, port: int = 0) -> Iterator[str]:
+    """The server in threads of this process; gives its address."""
+    handler = type("Handler", (_Handler,), {"served": served})
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def opened(folder: Path) -> Engine:
+    """The in-process engine of that folder, which starts no processes of its own: this one has threads."""
+    engine = open_engine(folder)
+    engine._workers = lambda: 1  # type: ignore[attr-defined]
+    return engine
+
+
+def main() -> None:
+    """Serve a folder until the process ends."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--name", default="sandbox")
+    parser.add_argument("--shape", default="vllm")
+    parser.add_argument("--max-logprobs", type=int, default=-1)
+    parser.add_argument("--batch", type=int, default=16)
+    given = parser.parse_args()
+    served = Served(opened(given.folder), given.name, given.shape, given.max_logprobs, given.batch)
+    with serving(served, given.port) as address:
+        print(address, flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

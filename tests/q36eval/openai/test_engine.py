@@ -1,0 +1,213 @@
+"""A served model is measured as the same model in this process, or says what it cannot show."""
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+
+from q36eval.engines import (
+    Engine,
+    EngineOptions,
+    EngineSettings,
+    Generated,
+    GenerationRequest,
+    ScoreRequest,
+    as_reference,
+    identity_of,
+    open_engine,
+    repeats_itself,
+)
+from q36eval.engines.openai.client import Address
+from q36eval.errors import EngineError, UsageError
+from tests.q36eval.openai.server import SANDBOX, Served
+
+TEXTS = [f"Obchod {n}: cena {n * 130} Kč, sleva {n} %. Kolik zaplatím?" for n in range(6)]
+NATS = 2e-5
+"""Float32 logits written as the shortest decimal and normalised again: a few steps of float32."""
+
+
+def ids_of(engine: Engine) -> list[tuple[int, ...]]:
+    return [tuple(engine.tokenizer.encode(text, add_special_tokens=False)) for text in TEXTS]
+
+
+def test_scores_are_those_of_the_model_itself(settings: EngineSettings, local: Engine) -> None:
+    engine = open_engine(settings)
+    assert engine.scores == "states"
+    requests = [ScoreRequest(f"all {n}", ids) for n, ids in enumerate(ids_of(local))]
+    requests += [ScoreRequest(f"last {n}", ids, first=len(ids) - 1) for n, ids in enumerate(ids_of(local))]
+    own = {each.request.key: each for each in local.score(requests)}
+    theirs = {each.request.key: each for each in engine.score(requests)}
+    assert own.keys() == theirs.keys()
+    for key, scored in own.items():
+        states, other = theirs[key].hidden_states, scored.hidden_states
+        assert states is not None, theirs[key].error
+        assert other is not None
+        difference = engine.logits(states).log_softmax(-1) - local.logits(other).log_softmax(-1)
+        assert float(difference.abs().max()) < NATS, key
+
+
+def test_answers_are_those_of_the_model_itself(settings: EngineSettings, local: Engine) -> None:
+    """One by one, since a batch of another size moves near ties."""
+    engine = open_engine(settings)
+    requests = [
+        GenerationRequest(str(n), ids, 12, stop=("Kč",) if n % 2 else ()) for n, ids in enumerate(ids_of(local))
+    ]
+    for request in requests:
+        (own,), (theirs,) = local.generate([request]), engine.generate([request])
+        assert (theirs.text, theirs.token_ids, theirs.finish_reason, theirs.end_id) == (
+            own.text, own.token_ids, own.finish_reason, own.end_id
+        )  # fmt: skip
+
+
+def test_a_sampled_answer_follows_from_its_seed_and_key(settings: EngineSettings, local: Engine) -> None:
+    engine = open_engine(settings)
+    ids = ids_of(local)[1]
+    requests = [GenerationRequest(key, ids, 8, temperature=1.5, seed=seed) for key in "ab" for seed in (1, 2, 3)]
+    first = {(r.request.key, r.request.seed): r.token_ids for r in engine.generate(requests)}
+    again = {(r.request.key, r.request.seed): r.token_ids for r in engine.generate(requests)}
+    assert first == again
+    assert len(set(first.values())) > 1
+
+
+def test_a_text_that_does_not_fit_is_an_error_that_asking_again_does_not_help(
+    settings: EngineSettings, served: Served
+) -> None:
+    engine = open_engine(settings)
+    requests = served.requests
+    (scored,) = engine.score([ScoreRequest("x", tuple(range(served.context)))])
+    (generated,) = engine.generate([GenerationRequest("x", (1,) * 4000, 200)])
+    assert (scored.permanent, generated.permanent, generated.finish_reason) == (True, True, "error")
+    assert "4096 tokens and 1 more do not fit the server's context of 4096" in (scored.error or "")
+    assert served.requests == requests
+
+
+def test_the_identity_is_that_of_the_branch_and_of_what_serves_it(settings: EngineSettings, address: str) -> None:
+    engine = open_engine(settings)
+    identity = engine.identity
+    assert identity == identity_of(settings)
+    assert (identity.engine, identity.engine_version) == ("openai", "vllm 0.26.0")
+    assert identity.checkpoint_sha256 == identity_of(SANDBOX).checkpoint_sha256
+    assert identity.settings["log_probabilities"] == "all"
+    assert address not in identity.model_dump_json()
+    assert not repeats_itself(identity)
+    assert not engine.deterministic
+
+
+def test_the_reference_is_opened_in_this_process(settings: EngineSettings) -> None:
+    chosen = EngineOptions(kind="openai", base_url="http://x/v1", served_model="m", batch_rows=3, device="cuda:1")
+    assert as_reference(chosen) == EngineOptions(device="cuda:1", kv_cache_dtype="auto")
+
+
+def test_of_the_likeliest_tokens_no_logits_are_made_up(settings: EngineSettings, served: Served, local: Engine) -> None:
+    served.max_logprobs = 20
+    engine = open_engine(settings)
+    assert engine.scores == "likeliest"
+    assert engine.identity.settings["log_probabilities"] == "top 20"
+    request = ScoreRequest("x", ids_of(local)[2])
+    (scored,), (own,) = engine.score([request]), local.score([request])
+    assert scored.hidden_states is not None
+    assert own.hidden_states is not None
+    with pytest.raises(EngineError, match="few tokens"):
+        engine.logits(scored.hidden_states)
+    ids, values = engine.likeliest(scored.hidden_states)
+    expected = local.logits(own.hidden_states).log_softmax(-1)
+    for row, label in enumerate(request.token_ids[1:]):
+        known = ids[row] >= 0
+        assert int(known.sum()) in (20, 21)
+        assert label in ids[row].tolist()
+        assert set(expected[row].topk(20).indices.tolist()) <= set(ids[row].tolist())
+        assert torch.allclose(values[row][known], expected[row][ids[row][known]], atol=NATS)
+        assert bool(values[row][~known].isnan().all())
+    # an unlikely last token too, whose position alone is scored
+    unlikely = int(expected[-1].argmin())
+    (scored,) = engine.score([ScoreRequest("y", (*request.token_ids[:-1], unlikely), len(request.token_ids) - 1)])
+    assert scored.hidden_states is not None
+    ids, values = engine.likeliest(scored.hidden_states)
+    assert float(values[0][ids[0] == unlikely]) == pytest.approx(float(expected[-1, unlikely]), abs=1e-3)
+
+
+@pytest.mark.parametrize("shape", ["llama.cpp", "someone's"])
+def test_a_server_without_log_probabilities_answers_and_scores_nothing(
+    settings: EngineSettings, served: Served, local: Engine, shape: str
+) -> None:
+    """llama.cpp ignores what it does not know of a request, and answers 200."""
+    served.shape = shape
+    engine = open_engine(settings)
+    assert engine.scores == "nothing"
+    (scored,) = engine.score([ScoreRequest("x", ids_of(local)[0])])
+    assert (scored.hidden_states, scored.permanent) == (None, True)
+    request = GenerationRequest("x", ids_of(local)[0], 12)
+    (own,), (theirs,) = local.generate([request]), engine.generate([request])
+    assert (theirs.text, theirs.finish_reason) == (own.text, own.finish_reason)
+
+
+def test_another_tokenizer_is_refused_by_the_text_that_shows_it(settings: EngineSettings, tmp_path: Path) -> None:
+    folder = tmp_path / "branch"
+    shutil.copytree(SANDBOX, folder)
+    rules = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    rules["model"]["merges"] = rules["model"]["merges"][:-300]
+    (folder / "tokenizer.json").write_text(json.dumps(rules), encoding="utf-8")
+    with pytest.raises(UsageError, match="tokenizer is not the branch's: of 'Obchod"):
+        open_engine(replace(settings, folder=folder))
+
+
+def test_what_is_served_is_named_and_must_be_there(settings: EngineSettings, served: Served) -> None:
+    assert open_engine(replace(settings, served_model="sandbox")).identity.settings["served_model"] == "sandbox"
+    with pytest.raises(UsageError, match="has no model 'other'; it has sandbox"):
+        open_engine(replace(settings, served_model="other"))
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("", "needs the server's address"),
+        ("ftp://host/v1", "no http address"),
+        ("http://host/v1?key=s3cret", "no http address"),
+        ("http://user:s3cret@host/v1", "carries a password"),
+        ("http://host:port/v1", "no http address"),
+    ],
+)
+def test_an_address_is_checked_and_what_is_secret_in_it_not_repeated(
+    address: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(UsageError, match=words) as caught:
+        Address.named(address)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_address_and_key_come_from_the_environment_and_the_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://host:1/v1/")
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+    address = Address.named(None)
+    assert (address.base, address.root, address.key) == ("http://host:1/v1", "http://host:1", "s3cret")
+    assert "s3cret" not in repr(address)
+
+
+def test_the_engine_leaves_options_of_others_to_them(settings: EngineSettings) -> None:
+    with pytest.raises(UsageError, match="engine openai has no --kv-scales"):
+        open_engine(replace(settings, kv_scales="ignored"))
+
+
+def test_it_is_said_whether_answers_depend_on_how_many_are_requested_at_once(
+    settings: EngineSettings, served: Served
+) -> None:
+    engine = open_engine(replace(settings, batch_rows=8))
+    said: list[str] = []
+    engine.report_to(said.append)
+    assert said == ["Of 8 greedy answers, 8 at once, the server gives all alone too."]
+    generate, numbers = served.generate, count(1)
+
+    def scattering(request: GenerationRequest) -> Generated:
+        number = next(numbers)
+        answer = generate(request)
+        # of the last eight, which are asked at once, three
+        return replace(answer, token_ids=(*answer.token_ids[1:], 7)) if number in (6, 8, 12) else answer
+
+    served.generate = scattering  # type: ignore[method-assign]
+    engine.report_to(said.append)
+    assert "8 at once, the server gives 3 otherwise than alone" in said[1]

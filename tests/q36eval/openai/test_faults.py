@@ -1,0 +1,273 @@
+"""Every fault between client and server: no wrong answer is counted, nothing is lost or doubled, the rest is exit 4."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from q36eval.engines import Engine, EngineSettings, Generated, GenerationRequest, Scored, ScoreRequest, open_engine
+from q36eval.engines.openai.client import Address, Client, Limits, RefusedError
+from q36eval.engines.openai.engine import OpenAIEngine
+from q36eval.engines.openai.in_flight import in_flight
+from q36eval.errors import EngineError, ExitCode
+from tests.q36eval.openai.proxy import CHANGES, WIRE, Proxy, proxied
+from tests.q36eval.openai.server import SANDBOX, Served, serving
+
+AT_ONCE = Limits(first_pause=0.0, longest_pause=0.0, opens_after=10**6, spare_requests=10**6)
+DRIPPING = Limits(first_pause=0.0, longest_pause=0.0, opens_after=10**6, spare_requests=10**6, answer=3.0, attempts=100)
+"""An answer that is not whole in three seconds is asked for anew, and a machine under load may be slower than that."""
+OTHER_MODEL = "another model"
+BODY = {"model": "sandbox", "prompt": [1, 2, 3], "max_tokens": 1, "temperature": 0.0}
+
+
+@dataclass
+class Through:
+    """A served model behind the proxy, and what it says without any fault."""
+
+    engine: Engine
+    proxy: Proxy
+    address: str
+    served: Served
+    scores: list[ScoreRequest]
+    questions: list[GenerationRequest]
+    scored: dict[str, Scored]
+    answered: dict[str, Generated]
+
+
+@pytest.fixture(scope="module")
+def through(local: Engine) -> Iterator[Through]:
+    served = Served(local)
+    texts = [f"Obchod {n}: cena {n * 130} Kč" for n in range(4)]
+    ids = [tuple(local.tokenizer.encode(text, add_special_tokens=False)) for text in texts]
+    scores = [ScoreRequest(f"s{n}", one) for n, one in enumerate(ids)]
+    questions = [GenerationRequest(f"g{n}", one, 6) for n, one in enumerate(ids)]
+    with pytest.MonkeyPatch.context() as patch, serving(served) as url, proxied(url) as (proxy, address):
+        patch.setattr(OpenAIEngine, "limits", AT_ONCE)
+        engine = open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address, batch_rows=2))
+        foreign = {**BODY, "prompt": ids[-1][::-1], "max_tokens": 6, "return_token_ids": True, "prompt_logprobs": -1}
+        proxy.foreign = httpx.post(f"{url}/completions", json=foreign, timeout=None).content
+        scored = {each.request.key: each for each in engine.score(scores)}
+        answered = {each.request.key: each for each in engine.generate(questions)}
+        assert not [each.error for each in (*scored.values(), *answered.values()) if each.error]
+        yield Through(engine, proxy, address, served, scores, questions, scored, answered)
+
+
+@pytest.fixture
+def fresh(through: Through, monkeypatch: pytest.MonkeyPatch) -> Through:
+    """Without a fault, and without faults met."""
+    through.proxy.fault, through.proxy.times, through.proxy.retry_after = None, 1, "0"
+    through.proxy.met.clear()
+    return through
+
+
+def asked(through: Through) -> tuple[list[Scored], list[Generated]]:
+    return list(through.engine.score(through.scores)), list(through.engine.generate(through.questions))
+
+
+def same(one: Scored | Generated, other: Scored | Generated) -> bool:
+    if isinstance(one, Scored) and isinstance(other, Scored):
+        assert one.hidden_states is not None, one.error
+        assert other.hidden_states is not None
+        return bool((one.hidden_states == other.hidden_states).all())
+    assert isinstance(one, Generated)
+    assert isinstance(other, Generated)
+    return (one.text, one.token_ids, one.error) == (other.text, other.token_ids, other.error)
+
+
+@pytest.mark.parametrize("fault", [*WIRE, *(name for name in CHANGES if name != OTHER_MODEL)])
+def test_a_fault_that_passes_changes_nothing(fresh: Through, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if fault == "dripping":
+        monkeypatch.setattr(fresh.engine._client, "_limits", DRIPPING)  # type: ignore[attr-defined]
+    fresh.proxy.fault = fault
+    scored, answered = asked(fresh)
+    assert sum(fresh.proxy.met.values()) == len(fresh.scores) + len(fresh.questions), "each met it once"
+    for results, known in ((scored, fresh.scored), (answered, fresh.answered)):
+        assert sorted(each.request.key for each in results) == sorted(known)
+        for each in results:
+            assert same(each, known[each.request.key]), each.request.key
+
+
+@pytest.mark.parametrize("fault", ["dropped", "truncated", "500", "shifted", "null text", "answer to another prompt"])
+def test_a_fault_that_stays_leaves_errors_and_no_answers(fresh: Through, fault: str) -> None:
+    fresh.proxy.fault, fresh.proxy.times = fault, 10**6
+    for each in (result for results in asked(fresh) for result in results):
+        assert each.error is not None
+        assert "6 attempts" in each.error
+        assert not each.permanent
+        assert (each.hidden_states if isinstance(each, Scored) else each.text or None) is None
+
+
+def test_answers_of_another_model_end_the_measurement(fresh: Through) -> None:
+    fresh.proxy.fault = OTHER_MODEL
+    with pytest.raises(EngineError, match="the model of an answer is 'gpt-oss', and was 'sandbox'") as caught:
+        list(fresh.engine.score(fresh.scores))
+    assert caught.value.exit_code is ExitCode.NOT_MEASURED
+
+
+@pytest.mark.parametrize(("name", "value"), [("started", 1.0), ("version", "0.27.0"), ("context", 2048)])
+def test_a_server_that_was_started_anew_is_noticed_before_its_answers_are_taken(
+    fresh: Through, name: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fresh.served, name, value)
+    taken = []
+    with pytest.raises(EngineError, match="is not what it was"):
+        taken += list(fresh.engine.score(fresh.scores))
+    assert taken == []
+
+
+def test_a_model_that_is_gone_is_noticed(fresh: Through, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh.served, "name", "other")
+    with pytest.raises(EngineError, match="is not what it was"):
+        list(fresh.engine.generate(fresh.questions))
+
+
+# -- the client alone
+
+
+class Waits:
+    """Waits for nobody, and remembers."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def client_of(through: Through, limits: Limits, key: str | None = None) -> tuple[Client, Waits]:
+    waits = Waits()
+    return Client(Address(through.address, key), limits, waits), waits
+
+
+def asked_once(client: Client) -> Any:
+    return client.post(f"{client.address.base}/completions", BODY, lambda content: content["model"])
+
+
+def test_a_server_is_asked_again_when_it_says(fresh: Through) -> None:
+    fresh.proxy.fault, fresh.proxy.times, fresh.proxy.retry_after = "429", 3, "7"
+    client, waits = client_of(fresh, Limits())
+    assert asked_once(client) == "sandbox"
+    assert len(waits.seconds) == 3
+    for attempt, seconds in enumerate(waits.seconds):
+        assert 7.0 <= seconds <= 7.0 + 0.5 * 2**attempt
+
+
+def test_a_server_that_wants_next_year_is_asked_before(fresh: Through) -> None:
+    fresh.proxy.fault, fresh.proxy.retry_after = "503", "Sun, 01 Jan 2090 00:00:00 GMT"
+    client, waits = client_of(fresh, Limits(longest_wait=20.0, first_pause=0.0))
+    assert asked_once(client) == "sandbox"
+    assert waits.seconds == [20.0]
+
+
+def test_pauses_grow_to_a_limit_and_are_drawn(fresh: Through) -> None:
+    fresh.proxy.fault, fresh.proxy.times, fresh.proxy.retry_after = "500", 40, "soon"
+    client, waits = client_of(fresh, Limits(attempts=41, opens_after=10**6, longest_pause=4.0))
+    assert asked_once(client) == "sandbox"
+    assert all(0.0 <= seconds <= min(4.0, 0.5 * 2.0**attempt) for attempt, seconds in enumerate(waits.seconds))
+    assert len(set(waits.seconds)) == 40
+    assert max(waits.seconds) > 2.0  # of 37 draws from [0, 4]
+
+
+def test_nobody_waits_for_ever_for_a_server_that_is_gone() -> None:
+    waits = Waits()
+    client = Client(Address("http://127.0.0.1:9/v1"), Limits(attempts=50, opens_after=3, give_up=0.0), waits)
+    with pytest.raises(EngineError, match=r"http://127\.0\.0\.1:9/v1 has given no usable answer for"):
+        asked_once(client)
+    assert len(waits.seconds) == 1
+
+
+def test_requests_have_a_budget(fresh: Through) -> None:
+    fresh.proxy.fault, fresh.proxy.times = "429", 10**6
+    client, waits = client_of(fresh, Limits(attempts=10**6, spare_requests=5))
+    with pytest.raises(EngineError, match="took 6 requests for 0 answers"):
+        asked_once(client)
+    assert len(waits.seconds) == 5
+
+
+def test_a_refused_key_ends_it_and_is_not_repeated(fresh: Through) -> None:
+    fresh.proxy.fault, fresh.proxy.times = "401", 10**6
+    client, waits = client_of(fresh, Limits(), "s3cret-key")
+    with pytest.raises(EngineError, match="refuses the key") as caught:
+        asked_once(client)
+    assert "s3cret" not in str(caught.value)
+    assert "***" in str(caught.value)
+    assert waits.seconds == []
+
+
+def test_what_a_server_refuses_is_not_asked_again(fresh: Through) -> None:
+    client, waits = client_of(fresh, Limits())
+    with pytest.raises(RefusedError, match="model `other` does not exist"):
+        client.post(f"{client.address.base}/completions", {**BODY, "model": "other"}, lambda content: content)
+    assert waits.seconds == []
+
+
+def test_an_open_breaker_lets_one_request_at_a_time_try(fresh: Through) -> None:
+    """Of many threads whose server is gone; once it answers, all go on."""
+    fresh.proxy.fault, fresh.proxy.times = "500", 60
+    client, _ = client_of(fresh, Limits(attempts=100, opens_after=4, spare_requests=10**6))
+    under_way, most, lock = 0, 0, threading.Lock()
+    content_of = client._content
+
+    def watched(*arguments: Any) -> bytes:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            is_open = client._failures >= 4 + 8  # those that were admitted before it opened have ended
+            most = max(most, under_way if is_open else 0)
+        try:
+            return content_of(*arguments)
+        finally:
+            with lock:
+                under_way -= 1
+
+    client._content = watched  # type: ignore[method-assign]
+    assert list(in_flight(lambda _: asked_once(client), range(16), 8)) == ["sandbox"] * 16
+    assert most == 1
+
+
+# -- many under way
+
+
+def test_memory_stays_what_it_was_over_a_hundred_thousand_requests() -> None:
+    begun = taken = most = 0
+
+    def requests() -> Iterator[int]:
+        nonlocal begun, most
+        for number in range(100_000):
+            begun = number
+            most = max(most, number - taken)
+            yield number
+
+    for result in in_flight(lambda number: number, requests(), 8):
+        taken += result >= 0
+    assert taken == 100_000
+    assert most <= 8 * 3 + 1
+
+
+def test_each_request_has_one_result_in_whatever_order() -> None:
+    assert sorted(in_flight(lambda number: number * 2, range(1000), 7)) == [number * 2 for number in range(1000)]
+
+
+def test_what_a_call_raises_is_raised_and_nothing_more_is_begun() -> None:
+    begun = []
+
+    def call(number: int) -> int:
+        begun.append(number)
+        if number == 5:
+            raise EngineError("gone")
+        return number
+
+    with pytest.raises(EngineError, match="gone"):
+        list(in_flight(call, range(10_000), 4))
+    assert len(begun) < 100
+
+
+def test_who_leaves_early_begins_nothing_more() -> None:
+    begun: list[int] = []
+    results = in_flight(lambda number: begun.append(number), range(10_000), 4)
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    assert len(begun) <= 4 * 3 + 4

@@ -1,0 +1,148 @@
+"""Runs of a served branch: what they measure is what the same model gives in this process, the rest is not measured."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from q36eval.app.targets import load_family
+from q36eval.config import Paths
+from q36eval.engines import EngineOptions, EngineSettings
+from q36eval.gate.policy_file import read_policy
+from q36eval.history import History, RunRecord
+from q36eval.probes import Progress
+from q36eval.records import Measurement, ProbeName, Verdict
+from q36eval.run.measure import measure
+from q36eval.run.request import CanaryChoice, Request, Target
+from tests.evals.small_suite import write_small_suite
+from tests.q36eval.openai.server import SANDBOX, Served
+
+REPOSITORY = Path(__file__).parents[3]
+COUNTS = {f"mmlu{kind}/{name}.jsonl": 4 for kind in ("", "_dev") for name in ("geology", "law")}
+COUNTS |= {f"short_answers{kind}/law.jsonl": 4 for kind in ("", "_dev")} | {"perplexity/czech.jsonl": 2}
+DOCUMENTS = [f"Obchod {n}: cena {n * 130} Kč, sleva {n} %." for n in range(10)]
+CORPUS = "name: few\njson_lines: [{path: few.jsonl}]\non_policy: null\n"
+POLICY = """
+name: test
+criteria:
+  - {id: kl, probe: kl, metric: kl_divergence,
+     margin: {kind: max_value, value: 0.02, source: x}, lanes: [structured, freeform], min_clusters: 8}
+"""
+NOISE = 1e-5
+"""Nats/token between the same model's logits, once as they are and once through JSON, and more."""
+LITTLE = 1e-3
+"""Nats/token: an order of magnitude above what batches of another size cost here (1.5e-4)."""
+
+DIVERGENCES = {"kl.kl_divergence", "kl.kl_divergence_lower_bound", "kl.perplexity"}
+
+Run = Callable[..., tuple[RunRecord, dict[str, Measurement], dict[ProbeName, str]]]
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One state, so that the reference is captured once."""
+    state = tmp_path_factory.mktemp("state")
+    lines = [json.dumps({"id": str(n), "slice": "own", "text": text}) for n, text in enumerate(DOCUMENTS)]
+    (state / "few.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (state / "corpus.yaml").write_text(CORPUS, encoding="utf-8")
+    (state / "policy.yaml").write_text(POLICY, encoding="utf-8")
+    write_small_suite(state / "suite", COUNTS)
+    return state
+
+
+@pytest.fixture
+def run(settings: EngineSettings, state: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    # this process has the server's threads: it must not fork
+    monkeypatch.setattr("q36eval.engines.resident.usable_workers", lambda: 1)
+    paths = Paths(REPOSITORY, state)
+    history = History.open(paths.history)
+
+    def measured(
+        *probes: ProbeName, top_k: int | None = None, gated: bool = False
+    ) -> tuple[RunRecord, dict[str, Measurement], dict[ProbeName, str]]:
+        request = Request(
+            family=load_family(None, paths),
+            branch=Target("bf16", SANDBOX),
+            reference=Target("bf16", SANDBOX),
+            suite=str(write_small_suite(state / "suite", COUNTS)),
+            policy=read_policy(state / "policy.yaml") if gated else None,
+            probes=probes,
+            engine=EngineOptions(kind="openai", base_url=settings.base_url),
+            corpus=state / "corpus.yaml",
+            canaries=CanaryChoice(only=("json-flat",), draws=3),
+            top_k=top_k,
+            exhaustive=True,
+        )
+        done = measure(request, paths, history, Progress())
+        failures = {failure.probe: failure.reason for failure in history.failures(done.id)}
+        return done, {figure.key: figure for figure in history.measurements(done.id)}, failures
+
+    return measured
+
+
+@pytest.mark.slow
+def test_a_served_branch_is_gated_as_the_same_branch_in_this_process(run: Run) -> None:
+    done, figures, failures = run(ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS, gated=True)
+    assert set(failures) == {ProbeName.WEIGHTS}  # was not part of the run
+    assert done.report is not None
+    assert done.report.verdict is Verdict.PASS
+    assert done.identity is not None
+    assert done.reference_identity is not None
+    assert (done.identity.engine, done.reference_identity.engine) == ("openai", "in-process")
+    # the reference was scored in batches, the served model text by text
+    alone = figures["kl.kl_noise_floor[batch-of-one]"].value
+    assert figures["kl.kl_divergence[all]"].value <= 2 * alone + NOISE
+    perplexities = [figure for key, figure in figures.items() if key.startswith("evals.") and "perplexity" in key]
+    assert perplexities
+    for figure in perplexities:
+        assert figure.value == pytest.approx(figure.reference_value, rel=0.01)
+    for key, figure in figures.items():
+        assert figure.counts.errored == 0, key
+    for probe in (ProbeName.CANARIES, ProbeName.EVALS):
+        assert any(figure.counts.scored for key, figure in figures.items() if key.startswith(f"{probe}."))
+
+
+def test_of_a_server_without_log_probabilities_answers_alone_are_measured(run: Run, served: Served) -> None:
+    served.shape = "llama.cpp"
+    done, figures, failures = run(ProbeName.CANARIES, ProbeName.KL, gated=True)
+    assert "gives no log-probabilities of a prompt's tokens" in failures[ProbeName.KL]
+    assert ProbeName.CANARIES not in failures
+    assert not {key.partition("[")[0] for key in figures} & DIVERGENCES
+    answered = [figure for key, figure in figures.items() if key.startswith("canaries.")]
+    assert any(figure.counts.scored for figure in answered)
+    assert not any(figure.counts.errored for figure in answered)
+    assert done.report is not None
+    assert done.report.exit_code == 4
+
+
+def test_of_the_likeliest_tokens_a_lower_bound_is_measured_and_never_called_a_divergence(
+    run: Run, served: Served
+) -> None:
+    served.max_logprobs = 20
+    _, figures, failures = run(ProbeName.KL)
+    assert "`q36eval kl --top-k` measures a lower bound" in failures[ProbeName.KL]
+    assert not {key.partition("[")[0] for key in figures} & DIVERGENCES
+    _, figures, failures = run(ProbeName.KL, top_k=16)
+    assert ProbeName.KL not in failures
+    bound = figures["kl.kl_divergence_lower_bound[all]"]
+    assert (bound.value < LITTLE, bound.counts.errored) == (True, 0)
+    assert "kl.kl_divergence" not in {key.partition("[")[0] for key in figures}
+
+
+def test_a_server_that_is_another_one_in_the_middle_is_measured_no_further(run: Run, served: Served) -> None:
+    generate = served.generate
+    asked = 0
+
+    def restarted(request: object) -> object:
+        nonlocal asked
+        asked += 1
+        served.started += asked > 3
+        return generate(request)  # type: ignore[arg-type]
+
+    served.generate = restarted  # type: ignore[method-assign, assignment]
+    done, figures, failures = run(ProbeName.CANARIES, ProbeName.KL, gated=True)
+    assert "is not what it was: its process began at" in failures[ProbeName.CANARIES]
+    assert not [key for key in figures if key.startswith("canaries.")]
+    assert done.report is not None
+    assert done.report.exit_code == 4
