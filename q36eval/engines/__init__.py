@@ -14,11 +14,13 @@ stands there `NUMERICS_VERSION`, never a hash of source.
 **Settings.** `Engine.options` names the fields of `EngineOptions` that the engine has. `open_engine` refuses any other
 one that is set with a `UsageError` that names it; the engine refuses values that it cannot have, before it loads. A new
 option is a field of `EngineOptions` whose default means "not set", so that every other engine refuses it by itself.
+`check_options` and `check` look, before a reference is waited for, whether what answers is there.
 
 **Scores.** `score` teacher-forces each request and gives its final hidden states, after the final norm, in whatever
 dtype and on whatever device the engine computes: row t predicts `token_ids[first + t]`. `logits` takes such states
 through the deployment's own head to float32, accumulated in float32, its inputs quantized where the deployment does so.
-`head_weight` is that head's decoded weight, or an `EngineError` where it alone does not give the logits.
+`head_weight` is that head's decoded weight, or an `EngineError` where it alone does not give the logits. `scores` says
+so where an engine has no states: `likeliest` gives the log-probabilities that it has, and what needs all is left out.
 
 **Answers.** `generate` continues each request to the end of turn, a stop string or its budget. At temperature 0 it
 takes the likeliest token; else it draws from numbers that follow from the request's seed and key alone.

@@ -213,6 +213,8 @@ def test_a_top_k_pack_gives_a_bound_labelled_as_one_with_its_gap(measured: dict[
 class Logits:
     """An engine whose hidden states are its logits."""
 
+    scores = "states"
+
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return states
 
