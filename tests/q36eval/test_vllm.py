@@ -33,6 +33,7 @@ from q36eval.engines.vllm.plugin.q36eval_vllm.capture import METHOD, HiddenState
 from q36eval.engines.vllm.process import WorkerProcess
 from q36eval.engines.vllm.self_test import TEXTS, check_states
 from q36eval.errors import EngineError, UsageError
+from tests.commands import q36eval
 from tests.profiles import LONG
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
@@ -63,6 +64,15 @@ def test_an_environment_that_cannot_work_is_refused_with_what_to_do(tmp_path: Pa
     for sentence, python in refused.items():
         with pytest.raises(UsageError, match=sentence):
             environment(python)
+
+
+def test_a_gate_is_refused_before_anything_is_captured(tmp_path: Path) -> None:
+    python = interpreter(tmp_path / "none", None)
+    state = tmp_path / "state"
+    refused = q36eval("gate", "--branch", "bf16", "--engine", "vllm", "--engine-python", python, state=state)
+    assert refused.returncode == 2
+    assert "has no vLLM" in refused.stderr
+    assert not (state / "packs").exists()
 
 
 def test_no_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache
 from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.engines.base import (
     Engine,
+    EngineOptions,
     EngineSettings,
     Generated,
     GenerationRequest,
@@ -75,6 +76,16 @@ class VLLMEngine(Engine):
         self._worker, self._context, self._head = worker, context, head
         self.tokenizer, self._stop_ids, self.identity = tokenizer, tuple(stop_ids), identity
         self.device = head.weight.device
+
+    @classmethod
+    def check_options(cls, options: EngineOptions) -> None:
+        """Look for the environment, and read its arguments.
+
+        Raises:
+            UsageError: there is none that is known to work, or an argument is not the user's to set.
+        """
+        environment(options.engine_python)
+        _own_arguments(options)
 
     @classmethod
     def load(cls, settings: EngineSettings | Path) -> "VLLMEngine":
@@ -299,14 +310,14 @@ def _arguments(settings: EngineSettings, there: Environment) -> dict[str, Any]:
     return chosen | _own_arguments(settings)
 
 
-def _own_arguments(settings: EngineSettings) -> dict[str, Any]:
+def _own_arguments(options: EngineOptions) -> dict[str, Any]:
     """What `--engine-arg NAME=VALUE` says; a value is JSON, or else a string.
 
     Raises:
         UsageError: one without a name or a value, or a name that is not the user's to set.
     """
     own: dict[str, Any] = {}
-    for each in settings.engine_arguments:
+    for each in options.engine_arguments:
         name, equals, value = each.partition("=")
         name = name.strip().replace("-", "_")
         if not name or not equals:
