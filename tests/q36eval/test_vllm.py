@@ -27,7 +27,13 @@ from q36eval.engines import (
     open_engine,
 )
 from q36eval.engines.base import EngineOptions
-from q36eval.engines.vllm.engine import one_by_one, other_company
+from q36eval.engines.vllm.engine import (
+    WINDOW_ANSWERS,
+    WINDOW_PROMPT_TOKENS,
+    one_by_one,
+    other_company,
+    windows_of_answers,
+)
 from q36eval.engines.vllm.environment import PYTHON_VARIABLE, environment, plugin_folder
 from q36eval.engines.vllm.plugin.q36eval_vllm.capture import METHOD, HiddenStates, Taken, prompt_sha256
 from q36eval.engines.vllm.process import WorkerProcess
@@ -199,6 +205,15 @@ def test_windows_hold_every_request_once_and_no_two_groups() -> None:
         windows = list(windows_of(requests))
         assert sorted(each.key for window in windows for each in window) == sorted(each.key for each in requests)
         assert all(len({each.group for each in window}) == 1 for window in windows)
+
+
+def test_answers_to_long_prompts_are_handed_over_in_parts_too() -> None:
+    long = tuple(range(WINDOW_PROMPT_TOKENS // 3))
+    requests = [GenerationRequest(f"l{n}", long, 1, group="long") for n in range(7)]
+    requests += [GenerationRequest(f"s{n}", (1, 2), 1, group="short") for n in range(WINDOW_ANSWERS + 1)]
+    windows = list(windows_of_answers(requests))
+    assert [len(window) for window in windows] == [3, 3, 1, WINDOW_ANSWERS, 1]
+    assert [each.key for window in windows for each in window] == [each.key for each in requests]
 
 
 class Shown:

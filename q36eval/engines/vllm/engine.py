@@ -29,7 +29,7 @@ from q36eval.engines.base import (
     Scored,
     ScoreRequest,
 )
-from q36eval.engines.batches import RequestT, batches_by_length, with_news
+from q36eval.engines.batches import batches_by_length, with_news
 from q36eval.engines.finishing import configured_end, end_ids, finished
 from q36eval.engines.forks import new_results, shared_out
 from q36eval.engines.head import Head
@@ -44,8 +44,8 @@ from q36eval.records import DeploymentIdentity
 KIND = "vllm"
 WINDOW_TOKENS = 32_768
 """So many tokens of prompts are handed over at once: their states travel in one file (128 MiB at a width of 2,048)."""
-WINDOW_ANSWERS = 1_024
-"""Answers handed over at once; vLLM batches them as it likes."""
+WINDOW_ANSWERS, WINDOW_PROMPT_TOKENS = 1_024, 2_000_000
+"""Answers handed over at once, and the tokens of their prompts (16 MB as JSON); vLLM batches them as it likes."""
 
 ARGUMENTS: dict[str, Any] = {
     "dtype": "bfloat16",
@@ -200,7 +200,7 @@ class VLLMEngine(Engine):
             elif request.key not in known:
                 why = f"{length} tokens with the answer's budget do not fit the context of {self._context}"
                 yield Generated(request, (), "", "error", error=why, permanent=True)
-        for window in with_news(_windows_of_answers(fitting), known):
+        for window in with_news(windows_of_answers(fitting), known):
             yield from new_results(self._answer_window(window), known)
 
     def _answer_window(self, window: list[GenerationRequest]) -> list[Generated]:
@@ -273,11 +273,18 @@ def other_company(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         yield window
 
 
-def _windows_of_answers(requests: Sequence[RequestT]) -> Iterator[list[RequestT]]:
-    """Up to `WINDOW_ANSWERS` of one group, in order."""
+def windows_of_answers(requests: Sequence[GenerationRequest]) -> Iterator[list[GenerationRequest]]:
+    """Of one group each and in order, as many as are handed over at once."""
     for group in dict.fromkeys(request.group for request in requests):
-        members = [request for request in requests if request.group == group]
-        yield from (members[at : at + WINDOW_ANSWERS] for at in range(0, len(members), WINDOW_ANSWERS))
+        window: list[GenerationRequest] = []
+        tokens = 0
+        for request in (each for each in requests if each.group == group):
+            tokens += len(request.token_ids)
+            if window and (len(window) == WINDOW_ANSWERS or tokens > WINDOW_PROMPT_TOKENS):
+                yield window
+                window, tokens = [], len(request.token_ids)
+            window.append(request)
+        yield window
 
 
 def _read_states(path: Path, answer: Mapping[str, Any]) -> torch.Tensor:
