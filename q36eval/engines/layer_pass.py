@@ -7,6 +7,7 @@ positions and kernels are those of a resident model, and so are the numbers, bit
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from q36eval.engines.device_memory import give_back, is_out_of_memory
 from q36eval.engines.memory_plan import CHUNK_TOKENS
 from q36eval.engines.passes import spans
 from q36eval.engines.shared_prefix import lent
-from q36eval.files import TEMPORARY, json_sha256, replacing
+from q36eval.files import json_sha256
 
 SAVE_EVERY_S = 20.0
 """States are written to disk at most so often; a pass that is killed loses so much and the layer in work."""
@@ -108,10 +109,7 @@ class LayerPass:
         """Delete what was kept of it."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
-            for unfinished in self._file.parent.glob(
-                f".{self._file.name}.*{TEMPORARY}"
-            ):  # it was killed while it wrote
-                unfinished.unlink(missing_ok=True)
+            shutil.rmtree(_written_in(self._file), ignore_errors=True)
             with suppress(OSError):  # another pass is kept there too
                 self._file.parent.rmdir()
 
@@ -187,9 +185,15 @@ class LayerPass:
             file.parent.mkdir(parents=True, exist_ok=True)
             for other in file.parent.iterdir():
                 if time.time() - other.stat().st_mtime > ABANDONED_S:
-                    other.unlink(missing_ok=True)
-            with replacing(file) as temporary:
-                save_file(tensors, temporary, metadata=written)  # of up to half of the host memory there is no copy
+                    shutil.rmtree(other) if other.is_dir() else other.unlink(missing_ok=True)
+            folder = _written_in(file)
+            shutil.rmtree(folder, ignore_errors=True)  # one that was killed while it wrote
+            folder.mkdir()
+            save_file(
+                tensors, folder / file.name, metadata=written
+            )  # of up to half of the host memory there is no copy
+            (folder / file.name).replace(file)
+            folder.rmdir()
 
     def _recall(self) -> int:
         """How many layers a kept pass has done, whose states are then taken over; 0 where there is none."""
@@ -212,6 +216,11 @@ class LayerPass:
         self.hidden_states = [tensor.pin_memory() if pinned else tensor for tensor in kept_states]
         self.errors = errors
         return int(written["layers"])
+
+
+def _written_in(file: Path) -> Path:
+    """The folder in which a pass is written until it is whole: the library writes under a name of its own first."""
+    return file.with_suffix(".writing")
 
 
 class _HandsOn(nn.Module):

@@ -125,6 +125,10 @@ def test_a_killed_pass_goes_on_with_the_next_layer(
         list(opened(folder, killed_after(3)).score(asked))
     with pytest.raises(Killed):  # the third layer was done, but not kept: killed before
         list(opened(folder, killed_after(4)).score(asked))
+    (kept,) = folder.iterdir()
+    unfinished = kept.with_suffix(".writing")  # as of one that was killed while it wrote, under the library's name
+    unfinished.mkdir()
+    (unfinished / ".tmpAbCdEf").write_bytes(b"half of it")
     steps: list[int] = []
     again = opened(folder, lambda done, of: steps.append(done))
     reads.clear()
@@ -202,11 +206,13 @@ def test_what_nobody_went_on_with_for_a_week_is_deleted(tmp_path: Path, monkeypa
     for name, age_s in (("old", layer_pass.ABANDONED_S + 60), ("new", layer_pass.ABANDONED_S - 3600)):
         (tmp_path / f"{name}.safetensors").write_bytes(b"states")
         os.utime(tmp_path / f"{name}.safetensors", (time.time() - age_s,) * 2)
+    (tmp_path / "old.writing").mkdir()
+    os.utime(tmp_path / "old.writing", (time.time() - layer_pass.ABANDONED_S - 60,) * 2)
     with pytest.raises(Killed):
         list(opened(tmp_path, killed_after(3)).score(requests(3)))
     left = {path.name for path in tmp_path.iterdir()}
     assert "new.safetensors" in left
-    assert "old.safetensors" not in left
+    assert not {"old.safetensors", "old.writing"} & left
     assert len(left) == 2
 
 

@@ -37,8 +37,9 @@ from q36eval.engines.vllm.engine import (
 from q36eval.engines.vllm.environment import PYTHON_VARIABLE, environment, plugin_folder
 from q36eval.engines.vllm.plugin.q36eval_vllm.capture import METHOD, HiddenStates, Taken, prompt_sha256
 from q36eval.engines.vllm.process import WorkerProcess
-from q36eval.engines.vllm.self_test import TEXTS, check_states
+from q36eval.engines.vllm.self_test import check_states
 from q36eval.errors import EngineError, UsageError
+from q36eval.kl.corpus import load_corpus
 from tests.commands import q36eval
 from tests.profiles import LONG
 
@@ -283,10 +284,10 @@ def served() -> Engine:
 @pytest.mark.long
 def test_vllm_computes_the_states_that_the_in_process_engine_does(served: Engine) -> None:
     here = open_engine(SANDBOX / "bf16")
-    texts = [*TEXTS, *(f"Obchod {n}: cena {n * 37 % 1000} Kč, sleva {n % 60} %." * (1 + n % 5) for n in range(40))]
+    corpus = sorted(load_corpus(SANDBOX.parent / "corpus" / "sandbox"), key=lambda document: document.key)[:40]
     requests = [
-        ScoreRequest(str(n), tuple(here.tokenizer.encode(text, add_special_tokens=False)))
-        for n, text in enumerate(texts)
+        ScoreRequest(document.key, tuple(here.tokenizer.encode(document.text, add_special_tokens=False)))
+        for document in corpus
     ]
     total, tokens = 0.0, 0
     theirs = {scored.request.key: scored.hidden_states for scored in served.score(requests)}
