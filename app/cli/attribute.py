@@ -78,6 +78,15 @@ def attribute(
     if plot is not None:
         check_file(plot)
     target = resolve(branch, chosen, paths)
+    options = engine_options(
+        engine=engine,
+        engine_python=engine_python,
+        engine_arguments=engine_arg,
+        base_url=base_url,
+        served_model=served_model,
+        device=device,
+        weights_only=weights_only and engine == IN_PROCESS,  # else it is of the branch that is decoded here
+    )
     if engine != IN_PROCESS:
         if plot is not None or grid:
             raise UsageError("--engine tells the checkpoint's error from the engine's; leave --plot and --grid out.")
@@ -86,14 +95,7 @@ def attribute(
             reference=resolve(reference or chosen.reference, chosen, paths).folder,
             documents=corpus_of(suite or chosen.suite, corpus, paths)[1],
             budget=budget,
-            engine=engine_options(
-                engine=engine,
-                engine_python=engine_python,
-                engine_arguments=engine_arg,
-                base_url=base_url,
-                served_model=served_model,
-                device=device,
-            ),
+            engine=options,
             weights_only=weights_only,
         )
         return _tell_apart(serving, chosen.name, target.name, paths, as_json)
@@ -104,7 +106,7 @@ def attribute(
         budget=budget,
         bands=bands,
         grid=grid,
-        engine=engine_options(device=device, weights_only=weights_only),
+        engine=options,
     )
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:

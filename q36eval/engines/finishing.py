@@ -1,5 +1,6 @@
-"""What ends an answer, and what an answer is once its tokens are there: the same of every engine that gives tokens."""
+"""What steers an answer, what ends it, and what it is once its tokens are there: the same of every engine."""
 
+import hashlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -39,3 +40,9 @@ def finished(tokenizer: Any, stop_ids: Collection[int], request: GenerationReque
     if cuts:
         text, reason = text[: min(cuts)], "stop"
     return Generated(request, kept, text, reason, end_id=None if end is None else tokens[end])
+
+
+def engine_seed(request: GenerationRequest) -> int:
+    """The seed for an engine that draws its own numbers, from the request's seed and key alone: 31 bits."""
+    digest = hashlib.sha256(f"{request.seed}/{request.key}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

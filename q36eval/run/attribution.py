@@ -186,6 +186,16 @@ def record(
     attribution: Attribution, family: str, branch: str, suite_sha256: str, history: History, paths: Paths
 ) -> str:
     """Write every figure to history as a run of its own; returns the run's id."""
+    figures = [_measurement(blamed) for blamed in attribution.blames]
+    if attribution.as_served is not None:
+        figures.append(_served_measurement(attribution.as_served))
+    return keep_figures(figures, family, branch, suite_sha256, history, paths)
+
+
+def keep_figures(
+    figures: Sequence[Measurement], family: str, branch: str, suite_sha256: str, history: History, paths: Paths
+) -> str:
+    """A run of history that holds them and decides nothing; returns its id."""
     run = history.start_run(
         family=family,
         branch=branch,
@@ -195,10 +205,8 @@ def record(
         suites={"attribute": suite_sha256},
         provenance=provenance(paths.repository),
     )
-    for blamed in attribution.blames:
-        history.add_measurement(run.id, _measurement(blamed))
-    if attribution.as_served is not None:
-        history.add_measurement(run.id, _served_measurement(attribution.as_served))
+    for figure in figures:
+        history.add_measurement(run.id, figure)
     history.finish_run(run.id, None)
     keep_drifts(history, family, branch)
     return run.id

@@ -10,14 +10,13 @@ from q36eval.engines import EngineOptions, as_reference, open_engine, opens_chec
 from q36eval.engines.head import Head
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.history import History
-from q36eval.kl.attribution import Sample, hidden_states, sample
+from q36eval.kl.attribution import Pass, Sample, hidden_states, sample
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.serving_error import LayerError, ServingError, Side, divergence_sums, serving_error
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
-from q36eval.provenance import provenance
 from q36eval.records import Counts, Measurement, ProbeName
-from q36eval.run.drift import keep_drifts
+from q36eval.run.attribution import keep_figures
 
 LAYERS = ("checkpoint", "serving", "whole", "floor")
 
@@ -87,7 +86,7 @@ def _reference(plan: ServingPlan, options: EngineOptions, passes: int) -> tuple[
     settings = options.of(plan.reference)
     engine = open_engine(settings)
     chosen = sample(plan.documents, engine.tokenizer, passes, plan.budget)
-    return Side(hidden_states(engine, chosen.requests), Head.of(settings).logits), chosen
+    return Side(_on_host(hidden_states(engine, chosen.requests)), Head.of(settings).logits), chosen
 
 
 def _side(folder: Path, options: EngineOptions, chosen: Sample) -> Side:
@@ -96,28 +95,19 @@ def _side(folder: Path, options: EngineOptions, chosen: Sample) -> Side:
     states = hidden_states(engine, chosen.requests)
     if not opens_checkpoints(options):
         return Side(states, engine.logits)  # a server keeps its head
-    head = Head.of(settings)
-    return Side({key: rows.cpu() for key, rows in states.items()}, head.logits)
+    return Side(_on_host(states), Head.of(settings).logits)
+
+
+def _on_host(states: Pass) -> Pass:
+    """Out of the way of the next model, which may need all of the device."""
+    return {key: rows.cpu() for key, rows in states.items()}
 
 
 def record(error: ServingError, family: str, branch: str, suite_sha256: str, history: History, paths: Paths) -> str:
     """Write every figure to history as a run of its own; returns the run's id."""
-    run = history.start_run(
-        family=family,
-        branch=branch,
-        identity=None,
-        reference_identity=None,
-        policy=None,
-        suites={"attribute": suite_sha256},
-        provenance=provenance(paths.repository),
-    )
-    for name in LAYERS:
-        layer: LayerError | None = getattr(error, name)
-        if layer is not None:
-            history.add_measurement(run.id, _measurement(f"{error.engine}/{name}", layer))
-    history.finish_run(run.id, None)
-    keep_drifts(history, family, branch)
-    return run.id
+    layers: dict[str, LayerError | None] = {name: getattr(error, name) for name in LAYERS}
+    figures = [_measurement(f"{error.engine}/{name}", layer) for name, layer in layers.items() if layer is not None]
+    return keep_figures(figures, family, branch, suite_sha256, history, paths)
 
 
 def _measurement(slice_name: str, layer: LayerError) -> Measurement:

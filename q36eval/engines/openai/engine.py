@@ -8,7 +8,6 @@ tokens alone, a row holds those (`answers.packed_row`); where it gives none, it 
 What came is handed out once the server was seen to be the one that it was, after the last of it.
 """
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from q36eval.engines.base import (
     ScoreRequest,
     Scores,
 )
-from q36eval.engines.finishing import configured_end, end_ids
+from q36eval.engines.finishing import configured_end, end_ids, engine_seed
 from q36eval.engines.openai.answers import Completion, completion_of, finished, next_row, prompt_rows
 from q36eval.engines.openai.capabilities import Capabilities, body_of, scoring_next, tried
 from q36eval.engines.openai.client import Address, Client, Limits, MalformedError, NoAnswerError, RefusedError
@@ -205,7 +204,7 @@ class OpenAIEngine(Engine):
         """What the request says of how it is answered."""
         settings: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p}
         if request.temperature > 0:
-            settings |= {"seed": _seed(request), "presence_penalty": request.presence_penalty}
+            settings |= {"seed": engine_seed(request), "presence_penalty": request.presence_penalty}
             # a server that does not know it refuses: without it another distribution would be drawn from
             settings |= {"top_k": request.top_k} if request.top_k else {}
         if self._server.flavour in (VLLM, SGLANG):
@@ -364,12 +363,6 @@ def _identity(opened: _Opened, settings: EngineSettings) -> DeploymentIdentity:
         },
         kv_cache_dtype="as served",
     )
-
-
-def _seed(request: GenerationRequest) -> int:
-    """A server's seed for that request, from its own seed and key alone."""
-    digest = hashlib.sha256(f"{request.seed}/{request.key}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
 
 
 def _difference(then: Server, now: Server) -> str:

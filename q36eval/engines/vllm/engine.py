@@ -1,6 +1,5 @@
 """The engine `vllm`: scored by the final hidden states that vLLM computes, answered as vLLM answers."""
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from q36eval.engines.base import (
     ScoreRequest,
 )
 from q36eval.engines.batches import batches_by_length, with_news
-from q36eval.engines.finishing import configured_end, end_ids, finished
+from q36eval.engines.finishing import configured_end, end_ids, engine_seed, finished
 from q36eval.engines.forks import new_results, shared_out
 from q36eval.engines.head import Head
 from q36eval.engines.numerics import NUMERICS_VERSION
@@ -221,14 +220,13 @@ class VLLMEngine(Engine):
 
     def _sampling(self, request: GenerationRequest) -> dict[str, Any]:
         """The arguments of vLLM's `SamplingParams`; the seed follows from the request's seed and key."""
-        digest = hashlib.sha256(f"{request.seed}/{request.key}".encode()).digest()
         return {
             "max_tokens": request.max_new_tokens,
             "temperature": request.temperature,
             "top_p": request.top_p,
             "top_k": request.top_k,
             "presence_penalty": request.presence_penalty,
-            "seed": int.from_bytes(digest[:4]),
+            "seed": engine_seed(request),
             "stop": list(request.stop),
             "stop_token_ids": list(self._stop_ids),
             "ignore_eos": True,  # what ends a turn is named above
