@@ -55,6 +55,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         held, started = hold(folder), time.perf_counter()
         loaded = load_model(held, device=arguments.device, placement=arguments.placement)
         load_seconds = time.perf_counter() - started
+        print(f"{arguments.placement}: loaded in {load_seconds:.1f} s", file=sys.stderr, flush=True)
         engine: Any = (
             ResidentEngine(loaded.model, tokenizer, identity)
             if loaded.layers is None
@@ -63,10 +64,14 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         if on_gpu:
             torch.cuda.reset_peak_memory_stats()
         started, hashes, scored_tokens = time.perf_counter(), {}, 0
+        told = started
         for scored in engine.score(requests):
             assert scored.hidden_states is not None, scored.error
             states = scored.hidden_states.cpu()
             scored_tokens += len(scored.request.token_ids)
+            if time.perf_counter() - told > 10:
+                told = time.perf_counter()
+                print(f"{len(hashes)} texts after {told - started:.0f} s", file=sys.stderr, flush=True)
             logits = engine.logits(states[-8:]).cpu()
             both = states.view(torch.int16).numpy().tobytes() + logits.numpy().tobytes()
             hashes[scored.request.key] = hashlib.sha256(both).hexdigest()
@@ -88,10 +93,9 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 def in_its_own_process(placement: str) -> dict[str, Any] | None:
     """The figures of one placement; None where it does not fit."""
     command = [sys.executable, __file__, *sys.argv[1:], "--placement", placement]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if ended.returncode:
-        said = ended.stderr.strip().splitlines() or [f"it ended with exit code {ended.returncode}"]
-        print(f"{placement}: {said[-1]}", file=sys.stderr, flush=True)
+        print(f"{placement}: it ended with exit code {ended.returncode}", flush=True)
         return None
     figures: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return figures
@@ -126,7 +130,9 @@ def main() -> None:
             if reading is None:
                 reading = read_all(arguments.folder)
                 drop_cache(arguments.folder)
-        rows[placement] = in_its_own_process(placement)
+        rows[placement] = row = in_its_own_process(placement)
+        if row is not None:
+            print(f"{placement}: loaded in {row['load']:.1f} s, scored in {row['score']:.1f} s", flush=True)
     if reading is not None:
         print(f"reading all bytes took {reading:.1f} s\n")
     if arguments.out is not None:

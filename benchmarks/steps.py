@@ -80,16 +80,16 @@ def memory() -> str:
     return found
 
 
-def prefill(model: Any, documents: int, after_only: bool) -> dict[str, Any]:
-    """Tokens a second of a forward pass without the head, and the peak of its memory."""
+def prefill(model: Any, documents: int, batch: int, after_only: bool) -> dict[str, Any]:
+    """Tokens a second of a forward pass over `batch` documents without the head, and the peak of its memory."""
     import torch
 
     ids = torch.randint(0, 1000, (documents, TOKENS), generator=torch.Generator().manual_seed(1)).cuda()
 
     @torch.inference_mode()
     def forward() -> None:
-        for begin in range(0, documents, 2):
-            model.model(input_ids=ids[begin : begin + 2], use_cache=False)
+        for begin in range(0, documents, batch):
+            model.model(input_ids=ids[begin : begin + batch], use_cache=False)
 
     rates = {}
     with inputs_as_they_are():
@@ -99,14 +99,14 @@ def prefill(model: Any, documents: int, after_only: bool) -> dict[str, Any]:
             rates["quantized, plain operations (before)"] = documents * TOKENS / seconds_of(forward, 1)
     rates["quantized, kernels (after)"] = documents * TOKENS / seconds_of(forward)
     base = rates["inputs as they are"]
-    print("\n| forward, batches of 2 × 2,048 | tokens/s | to the first |\n|---|---|---|")
+    print(f"\n| forward, batches of {batch} × {TOKENS:,} | tokens/s | to the first |\n|---|---|---|")
     for name, rate in rates.items():
         print(f"| {name} | {rate:,.0f} | {rate / base:.2f}× |")
     peak = memory()
     print(
         f"| vLLM 0.26, not run here | {VLLM_PREFILL:,} | |\n\npeak of it, allocated / reserved: {peak} GiB", flush=True
     )
-    return {"tokens_per_second": rates, "peak_gib": peak}
+    return {"batch": batch, "tokens_per_second": rates, "peak_gib": peak}
 
 
 def decoding(
@@ -131,8 +131,8 @@ def decoding(
 
     before = min(steps, 12)
     figures["before"] = figures["before, kernels alone"] = math.nan
-    timed(2, None)
     if not after_only:
+        timed(2, None)
         with by_plain_operations():
             figures["before"] = (timed(before, None) - timed(2, None)) / (before - 2) * 1e3
         figures["before, kernels alone"] = (timed(before, None) - timed(2, None)) / (before - 2) * 1e3
@@ -236,6 +236,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--layers", type=int, default=40)
     parser.add_argument("--documents", type=int, default=16)
+    parser.add_argument("--batch", type=int, nargs="+", default=[2], help="documents in a pass; the engine has 8")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 64, 256])
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--prompt", type=int, default=512)
@@ -272,7 +273,10 @@ def main() -> None:
         flush=True,
     )
     documents, after_only = arguments.documents, arguments.after_only
-    figures["prefill"] = or_too_much(lambda: prefill(model, documents, after_only), "a pass of 2 × 2,048 tokens")
+    figures["prefill"] = [
+        or_too_much(partial(prefill, model, documents, batch, after_only), f"a pass of {batch} × {TOKENS:,} tokens")
+        for batch in arguments.batch
+    ]
     figures["kl"] = or_too_much(lambda: agreement(model), "8 rows of 408 tokens with steps of both kinds")
     columns = ("rows", "before", "before, with kernels", "after", "times faster", "vLLM")
     columns += ("recording", "held", "peak before", "after")

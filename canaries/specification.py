@@ -342,10 +342,8 @@ def left_out_sentence(specs: Iterable[CanarySpec], family: str) -> str:
     """One sentence for people: which canaries are not asked of that family, by skill, and why."""
     absent = list(specs)
     skills = ", ".join(dict.fromkeys(spec.skill for spec in absent))
-    return (
-        f"{len(absent)} canaries are not run, since the family {family} does not declare their skills: {skills} "
-        f"(see q36eval canaries list)."
-    )
+    what = "1 canary is" if len(absent) == 1 else f"{len(absent)} canaries are"
+    return f"{what} not run, since the family {family} does not declare: {skills} (see q36eval canaries list)."
 
 
 def read_spec(file: Path) -> CanarySpec:

@@ -15,8 +15,9 @@ from q36eval.checkpoints.alike import Parts
 from q36eval.checkpoints.stacking import FP4, Stack, covers, decode_each, decode_stack, fp4_rows
 from q36eval.checkpoints.weights import INPUT_PARTS
 
-DECODED_AT_ONCE = 2**26
-"""Values that are decoded at once: several float32 copies of them lie beside the weight."""
+DECODED_AT_ONCE = 2**25
+"""Values that are decoded at once: several float32 copies of them lie beside the weight. With twice as many the head
+of the 35B shape takes more memory than the experts of a layer."""
 
 
 class PackedWeight(nn.Module):

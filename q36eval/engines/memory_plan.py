@@ -148,6 +148,10 @@ class Costs:
         mask = rows * tokens * total * self.mask_entry if before else 0
         return rows * tokens * self.pass_token + rows * total * self.attended_token + mask
 
+    def remembered(self, tokens: int) -> int:
+        """What all layers remember of a row of so many tokens."""
+        return self.recurrent_row + self.conv_row + tokens * self.kv_token
+
     def row(self, prompt: int, budget: int) -> int:
         """What a row remembers while it is answered, and its part of a step."""
         states = STATE_COPIES * (self.recurrent_row + self.conv_row)
@@ -216,15 +220,17 @@ class MemoryPlan:
         """Tokens of each of `rows` rows of `width` tokens that go through the model at a time.
 
         `width` where one pass takes them all; else so many chunks of Gated DeltaNet, a power of two, as leave room for
-        what the rows remember (one chunk, where none does), or for the `held` bytes if that is more. `halvings` is how
-        often that was too much.
+        what the rows remember, or for the `held` bytes if that is more. Where none does the pass has as many tokens as
+        the smallest batch: the weights are read for each, and there is a margin. `halvings` is how often that was too
+        much.
         """
         costs = self.costs
-        kept = max(held, rows * (costs.recurrent_row + costs.conv_row + width * costs.kv_token))
+        kept = max(held, rows * costs.remembered(width))
 
         def fits(tokens: int) -> bool:
             within = self.room.host or tokens == CHUNK_TOKENS or rows * tokens <= PASS_TOKENS
-            return within and costs.reading(rows, tokens, width - tokens) + kept <= self.batches
+            tried = not self.room.host and rows * tokens <= LADDER[-1]
+            return within and (tried or costs.reading(rows, tokens, width - tokens) + kept <= self.batches)
 
         if halvings == 0 and fits(width):
             return width
@@ -232,6 +238,28 @@ class MemoryPlan:
         while 2 * tokens < width and fits(2 * tokens):
             tokens *= 2
         return max(CHUNK_TOKENS, tokens >> halvings)
+
+    def lacking(self, width: int) -> tuple[int, int] | None:
+        """What a row of `width` tokens takes in the smallest passes, and what a GPU has for it, where that is less.
+
+        Such a row would go on for minutes and end without memory. No margin is kept from what there is: what nearly
+        fits is tried.
+        """
+        room, passed = self.room, min(width, CHUNK_TOKENS)
+        needed = self.costs.remembered(width) + self.costs.reading(1, passed, width - passed)
+        there = max(0, min(room.total - room.weights, room.free) - room.decoded)
+        return None if room.host or needed <= there else (needed, there)
+
+    @property
+    def longest_row(self) -> int | None:
+        """Tokens of the longest row, in whole chunks, that there is memory for; None on a CPU."""
+        if self.room.host:
+            return None
+        shortest, longest = 0, 2**20 // CHUNK_TOKENS
+        while shortest < longest:
+            middle = (shortest + longest + 1) // 2
+            shortest, longest = (shortest, middle - 1) if self.lacking(middle * CHUNK_TOKENS) else (middle, longest)
+        return shortest * CHUNK_TOKENS
 
 
 def plan_memory(costs: Costs, room: Room, rows: int | None = None) -> MemoryPlan:

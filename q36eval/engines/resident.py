@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints.packed import weight_bytes
+from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines import cpu_products, fused_layers
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import (
@@ -36,6 +37,8 @@ from q36eval.records import DeploymentIdentity
 FORKED_WEIGHT_BYTES = 2**30
 """A CPU model of up to this size is run by one process per core; a larger one by torch's threads."""
 
+
+GIB = 2**30
 
 NOT_RECORDED_SAID = "Decoding steps could not be recorded on this GPU; each takes several times as long"
 OUT_OF_MEMORY_SAID = "A batch ran out of memory; it is computed in parts, and so are others that do."
@@ -282,10 +285,15 @@ class ResidentEngine(Engine):
             self.notify(f"{NOT_RECORDED_SAID}: {' '.join(reason.split())[:200]}")
 
     def _unusable(self, length: int, budget: int = 0) -> str | None:
-        if length + budget <= self._context_length:
-            return None
         needed = f"{length} tokens and a budget of {budget} for the answer" if budget else f"{length} tokens"
-        return f"{needed} do not fit the context of {self._context_length}"
+        if length + budget > self._context_length:
+            return f"{needed} do not fit the context of {self._context_length}"
+        lacking = self.plan.lacking(length + budget)
+        if lacking is None:
+            return None
+        takes, there = (f"{count / GIB:.1f} GiB" for count in lacking)
+        placed = "" if self.plan.room.placement == LAYERS else "; what is scored needs less with --placement layers"
+        return f"{needed} take {takes}, and {there} are left beside the weights on {self.plan.room.device}{placed}"
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         return scoring_batches(requests, self.plan.score_tokens)

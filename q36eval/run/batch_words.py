@@ -79,6 +79,9 @@ def memory_rows(plan: MemoryPlan) -> list[tuple[str, str, str]]:
     chunk = plan.chunk(1, width)
     passes = "one pass" if chunk >= width else f"{chunk:,} tokens a pass"
     rows.append(("  a row of 131,072 tokens", size(costs.reading(1, chunk, width - chunk)), passes))
+    longest = plan.longest_row
+    if longest is not None and longest < width:
+        rows.append(("  the longest row", f"{longest:,} tokens", "what is longer is an error, not a wrong answer"))
     return rows
 
 
@@ -102,5 +105,6 @@ def plan_document(plan: MemoryPlan) -> Mapping[str, Any]:
         "prompt_tokens": plan.prompt_tokens,
         "rows": plan.rows,
         "rows_limited_to_bytes": plan.cache_bytes,
+        "longest_row": plan.longest_row,
         "smaller_for_lack_of_memory": plan.short,
     }

@@ -142,13 +142,33 @@ def test_long_rows_are_read_in_whole_chunks_that_leave_room_for_what_is_remember
     assert plan_memory(costs, room(512, 0, host=True)).chunk(1, 131_072) == 131_072  # a CPU's passes stay whole
 
 
+def test_a_row_that_cannot_fit_is_known_before_it_is_tried(costs: Costs) -> None:
+    """Beside packed weights in 24 GiB one of 64k tokens went on for minutes, 64 at a time, and had not ended."""
+    plan = plan_memory(costs, room(24, 20.44, 1.5))
+    lacking = plan.lacking(65_536)
+    assert lacking is not None
+    needed, there = lacking
+    assert needed > 65_536 * costs.kv_token
+    assert there == pytest.approx(2.06 * GIB, rel=0.01)
+    longest = plan.longest_row
+    assert longest is not None
+    assert 16_384 < longest < 65_536
+    assert plan.lacking(longest) is None
+    assert plan.lacking(longest + 64) is not None
+    assert plan_memory(costs, room(24, 20.44, 1.5, others=1)).lacking(longest) is not None  # others use it
+    assert plan_memory(costs, room(80, 64.6)).lacking(131_072) is None
+    assert plan_memory(costs, room(4, 0, host=True)).lacking(10**6) is None  # a host's memory is not all that it has
+
+
 def test_a_row_that_goes_through_one_layer_at_a_time_is_remembered_by_one_layer(costs: Costs) -> None:
-    """The reference on a card of 8 GiB, and a row of 128k tokens: by what all layers remember it had passes of 64."""
+    """The reference on a card of 8 GiB, and a row of 128k tokens: by what all layers remember nothing fits."""
     one = Costs.of(Qwen3_5MoeTextConfig(), emulated=True, fused_delta=True, one_layer=True)
     assert (costs.kv_token, costs.recurrent_row) == (10 * one.kv_token, 30 * one.recurrent_row)
     assert (costs.conv_row, costs.pass_token) == (30 * one.conv_row, one.pass_token)
     small = room(8, 1.9, 1.6)
-    assert plan_memory(costs, small).chunk(1, 131_072) == 64
+    assert plan_memory(costs, small).chunk(1, 131_072) == LADDER[-1], "no pass fits, so the smallest is tried"
+    assert plan_memory(costs, small).chunk(3, 131_072) == 128
+    assert plan_memory(costs, small).chunk(1, 131_072, halvings=1) == LADDER[-1] // 2
     plan = plan_memory(one, small)
     assert plan.chunk(1, 131_072) >= 1024
     assert plan.chunk(1, 65_536) >= 4096
