@@ -233,16 +233,17 @@ def _draw_runs(reader: Reader, key: BranchKey) -> None:
     runs = reader.summaries(wanted, limit=RUNS_PER_PAGE, offset=offset)
     blessed = {one.run_id for one in reader.blessings(*key)[:1]}
     for run in runs:
-        _draw_run(run, run.id in blessed)
+        _draw_run(run, run.id in blessed, reader.alive(run.id) if run.state is RunState.RUNNING else None)
     if not runs:
         st.info("No run of this branch is like this. Choose any.")
 
 
-def _draw_run(run: RunSummary, blessed: bool) -> None:
+def _draw_run(run: RunSummary, blessed: bool, alive: bool | None) -> None:
+    state = "its process has ended" if alive is False else run.state
     with st.container(border=True):
         verdict, when, lanes, of, links = st.columns((1.5, 2, 2.2, 3, 1))
         look = look_of(run.verdict)
-        verdict.badge(f"{look.label if run.verdict else '– ' + run.state}", color=look.colour)
+        verdict.badge(f"{look.label if run.verdict else '– ' + state}", color=look.colour)
         waived = "\nwith waivers" * run.waived + "\nawaits a signature" * run.awaiting_sign_off
         when.text(f"{run.started:%Y-%m-%d %H:%M} UTC\n{run.id}{chr(10) + '★ blessed' if blessed else ''}")
         lanes.text(

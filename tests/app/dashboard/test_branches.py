@@ -23,6 +23,7 @@ from q36eval.drift import branch_drift
 from q36eval.gate import Waiver
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
+from q36eval.locks import exclusive
 from q36eval.records import Lane, ProbeName, Verdict
 from q36eval.run.drift import keep_drifts
 from tests.app.judged_runs import REFERENCE, judge_run, open_history
@@ -69,6 +70,21 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
     assert app.query_params["q"] == "INT2"
     app = app.text_input(key="overview_text").set_value("no such").run()
     assert "No branch is like this" in app.info[0].value
+
+
+def test_a_run_whose_process_has_ended_is_not_said_to_run(visit: Visit, tmp_path: Path) -> None:
+    """In the list of a branch's runs too: its lock is there, and nobody holds it."""
+    path = tmp_path / "history.sqlite"
+    history = History.open(path)
+    run = history.start_run(family="sandbox", branch="w4a16", identity=None, reference_identity=None)
+    history.close()
+    with exclusive(tmp_path / "runs" / f"{run.id}.lock"):
+        forget()
+        assert "running" in shown(visit(path, "branch", family="sandbox", branch="w4a16", tab="runs"))
+    forget()
+    text = shown(visit(path, "branch", family="sandbox", branch="w4a16", tab="runs"))
+    assert "its process has ended" in text
+    assert "running" not in text
 
 
 def test_the_count_on_a_button_is_that_of_the_list_it_leads_to(visit: Visit, written: Written) -> None:
