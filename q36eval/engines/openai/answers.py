@@ -51,14 +51,20 @@ class Choice(Answered):
     logprobs: TopLogprobs | None = None
 
 
-class Completion(Answered):
-    """The answer of `/v1/completions` to one prompt."""
+class Completions(Answered):
+    """The answer of `/v1/completions` to a list of prompts, a choice each."""
 
     id: str
     model: str
-    choices: list[Choice] = Field(min_length=1, max_length=1)
+    choices: list[Choice] = Field(min_length=1)
     usage: Usage | None = None
     system_fingerprint: str | None = None
+
+
+class Completion(Completions):
+    """The answer to one prompt."""
+
+    choices: list[Choice] = Field(min_length=1, max_length=1)
 
     @property
     def choice(self) -> Choice:
@@ -124,6 +130,26 @@ def completion_of(content: Any, prompt: Sequence[int], *, echoes_ids: bool, coun
                 f"the answer counts {answer.usage.prompt_tokens} tokens of a prompt that has {len(prompt)}"
             )
     return answer
+
+
+def completions_of(content: Any, prompts: Sequence[Sequence[int]]) -> list[Completion]:
+    """The answers to `prompts` that were asked in one request, in their order, each held to its own prompt's ids.
+
+    Raises:
+        MalformedError: one is missing, there twice, or an answer to another prompt.
+    """
+    answer = read_as(Completions, content)
+    choices = sorted(answer.choices, key=lambda choice: choice.index)
+    if [choice.index for choice in choices] != list(range(len(prompts))):
+        raise MalformedError(f"the answer to {len(prompts)} prompts has choices {[each.index for each in choices]}")
+    total = sum(map(len, prompts))
+    if answer.usage is None or answer.usage.prompt_tokens != total:
+        counted = "no" if answer.usage is None else answer.usage.prompt_tokens
+        raise MalformedError(f"the answer counts {counted} tokens of prompts that have {total}")
+    if any(choice.prompt_token_ids != list(prompt) for choice, prompt in zip(choices, prompts, strict=True)):
+        raise MalformedError("the answer does not return every prompt's token ids: it is one to other prompts")
+    alone = answer.model_dump(include={"id", "model", "system_fingerprint"})
+    return [Completion(**alone, choices=[choice]) for choice in choices]
 
 
 def prompt_rows(
