@@ -83,9 +83,9 @@ class _OneScreen:
 
 
 def _matters(gap: Gap, deciding: "Sequence[CriterionResult]") -> bool:
-    """Whether it kept from judgement what decided, or is a probe that broke down."""
-    crashed = gap.failure is not None and gap.failure.kind == "crashed"
-    return not gap.judged and not gap.told and (crashed or any(result in deciding for result in gap.criteria))
+    """Whether it kept from judgement what decided, or is a probe that was to run and could not."""
+    broken = gap.failure is not None and gap.failure.of_the_engine
+    return not gap.judged and not gap.told and (broken or any(result in deciding for result in gap.criteria))
 
 
 def _lane_line(lane: "LaneResult", document: Document) -> "Text":

@@ -74,7 +74,7 @@ def not_measured(report: GateReport) -> tuple[Gap, ...]:
 
 
 def _failed(failure: ProbeFailure) -> str:
-    return f"the {failure.probe} probe {failure.kind}: {failure.reason}"
+    return f"the {failure.probe} probe {failure.words}"
 
 
 @dataclass(frozen=True)

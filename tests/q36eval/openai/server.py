@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic_core import to_json
 
 from q36eval.engines import Engine, Generated, GenerationRequest, ScoreRequest, open_engine
 
@@ -190,10 +191,10 @@ def completion(served: Served, body: Mapping[str, Any]) -> bytes:
         "choices": [choice | {"index": index} for index, (choice, _, _) in enumerate(choices)],
         "usage": {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered},
     }
-    written = json.dumps(answer)
+    written = to_json(answer)
     for _, _, positions in choices:
-        written = written.replace('"prompt_logprobs": null', f'"prompt_logprobs":{positions}', 1)
-    return written.encode()
+        written = written.replace(b'"prompt_logprobs":null', b'"prompt_logprobs": ' + positions, 1)
+    return written
 
 
 def _rows_of(served: Served, prompts: Sequence[Sequence[int]]) -> dict[tuple[int, ...], torch.Tensor]:
@@ -211,18 +212,18 @@ def _rows_of(served: Served, prompts: Sequence[Sequence[int]]) -> dict[tuple[int
 
 def _choice(
     served: Served, body: Mapping[str, Any], ids: list[int], row: torch.Tensor | None
-) -> tuple[dict[str, Any], int, str]:
+) -> tuple[dict[str, Any], int, bytes]:
     """The answer to one prompt, its tokens' count, and its prompt's log-probabilities as JSON."""
     budget = body["max_tokens"]
     choice: dict[str, Any] = {"index": 0, "logprobs": None}
-    written = "null"
+    written = b"null"
     is_vllm = served.shape == "vllm"
     in_prompt = body.get("prompt_logprobs") if is_vllm else None
     if in_prompt is not None:
-        rows = served.log_probs([*ids, 0])
-        row = rows[-1]
-        positions = [_position(each, in_prompt, token) for each, token in zip(rows[:-1], ids[1:], strict=True)]
-        written = "[" + ",".join(["null", *positions]) + "]"
+        rows = served.log_probs(ids)
+        positions = [_position(each, in_prompt, token) for each, token in zip(rows, ids[1:], strict=True)]
+        row = served.log_probs([*ids, 0])[-1]
+        written = b"[" + b",".join([b"null", *positions]) + b"]"
     if budget == 1 and row is not None:
         token = int(row.argmax())
         generated = Generated(
@@ -271,12 +272,10 @@ def _entry(row: torch.Tensor, count: int, token: int) -> dict[int, tuple[float, 
     return entry
 
 
-def _position(row: torch.Tensor, count: int, token: int) -> str:
+def _position(row: torch.Tensor, count: int, token: int) -> bytes:
     """The JSON of one position; tens of millions of entries are written in a gate."""
     entry = _entry(row, count, token)
-    return (
-        "{" + ",".join(f'"{name}":{{"logprob":{value!r},"rank":{rank}}}' for name, (value, rank) in entry.items()) + "}"
-    )
+    return to_json({name: {"logprob": value, "rank": rank} for name, (value, rank) in entry.items()})
 
 
 @contextmanager
