@@ -1,12 +1,14 @@
 """What an installation is: where its data and state lie and why, what is installed, and what stands in a gate's way.
 
-Nothing is written and nothing is asked of a network, but where the hub is asked for by name, and then in bounded time.
+Nothing is written and nothing is asked of a network, but where the hub or a server is asked for by name, and then in
+bounded time.
 """
 
 import os
 import shutil
 import sys
 import threading
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -16,6 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from q36eval.app.sandbox_files import missing_files
 from q36eval.config.paths import Paths
+from q36eval.errors import Q36Error
 from q36eval.provenance import provenance
 
 EXTRAS = ("ui", "postgres", "suites")
@@ -24,8 +27,13 @@ LITTLE_BYTES = 2 * 1024**3
 """Less free disk than this is named: a reference pack of the 35B model alone takes gigabytes."""
 
 
-def diagnosis(paths: Paths, *, ask_hub: bool = False) -> dict[str, Any]:
-    """Everything that `q36eval doctor` says, as JSON. `problems` are sentences; without any a gate may begin."""
+def diagnosis(
+    paths: Paths, *, ask_hub: bool = False, endpoint: Callable[[], dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Everything that `q36eval doctor` says, as JSON. `problems` are sentences; without any a gate may begin.
+
+    `endpoint` looks at a server.
+    """
     problems: list[str] = []
     made_with = provenance(paths.repository)
     state = _state(paths, problems)
@@ -50,6 +58,7 @@ def diagnosis(paths: Paths, *, ask_hub: bool = False) -> dict[str, Any]:
         "extras": extras,
         "packages": made_with["packages"],
         "hub": _hub() if ask_hub else None,
+        "endpoint": None if endpoint is None else _endpoint(endpoint, problems),
         "problems": problems,
     }
 
@@ -74,6 +83,14 @@ def _state(paths: Paths, problems: list[str]) -> dict[str, Any]:
         "writable": trouble is None,
         "free_bytes": free,
     }
+
+
+def _endpoint(look: Callable[[], dict[str, Any]], problems: list[str]) -> dict[str, Any] | None:
+    try:
+        return look()
+    except Q36Error as error:
+        problems.append(str(error))
+        return None
 
 
 def _nearest(folder: Path) -> Path:
@@ -207,6 +224,8 @@ def lines(body: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if body["hub"] is not None:
         told.append(("hub", body["hub"]))
+    if body["endpoint"] is not None:
+        told += endpoint_lines(body["endpoint"])
     return told + [("PROBLEM", problem) for problem in body["problems"]]
 
 
@@ -220,3 +239,31 @@ def _memory(device: dict[str, Any]) -> str:
 
 def _size(n_bytes: int) -> str:
     return f"{n_bytes / 1024**3:.1f} GiB" if n_bytes >= 1024**3 else f"{n_bytes / 1024**2:.1f} MiB"
+
+
+def endpoint_lines(endpoint: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a server is, what it can do, and what a gate could measure through it."""
+    context, chat, branch = endpoint["context"], endpoint["chat"], endpoint["branch"]
+    holds = "context not told" if context is None else f"context of {context:,} tokens"
+    started = "tells when it started" if endpoint["tells_its_start"] else "does not tell when it started"
+    told = [
+        ("server", f"{endpoint['flavour']} {endpoint['version']}, model {endpoint['model']}, {holds}; {started}"),
+        ("chat", chat["chat"]),
+        ("tools", chat["tools"]),
+        ("thinking", f"enable_thinking: {chat['thinking_switch']}"),
+    ]
+    if branch is None:
+        return [*told, ("measures", "not tried: name the branch that is served with --branch")]
+    count, scatter = branch["prompt_log_probabilities"], branch["scatter"]
+    log_probs = "none" if not count else f"{count:,} of {branch['vocabulary']:,} tokens at every position"
+    ids = "come back" if branch["returns_token_ids"] else "do not come back"
+    counts = "tokens are counted" if branch["counts_tokens"] else "tokens are not counted"
+    differ = f"{scatter['differing']} of {scatter['compared']} greedy answers are other ones"
+    return [
+        *told,
+        ("prompts", f"{branch['prompts']}; ids {ids}, {counts}"),
+        ("tokenizer", f"equal to the branch's, {branch['tokenizer']}"),
+        ("log-probs", f"of a prompt's tokens: {log_probs}"),
+        ("scatter", f"{differ} with {scatter['at_once']} requests at once than alone"),
+        *((f"{probe}", words) for probe, words in branch["measurable"].items()),
+    ]

@@ -7,21 +7,18 @@ divergence has no triangle inequality: the two do not add up to the whole, and o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from q36eval.errors import EngineError
+from q36eval.gate.fault import Arithmetic, Fault, fault_of
 from q36eval.kl.attribution import Pass, Sample
 from q36eval.kl.divergence import token_figures
 from q36eval.kl.scoring import CPU_TILE_BYTES
 from q36eval.records import Clusters, Interval
 from q36eval.stats import summarize
-
-Fault = Literal["checkpoint", "engine", "alike", "none"]
-"""What causes more of the whole: `none` where the whole is no larger than the floor, `alike` where nothing shows."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,8 @@ class LayerError(BaseModel):
 class ServingError(BaseModel):
     """The divergences, and how much more the engine costs than the checkpoint (paired by document).
 
-    `floor` is KL(reference here || reference as served), where the engine serves the reference too.
+    `floor` is KL(reference here || reference as served), where the engine serves the reference too. `paired` are the
+    engine's sums beside the checkpoint's, `arithmetic` is how the engine multiplies.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,15 +57,14 @@ class ServingError(BaseModel):
     floor: LayerError | None
     excess: float
     excess_interval: Interval
+    paired: Clusters
+    arithmetic: Arithmetic
 
     @property
     def at_fault(self) -> Fault:
         """What causes more of the whole, as far as these texts show it."""
-        if self.floor is not None and self.whole.interval.upper <= self.floor.interval.upper:
-            return "none"
-        if self.excess_interval.lower > 0:
-            return "engine"
-        return "checkpoint" if self.excess_interval.upper < 0 else "alike"
+        floor = None if self.floor is None else self.floor.interval
+        return fault_of(self.whole.interval, floor, self.excess_interval)
 
 
 @torch.inference_mode()
@@ -100,6 +97,7 @@ def serving_error(
     serving: Sequence[float],
     whole: Sequence[float],
     floor: Sequence[float] | None,
+    arithmetic: Arithmetic,
 ) -> ServingError:
     """The figures of KL sums per document, each in the order of `chosen.documents`."""
     paired = _clusters(chosen, serving, checkpoint)
@@ -114,7 +112,16 @@ def serving_error(
         floor=None if floor is None else _layer(chosen, floor),
         excess=excess,
         excess_interval=excess_interval,
+        paired=paired,
+        arithmetic=arithmetic,
     )
+
+
+def nearer(chosen: Sample, one: Sequence[float], other: Sequence[float]) -> float:
+    """Below zero where the sums of `one` are smaller than those of `other`, above where larger; 0 where the 95 %
+    interval of their paired difference holds 0."""
+    _, _, _, interval = summarize(_clusters(chosen, one, other), "paired_mean")
+    return -1.0 if interval.upper < 0 else 1.0 if interval.lower > 0 else 0.0
 
 
 def _layer(chosen: Sample, sums: Sequence[float]) -> LayerError:

@@ -422,11 +422,23 @@ class DeclaredFigure:
 
 
 class ProbeFailure(Record):
-    """A probe that gave no figures. `crashed`: the engine or the probe broke; `skipped`: it was not to run."""
+    """A probe that gave no figures. `crashed`: the engine or the probe broke; `skipped`: it was not to run;
+    `unmeasurable`: the engine cannot give what it needs."""
 
     probe: ProbeName
     reason: str
-    kind: Literal["crashed", "skipped"]
+    kind: Literal["crashed", "skipped", "unmeasurable"]
+
+    @property
+    def of_the_engine(self) -> bool:
+        """Whether it was to run and could not: the gate then ends with 4."""
+        return self.kind != "skipped"
+
+    @property
+    def words(self) -> str:
+        """What became of the probe, and why; its name goes before."""
+        became = "cannot be measured with this engine" if self.kind == "unmeasurable" else self.kind
+        return f"{became}: {self.reason}"
 
 
 class DeploymentIdentity(Record):

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -131,11 +131,12 @@ def _tell_apart(plan: "ServingPlan", family: str, branch: str, paths: Paths, as_
 
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
-        error = tell_apart(plan, progress)
-    run_id = record(error, family, branch, corpus_sha256(plan.documents), history, paths)
+        told = tell_apart(plan, progress)
+    error = told.error
+    run_id = record(told, family, branch, corpus_sha256(plan.documents), history, paths)
     if as_json:
-        without = {name: {"clusters"} for name in ("checkpoint", "serving", "whole", "floor")}
-        body = json.loads(error.model_dump_json(exclude=without))
+        without: dict[str, Any] = {name: {"clusters"} for name in ("checkpoint", "serving", "whole", "floor")}
+        body = json.loads(error.model_dump_json(exclude=without | {"paired": True}))
         print_json({"run": run_id, "branch": branch, "at_fault": error.at_fault, **body})
     elif not Quiet.wanted:
         print_serving_error(error, f"{family}/{branch}")

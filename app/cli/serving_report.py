@@ -4,14 +4,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from q36eval.kl.serving_error import Fault, LayerError, ServingError
-
-CONCLUSIONS: dict[Fault, str] = {
-    "checkpoint": "The checkpoint causes more of it than the engine: look at the recipe (attribute without --engine).",
-    "engine": "The engine causes more of it than the checkpoint: look at how it is served.",
-    "alike": "These texts do not show which of the two causes more of it.",
-    "none": "The whole is no larger than what two engines differ by on the reference itself.",
-}
+from q36eval.gate.fault import ARITHMETICS, CONCLUSIONS
+from q36eval.kl.serving_error import LayerError, ServingError
 
 
 def print_serving_error(error: ServingError, title: str) -> None:
@@ -24,6 +18,7 @@ def print_serving_error(error: ServingError, title: str) -> None:
         table.add_row(Text(name), Text(f"{layer.kl:.3g}" if layer else "not measured"), Text(bounds))
     console.print(table)
     console.print(Text(CONCLUSIONS[error.at_fault]))
+    console.print(Text(ARITHMETICS[error.arithmetic]))
 
 
 def _rows(error: ServingError) -> list[tuple[str, LayerError | None]]:

@@ -39,7 +39,7 @@ def judge(
     if len(measurements) != 1:
         return _missing(criterion, len(measurements), failures).model_copy(update={"noise_floor": floor})
     described = _with_figures(_blank(criterion), measurements[0]).model_copy(update={"noise_floor": floor})
-    if not _already_proven(criterion, measurements[0]) and any(failure.kind == "crashed" for failure in failures):
+    if not _already_proven(criterion, measurements[0]) and any(failure.of_the_engine for failure in failures):
         reason = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
         return described.model_copy(update={"reason": reason, "infrastructure": True})
     able = _remaining(criterion, measurements[0])
@@ -164,7 +164,7 @@ def why_unfinished(
     """Why a fault that was counted may not be the only one: what would keep a count of none from being judged."""
     if len(measurements) != 1 or not _already_proven(criterion, measurements[0]):
         return None
-    if any(failure.kind == "crashed" for failure in failures):
+    if any(failure.of_the_engine for failure in failures):
         return "its probe crashed"
     unfit = _why_unfit(criterion, measurements[0])
     return None if unfit is None else unfit[0]
@@ -177,12 +177,12 @@ def _missing(criterion: Criterion, count: int, failures: Sequence[ProbeFailure])
         reason = f"the {criterion.probe} probe " + _reasons(failures)
     else:
         reason = f"the run holds no measurement {criterion.key}"
-    crashed = any(failure.kind == "crashed" for failure in failures)
-    return _blank(criterion).model_copy(update={"reason": reason, "infrastructure": crashed})
+    of_the_engine = any(failure.of_the_engine for failure in failures)
+    return _blank(criterion).model_copy(update={"reason": reason, "infrastructure": of_the_engine})
 
 
 def _reasons(failures: Sequence[ProbeFailure]) -> str:
-    return "; ".join(f"{failure.kind}: {failure.reason}" for failure in failures)
+    return "; ".join(failure.words for failure in failures)
 
 
 def _blank(criterion: Criterion) -> CriterionResult:

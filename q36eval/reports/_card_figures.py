@@ -86,7 +86,7 @@ class CardCheck:
 
 def card_figures(report: GateReport, run: "RunRecord", measurements: Sequence[Measurement]) -> list[CardFigure]:
     """The figures that criteria judge, in the policy's order, then the eval groups and perplexities none judges."""
-    broken = {failure.probe for failure in report.failures if failure.kind == "crashed"}
+    broken = {failure.probe for failure in report.failures if failure.of_the_engine}
     sound = [m for m in measurements if m.probe not in broken and _is_sound(m)]
     evals = EvalsFigures(sound)
     planned = {f"accuracy[{group.name}]": group.planned for group in evals.groups()}

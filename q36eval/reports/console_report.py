@@ -83,9 +83,9 @@ class _OneScreen:
 
 
 def _matters(gap: Gap, deciding: "Sequence[CriterionResult]") -> bool:
-    """Whether it kept from judgement what decided, or is a probe that broke down."""
-    crashed = gap.failure is not None and gap.failure.kind == "crashed"
-    return not gap.judged and not gap.told and (crashed or any(result in deciding for result in gap.criteria))
+    """Whether it kept from judgement what decided, or is a probe that was to run and could not."""
+    broken = gap.failure is not None and gap.failure.of_the_engine
+    return not gap.judged and not gap.told and (broken or any(result in deciding for result in gap.criteria))
 
 
 def _lane_line(lane: "LaneResult", document: Document) -> "Text":
@@ -117,6 +117,7 @@ def _rests_on(document: Document) -> Iterator[str]:
     own = None if run is None else recorded_template(run.provenance)
     if own is not None and own.is_own:
         yield f"asked by its own chat template, declared by {own.by}; the KL by the reference's"
+    yield from document.layer[:1]
     if document.report.awaiting_sign_off:
         yield "a reviewer's sign-off is required and missing, so nothing passes yet"
 

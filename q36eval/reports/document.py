@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 TEMPLATE_TITLE = "Chat template"
+LAYER_TITLE = "Checkpoint or engine"
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def not_measured(report: GateReport) -> tuple[Gap, ...]:
 
 
 def _failed(failure: ProbeFailure) -> str:
-    return f"the {failure.probe} probe {failure.kind}: {failure.reason}"
+    return f"the {failure.probe} probe {failure.words}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Document:
 
     `measurements` are the run's; without them only what the policy judges is reported. `answers` show why it did not
     pass. `since` is what people did about the run since it was decided, `superseded` how its branch stands now where a
-    PASS ships nothing any more.
+    PASS ships nothing any more. `layer` says whether the checkpoint or the engine is at fault, the answer first.
     """
 
     report: GateReport
@@ -119,6 +120,7 @@ class Document:
     answers: Sequence[DecidingAnswer] = ()
     since: Since = NOTHING_SINCE
     superseded: str | None = None
+    layer: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -193,6 +195,7 @@ class Document:
         return (
             Section(story.TITLE, tuple(answers)),
             Section("Why", tuple(why)),
+            Section(LAYER_TITLE, tuple(Entry(words, long=True) for words in self.layer)),
             Section("Not measured", tuple(missing)),
             Section("What would help", tuple(helping)),
             Section("Evaluated, in this order", tuple(stages)),

@@ -172,11 +172,11 @@ def not_evaluated(report: GateReport) -> frozenset[str]:
     """
     if report.verdict is not Verdict.FAIL:
         return frozenset()
-    crashed = {failure.probe for failure in report.failures if failure.kind == "crashed"}
+    broken = {failure.probe for failure in report.failures if failure.of_the_engine}
     return frozenset(
         result.id
         for result in report.criteria
-        if result.verdict is CriterionVerdict.NOT_MEASURED and result.probe not in crashed and CERTAIN in result.reason
+        if result.verdict is CriterionVerdict.NOT_MEASURED and result.probe not in broken and CERTAIN in result.reason
     )
 
 

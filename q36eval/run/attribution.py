@@ -33,7 +33,7 @@ from q36eval.kl.corpus import CorpusDocument
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.provenance import provenance
-from q36eval.records import Clusters, Counts, Measurement, ProbeName
+from q36eval.records import Clusters, Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.drift import keep_drifts
 from q36eval.stats import summarize
 
@@ -189,20 +189,29 @@ def record(
     figures = [_measurement(blamed) for blamed in attribution.blames]
     if attribution.as_served is not None:
         figures.append(_served_measurement(attribution.as_served))
-    return keep_figures(figures, family, branch, suite_sha256, history, paths)
+    return keep_figures(figures, family, branch, {"attribute": suite_sha256}, history, paths)
 
 
 def keep_figures(
-    figures: Sequence[Measurement], family: str, branch: str, suite_sha256: str, history: History, paths: Paths
+    figures: Sequence[Measurement],
+    family: str,
+    branch: str,
+    suites: Mapping[str, str],
+    history: History,
+    paths: Paths,
+    identities: tuple[DeploymentIdentity | None, DeploymentIdentity | None] = (None, None),
 ) -> str:
-    """A run of history that holds them and decides nothing; returns its id."""
+    """A run of history that holds them and decides nothing; returns its id.
+
+    `identities` are those of the branch and of the reference, where the figures lie between two deployments.
+    """
     run = history.start_run(
         family=family,
         branch=branch,
-        identity=None,
-        reference_identity=None,
+        identity=identities[0],
+        reference_identity=identities[1],
         policy=None,
-        suites={"attribute": suite_sha256},
+        suites=dict(suites),
         provenance=provenance(paths.repository),
     )
     for figure in figures:

@@ -8,10 +8,13 @@ from q36eval.probes import Sink
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.run.items import Work
 
-NOTHING = "the branch's engine gives no log-probabilities of a prompt's tokens, so no divergence can be measured"
+NOTHING = (
+    "its server gives no log-probabilities of a prompt's tokens, and a divergence needs them; serve the branch by vLLM "
+    "with --max-logprobs -1, or use --engine vllm or the engine in-process"
+)
 LIKELIEST = (
-    "the branch's engine gives log-probabilities of the likeliest tokens alone, so the divergence over the vocabulary "
-    "cannot be measured; `q36eval kl --top-k` measures a lower bound"
+    "its server gives log-probabilities of the likeliest tokens alone, and a divergence needs those of the whole "
+    "vocabulary; start vLLM with --max-logprobs -1, or use --engine vllm; `q36eval kl --top-k` measures a lower bound"
 )
 
 
@@ -23,6 +26,6 @@ def leave_out_unscored(engine: Engine, works: Sequence[Work], sink: Sink) -> Non
         bounds = engine.scores == "likeliest" and work.probe.kind == "top-k"
         if work.probe.name is ProbeName.KL and not bounds:
             work.items, work.failed = [], NOTHING if engine.scores == "nothing" else LIKELIEST
-            sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="crashed"))
+            sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="unmeasurable"))
         elif work.probe.does_without_scores:
             work.items = [replace(item, scores=()) if item.generations else item for item in work.items]

@@ -1,21 +1,22 @@
 """The checkpoint's error and the engine's, put together: three deployments of the same texts, one after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from q36eval.checkpoints.opened import opened_once
 from q36eval.config import Paths
-from q36eval.engines import EngineOptions, as_reference, open_engine, opens_checkpoints
+from q36eval.engines import Engine, EngineOptions, EngineSettings, as_reference, open_engine, opens_checkpoints
 from q36eval.engines.head import Head
 from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.gate.fault import EXCESS, SERVING, Arithmetic
 from q36eval.history import History
 from q36eval.kl.attribution import Pass, Sample, hidden_states, sample
 from q36eval.kl.corpus import CorpusDocument
-from q36eval.kl.serving_error import LayerError, ServingError, Side, divergence_sums, serving_error
+from q36eval.kl.serving_error import LayerError, ServingError, Side, divergence_sums, nearer, serving_error
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
-from q36eval.records import Counts, Measurement, ProbeName
+from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.attribution import keep_figures
 
 LAYERS = ("checkpoint", "serving", "whole", "floor")
@@ -36,10 +37,20 @@ class ServingPlan:
     weights_only: bool = False
 
 
-def tell_apart(plan: ServingPlan, progress: Progress) -> ServingError:
-    """Score the texts by the reference, the branch decoded, the branch as served and, where it can, the floor.
+@dataclass(frozen=True)
+class Told:
+    """The errors, and the two deployments that they lie between: the branch as served, and the reference here."""
 
-    One model at a time is loaded; its states and its head stay.
+    error: ServingError
+    served: DeploymentIdentity
+    reference: DeploymentIdentity
+
+
+def tell_apart(plan: ServingPlan, progress: Progress) -> Told:
+    """Score the texts by the branch decoded, the reference, the branch as served and, where it can, the floor.
+
+    A branch that quantizes inputs is decoded both with and without that: the one that the served branch is nearer to is
+    what it is held to. One model at a time is loaded; its states and its head stay.
 
     Raises:
         UsageError: a checkpoint cannot be used, or the budget is too small.
@@ -48,66 +59,96 @@ def tell_apart(plan: ServingPlan, progress: Progress) -> ServingError:
     """
     with opened_once() as folders:
         folders.measure_against(plan.reference)
-        error = _told_apart(plan, progress)
+        told = _told_apart(plan, progress)
         folders.verify()
-    return error
+    return told
 
 
-def _told_apart(plan: ServingPlan, progress: Progress) -> ServingError:
+def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     has_floor = opens_checkpoints(plan.engine)
-    passes = 4 if has_floor else 3
     here = as_reference(plan.engine)
-    decoded = replace(here, emulate_activations=not plan.weights_only, kv_cache_dtype=plan.engine.kv_cache_dtype)
+    weight_only = replace(here, emulate_activations=False, kv_cache_dtype=plan.engine.kv_cache_dtype)
+    first = open_engine(weight_only.of(plan.branch))
+    quantizes_inputs = first.ignores_activation_quantization
+    emulated = quantizes_inputs and not plan.weights_only
+    passes = 3 + has_floor + emulated
     progress.stage("scoring the same texts by every deployment", passes)
+    chosen = sample(plan.documents, first.tokenizer, passes, plan.budget)
+    decoded = {"weight-only": _Measured.of(first, weight_only.of(plan.branch), chosen).side}
+    del first
+    progress.advance()
+    if emulated:
+        as_stored = replace(weight_only, emulate_activations=True)
+        decoded["emulated"] = _opened(plan.branch, as_stored, chosen).side
+        progress.advance()
     try:
-        reference, chosen = _reference(plan, here, passes)
+        reference = _opened(plan.reference, here, chosen)
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
     progress.advance()
-    branch = _side(plan.branch, decoded, chosen)
-    progress.advance()
-    served = _side(plan.branch, plan.engine, chosen)
+    served = _opened(plan.branch, plan.engine, chosen)
     progress.advance()
     floor = None
     if has_floor:
-        floor = divergence_sums(chosen, reference, _side(plan.reference, plan.engine, chosen))
+        floor = divergence_sums(chosen, reference.side, _opened(plan.reference, plan.engine, chosen).side)
         progress.advance()
-    return serving_error(
+    serving = {name: divergence_sums(chosen, side, served.side) for name, side in decoded.items()}
+    arithmetic = _arithmetic(chosen, serving, quantizes_inputs=quantizes_inputs)
+    # what is not shown to be weight-only is held to what the checkpoint says
+    judged = "weight-only" if arithmetic == "weight-only" or not emulated else "emulated"
+    told = serving_error(
         plan.engine.kind,
         chosen,
-        checkpoint=divergence_sums(chosen, reference, branch),
-        serving=divergence_sums(chosen, branch, served),
-        whole=divergence_sums(chosen, reference, served),
+        checkpoint=divergence_sums(chosen, reference.side, decoded[judged]),
+        serving=serving[judged],
+        whole=divergence_sums(chosen, reference.side, served.side),
         floor=floor,
+        arithmetic=arithmetic,
     )
+    return Told(told, served.identity, reference.identity)
 
 
-def _reference(plan: ServingPlan, options: EngineOptions, passes: int) -> tuple[Side, Sample]:
-    settings = options.of(plan.reference)
-    engine = open_engine(settings)
-    chosen = sample(plan.documents, engine.tokenizer, passes, plan.budget)
-    return Side(_on_host(hidden_states(engine, chosen.requests)), Head.of(settings).logits), chosen
+def _arithmetic(chosen: Sample, serving: Mapping[str, Sequence[float]], *, quantizes_inputs: bool) -> Arithmetic:
+    """By which of the two decoded branches the served one is nearer to."""
+    if not quantizes_inputs:
+        return "plain"
+    if "emulated" not in serving:
+        return "weight-only"  # as --weights-only says
+    side = nearer(chosen, serving["weight-only"], serving["emulated"])
+    return "unclear" if side == 0 else "weight-only" if side < 0 else "emulated"
 
 
-def _side(folder: Path, options: EngineOptions, chosen: Sample) -> Side:
+@dataclass(frozen=True)
+class _Measured:
+    """One deployment's states and head, and what it is."""
+
+    side: Side
+    identity: DeploymentIdentity
+
+    @classmethod
+    def of(cls, engine: Engine, settings: EngineSettings, chosen: Sample) -> "_Measured":
+        """Score the texts; the states move out of the way of the next model, which may need all of the device."""
+        states = hidden_states(engine, chosen.requests)
+        if not opens_checkpoints(settings):
+            return cls(Side(states, engine.logits), engine.identity)  # a server keeps its head
+        on_host: Pass = {key: rows.cpu() for key, rows in states.items()}
+        return cls(Side(on_host, Head.of(settings).logits), engine.identity)
+
+
+def _opened(folder: Path, options: EngineOptions, chosen: Sample) -> _Measured:
     settings = options.of(folder)
-    engine = open_engine(settings)
-    states = hidden_states(engine, chosen.requests)
-    if not opens_checkpoints(options):
-        return Side(states, engine.logits)  # a server keeps its head
-    return Side(_on_host(states), Head.of(settings).logits)
+    return _Measured.of(open_engine(settings), settings, chosen)
 
 
-def _on_host(states: Pass) -> Pass:
-    """Out of the way of the next model, which may need all of the device."""
-    return {key: rows.cpu() for key, rows in states.items()}
-
-
-def record(error: ServingError, family: str, branch: str, suite_sha256: str, history: History, paths: Paths) -> str:
+def record(told: Told, family: str, branch: str, suite_sha256: str, history: History, paths: Paths) -> str:
     """Write every figure to history as a run of its own; returns the run's id."""
+    error = told.error
     layers: dict[str, LayerError | None] = {name: getattr(error, name) for name in LAYERS}
     figures = [_measurement(f"{error.engine}/{name}", layer) for name, layer in layers.items() if layer is not None]
-    return keep_figures(figures, family, branch, suite_sha256, history, paths)
+    figures.append(_excess(error))
+    return keep_figures(
+        figures, family, branch, {SERVING: suite_sha256}, history, paths, identities=(told.served, told.reference)
+    )
 
 
 def _measurement(slice_name: str, layer: LayerError) -> Measurement:
@@ -121,4 +162,19 @@ def _measurement(slice_name: str, layer: LayerError) -> Measurement:
         effect_interval=layer.interval,
         counts=Counts(total=tokens, scored=tokens, errored=0),
         clusters=layer.clusters,
+    )
+
+
+def _excess(error: ServingError) -> Measurement:
+    """`attributed_kl[vllm/excess]`: the engine's KL beside the checkpoint's; its note is how the engine multiplies."""
+    return METRICS[ProbeName.KL, "attributed_kl"].measured(
+        f"{error.engine}/{EXCESS}",
+        estimator="paired_mean",
+        value=error.serving.kl,
+        reference_value=error.checkpoint.kl,
+        effect=error.excess,
+        effect_interval=error.excess_interval,
+        counts=Counts(total=error.tokens, scored=error.tokens, errored=0),
+        clusters=error.paired,
+        note=error.arithmetic,
     )

@@ -76,7 +76,7 @@ def draw() -> None:
 def _draw_empty(reader: Reader, run: RunRecord) -> None:
     st.warning("No item of the evals was scored in this run.")
     for failure in reader.failures(run):
-        st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+        st.text(line(f"{failure.probe} {failure.words}"))
     st.caption("This evaluates them:")
     st.code(line(f"q36eval evals --branch {shlex.quote(run.branch)}"), language=None)
 

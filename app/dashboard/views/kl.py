@@ -68,7 +68,7 @@ def draw() -> None:
 def _draw_empty(reader: Reader, run: RunRecord) -> None:
     st.warning("No token was scored in this run.")
     for failure in reader.failures(run):
-        st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+        st.text(line(f"{failure.probe} {failure.words}"))
     st.caption("This scores the branch's tokens against the reference's:")
     st.code(line(f"q36eval kl --branch {shlex.quote(run.branch)}"), language=None)
 

@@ -4,7 +4,8 @@ Whatever does not fit is a `MalformedError`, and is asked for again; the words s
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,14 +52,20 @@ class Choice(Answered):
     logprobs: TopLogprobs | None = None
 
 
-class Completion(Answered):
-    """The answer of `/v1/completions` to one prompt."""
+class Completions(Answered):
+    """The answer of `/v1/completions` to a list of prompts, a choice each."""
 
     id: str
     model: str
-    choices: list[Choice] = Field(min_length=1, max_length=1)
+    choices: list[Choice] = Field(min_length=1)
     usage: Usage | None = None
     system_fingerprint: str | None = None
+
+
+class Completion(Completions):
+    """The answer to one prompt."""
+
+    choices: list[Choice] = Field(min_length=1, max_length=1)
 
     @property
     def choice(self) -> Choice:
@@ -126,6 +133,26 @@ def completion_of(content: Any, prompt: Sequence[int], *, echoes_ids: bool, coun
     return answer
 
 
+def completions_of(content: Any, prompts: Sequence[Sequence[int]]) -> list[Completion]:
+    """The answers to `prompts` that were asked in one request, in their order, each held to its own prompt's ids.
+
+    Raises:
+        MalformedError: one is missing, there twice, or an answer to another prompt.
+    """
+    answer = read_as(Completions, content)
+    choices = sorted(answer.choices, key=lambda choice: choice.index)
+    if [choice.index for choice in choices] != list(range(len(prompts))):
+        raise MalformedError(f"the answer to {len(prompts)} prompts has choices {[each.index for each in choices]}")
+    total = sum(map(len, prompts))
+    if answer.usage is None or answer.usage.prompt_tokens != total:
+        counted = "no" if answer.usage is None else answer.usage.prompt_tokens
+        raise MalformedError(f"the answer counts {counted} tokens of prompts that have {total}")
+    if any(choice.prompt_token_ids != list(prompt) for choice, prompt in zip(choices, prompts, strict=True)):
+        raise MalformedError("the answer does not return every prompt's token ids: it is one to other prompts")
+    alone = answer.model_dump(include={"id", "model", "system_fingerprint"})
+    return [Completion(**alone, choices=[choice]) for choice in choices]
+
+
 def prompt_rows(
     answer: Completion, prompt: Sequence[int], first: int, vocabulary: int, top_k: int | None, label_first: bool
 ) -> torch.Tensor:
@@ -146,11 +173,10 @@ def prompt_rows(
         if label_first and next(iter(entry)) != str(prompt[place]):
             raise MalformedError(f"the log-probabilities at position {place} are those of another position")
         try:
-            ids = [int(token) for token in entry]
             values = [float(one["logprob"]) for one in entry.values()]
         except (TypeError, ValueError, KeyError) as error:
             raise MalformedError(f"the log-probabilities at position {place} cannot be read") from error
-        rows.append(packed_row(ids, values, vocabulary, top_k))
+        rows.append(packed_row(_tokens_of(entry, "", vocabulary), values, vocabulary, top_k))
     return torch.stack(rows)
 
 
@@ -163,11 +189,26 @@ def next_row(answer: Completion, vocabulary: int, top_k: int | None) -> torch.Te
     given = answer.choice.logprobs.top_logprobs if answer.choice.logprobs is not None else None
     if not given:
         raise MalformedError("the answer has no log-probabilities of its first token")
+    return packed_row(_tokens_of(given[0], TOKEN_ID, vocabulary), list(given[0].values()), vocabulary, top_k)
+
+
+@lru_cache(maxsize=4)
+def _names(prefix: str, vocabulary: int) -> dict[str, int]:
+    """Every token by its name in an answer; a row of a whole vocabulary is read by it in a third of the time."""
+    return {f"{prefix}{token}": token for token in range(vocabulary)}
+
+
+def _tokens_of(names: Iterable[str], prefix: str, vocabulary: int) -> list[int]:
+    """The tokens of an answer's names, each of which is another.
+
+    Raises:
+        MalformedError: one is not a token of the vocabulary, by its id.
+    """
+    by_name = _names(prefix, vocabulary)
     try:
-        ids = [int(token.removeprefix(TOKEN_ID)) for token in given[0]]
-    except ValueError as error:
-        raise MalformedError("the log-probabilities of the first token are not by token id") from error
-    return packed_row(ids, list(given[0].values()), vocabulary, top_k)
+        return [by_name[name] for name in names]
+    except KeyError as error:
+        raise MalformedError(f"a position has a log-probability of {str(error)[:40]}, no token by its id") from error
 
 
 def packed_row(ids: Sequence[int], values: Sequence[float], vocabulary: int, top_k: int | None) -> torch.Tensor:
@@ -183,11 +224,11 @@ def packed_row(ids: Sequence[int], values: Sequence[float], vocabulary: int, top
     wanted = vocabulary if top_k is None else top_k
     if len(tokens) not in (wanted, wanted + (top_k is not None)):
         raise MalformedError(f"a position has log-probabilities of {len(tokens)} tokens, where {wanted} were requested")
-    if tokens.min() < 0 or tokens.max() >= vocabulary or len(np.unique(tokens)) != len(tokens):
+    if tokens.min() < 0 or tokens.max() >= vocabulary or np.bincount(tokens).max() > 1:
         raise MalformedError("a position has log-probabilities of a token twice, or of one that there is not")
-    logprobs = np.where(logprobs <= IMPOSSIBLE, -math.inf, logprobs)
+    logprobs[logprobs <= IMPOSSIBLE] = -math.inf
     mass = float(np.exp(logprobs).sum())
-    if np.isnan(logprobs).any() or mass > 1.0 + MASS_TOLERANCE or (top_k is None and mass < 1.0 - MASS_TOLERANCE):
+    if math.isnan(mass) or mass > 1.0 + MASS_TOLERANCE or (top_k is None and mass < 1.0 - MASS_TOLERANCE):
         raise MalformedError(f"the probabilities of a position add up to {mass:.6g}")
     if top_k is None:
         row = np.empty(vocabulary, dtype=np.float32)

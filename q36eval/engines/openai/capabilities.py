@@ -11,7 +11,15 @@ from typing import Any
 
 import torch
 
-from q36eval.engines.openai.answers import Completion, Tokenized, completion_of, next_row, prompt_rows, read_as
+from q36eval.engines.openai.answers import (
+    Completion,
+    Tokenized,
+    completion_of,
+    completions_of,
+    next_row,
+    prompt_rows,
+    read_as,
+)
 from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
 from q36eval.engines.openai.flavour import LLAMA_CPP, SGLANG, VLLM, Server
 from q36eval.errors import EngineError, UsageError
@@ -46,6 +54,8 @@ class Capabilities:
     top_k: int | None
     label_first: bool
     """Whether the prompt's own token comes first in each position, so that a shifted answer is recognised."""
+    takes_lists: bool
+    """Whether it answers several prompts in one request, told apart by the ids that come back with each."""
     tokenizer: str
     """How its tokenizer was proven equal: `by ids` or `by counts`."""
     fingerprint: str | None
@@ -84,13 +94,16 @@ def _tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> C
         scores=scores,
         top_k=top_k,
         label_first=label_first,
+        takes_lists=scores == "all" and returns_ids and counts and _takes_lists(client, server, prompt, vocabulary),
         tokenizer="by ids" if tokenized else "by counts",
         fingerprint=answer.system_fingerprint,
         echoed_model=answer.model,
     )
 
 
-def body_of(server: Server, prompt: "Sequence[int] | str", max_tokens: int, **more: Any) -> dict[str, Any]:
+def body_of(
+    server: Server, prompt: "Sequence[int] | Sequence[Sequence[int]] | str", max_tokens: int, **more: Any
+) -> dict[str, Any]:
     """A request for one greedy continuation, with everything said that a server would else take from its own defaults.
 
     What is not of the OpenAI API goes to the programs that know it.
@@ -202,8 +215,27 @@ def _scoring(client: Client, server: Server, prompt: tuple[int, ...], vocabulary
     return "nothing", None, False
 
 
-def scoring_next(server: Server, prompt: Sequence[int], vocabulary: int, top_k: int | None) -> dict[str, Any]:
-    """A request for the distribution after `prompt`."""
+def _takes_lists(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> bool:
+    """Whether a list of two prompts is answered as each of them is alone."""
+    prompts = [prompt[:-1], prompt[:-2]]
+    row_of = partial(next_row, vocabulary=vocabulary, top_k=None)
+
+    def rows(content: Any) -> list[torch.Tensor]:
+        return [row_of(answer) for answer in completions_of(content, prompts)]
+
+    body = scoring_next(server, prompts, vocabulary, None)
+    try:
+        together = client.post(f"{client.address.base}/completions", body, rows, TRIES)
+        alone = [_asked(client, scoring_next(server, each, vocabulary, None), each, row_of)[1] for each in prompts]
+    except (RefusedError, NoAnswerError):
+        return False
+    return all(_alike(one, other, None) for one, other in zip(together, alone, strict=True))
+
+
+def scoring_next(
+    server: Server, prompt: "Sequence[int] | Sequence[Sequence[int]]", vocabulary: int, top_k: int | None
+) -> dict[str, Any]:
+    """A request for the distribution after `prompt`, or after each of several."""
     return body_of(server, prompt, 1, logprobs=top_k or vocabulary, return_tokens_as_token_ids=True)
 
 

@@ -10,13 +10,11 @@ What came is handed out once the server was seen to be the one that it was, afte
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import PurePath
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 
-from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
 from q36eval.checkpoints.opened import hold
 from q36eval.engines.base import (
     Engine,
@@ -29,43 +27,31 @@ from q36eval.engines.base import (
     Scores,
 )
 from q36eval.engines.finishing import configured_end, end_ids, engine_seed
-from q36eval.engines.openai.answers import Completion, completion_of, finished, next_row, prompt_rows
-from q36eval.engines.openai.capabilities import Capabilities, body_of, scoring_next, tried
-from q36eval.engines.openai.client import Address, Client, Limits, MalformedError, NoAnswerError, RefusedError
-from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM, Server, server_of
+from q36eval.engines.openai.answers import Completion, completion_of, completions_of, finished, next_row, prompt_rows
+from q36eval.engines.openai.capabilities import body_of, scoring_next
+from q36eval.engines.openai.client import Address, Limits, MalformedError, NoAnswerError, RefusedError
+from q36eval.engines.openai.deployment import CONCURRENCY, Opened, difference, identity_at, opened
+from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM, server_of
 from q36eval.engines.openai.in_flight import in_flight
 from q36eval.engines.openai.scatter import scatter_of
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 from q36eval.records import DeploymentIdentity
 
-OPENAI = "openai"
-CONCURRENCY = 16
-"""Requests under way at once, where --batch-size says nothing."""
 HELD_RESULTS, HELD_BYTES = 64, 2**28
 """So many results, or so many bytes of them, wait for the server to be looked at; more are never held."""
-FEW_ROWS = 16
-"""Where so many times as many tokens are read as are scored, the scored positions are requested one by one."""
+ENTRIES_PER_TOKEN = 10
+"""So many log-probabilities cost about as much as having a token of a prompt read once more: vLLM read one in 21 µs at
+the full shape and gave each log-probability in 0.2 µs, and to read and check each takes 0.8 µs here. Half of what
+follows from that, since the prompts of a list begin alike, and many servers read a beginning once."""
+PROMPTS_AT_ONCE, ENTRIES_AT_ONCE = 32, 2**18
+"""Of a list of prompts in one request, and of the log-probabilities in its answer; one prompt at least."""
 
 OPENAI_STOPS = 4
 """So many stop strings the OpenAI API takes."""
 
-REQUESTS_VERSION = 1
-"""Raised with every change of what is requested that may move a number."""
-
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
 ResultT = TypeVar("ResultT", Scored, Generated)
 ValueT = TypeVar("ValueT")
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """One server as it was when it was opened, and the branch it answers for."""
-
-    client: Client
-    server: Server
-    can: Capabilities
-    tokenizer: Any
-    vocabulary: int
 
 
 class OpenAIEngine(Engine):
@@ -76,13 +62,13 @@ class OpenAIEngine(Engine):
     limits: Limits = Limits()
     """How long to wait and how often to ask, of every engine opened from now on."""
 
-    def __init__(self, opened: _Opened, settings: EngineSettings) -> None:
-        self._client, self._server, self._can = opened.client, opened.server, opened.can
-        self.tokenizer, self._vocabulary = opened.tokenizer, opened.vocabulary
+    def __init__(self, there: Opened, settings: EngineSettings) -> None:
+        self._client, self._server, self._can = there.client, there.server, there.can
+        self.tokenizer, self._vocabulary = there.tokenizer, there.vocabulary
         self._concurrency = settings.batch_rows or CONCURRENCY
         self.device = settings.device
-        self.scores: Scores = {"all": "states", "top": "likeliest"}.get(opened.can.scores, "nothing")  # type: ignore[assignment]
-        self.identity = _identity(opened, settings)
+        self.scores: Scores = {"all": "states", "top": "likeliest"}.get(there.can.scores, "nothing")  # type: ignore[assignment]
+        self.identity = identity_at(there, settings)
         self._stop_ids = end_ids(configured_end(hold(settings.folder)), self.tokenizer)
 
     @classmethod
@@ -92,7 +78,7 @@ class OpenAIEngine(Engine):
     @classmethod
     def check(cls, settings: EngineSettings) -> None:
         with suppress(CorruptCheckpointError):  # what is wrong with the branch is said by the run
-            _opened(settings, cls.limits).client.close()
+            opened(settings, cls.limits).client.close()
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "OpenAIEngine":
@@ -102,14 +88,14 @@ class OpenAIEngine(Engine):
             UsageError: no address, no such model, or a tokenizer that is not the branch's.
             EngineError: it does not answer.
         """
-        return cls(_opened(settings, cls.limits), settings)
+        return cls(opened(settings, cls.limits), settings)
 
     @classmethod
     def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
         """Asks the server what it is and tries what it can do, as `load` does; raises as that."""
-        opened = _opened(settings, cls.limits)
-        opened.client.close()
-        return _identity(opened, settings)
+        there = opened(settings, cls.limits)
+        there.client.close()
+        return identity_at(there, settings)
 
     def report_to(self, notify: Callable[[str], None]) -> None:
         """Say at once whether its answers depend on how many are requested together."""
@@ -129,14 +115,20 @@ class OpenAIEngine(Engine):
         problem = self._unusable(len(request.token_ids), 1)
         if problem is not None:
             return Scored(request, None, problem, permanent=True)
-        wanted = len(request.token_ids) - request.first
-        # a prompt's rows come all together or not at all, so few of many whole ones are cheaper one by one
-        if self._can.top_k is None and wanted * FEW_ROWS <= len(request.token_ids):
-            prompts = [request.token_ids[:end] for end in range(request.first, len(request.token_ids))]
-            rows = torch.stack([self._next_row(prompt) for prompt in prompts])
-        else:
-            rows = self._prompt_rows(request)
+        rows = self._rows_one_by_one(request) if self._one_by_one(request) else self._prompt_rows(request)
         return Scored(request, rows.to(self.device))
+
+    def _one_by_one(self, request: ScoreRequest) -> bool:
+        """Whether its positions are cheaper had one by one: a prompt's rows come all together or not at all, and the
+        way to a few of them is to have the prompt continued where they are."""
+        length = len(request.token_ids)
+        row = self._vocabulary / ENTRIES_PER_TOKEN
+        return self._can.top_k is None and (length - request.first) * (length + row) < length * (1 + row)
+
+    def _rows_one_by_one(self, request: ScoreRequest) -> torch.Tensor:
+        prompts = [request.token_ids[:end] for end in range(request.first, len(request.token_ids))]
+        most = max(1, min(PROMPTS_AT_ONCE, ENTRIES_AT_ONCE // self._vocabulary)) if self._can.takes_lists else 1
+        return torch.cat([self._next_rows(prompts[start : start + most]) for start in range(0, len(prompts), most)])
 
     def _prompt_rows(self, request: ScoreRequest) -> torch.Tensor:
         prompt, can = request.token_ids, self._can
@@ -148,9 +140,20 @@ class OpenAIEngine(Engine):
             lambda answer: prompt_rows(answer, prompt, request.first, self._vocabulary, can.top_k, can.label_first),
         )
 
-    def _next_row(self, prompt: tuple[int, ...]) -> torch.Tensor:
-        body = scoring_next(self._server, prompt, self._vocabulary, self._can.top_k)
-        return self._completed(body, prompt, lambda answer: next_row(answer, self._vocabulary, self._can.top_k))
+    def _next_rows(self, prompts: list[tuple[int, ...]]) -> torch.Tensor:
+        """The rows [N, W] that predict what comes after each prompt, of one request."""
+        vocabulary, top_k = self._vocabulary, self._can.top_k
+        if len(prompts) == 1:
+            body = scoring_next(self._server, prompts[0], vocabulary, top_k)
+            return self._completed(body, prompts[0], lambda answer: next_row(answer, vocabulary, top_k)[None])
+
+        def checked(content: Any) -> torch.Tensor:
+            answers = completions_of(content, prompts)
+            self._same_model(answers[0])
+            return torch.stack([next_row(answer, vocabulary, top_k) for answer in answers])
+
+        body = scoring_next(self._server, prompts, vocabulary, top_k)
+        return self._client.post(f"{self._client.address.base}/completions", body, checked)
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """The log-probabilities that the server gave: logits that are normalised already.
@@ -308,7 +311,7 @@ class OpenAIEngine(Engine):
             raise EngineError(f"The server {self._client.address.base} does not answer: {error}.") from error
         if now != self._server:
             raise EngineError(
-                f"The server {self._client.address.base} is not what it was: {_difference(self._server, now)}. Nothing "
+                f"The server {self._client.address.base} is not what it was: {difference(self._server, now)}. Nothing "
                 f"is measured on a mixture; start anew."
             )
 
@@ -317,62 +320,6 @@ class OpenAIEngine(Engine):
         if context is None or length + budget <= context:
             return None
         return f"{length} tokens and {budget} more do not fit the server's context of {context}"
-
-
-def _opened(settings: EngineSettings, limits: Limits) -> _Opened:
-    client = Client(Address.named(settings.base_url), limits)
-    try:
-        tokenizer = load_tokenizer(settings.folder)
-        server = server_of(client, settings.served_model)
-        vocabulary = _vocabulary(settings)
-        return _Opened(client, server, tried(client, server, tokenizer, vocabulary), tokenizer, vocabulary)
-    except NoAnswerError as error:
-        client.close()
-        raise EngineError(f"The server {client.address.base} does not answer: {error}.") from error
-    except BaseException:
-        client.close()
-        raise
-
-
-def _vocabulary(settings: EngineSettings) -> int:
-    config = hold(settings.folder).json("config.json")
-    sizes = config.get("text_config") or config
-    try:
-        return int(sizes["vocab_size"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptCheckpointError(f"{settings.folder / 'config.json'} does not say vocab_size.") from error
-
-
-def _identity(opened: _Opened, settings: EngineSettings) -> DeploymentIdentity:
-    server, can = opened.server, opened.can
-    context, root = server.model.max_model_len, server.model.root
-    told = {"context": context, "root": None if root is None else PurePath(root).name, "fingerprint": can.fingerprint}
-    return DeploymentIdentity(
-        checkpoint_sha256=checkpoint_sha256(settings.folder),
-        tokenizer_sha256=tokenizer_sha256(settings.folder),
-        chat_template_sha256=chat_template_sha256(settings.folder),
-        engine=OPENAI,
-        engine_version=f"{server.flavour} {server.version}",
-        settings={
-            "served_model": server.model.id,
-            **{name: str(value) for name, value in told.items() if value is not None},
-            "log_probabilities": can.scores if can.top_k is None else f"{can.scores} {can.top_k}",
-            "prompts": "token ids" if can.takes_ids else "text",
-            "concurrency": str(settings.batch_rows or CONCURRENCY),
-            "requests": str(REQUESTS_VERSION),
-        },
-        kv_cache_dtype="as served",
-    )
-
-
-def _difference(then: Server, now: Server) -> str:
-    pairs = [
-        ("its program is", then.flavour, now.flavour),
-        ("its version is", then.version, now.version),
-        ("its process began at", then.started, now.started),
-        ("its model is", then.model.model_dump(), now.model.model_dump()),
-    ]
-    return "; ".join(f"{what} {new}, and was {old}" for what, old, new in pairs if old != new)
 
 
 def _bytes_of(result: Scored | Generated) -> int:

@@ -74,6 +74,11 @@ def test_one_counted_fault_is_enough_even_if_its_probe_crashed_later() -> None:
         ((), 3, "no measurement evals.accuracy[mmlu]"),
         ((ProbeFailure(probe=ProbeName.EVALS, reason="--skip evals", kind="skipped"),), 3, "skipped: --skip evals"),
         ((ProbeFailure(probe=ProbeName.EVALS, reason="out of memory", kind="crashed"),), 4, "crashed: out of memory"),
+        (
+            (ProbeFailure(probe=ProbeName.EVALS, reason="no log-probabilities", kind="unmeasurable"),),
+            4,
+            "the evals probe cannot be measured with this engine: no log-probabilities",
+        ),
     ],
 )
 def test_a_probe_without_figures_is_not_measured(failures, exit_code: int, words: str) -> None:

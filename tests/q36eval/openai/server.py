@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic_core import to_json
 
 from q36eval.engines import Engine, Generated, GenerationRequest, ScoreRequest, open_engine
 
@@ -41,7 +42,8 @@ class Served:
     lock: Any = field(default_factory=threading.Lock)
     waiting: list[tuple[GenerationRequest, threading.Event, list[Generated]]] = field(default_factory=list)
     queue_lock: Any = field(default_factory=threading.Lock)
-    prefixes: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
+    lists: list[int] = field(default_factory=list)
+    """How many prompts each request had that came with a list of them."""
 
     def ids_of(self, text: str) -> list[int]:
         """Token ids as the served tokenizer gives them."""
@@ -163,31 +165,72 @@ def completion(served: Served, body: Mapping[str, Any]) -> bytes:
     if body["model"] != served.name:
         raise RefusedError(f"The model `{body['model']}` does not exist.")
     prompt = body["prompt"]
-    ids = served.ids_of(prompt) if isinstance(prompt, str) else prompt
-    budget = body["max_tokens"]
-    if len(ids) + budget > served.context:
+    listed = bool(prompt) and isinstance(prompt[0], list)
+    prompts = prompt if listed else [served.ids_of(prompt) if isinstance(prompt, str) else prompt]
+    if listed and served.shape != "vllm":
+        raise RefusedError("one prompt at a time")
+    if max(map(len, prompts)) + body["max_tokens"] > served.context:
         raise RefusedError(f"This model's maximum context length is {served.context} tokens.")
-    choice: dict[str, Any] = {"index": 0, "logprobs": None, "prompt_logprobs": None}
-    written = "null"
-    is_vllm = served.shape == "vllm"
-    asked = [body.get(name) for name in ("prompt_logprobs", "logprobs")] if is_vllm else [None, None]
-    for count in asked:
+    if listed:
+        served.lists.append(len(prompts))
+    for count in [body.get("prompt_logprobs"), body.get("logprobs")] if served.shape == "vllm" else []:
         if count is not None and served.max_logprobs >= 0 and (count < 0 or count > served.max_logprobs):
             raise RefusedError(
                 f"Requested logprobs of {count}, which is greater than max allowed: {served.max_logprobs}"
             )
-    if asked[0] is not None:
+    rows = _rows_of(served, prompts) if served.shape == "vllm" and body.get("logprobs") is not None else {}
+    choices = [_choice(served, body, ids, rows.get(tuple(ids))) for ids in prompts]
+    asked, answered = sum(map(len, prompts)), sum(count for _, count, _ in choices)
+    with served.queue_lock:
+        number = served.requests
+    answer = {
+        "id": f"cmpl-{number}-{threading.get_ident()}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": served.name,
+        "choices": [choice | {"index": index} for index, (choice, _, _) in enumerate(choices)],
+        "usage": {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered},
+    }
+    written = to_json(answer)
+    for _, _, positions in choices:
+        written = written.replace(b'"prompt_logprobs":null', b'"prompt_logprobs": ' + positions, 1)
+    return written
+
+
+def _rows_of(served: Served, prompts: Sequence[Sequence[int]]) -> dict[tuple[int, ...], torch.Tensor]:
+    """What comes after each prompt; what is the beginning of another prompt is computed with it, as a prefix cache
+    does."""
+    rows: dict[tuple[int, ...], torch.Tensor] = {}
+    for ids in sorted(map(tuple, prompts), key=len, reverse=True):
+        if ids in rows:
+            continue
+        log_probs = served.log_probs([*ids, 0])
+        begun = [other for other in map(tuple, prompts) if other == ids[: len(other)]]
+        rows |= {other: log_probs[len(other) - 1] for other in begun}
+    return rows
+
+
+def _choice(
+    served: Served, body: Mapping[str, Any], ids: list[int], row: torch.Tensor | None
+) -> tuple[dict[str, Any], int, bytes]:
+    """The answer to one prompt, its tokens' count, and its prompt's log-probabilities as JSON."""
+    budget = body["max_tokens"]
+    choice: dict[str, Any] = {"index": 0, "logprobs": None}
+    written = b"null"
+    is_vllm = served.shape == "vllm"
+    in_prompt = body.get("prompt_logprobs") if is_vllm else None
+    if in_prompt is not None:
         rows = served.log_probs(ids)
-        positions = [_position(row, asked[0], token) for row, token in zip(rows, ids[1:], strict=True)]
-        written = "[" + ",".join(["null", *positions]) + "]"
-    if budget == 1 and any(count is not None for count in asked):
-        row = served.next_log_probs(ids)
+        positions = [_position(each, in_prompt, token) for each, token in zip(rows, ids[1:], strict=True)]
+        row = served.log_probs([*ids, 0])[-1]
+        written = b"[" + b",".join([b"null", *positions]) + b"]"
+    if budget == 1 and row is not None:
         token = int(row.argmax())
         generated = Generated(
             GenerationRequest("x", tuple(ids), 1), (token,), served.engine.tokenizer.decode([token]), "length"
         )
-        if asked[1] is not None:
-            top = _entry(row, asked[1], token)
+        if body.get("logprobs") is not None:
+            top = _entry(row, body["logprobs"], token)
             choice["logprobs"] = {
                 "tokens": [f"token_id:{token}"],
                 "token_logprobs": [float(row[token])],
@@ -213,21 +256,7 @@ def completion(served: Served, body: Mapping[str, Any]) -> bytes:
     choice |= {"text": generated.text, "finish_reason": generated.finish_reason, "stop_reason": generated.end_id}
     if is_vllm and body.get("return_token_ids"):
         choice |= {"token_ids": tokens, "prompt_token_ids": ids}
-    with served.queue_lock:
-        number = served.requests
-    answer = {
-        "id": f"cmpl-{number}-{threading.get_ident()}",
-        "object": "text_completion",
-        "created": int(time.time()),
-        "model": served.name,
-        "choices": [choice],
-        "usage": {
-            "prompt_tokens": len(ids),
-            "completion_tokens": len(tokens),
-            "total_tokens": len(ids) + len(tokens),
-        },
-    }
-    return json.dumps(answer).replace('"prompt_logprobs": null', f'"prompt_logprobs": {written}', 1).encode()
+    return choice | {"prompt_logprobs": None}, len(tokens), written
 
 
 def _entry(row: torch.Tensor, count: int, token: int) -> dict[int, tuple[float, int]]:
@@ -243,12 +272,10 @@ def _entry(row: torch.Tensor, count: int, token: int) -> dict[int, tuple[float, 
     return entry
 
 
-def _position(row: torch.Tensor, count: int, token: int) -> str:
+def _position(row: torch.Tensor, count: int, token: int) -> bytes:
     """The JSON of one position; tens of millions of entries are written in a gate."""
     entry = _entry(row, count, token)
-    return (
-        "{" + ",".join(f'"{name}":{{"logprob":{value!r},"rank":{rank}}}' for name, (value, rank) in entry.items()) + "}"
-    )
+    return to_json({name: {"logprob": value, "rank": rank} for name, (value, rank) in entry.items()})
 
 
 @contextmanager

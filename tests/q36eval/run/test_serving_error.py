@@ -58,6 +58,15 @@ class Harsh(Noisy):
         return 0.0 if self.identity.checkpoint_sha256 == checkpoint_sha256(SANDBOX / "bf16") else 1.0
 
 
+class Unquantizing(Noisy):
+    """Multiplies decoded weights with inputs as they are, whatever the checkpoint says, as Hopper's kernels do."""
+
+    @classmethod
+    def load(cls, settings: EngineSettings | Path) -> "InProcessEngine":
+        assert isinstance(settings, EngineSettings)
+        return super().load(replace(settings, emulate_activations=False))
+
+
 class Broken(Noisy):
     noise = NOISE["broken"]
 
@@ -70,7 +79,7 @@ class Silent(Progress):
 
 @pytest.fixture(autouse=True)
 def engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (Quiet, Loud, Harsh, Broken):
+    for kind in (Quiet, Loud, Harsh, Unquantizing, Broken):
         engine = Kind(f"{__name__}:{kind.__name__}", reference="in-process")
         monkeypatch.setitem(KINDS, kind.__name__.lower(), engine)
 
@@ -87,25 +96,27 @@ def plan(branch: Path, kind: str, **options: object) -> ServingPlan:
 
 
 def test_a_faithful_engine_of_a_quantized_branch_adds_nothing() -> None:
-    error = tell_apart(plan(folder_of("main"), "quiet"), Silent())
+    error = tell_apart(plan(folder_of("main"), "quiet"), Silent()).error
     assert error.serving.kl == 0.0
     assert error.checkpoint.kl == error.whole.kl > 0
     assert error.floor is not None
     assert error.floor.kl == 0.0
     assert error.at_fault == "checkpoint"
+    assert error.arithmetic == "emulated"
     assert error.documents == 24 >= LEAST_DOCUMENTS
 
 
 def test_a_noisy_engine_of_the_reference_is_all_there_is() -> None:
-    error = tell_apart(plan(SANDBOX / "bf16", "loud"), Silent())
+    error = tell_apart(plan(SANDBOX / "bf16", "loud"), Silent()).error
     assert error.checkpoint.kl == 0.0
     assert error.serving.kl == error.whole.kl > 0
+    assert error.arithmetic == "plain"
     assert error.floor is not None
     assert error.at_fault == "none", "the engine does the same to the reference: it is the floor"
 
 
 def test_an_engine_that_serves_only_the_branch_wrongly_is_at_fault() -> None:
-    error = tell_apart(plan(folder_of("main"), "harsh"), Silent())
+    error = tell_apart(plan(folder_of("main"), "harsh"), Silent()).error
     assert error.serving.kl > error.checkpoint.kl > 0
     assert error.floor is not None
     assert error.floor.kl == 0.0
@@ -113,10 +124,20 @@ def test_an_engine_that_serves_only_the_branch_wrongly_is_at_fault() -> None:
     assert error.at_fault == "engine"
 
 
+def test_an_engine_that_leaves_inputs_as_they_are_is_held_to_the_branch_decoded_so() -> None:
+    error = tell_apart(plan(folder_of("main"), "unquantizing"), Silent()).error
+    assert error.arithmetic == "weight-only"
+    assert error.serving.kl == 0.0
+    assert error.checkpoint.kl == error.whole.kl > 0
+    said = tell_apart(plan(folder_of("main"), "unquantizing", weights_only=True), Silent()).error
+    assert said.arithmetic == "weight-only"
+    assert said.checkpoint.kl == error.checkpoint.kl
+
+
 def test_the_whole_is_the_divergence_of_both_deployments_logits() -> None:
     """Against a computation that knows nothing of sides and heads."""
     chosen = plan(folder_of("main"), "loud")
-    error = tell_apart(chosen, Silent())
+    error = tell_apart(chosen, Silent()).error
     reference = open_engine(SANDBOX / "bf16")
     served = open_engine(EngineSettings(folder_of("main"), kind="loud"))
     total, tokens = 0.0, 0
@@ -148,5 +169,5 @@ def test_the_command_prints_every_layer_and_keeps_them(tmp_path: Path) -> None:
     assert (body["at_fault"], body["serving"]["kl"]) == ("checkpoint", 0.0)
     kept = {each.key: each.value for each in History.open(tmp_path / "history.sqlite").measurements(body["run"])}
     assert kept["kl.attributed_kl[quiet/whole]"] == pytest.approx(body["whole"]["kl"])
-    assert len(kept) == 4
+    assert len(kept) == 5
     assert q36eval(*command, "--grid", state=tmp_path).returncode == 2

@@ -1,0 +1,96 @@
+"""One server as it was when it was opened, the branch it answers for, and what makes that deployment another one."""
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
+from q36eval.checkpoints.opened import hold
+from q36eval.engines.base import EngineSettings
+from q36eval.engines.openai.capabilities import Capabilities, tried
+from q36eval.engines.openai.client import Address, Client, Limits, NoAnswerError
+from q36eval.engines.openai.flavour import Server, server_of
+from q36eval.errors import CorruptCheckpointError, EngineError
+from q36eval.records import DeploymentIdentity
+
+OPENAI = "openai"
+CONCURRENCY = 16
+"""Requests under way at once, where --batch-size says nothing."""
+REQUESTS_VERSION = 2
+"""Raised with every change of what is requested that may move a number."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One server as it was when it was opened, and the branch it answers for."""
+
+    client: Client
+    server: Server
+    can: Capabilities
+    tokenizer: Any
+    vocabulary: int
+
+
+def opened(settings: EngineSettings, limits: Limits) -> Opened:
+    """Look at the server, try what it can do, and prove its tokenizer equal.
+
+    Raises:
+        UsageError: no address, no such model, or a tokenizer that is not the branch's.
+        CorruptCheckpointError: the branch does not say its vocabulary.
+        EngineError: it does not answer.
+    """
+    client = Client(Address.named(settings.base_url), limits)
+    try:
+        tokenizer = load_tokenizer(settings.folder)
+        server = server_of(client, settings.served_model)
+        vocabulary = _vocabulary(settings)
+        return Opened(client, server, tried(client, server, tokenizer, vocabulary), tokenizer, vocabulary)
+    except NoAnswerError as error:
+        client.close()
+        raise EngineError(f"The server {client.address.base} does not answer: {error}.") from error
+    except BaseException:
+        client.close()
+        raise
+
+
+def _vocabulary(settings: EngineSettings) -> int:
+    config = hold(settings.folder).json("config.json")
+    sizes = config.get("text_config") or config
+    try:
+        return int(sizes["vocab_size"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptCheckpointError(f"{settings.folder / 'config.json'} does not say vocab_size.") from error
+
+
+def identity_at(there: Opened, settings: EngineSettings) -> DeploymentIdentity:
+    """The identity of that branch as that server answers for it; never its address."""
+    server, can = there.server, there.can
+    context, root = server.model.max_model_len, server.model.root
+    told = {"context": context, "root": None if root is None else PurePath(root).name, "fingerprint": can.fingerprint}
+    return DeploymentIdentity(
+        checkpoint_sha256=checkpoint_sha256(settings.folder),
+        tokenizer_sha256=tokenizer_sha256(settings.folder),
+        chat_template_sha256=chat_template_sha256(settings.folder),
+        engine=OPENAI,
+        engine_version=f"{server.flavour} {server.version}",
+        settings={
+            "served_model": server.model.id,
+            **{name: str(value) for name, value in told.items() if value is not None},
+            "log_probabilities": can.scores if can.top_k is None else f"{can.scores} {can.top_k}",
+            "prompts": ("token ids" if can.takes_ids else "text") + (", in lists" if can.takes_lists else ""),
+            "concurrency": str(settings.batch_rows or CONCURRENCY),
+            "requests": str(REQUESTS_VERSION),
+        },
+        kv_cache_dtype="as served",
+    )
+
+
+def difference(then: Server, now: Server) -> str:
+    """In what a server is not what it was, in words."""
+    pairs = [
+        ("its program is", then.flavour, now.flavour),
+        ("its version is", then.version, now.version),
+        ("its process began at", then.started, now.started),
+        ("its model is", then.model.model_dump(), now.model.model_dump()),
+    ]
+    return "; ".join(f"{what} {new}, and was {old}" for what, old, new in pairs if old != new)

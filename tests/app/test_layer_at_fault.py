@@ -1,0 +1,142 @@
+"""A gate's report names the layer at fault by figures of the same deployment, and by no others."""
+
+from pathlib import Path
+
+import pytest
+
+from q36eval.app.cli.report_formats import document_of
+from q36eval.app.figures.layer_at_fault import layer_lines
+from q36eval.config import Paths
+from q36eval.gate import decide
+from q36eval.gate.fault import Arithmetic, fault_of
+from q36eval.history import History, RunRecord
+from q36eval.kl.attribution import sample
+from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.serving_error import serving_error
+from q36eval.records import DeploymentIdentity, Interval
+from q36eval.reports import to_markdown
+from q36eval.reports.html_report import to_html
+from q36eval.run.serving_error import Told, record
+from tests.q36eval.gate.evidence import small_policy
+
+DOCUMENTS = 24
+
+
+class Words:
+    """A tokenizer of words."""
+
+    def encode(self, text: str, **_settings: object) -> list[int]:
+        return [len(word) for word in text.split()]
+
+
+CHOSEN = sample(
+    [CorpusDocument(str(n), "own", f"text {n} of some words " * 4) for n in range(DOCUMENTS)], Words(), 3, 100_000
+)
+
+
+def identity(checkpoint: str, engine: str = "vllm") -> DeploymentIdentity:
+    return DeploymentIdentity(
+        checkpoint_sha256=checkpoint, tokenizer_sha256="t", chat_template_sha256="c", engine=engine, engine_version="1"
+    )
+
+
+def sums(nats: float) -> list[float]:
+    return [nats * (1 + n % 3) for n in range(DOCUMENTS)]
+
+
+def told(checkpoint: float, engine: float, served: DeploymentIdentity, arithmetic: Arithmetic = "plain") -> Told:
+    error = serving_error(
+        served.engine,
+        CHOSEN,
+        checkpoint=sums(checkpoint),
+        serving=sums(engine),
+        whole=sums(checkpoint + engine),
+        floor=sums(1e-6),
+        arithmetic=arithmetic,
+    )
+    return Told(error, served, identity("reference", "in-process"))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(Path(__file__).parents[2], tmp_path)
+
+
+@pytest.fixture
+def history(paths: Paths) -> History:
+    return History.open(paths.history)
+
+
+def gated(history: History, served: DeploymentIdentity) -> RunRecord:
+    """A gate run that was not measured, hence no PASS."""
+    run = history.start_run(
+        family="sandbox",
+        branch="main",
+        identity=served,
+        reference_identity=identity("reference", "in-process"),
+        policy=small_policy(),
+        suites={},
+        provenance={},
+    )
+    history.finish_run(run.id, decide(small_policy(), []))
+    return history.get_run(run.id)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "engine", "words"),
+    [(0.1, 0.001, "The checkpoint is at fault"), (0.001, 0.1, "The engine is at fault: vllm adds more")],
+)
+def test_the_layer_at_fault_is_named_in_every_report(
+    checkpoint: float, engine: float, words: str, history: History, paths: Paths
+) -> None:
+    run_id = record(told(checkpoint, engine, identity("branch")), "sandbox", "main", "x", history, paths)
+    run = gated(history, identity("branch"))
+    first, figures, arithmetic = layer_lines(history, run)
+    assert first.startswith(words)
+    assert run_id in figures
+    assert "quantizes no inputs" in arithmetic
+    document = document_of(run, history)
+    for text in (to_markdown(document), to_html(document)):
+        assert words in text
+        assert "Checkpoint or engine" in text
+
+
+@pytest.mark.parametrize(
+    "other", [identity("another"), identity("branch", "openai")], ids=["another checkpoint", "another engine"]
+)
+def test_figures_of_another_deployment_say_nothing(other: DeploymentIdentity, history: History, paths: Paths) -> None:
+    record(told(0.1, 0.001, other), "sandbox", "main", "x", history, paths)
+    (only,) = layer_lines(history, gated(history, identity("branch")))
+    assert only == (
+        "Not told apart whether the checkpoint or the engine is at fault: "
+        "`q36eval attribute --branch main --engine vllm` does."
+    )
+
+
+def test_of_a_gate_in_this_process_no_engine_is_suspected_unless_it_was_measured(
+    history: History, paths: Paths
+) -> None:
+    run = gated(history, identity("branch", "in-process"))
+    assert layer_lines(history, run) == ()
+    record(told(0.001, 0.1, identity("branch"), "weight-only"), "sandbox", "main", "x", history, paths)
+    lines = layer_lines(history, run)
+    assert lines[0].startswith("The engine is at fault: vllm")
+    assert "weight-only" in lines[2]
+
+
+def test_a_run_of_figures_is_no_attribution_to_tensors(history: History, paths: Paths) -> None:
+    from q36eval.app.figures.kl import attribution_of
+
+    record(told(0.1, 0.001, identity("branch")), "sandbox", "main", "x", history, paths)
+    assert attribution_of(history.series_runs("main", "sandbox")) is None
+
+
+def test_the_whole_no_larger_than_the_floor_blames_nobody() -> None:
+    def interval(lower: float, upper: float) -> Interval:
+        return Interval(lower=lower, upper=upper, level=0.95, method="x")
+
+    engine = interval(0.1, 0.2)
+    assert fault_of(interval(0, 0.1), interval(0, 0.1), engine) == "none"
+    assert fault_of(interval(0, 0.2), interval(0, 0.1), engine) == "engine"
+    assert fault_of(interval(0, 0.2), None, interval(-0.2, -0.1)) == "checkpoint"
+    assert fault_of(interval(0, 0.2), None, interval(-0.1, 0.1)) == "alike"

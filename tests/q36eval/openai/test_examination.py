@@ -1,0 +1,128 @@
+"""`q36eval doctor --base-url`: what a server is and can do is what was seen of it, and no secret is printed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from q36eval.app.doctor import diagnosis, endpoint_lines
+from q36eval.config import Paths
+from q36eval.engines import Engine, EngineOptions
+from q36eval.engines.openai.examination import examined
+from q36eval.errors import EngineError
+from tests.q36eval.openai.server import SANDBOX, Served, _Handler
+
+KEY = "s3cret-key"
+
+
+class _WithChat(_Handler):
+    """Beside completions a chat endpoint that writes prompts by the branch's template."""
+
+    takes: frozenset[str] = frozenset({"tools", "chat_template_kwargs"})
+    """What it does not ignore."""
+    parses = True
+
+    def do_POST(self) -> None:  # noqa: N802 - the standard library's name
+        if self.path != "/v1/chat/completions":
+            super().do_POST()
+            return
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        tools = body.get("tools") if "tools" in self.takes else None
+        switch = body.get("chat_template_kwargs", {}) if "chat_template_kwargs" in self.takes else {}
+        text = self.served.engine.tokenizer.apply_chat_template(
+            body["messages"], tools=tools, tokenize=False, add_generation_prompt=True, **switch
+        )
+        message: dict[str, Any] = {"role": "assistant", "content": "<tool_call>\n<function=get_weather>"}
+        if self.parses and tools:
+            message = {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}
+        usage = {"prompt_tokens": len(self.served.ids_of(text)), "completion_tokens": 1}
+        self._send(200, {"choices": [{"index": 0, "message": message}], "usage": usage})
+
+
+@pytest.fixture
+def handler(served: Served) -> type[_WithChat]:
+    return type("Handler", (_WithChat,), {"served": served})
+
+
+@pytest.fixture
+def options(handler: type[_WithChat], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineOptions]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield EngineOptions(kind="openai", base_url=f"http://127.0.0.1:{server.server_address[1]}/v1", batch_rows=4)
+    server.shutdown()
+    server.server_close()
+
+
+def test_of_a_server_with_all_log_probabilities_everything_is_measured(options: EngineOptions) -> None:
+    seen = examined(options, options.of(SANDBOX))
+    assert (seen["flavour"], seen["version"], seen["model"], seen["context"]) == ("vllm", "0.26.0", "sandbox", 4096)
+    assert seen["tells_its_start"]
+    assert seen["chat"]["chat"] == "answers"
+    assert seen["chat"]["tools"] == "read by the server's parser"
+    branch = seen["branch"]
+    assert (branch["prompt_log_probabilities"], branch["vocabulary"]) == (1024, 1024)
+    assert branch["prompts"] == "token ids, in lists"
+    assert branch["scatter"] == {"at_once": 4, "compared": 4, "differing": 0}
+    assert branch["measurable"]["kl"].startswith("exact")
+    told = dict(endpoint_lines(seen))
+    assert told["log-probs"] == "of a prompt's tokens: 1,024 of 1,024 tokens at every position"
+    assert told["scatter"] == "0 of 4 greedy answers are other ones with 4 requests at once than alone"
+    assert told["canaries"] == "answers and margins"
+
+
+def test_of_the_likeliest_tokens_and_of_none_less_is_measured(options: EngineOptions, served: Served) -> None:
+    served.max_logprobs = 20
+    seen = examined(options, options.of(SANDBOX))
+    assert seen["branch"]["prompt_log_probabilities"] == 20
+    assert seen["branch"]["measurable"]["kl"].startswith("a lower bound alone: q36eval kl --top-k 20")
+    served.shape = "llama.cpp"
+    seen = examined(options, options.of(SANDBOX))
+    assert seen["branch"]["prompt_log_probabilities"] == 0
+    assert seen["branch"]["measurable"]["kl"].startswith("not: ")
+    assert dict(endpoint_lines(seen))["log-probs"] == "of a prompt's tokens: none"
+
+
+def test_what_a_chat_endpoint_ignores_counts_as_ignored(options: EngineOptions, handler: type[_WithChat]) -> None:
+    handler.takes = frozenset()
+    chat = examined(options, None)["chat"]
+    assert chat["tools"] == "ignored: the prompt is as long without them"
+    assert chat["thinking_switch"] == "changes nothing in the prompt"
+    handler.takes, handler.parses = frozenset({"tools"}), False
+    chat = examined(options, None)["chat"]
+    assert chat["tools"] == "written into the prompt; a call stays in the text, which no parser reads"
+
+
+def test_without_the_branch_its_tokens_are_not_tried(options: EngineOptions, local: Engine) -> None:
+    seen = examined(options, None)
+    assert seen["branch"] is None
+    assert dict(endpoint_lines(seen))["measures"] == "not tried: name the branch that is served with --branch"
+
+
+def test_a_server_that_is_not_there_is_a_problem_and_the_rest_is_told(tmp_path: Any) -> None:
+    def gone() -> dict[str, Any]:
+        raise EngineError("The server http://127.0.0.1:1/v1 does not answer: x.")
+
+    body = diagnosis(Paths.default(), endpoint=gone)
+    assert body["endpoint"] is None
+    assert body["problems"][-1] == "The server http://127.0.0.1:1/v1 does not answer: x."
+    assert body["devices"]
+
+
+def test_the_command_prints_no_key(options: EngineOptions) -> None:
+    command = [sys.executable, "-m", "q36eval", "doctor", "--base-url", str(options.base_url), "--branch", str(SANDBOX)]
+    for more in ((), ("--json",)):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        assert KEY not in done.stdout + done.stderr
+        assert "token ids, in lists" in done.stdout
+    refused = subprocess.run(
+        [sys.executable, "-m", "q36eval", "doctor", "--branch", "x"], capture_output=True, text=True, check=False
+    )
+    assert (refused.returncode, "name it with --base-url" in " ".join(refused.stderr.split())) == (2, True)
