@@ -59,6 +59,8 @@ class ServingError(BaseModel):
     excess_interval: Interval
     paired: Clusters
     arithmetic: Arithmetic
+    gpu: str = ""
+    """What GPUs make of the checkpoint's quantized inputs, in words."""
 
     @property
     def at_fault(self) -> Fault:
@@ -98,6 +100,7 @@ def serving_error(
     whole: Sequence[float],
     floor: Sequence[float] | None,
     arithmetic: Arithmetic,
+    gpu: str = "",
 ) -> ServingError:
     """The figures of KL sums per document, each in the order of `chosen.documents`."""
     paired = _clusters(chosen, serving, checkpoint)
@@ -114,6 +117,7 @@ def serving_error(
         excess_interval=excess_interval,
         paired=paired,
         arithmetic=arithmetic,
+        gpu=gpu,
     )
 
 

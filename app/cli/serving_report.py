@@ -18,7 +18,7 @@ def print_serving_error(error: ServingError, title: str) -> None:
         table.add_row(Text(name), Text(f"{layer.kl:.3g}" if layer else "not measured"), Text(bounds))
     console.print(table)
     console.print(Text(CONCLUSIONS[error.at_fault]))
-    console.print(Text(ARITHMETICS[error.arithmetic]))
+    console.print(Text(" ".join(filter(None, [ARITHMETICS[error.arithmetic], error.gpu]))))
 
 
 def _rows(error: ServingError) -> list[tuple[str, LayerError | None]]:

@@ -17,6 +17,7 @@ from q36eval.kl.serving_error import LayerError, ServingError, Side, divergence_
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
+from q36eval.run.arithmetic import gpu_here, gpu_words, input_kinds
 from q36eval.run.attribution import keep_figures
 
 LAYERS = ("checkpoint", "serving", "whole", "floor")
@@ -104,6 +105,7 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         whole=divergence_sums(chosen, reference.side, served.side),
         floor=floor,
         arithmetic=arithmetic,
+        gpu=gpu_words(input_kinds(plan.branch), gpu_here()),
     )
     return Told(told, served.identity, reference.identity)
 

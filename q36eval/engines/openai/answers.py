@@ -18,6 +18,8 @@ IMPOSSIBLE = -9999.0
 """What vLLM writes for a log-probability of minus infinity, which JSON has not."""
 MASS_TOLERANCE = 1e-3
 """By how much the probabilities of a whole vocabulary may miss 1: a server's float32, or bfloat16 logits, miss less."""
+TIED_NATS = 1e-2
+"""By how much the token that a greedy answer takes may be less likely than the likeliest: BF16 rounds near ties."""
 TOKEN_ID = "token_id:"
 
 
@@ -183,13 +185,22 @@ def prompt_rows(
 def next_row(answer: Completion, vocabulary: int, top_k: int | None) -> torch.Tensor:
     """The row that predicts the first generated token, from `logprobs`: float32 [W], as `packed_row` has it.
 
+    Of a greedy answer the token that came is the likeliest of its row: else the row is another position's.
+
     Raises:
-        MalformedError: there is none, or it is no distribution.
+        MalformedError: there is none, it is no distribution, or it is not that of the token that was generated.
     """
     given = answer.choice.logprobs.top_logprobs if answer.choice.logprobs is not None else None
     if not given:
         raise MalformedError("the answer has no log-probabilities of its first token")
-    return packed_row(_tokens_of(given[0], TOKEN_ID, vocabulary), list(given[0].values()), vocabulary, top_k)
+    tokens, values = _tokens_of(given[0], TOKEN_ID, vocabulary), list(given[0].values())
+    row = packed_row(tokens, values, vocabulary, top_k)
+    generated = answer.choice.token_ids
+    if generated:  # one that ended the answer may be left out
+        known = dict(zip(tokens, values, strict=True))
+        if len(generated) != 1 or known.get(generated[0], -math.inf) < max(values) - TIED_NATS:
+            raise MalformedError("the log-probabilities of the first token are not those of the token that came")
+    return row
 
 
 @lru_cache(maxsize=4)

@@ -121,9 +121,9 @@ class OpenAIEngine(Engine):
     def _one_by_one(self, request: ScoreRequest) -> bool:
         """Whether its positions are cheaper had one by one: a prompt's rows come all together or not at all, and the
         way to a few of them is to have the prompt continued where they are."""
-        length = len(request.token_ids)
-        row = self._vocabulary / ENTRIES_PER_TOKEN
-        return self._can.top_k is None and (length - request.first) * (length + row) < length * (1 + row)
+        length, row = len(request.token_ids), self._vocabulary / ENTRIES_PER_TOKEN
+        wanted = length - request.first
+        return self._can.top_k is None and 2 * wanted <= length and wanted * (length + row) < length * (1 + row)
 
     def _rows_one_by_one(self, request: ScoreRequest) -> torch.Tensor:
         prompts = [request.token_ids[:end] for end in range(request.first, len(request.token_ids))]

@@ -1,5 +1,6 @@
 """Few positions of a long text are requested together, as one list of prompts, and each is held to its own prompt."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from q36eval.engines import Engine, EngineSettings, ScoreRequest, open_engine
-from q36eval.engines.openai.answers import completions_of
+from q36eval.engines.openai.answers import Completion, completions_of, next_row
 from q36eval.engines.openai.client import MalformedError
 from tests.q36eval.openai import server
 from tests.q36eval.openai.server import Served
@@ -67,6 +68,19 @@ def test_a_server_that_answers_a_list_in_another_order_is_asked_one_by_one(
     assert served.lists == []
     assert engine.identity.settings["prompts"] == "token ids"
     assert float((theirs - log_probs(local, request)).abs().max()) < NATS
+
+
+@pytest.mark.parametrize("generated", [[1], [0, 1]])
+def test_a_row_of_another_token_than_the_one_that_came_is_none(generated: list[int]) -> None:
+    def of(ids: list[int]) -> Completion:
+        logprobs = {"top_logprobs": [{"token_id:0": math.log(0.75), "token_id:1": math.log(0.25)}]}
+        choice = {"index": 0, "text": "", "token_ids": ids, "logprobs": logprobs}
+        return Completion.model_validate({"id": "x", "model": "m", "choices": [choice]})
+
+    for fitting in ([0], []):
+        assert next_row(of(fitting), 2, None).exp().tolist() == pytest.approx([0.75, 0.25])
+    with pytest.raises(MalformedError, match="not those of the token that came"):
+        next_row(of(generated), 2, None)
 
 
 PROMPTS = [(1, 2, 3), (4, 5)]

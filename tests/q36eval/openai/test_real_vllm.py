@@ -80,10 +80,12 @@ def test_a_real_vllm_says_what_the_model_says(local: Engine, port: int, tmp_path
     ids = [tuple(local.tokenizer.encode(text, add_special_tokens=False)) for text in TEXTS]
     scores = [ScoreRequest(f"all {n}", one) for n, one in enumerate(ids)]
     scores += [ScoreRequest(f"last {n}", one, first=len(one) - 1) for n, one in enumerate(ids)]
+    scores += [ScoreRequest(f"few {n}", one, first=len(one) - 4) for n, one in enumerate(ids)]
     questions = [GenerationRequest(str(n), one, 24, stop=("Kč",) if n % 2 else ()) for n, one in enumerate(ids)]
     with vllm(port, tmp_path / "log", "--max-logprobs", "-1") as address:
         engine = opened_at(address)
         assert engine.scores == "states"
+        assert engine.identity.settings["prompts"] == "token ids, in lists"
         scored = {each.request.key: each for each in engine.score(scores)}
         answered = {each.request.key: each for each in engine.generate(questions)}
     total, tokens = 0.0, 0
