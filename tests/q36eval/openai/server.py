@@ -105,7 +105,7 @@ class RefusedError(Exception):
     """What the server answers with status 400."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     served: Served
 
@@ -252,9 +252,9 @@ def _position(row: torch.Tensor, count: int, token: int) -> str:
 
 
 @contextmanager
-def serving(served: Served, port: int = 0) -> Iterator[str]:
+def serving(served: Served, port: int = 0, handles: type[Handler] = Handler) -> Iterator[str]:
     """The server in threads of this process; gives its address."""
-    handler = type("Handler", (_Handler,), {"served": served})
+    handler = type("Handler", (handles,), {"served": served})
     server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
