@@ -134,10 +134,13 @@ class Handler(BaseHTTPRequestHandler):
             self._send(404, {"error": {"message": "Not Found"}})
 
     def do_POST(self) -> None:
+        self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def answer(self, body: Mapping[str, Any]) -> None:
+        """Answer a request that was read."""
         served = self.served
         with served.queue_lock:
             served.requests += 1
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         try:
             if self.path == "/tokenize" and served.shape in ("vllm", "llama.cpp"):
                 ids = served.ids_of(body["prompt" if served.shape == "vllm" else "content"])
