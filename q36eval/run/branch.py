@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -227,7 +227,10 @@ class Running:
         """Ask the endpoint itself, without a reference; what is no endpoint is not measured so."""
         from q36eval.run.served import ServedRequest, measure_served_branch
 
-        request = ServedRequest(self.request.branch.folder, self.request.family, self.request.engine)
+        engine, plan = self.request.engine, self.request.served
+        if engine.batch_rows is not None:
+            plan = replace(plan, concurrency=engine.batch_rows)
+        request = ServedRequest(self.request.branch.folder, self.request.family, engine, plan)
         started = time.monotonic()
         figures = measure_served_branch(request, self.sink, self.progress)
         self.timings[ProbeName.SERVED.value] = time.monotonic() - started

