@@ -16,6 +16,7 @@ from q36eval.records import Counts, DeclaredFigure, Direction, Estimator, Interv
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 WEIGHTS, KL, EVALS, CANARIES = ProbeName.WEIGHTS, ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES
+SERVED = ProbeName.SERVED
 
 ALL = "all"
 """The slice that holds everything."""
@@ -551,7 +552,58 @@ def _engine() -> Iterator[Metric]:
         )
 
 
-METRICS = _registry((*_weights(), *_kl(), *_evals(), *_canaries(), *_engine()))
+def _served() -> Iterator[Metric]:
+    yield Metric(
+        SERVED,
+        "answer_differences",
+        "share of prompts that a served model answers otherwise when one thing is changed",
+        "Share of prompts answered otherwise, beyond near ties, when one thing is changed; judged over the share "
+        "answered otherwise when nothing is.",
+        "share of prompts",
+        estimator="paired_proportions",
+        bounds=SHARE,
+    )
+    faults = Metric(SERVED, "", "", "", "answers", estimator="census")
+    yield replace(
+        faults,
+        name="prompt_differences",
+        label="chat prompts that the server writes otherwise",
+        meaning="Chat prompts whose tokens are not those that the branch's own template and tokenizer write.",
+        unit="prompts",
+    )
+    yield replace(
+        faults,
+        name="parser_faults",
+        label="chat answers that a parser changes",
+        meaning="Chat answers that do not say what the model wrote for them, by what is changed.",
+    )
+    yield replace(
+        faults,
+        name="stream_faults",
+        label="streamed answers that arrive otherwise",
+        meaning="Streamed answers whose pieces do not add up to the whole answer of the same tokens.",
+    )
+    yield Metric(
+        SERVED,
+        "call_failure_rate",
+        "share of wrong tool calls as served",
+        "Share of requests for tools whose calls are wrong as the chat endpoint gives them; judged over the share that "
+        "is wrong in raw completions.",
+        estimator="paired_proportions",
+        bounds=SHARE,
+    )
+    yield Metric(
+        SERVED,
+        "trigger_f1",
+        "F1 of calling a tool where one fits",
+        "F1 of turns with a call over turns that want one, as served and in raw completions.",
+        "F1",
+        HIGHER,
+        "derived",
+    )
+
+
+METRICS = _registry((*_weights(), *_kl(), *_evals(), *_canaries(), *_engine(), *_served()))
 """Every metric by its probe and name."""
 
 

@@ -28,6 +28,7 @@ class ProbeName(StrEnum):
     KL = "kl"
     EVALS = "evals"
     CANARIES = "canaries"
+    SERVED = "served"
 
 
 class Lane(StrEnum):

@@ -55,7 +55,7 @@ from q36eval.engines import IN_PROCESS
 from q36eval.errors import Q36Error, UsageError
 from q36eval.interrupts import surviving_hangup
 from q36eval.records import ProbeName
-from q36eval.run.request import ALL_PROBES, CanaryChoice, Request
+from q36eval.run.request import CanaryChoice, Request, probes_for
 
 
 class GateCommand(TyperCommand):
@@ -96,7 +96,7 @@ def gate(
     ] = None,
     skip: Annotated[
         list[ProbeName] | None,
-        typer.Option(help="Skip this probe (weights, kl, evals or canaries); its criteria cannot pass."),
+        typer.Option(help="Skip this probe (weights, kl, evals, canaries or served); its criteria cannot pass."),
     ] = None,
     resume: Annotated[
         str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN", autocompletion=completing.runs)
@@ -205,7 +205,7 @@ def gate(
         if resumed is not None and history is not None and require_sign_off and resumed.state.value == "finished":
             judged = branches.decided_again(resumed, history, None if policy is None else rules)
             return finish([judged], branches, history, output)
-        probes = tuple(name for name in ALL_PROBES if name not in (skip or []))
+        probes = tuple(name for name in probes_for(rules) if name not in (skip or []))
         subject = Subject(chosen, suite_name, canaries, draws, corpus=corpus is not None, code=allow_code_execution)
         refuse_unmeasurable(rules, limited(declared_for(subject, paths), probes), default_family=family is None)
         branches.resolve()

@@ -28,6 +28,7 @@ from q36eval.app.cli import (
     reference,
     report,
     sandbox,
+    served,
     sign_off,
     ui,
     waive,
@@ -78,6 +79,7 @@ app.command("attribute")(attribute.attribute)
 app.command("kl")(kl.kl)
 app.command("evals")(evals.evals)
 app.add_typer(canaries.app, name="canaries")
+app.command("served")(served.served)
 app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")
 app.add_typer(policy.app, name="policy")

@@ -127,7 +127,8 @@ def _remarks(policy: Policy, declared: Declared) -> Iterator[str]:
             continue
         blocking = {c.probe for c in policy.criteria if c.tier == "blocking" and lane in c.lanes}
         for probe in ProbeName:
-            if probe not in blocking:
+            # what only an endpoint can show is no gap of a policy for checkpoints
+            if probe not in blocking and probe is not ProbeName.SERVED:
                 yield f"Lane {lane} is unguarded by {probe}: nothing that the {probe} probe finds can block it."
     for criterion in policy.criteria:
         yield from (f"{criterion.id}: {sentence}" for sentence in _remarks_on(criterion, declared))

@@ -163,6 +163,8 @@ class Running:
         if faults:
             self._skip(faults[0])
             return
+        if ProbeName.SERVED in self.request.probes:
+            known += self._served()
         self._evaluate(branch, known)
 
     def _template(self) -> DeclaredTemplate | None:
@@ -219,6 +221,19 @@ class Running:
             reasons.append("the reference's weights are not on this machine, so nothing is compared with them")
         for reason in [] if faults else reasons:
             self.sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
+        return figures
+
+    def _served(self) -> list[Measurement]:
+        """Ask the endpoint itself, without a reference; what is no endpoint is not measured so."""
+        from q36eval.run.served import ServedRequest, measure_served_branch
+
+        request = ServedRequest(self.request.branch.folder, self.request.family, self.request.engine)
+        started = time.monotonic()
+        figures = measure_served_branch(request, self.sink, self.progress)
+        self.timings[ProbeName.SERVED.value] = time.monotonic() - started
+        items = max((measurement.counts.total for measurement in figures), default=0)
+        state = StageState.MEASURED if figures else StageState.NOT_EVALUATED
+        self.stages.append(Stage(name=ProbeName.SERVED.value, state=state, items=items, planned=items))
         return figures
 
     def _weights_stage(self, figures: Sequence[Measurement], stands_by: tuple[str, ...]) -> None:

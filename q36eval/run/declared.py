@@ -19,6 +19,7 @@ from q36eval.records import DeclaredFigure, ProbeName
 from q36eval.run.items import Work
 from q36eval.run.suites import SuitePlace, shipped_suites, suite_place
 from q36eval.run.weights import declared_figures as of_weights
+from q36eval.served.declared import declared_figures as of_served
 
 GROUPED_BY_TEXTS = ("position=", "entropy=")
 """Beginnings of the names of groups of tokens of which only the texts, and the reference, tell which there are."""
@@ -97,6 +98,7 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
         *of_canaries(specs),
         *of_texts({name: Held() for name in texts or ()}, {f"kind={kind}": Held() for kind in KINDS}, whole),
         *of_evals(groups),
+        *of_served(),
     )
     return Declared(subject.family.name, subject.suite, figures, groups, texts is None, draws=subject.draws)
 

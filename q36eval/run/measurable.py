@@ -121,6 +121,7 @@ def unmeasured(criterion: Criterion, declared: Declared) -> str | None:
         ProbeName.KL: f"the texts of {declared.suite} give",
         ProbeName.EVALS: f"the suite {declared.suite} has",
         ProbeName.CANARIES: f"the canaries of {declared.suite} for {declared.family} give",
+        ProbeName.SERVED: "the served probe gives",
     }[probe]
     having = suites_with(criterion.key, declared.suite) if probe is ProbeName.EVALS else []
     elsewhere = f"; {', '.join(having)} would have it" if having else ""

@@ -13,6 +13,13 @@ if TYPE_CHECKING:  # the command line imports this module before it knows that i
     from q36eval.history.deciding import WaiverSource
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
+"""What every gate measures."""
+
+
+def probes_for(policy: "Policy") -> tuple[ProbeName, ...]:
+    """What a gate measures by a policy: an endpoint is asked for what only it shows where a criterion judges that."""
+    served = any(criterion.probe is ProbeName.SERVED for criterion in policy.criteria)
+    return (*ALL_PROBES, ProbeName.SERVED) if served else ALL_PROBES
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import httpx
 from q36eval.errors import EngineError, UsageError
 
 BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+END_OF_STREAM = "[DONE]"
 SAID_CHARACTERS = 200
 """Of what a server says of an error, so much is repeated."""
 
@@ -146,6 +147,12 @@ class Client:
         """
         return self._asked("POST", url, body, read, attempts=attempts)
 
+    def post_events(
+        self, url: str, body: Mapping[str, Any], read: Callable[[list[Any]], ValueT], attempts: int | None = None
+    ) -> ValueT:
+        """As `post`, of an answer that streams: `read` is given its events, once the last one says that it is whole."""
+        return self._asked("POST", url, body, lambda text: read(_events(text)), is_text=True, attempts=attempts)
+
     def lines(self, url: str) -> list[str]:
         """The lines of a text; none where the server has no such page.
 
@@ -268,6 +275,14 @@ def _json(content: bytes) -> Any:
         return json.loads(content, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise MalformedError(f"the answer is no JSON ({len(content):,} bytes): {error}") from error
+
+
+def _events(text: str) -> list[Any]:
+    """The JSON of every `data:` line of server-sent events (HTML standard, section 9.2), without the closing mark."""
+    said = [line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:")]
+    if not said or said[-1] != END_OF_STREAM:
+        raise MalformedError(f"the stream ends without {END_OF_STREAM}")
+    return [_json(event.encode()) for event in said[:-1]]
 
 
 def _no_number(name: str) -> float:

@@ -58,7 +58,7 @@ ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True)
-class _Opened:
+class Opened:
     """One server as it was when it was opened, and the branch it answers for."""
 
     client: Client
@@ -76,7 +76,7 @@ class OpenAIEngine(Engine):
     limits: Limits = Limits()
     """How long to wait and how often to ask, of every engine opened from now on."""
 
-    def __init__(self, opened: _Opened, settings: EngineSettings) -> None:
+    def __init__(self, opened: Opened, settings: EngineSettings) -> None:
         self._client, self._server, self._can = opened.client, opened.server, opened.can
         self.tokenizer, self._vocabulary = opened.tokenizer, opened.vocabulary
         self._concurrency = settings.batch_rows or CONCURRENCY
@@ -92,7 +92,7 @@ class OpenAIEngine(Engine):
     @classmethod
     def check(cls, settings: EngineSettings) -> None:
         with suppress(CorruptCheckpointError):  # what is wrong with the branch is said by the run
-            _opened(settings, cls.limits).client.close()
+            opened(settings, cls.limits).client.close()
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "OpenAIEngine":
@@ -102,14 +102,14 @@ class OpenAIEngine(Engine):
             UsageError: no address, no such model, or a tokenizer that is not the branch's.
             EngineError: it does not answer.
         """
-        return cls(_opened(settings, cls.limits), settings)
+        return cls(opened(settings, cls.limits), settings)
 
     @classmethod
     def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
         """Asks the server what it is and tries what it can do, as `load` does; raises as that."""
-        opened = _opened(settings, cls.limits)
-        opened.client.close()
-        return _identity(opened, settings)
+        server = opened(settings, cls.limits)
+        server.client.close()
+        return _identity(server, settings)
 
     def report_to(self, notify: Callable[[str], None]) -> None:
         """Say at once whether its answers depend on how many are requested together."""
@@ -319,13 +319,19 @@ class OpenAIEngine(Engine):
         return f"{length} tokens and {budget} more do not fit the server's context of {context}"
 
 
-def _opened(settings: EngineSettings, limits: Limits) -> _Opened:
+def opened(settings: EngineSettings, limits: Limits) -> Opened:
+    """The server of the settings, looked at and tried, its tokenizer proven equal.
+
+    Raises:
+        UsageError: no address, no such model, or a tokenizer that is not the branch's.
+        EngineError: it does not answer.
+    """
     client = Client(Address.named(settings.base_url), limits)
     try:
         tokenizer = load_tokenizer(settings.folder)
         server = server_of(client, settings.served_model)
         vocabulary = _vocabulary(settings)
-        return _Opened(client, server, tried(client, server, tokenizer, vocabulary), tokenizer, vocabulary)
+        return Opened(client, server, tried(client, server, tokenizer, vocabulary), tokenizer, vocabulary)
     except NoAnswerError as error:
         client.close()
         raise EngineError(f"The server {client.address.base} does not answer: {error}.") from error
@@ -343,7 +349,7 @@ def _vocabulary(settings: EngineSettings) -> int:
         raise CorruptCheckpointError(f"{settings.folder / 'config.json'} does not say vocab_size.") from error
 
 
-def _identity(opened: _Opened, settings: EngineSettings) -> DeploymentIdentity:
+def _identity(opened: Opened, settings: EngineSettings) -> DeploymentIdentity:
     server, can = opened.server, opened.can
     context, root = server.model.max_model_len, server.model.root
     told = {"context": context, "root": None if root is None else PurePath(root).name, "fingerprint": can.fingerprint}

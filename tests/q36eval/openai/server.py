@@ -105,7 +105,7 @@ class RefusedError(Exception):
     """What the server answers with status 400."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     served: Served
 
@@ -134,10 +134,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, {"error": {"message": "Not Found"}})
 
     def do_POST(self) -> None:
+        self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def answer(self, body: Mapping[str, Any]) -> None:
+        """Answer a request that was read."""
         served = self.served
         with served.queue_lock:
             served.requests += 1
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         try:
             if self.path == "/tokenize" and served.shape in ("vllm", "llama.cpp"):
                 ids = served.ids_of(body["prompt" if served.shape == "vllm" else "content"])
@@ -252,9 +255,9 @@ def _position(row: torch.Tensor, count: int, token: int) -> str:
 
 
 @contextmanager
-def serving(served: Served, port: int = 0) -> Iterator[str]:
+def serving(served: Served, port: int = 0, handles: type[Handler] = Handler) -> Iterator[str]:
     """The server in threads of this process; gives its address."""
-    handler = type("Handler", (_Handler,), {"served": served})
+    handler = type("Handler", (handles,), {"served": served})
     server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)

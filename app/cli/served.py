@@ -1,0 +1,101 @@
+"""`q36eval served`: what only a served model shows. It needs no reference, and decides."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from q36eval.app.cli import completing
+from q36eval.app.cli.options import (
+    BaseUrl,
+    FamilyOption,
+    JsonOption,
+    OneBranch,
+    Quiet,
+    ServedModel,
+    engine_options,
+    load_policy,
+    print_json,
+)
+from q36eval.app.targets import load_family, resolve
+from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
+
+SERVED_POLICY = "served"
+"""The shipped policy with criteria of that probe."""
+
+
+def served(
+    branch: OneBranch,
+    base_url: BaseUrl = None,
+    served_model: ServedModel = None,
+    family: FamilyOption = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Policy name or file; of it the criteria of the probe served.",
+            metavar="NAME|FILE",
+            autocompletion=completing.policies,
+        ),
+    ] = SERVED_POLICY,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Address of a second server of the same weights, started otherwise.", metavar="URL"),
+    ] = None,
+    difference: Annotated[
+        str, typer.Option(help="What is different about the second server, in your words.", metavar="TEXT")
+    ] = "",
+    items: Annotated[int, typer.Option(help="Prompts of every comparison.", min=1, metavar="N")] = 64,
+    concurrency: Annotated[int, typer.Option(help="Requests under way at once under load.", min=2, metavar="N")] = 64,
+    pressure_tokens: Annotated[
+        int, typer.Option(help="Send at most so many tokens to fill the server's KV cache.", min=0, metavar="TOKENS")
+    ] = 2_000_000,
+    as_json: JsonOption = False,
+) -> int:
+    """Find faults that only a served model shows.
+
+    Each comparison changes one thing: prefix cache, concurrency, load, streaming, parsers. Exit codes: 0 PASS, 1 FAIL,
+    2 usage, 3 INCONCLUSIVE, 4 not measured.
+    """
+    from q36eval.app.cli.progress import ConsoleProgress
+    from q36eval.app.cli.served_report import print_served
+    from q36eval.run.served import ServedRequest, judged_alone, measure_endpoint
+    from q36eval.served.declared import Plan
+
+    if difference and against is None:
+        raise UsageError("--difference names what is different about a second server; give its address: --against.")
+    paths = Paths.default()
+    chosen = load_family(family, paths)
+    rules = load_policy(policy, chosen, paths)
+    target = resolve(branch, chosen, paths)
+    request = ServedRequest(
+        folder=target.folder,
+        family=chosen,
+        engine=engine_options(engine="openai", base_url=base_url, served_model=served_model, device="cpu"),
+        plan=Plan(
+            items=items,
+            conversations=max(1, items // 4),
+            concurrency=concurrency,
+            load_requests=4 * concurrency,
+            pressure_tokens=pressure_tokens,
+            difference=difference,
+        ),
+        against=against,
+    )
+    with ConsoleProgress() as progress:
+        figures = measure_endpoint(request, progress)
+    report = judged_alone(rules, figures, against=against is not None)
+    if as_json:
+        print_json(
+            {
+                "branch": target.name,
+                "server": figures.server,
+                "report": json.loads(report.model_dump_json()),
+                "measurements": [
+                    json.loads(each.model_dump_json(exclude={"clusters"})) for each in figures.measurements
+                ],
+            }
+        )
+    else:
+        print_served(report, figures, f"{chosen.name}/{target.name}", verdict_only=Quiet.wanted)
+    return report.exit_code

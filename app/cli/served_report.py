@@ -1,0 +1,68 @@
+"""What `q36eval served` prints: the verdict, every criterion with its figures, and what was seen where none passed."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from q36eval.gate import CriterionResult, GateReport
+from q36eval.records import Measurement
+from q36eval.reports.console_report import STYLES
+from q36eval.reports.text import plain
+from q36eval.run.served import ServedFigures
+
+
+def print_served(report: GateReport, figures: ServedFigures, subject: str, *, verdict_only: bool = False) -> None:
+    """One table, and for all that is not PASS what was seen; nothing that a server said is read as markup."""
+    console = Console()
+    line = Text(report.headline, style=STYLES[report.verdict])
+    console.print(line.append(plain(f"  {subject}, {figures.server}, policy {report.policy}"), style="default"))
+    if verdict_only:
+        return
+    by_key = {measurement.key: measurement for measurement in figures.measurements}
+    table = Table(
+        "criterion", "changed", "unchanged", "of", "difference", "margin", "verdict", box=None, padding=(0, 1)
+    )
+    for result in report.criteria:
+        table.add_row(
+            *(Text(plain(cell)) for cell in _cells(result)), Text(result.verdict, style=STYLES[result.verdict])
+        )
+    console.print(table)
+    for result in report.criteria:
+        measurement = by_key.get(_key(result))
+        if result.verdict != "PASS":
+            seen = "" if measurement is None else f" {measurement.note}."
+            console.print(Text(plain(f"{result.heading}: {result.reason}.{seen}")), soft_wrap=True)
+    for measurement in figures.measurements:
+        if measurement.metric in ("trigger_f1", "call_failure_rate"):
+            console.print(Text(plain(_shown(measurement))), soft_wrap=True)
+
+
+def _key(result: CriterionResult) -> str:
+    return f"{result.probe}.{result.metric}[{result.slice}]"
+
+
+def _cells(result: CriterionResult) -> tuple[str, ...]:
+    counted = result.margin.kind == "max_count"
+    value = "" if result.value is None else f"{result.value:.0f}" if counted else f"{result.value:.1%}"
+    reference = "" if result.reference_value is None else f"{result.reference_value:.1%}"
+    scored = "" if result.counts is None else f"{result.counts.scored}"
+    bounds = result.loss_interval
+    interval = "" if bounds is None or counted else f"[{bounds.lower:+.1%}, {bounds.upper:+.1%}]"
+    margin = f"{result.margin.value:.0f}" if counted else f"{result.margin.value:.0%}"
+    return result.heading, value, reference, scored, interval, margin
+
+
+def _shown(measurement: Measurement) -> str:
+    if measurement.metric == "call_failure_rate":
+        causes = measurement.causes
+        sides = [] if causes is None else [("served", causes.branch), ("raw", causes.reference)]
+        classes = [
+            f"{side}: " + ", ".join(f"{name} {n}" for name, n in counts.items()) for side, counts in sides if counts
+        ]
+        return "Tool calls: " + ". ".join([measurement.note, *classes]) + "."
+    bounds = measurement.effect_interval
+    side = "as served" if measurement.slice == "served" else "in raw completions"
+    return (
+        f"Trigger F1 {side}: {measurement.value:.3f} [{bounds.lower:.3f}, {bounds.upper:.3f}] of "
+        f"{measurement.counts.scored} turns; {measurement.note}."
+    )

@@ -1,0 +1,290 @@
+"""A served model asked in every way its users may ask it: raw or by chat, whole or streamed, from the cache or cold.
+
+The engine `openai` asks in one way, so that its answers are comparable. This asks the same in several, for whoever
+compares those (`q36eval.served`).
+"""
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ConfigDict
+
+from q36eval.checkpoints.opened import hold
+from q36eval.engines.base import EngineSettings
+from q36eval.engines.finishing import configured_end, end_ids
+from q36eval.engines.openai.answers import (
+    FINISHES,
+    Answered,
+    Choice,
+    Completion,
+    Usage,
+    completion_of,
+    finished,
+    read_as,
+)
+from q36eval.engines.openai.capabilities import Capabilities, body_of
+from q36eval.engines.openai.chat_answers import Message, message_of, streamed_message
+from q36eval.engines.openai.client import Client, Limits, MalformedError, NoAnswerError, RefusedError
+from q36eval.engines.openai.engine import Opened, opened
+from q36eval.engines.openai.flavour import VLLM, Server, server_of
+from q36eval.errors import EngineError, UsageError
+
+__all__ = ["CacheState", "Continuation", "Endpoint", "Message", "NoAnswerError", "RefusedError"]
+
+TOP = 5
+"""Log-probabilities requested at each generated token, by which a near tie is told from a difference."""
+COUNTERS = {
+    "queries": "vllm:prefix_cache_queries_total",
+    "hits": "vllm:prefix_cache_hits_total",
+}
+"""Tokens that were looked up in the prefix cache, and found there, since the server's start."""
+CACHE = "vllm:cache_config_info{"
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What followed a prompt. `token_ids` are all that were generated; None where the server does not return them.
+
+    `text` is without the mark of the end. `completion_tokens` is the server's own count of them.
+
+    `log_probs[t]` are the likeliest tokens at place t with their log-probabilities, the chosen one among them; None
+    where the server gives none. `cached_tokens` is how much of the prompt it says it had in its prefix cache.
+    """
+
+    text: str
+    token_ids: tuple[int, ...] | None
+    finish: str
+    log_probs: tuple[Mapping[int, float], ...] | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class CacheState:
+    """Counters of the prefix cache, in tokens, and how many tokens the KV cache holds; None where it is not told."""
+
+    queries: float
+    hits: float
+    capacity: int | None
+    block: int | None = None
+    """Tokens of one block, of which whole ones are cached."""
+
+
+class _Details(Answered):
+    cached_tokens: int | None = None
+
+
+class _Used(Usage):
+    prompt_tokens_details: _Details | None = None
+
+
+class _Cached(Answered):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    usage: _Used | None = None
+
+
+class Endpoint:
+    """One served model; `tokenizer` is the branch's, which the server's was proven equal to."""
+
+    limits: Limits = Limits()
+
+    def __init__(self, server: Opened, settings: EngineSettings) -> None:
+        self._client: Client = server.client
+        self._can: Capabilities = server.can
+        self.server: Server = server.server
+        self.tokenizer = server.tokenizer
+        self._stop_ids = end_ids(configured_end(hold(settings.folder)), server.tokenizer)
+        self.gives_log_probs = server.can.top_k is not None or server.can.scores == "all"
+
+    @classmethod
+    def load(cls, settings: EngineSettings) -> "Endpoint":
+        """The server of the settings.
+
+        Raises:
+            UsageError: no address, no such model, or a tokenizer that is not the branch's.
+            EngineError: it does not answer.
+        """
+        return cls(opened(settings, cls.limits), settings)
+
+    @property
+    def salts(self) -> bool:
+        """Whether a request may say whose cached prefixes it shares: the only way to ask a prompt cold twice."""
+        return self.server.flavour == VLLM
+
+    @property
+    def name(self) -> str:
+        """The program and what it serves, for people."""
+        return f"{self.server.model.id} by {self.server.flavour} {self.server.version}"
+
+    def close(self) -> None:
+        """End all connections."""
+        self._client.close()
+
+    def confirm(self) -> None:
+        """Look whether it is still the server that was opened.
+
+        Raises:
+            EngineError: it is another one, or was started anew, or does not answer.
+        """
+        try:
+            now = server_of(self._client, self.server.model.id)
+        except (UsageError, NoAnswerError) as error:
+            raise EngineError(f"The server is not what it was. {error}") from error
+        if now != self.server:
+            raise EngineError(
+                f"The server {self._client.address.base} is not what it was: another model, version or start than when "
+                f"it was opened. Nothing is compared on a mixture; start anew."
+            )
+
+    def fits(self, prompt: int, budget: int) -> bool:
+        """Whether so many tokens and so many more fit its context."""
+        context = self.server.model.max_model_len
+        return context is None or prompt + budget <= context
+
+    # -- raw completions
+
+    def complete(
+        self, prompt: Sequence[int], budget: int, *, salt: str | None = None, stream: bool = False, **more: Any
+    ) -> Continuation:
+        """The greedy continuation of a prompt; `more` goes into the request as it is.
+
+        Raises:
+            RefusedError, NoAnswerError, EngineError: as `Client.post`.
+        """
+        ids = tuple(prompt)
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        body = body_of(self.server, ids if self._can.takes_ids else text, budget, **self._common(salt), **more)
+        if self.server.flavour == VLLM:
+            body |= {"stop_token_ids": list(self._stop_ids)}
+            body |= {"logprobs": TOP, "return_tokens_as_token_ids": True} if self.gives_log_probs else {}
+        address = f"{self._client.address.base}/completions"
+        if stream:
+            streaming = body | {"stream": True, "stream_options": {"include_usage": True}}
+            return self._client.post_events(address, streaming, self._streamed)
+
+        def read(content: Any) -> Continuation:
+            answer = completion_of(content, ids, echoes_ids=self._can.returns_ids, counts=self._can.counts)
+            cached = read_as(_Cached, content).usage
+            details = None if cached is None else cached.prompt_tokens_details
+            return self._continuation(answer, budget, None if details is None else details.cached_tokens)
+
+        return self._client.post(address, body, read)
+
+    def _continuation(self, answer: Completion, budget: int, cached: int | None) -> Continuation:
+        reason = finished(answer, budget)
+        choice = answer.choice
+        log_probs = None
+        if self.gives_log_probs and choice.logprobs is not None and choice.logprobs.top_logprobs is not None:
+            log_probs = tuple(_by_id(entry) for entry in choice.logprobs.top_logprobs)
+        ids = None if choice.token_ids is None else tuple(choice.token_ids)
+        count = None if answer.usage is None else answer.usage.completion_tokens
+        return Continuation(self._without_end(choice.text), ids, reason, log_probs, cached, count)
+
+    def _streamed(self, events: Sequence[Any]) -> Continuation:
+        """What a client puts together: pieces of text in the order in which they came."""
+        pieces: list[Choice] = []
+        for event in events:
+            if isinstance(event, dict) and event.get("choices"):
+                pieces += [read_as(Choice, choice) for choice in event["choices"]]
+        if not pieces:
+            raise MalformedError("the stream has no piece of a text")
+        ids = [token for piece in pieces for token in piece.token_ids or ()]
+        tells_ids = any(piece.token_ids is not None for piece in pieces)
+        reasons = [piece.finish_reason for piece in pieces if piece.finish_reason is not None]
+        used = [read_as(Usage, event["usage"]) for event in events if isinstance(event, dict) and event.get("usage")]
+        return Continuation(
+            text=self._without_end("".join(piece.text for piece in pieces)),
+            token_ids=tuple(ids) if tells_ids else None,
+            finish=FINISHES.get(reasons[-1], reasons[-1]) if reasons else "none",
+            completion_tokens=used[-1].completion_tokens if used else None,
+        )
+
+    def _before_end(self, ids: Sequence[int]) -> tuple[int, ...]:
+        return tuple(ids[: next((at for at, token in enumerate(ids) if token in self._stop_ids), len(ids))])
+
+    def _without_end(self, text: str) -> str:
+        """The text without the end-of-turn mark, which some servers send and others leave out."""
+        for token in self._stop_ids:
+            text = text.removesuffix(self.tokenizer.decode([token], skip_special_tokens=False))
+        return text
+
+    def raw_text(self, message: Message) -> str | None:
+        """What the model wrote, before any parser, by the tokens that the server returns; None without them."""
+        if message.token_ids is None:
+            return None
+        return str(self.tokenizer.decode(list(self._before_end(message.token_ids)), skip_special_tokens=False))
+
+    # -- chat
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        budget: int,
+        *,
+        enable_thinking: bool,
+        salt: str | None = None,
+        stream: bool = False,
+    ) -> Message:
+        """The server's own answer to a conversation: its template, its parsers.
+
+        Raises:
+            RefusedError, NoAnswerError, EngineError: as `Client.post`.
+        """
+        body = body_of(self.server, (), budget, **self._common(salt))
+        for name in ("prompt", "add_special_tokens", "skip_special_tokens", "spaces_between_special_tokens"):
+            body.pop(name, None)  # as its users ask: what they see is what is judged
+        body |= {"messages": list(messages), "chat_template_kwargs": {"enable_thinking": enable_thinking}}
+        body |= {"tools": list(tools), "tool_choice": "auto"} if tools else {}
+        address = f"{self._client.address.base}/chat/completions"
+        if stream:
+            streaming = body | {"stream": True, "stream_options": {"include_usage": True}}
+            return self._client.post_events(address, streaming, streamed_message)
+        return self._client.post(address, body, message_of)
+
+    def _common(self, salt: str | None) -> dict[str, Any]:
+        return {} if salt is None or not self.salts else {"cache_salt": salt}
+
+    # -- the prefix cache
+
+    def cache_state(self) -> CacheState | None:
+        """What the server tells of its prefix cache; None where it tells nothing."""
+        lines = self._client.lines(f"{self._client.address.root}/metrics")
+        sums = {
+            what: [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
+            for what, name in COUNTERS.items()
+        }
+        if not all(sums.values()):
+            return None
+        labels = next((dict(re.findall(r'(\w+)="([^"]*)"', line)) for line in lines if line.startswith(CACHE)), {})
+        block, blocks, size = (
+            _whole(labels, name) for name in ("block_size", "num_gpu_blocks", "kv_cache_size_tokens")
+        )
+        if size is None and block is not None and blocks is not None:
+            size = block * blocks
+        return CacheState(sum(sums["queries"]), sum(sums["hits"]), size, block)
+
+
+def fresh_salt() -> str:
+    """A salt that no request had before, so that its prompt is found in no cache."""
+    return secrets.token_urlsafe(32)
+
+
+def _whole(labels: Mapping[str, str], name: str) -> int | None:
+    value = labels.get(name, "")
+    return int(value) if value.isdecimal() else None
+
+
+def _by_id(entry: Mapping[str, float]) -> dict[int, float]:
+    """Log-probabilities by token id.
+
+    Raises:
+        MalformedError: they are not by token id.
+    """
+    try:
+        return {int(token.removeprefix("token_id:")): value for token, value in entry.items()}
+    except ValueError as error:
+        raise MalformedError("the log-probabilities are not by token id") from error

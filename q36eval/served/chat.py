@@ -1,0 +1,288 @@
+"""Requests for tools by chat, whole and streamed, beside raw completions of the same prompt as rendered here."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from q36eval.canaries.checks import NotJudgedError
+from q36eval.engines.openai.chat_answers import Message
+from q36eval.engines.openai.endpoint import Continuation, Endpoint, fresh_salt
+from q36eval.metrics import metric_of
+from q36eval.records import Clusters, Counts, FamilyCompetence, Interval, Measurement, ProbeName
+from q36eval.served.comparing import by_class, counted_faults, examples, failure_causes, sentences
+from q36eval.served.declared import KINDS, FaultKind
+from q36eval.served.differentials import Answers, asked
+from q36eval.served.messages import (
+    CallClass,
+    call_class,
+    expects_call,
+    parser_faults,
+    raw_calls,
+    served_calls,
+    written,
+)
+from q36eval.served.prompts import Prompt
+from q36eval.stats import DEFAULT_LEVEL, proportion_interval, summarize
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request, asked raw, by chat and by streamed chat; a text in place of an answer says why none came."""
+
+    prompt: Prompt
+    raw: "Continuation | str"
+    whole: "Message | str"
+    stream: "Message | str"
+    wrote: str | None
+    """What the model wrote for `whole`; None where nothing tells."""
+    wrote_streamed: str | None
+
+    @property
+    def error(self) -> str | None:
+        """Why one of its answers is missing."""
+        return next((each for each in (self.raw, self.whole, self.stream) if isinstance(each, str)), None)
+
+    @cached_property
+    def faults(self) -> dict[FaultKind, str]:
+        """What the parser did to the whole answer."""
+        if isinstance(self.whole, str) or self.wrote is None:
+            return {}
+        return parser_faults(self.wrote, self.whole, self.prompt.tools, thinking=self.prompt.thinking)
+
+
+def ask_chat(endpoint: Endpoint, prompts: Sequence[Prompt]) -> list[Asked]:
+    """Ask each prompt in all three ways, one request at a time."""
+    result = []
+    for prompt in prompts:
+        raw = asked(lambda p=prompt: endpoint.complete(p.token_ids, p.budget, salt=fresh_salt()))  # type: ignore[misc]
+        whole, stream = (
+            asked(
+                lambda p=prompt, streamed=streamed: endpoint.chat(  # type: ignore[misc]
+                    p.messages,
+                    p.tools,
+                    p.budget,
+                    enable_thinking=p.thinking,
+                    salt=fresh_salt(),
+                    stream=streamed,
+                )
+            )
+            for streamed in (False, True)
+        )
+        wrote = _wrote(endpoint, prompt, raw, whole)
+        result.append(Asked(prompt, raw, whole, stream, wrote, _wrote(endpoint, prompt, raw, stream)))
+    return result
+
+
+def _wrote(endpoint: Endpoint, prompt: Prompt, raw: "Continuation | str", message: "Message | str") -> str | None:
+    """What the model wrote for a message: by its own tokens, else what it writes after the same prompt every time."""
+    if isinstance(message, str) or isinstance(raw, str):
+        return None
+    text = endpoint.raw_text(message)
+    if text is not None:
+        return text
+    again = asked(lambda: endpoint.complete(prompt.token_ids, prompt.budget, salt=fresh_salt()))
+    same_prompt = message.prompt_tokens in (None, len(prompt.token_ids))
+    return raw.text if same_prompt and not isinstance(again, str) and again.text == raw.text else None
+
+
+def prompts_measured(asked_for: Sequence[Asked]) -> Measurement:
+    """Chat prompts that are not the tokens which the branch's own template and tokenizer write."""
+    told = [(each.prompt, each.whole) for each in asked_for if not isinstance(each.whole, str) and _tells(each.whole)]
+    faults = []
+    for prompt, message in told:
+        if message.prompt_ids is not None and message.prompt_ids != prompt.token_ids:
+            theirs = message.prompt_ids
+            pairs = zip(prompt.token_ids, theirs, strict=False)
+            at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(prompt.token_ids), len(theirs)))
+            faults.append(f"{prompt.name}: other tokens from place {at} on, {len(theirs)} for {len(prompt.token_ids)}")
+        elif message.prompt_ids is None and message.prompt_tokens != len(prompt.token_ids):
+            faults.append(f"{prompt.name}: {message.prompt_tokens} tokens for {len(prompt.token_ids)}")
+    return counted_faults("prompt_differences", "all", faults, _counts(len(asked_for), len(told)), "server or template")
+
+
+def _tells(message: Message) -> bool:
+    return message.prompt_ids is not None or message.prompt_tokens is not None
+
+
+def parser_measured(asked_for: Sequence[Asked]) -> Iterator[Measurement]:
+    """What the parser does wrong to right texts, kind by kind."""
+    for kind, words in KINDS.items():
+        judged = [each for each in asked_for if _judges(each, kind)]
+        faults = [f"{each.prompt.name}: {each.faults[kind]}" for each in judged if kind in each.faults]
+        errored = sum(each.error is not None or each.wrote is None for each in asked_for)
+        counts = _counts(len(judged) + errored, len(judged))
+        yield counted_faults("parser_faults", kind, faults, counts, f"parser: {words}")
+
+
+def _judges(each: Asked, kind: FaultKind) -> bool:
+    """Whether the text that the model wrote has what such a fault could befall."""
+    if each.wrote is None or isinstance(each.whole, str):
+        return False
+    own = written(each.wrote, thinking=each.prompt.thinking)
+    if not own.is_whole or (each.prompt.thinking and own.thought is None):
+        return False
+    if kind == "thought":
+        return own.thought is not None
+    if kind in ("arguments", "finish"):
+        return bool(own.reply.calls)
+    return bool(own.content.strip()) if kind == "content" else True
+
+
+def streams_measured(asked_for: Sequence[Asked]) -> Measurement:
+    """Streamed chat answers that a client puts together to something else than the whole answer of the same tokens."""
+    faults, scored = [], 0
+    for each in asked_for:
+        if isinstance(each.stream, str) or isinstance(each.whole, str):
+            continue
+        scored += 1
+        stream, whole = each.stream, each.whole
+        if stream.token_ids is not None and stream.completion_tokens not in (None, len(stream.token_ids)):
+            words = f"{len(stream.token_ids)} tokens came where the server counts {stream.completion_tokens}"
+        elif each.wrote_streamed is not None and each.wrote_streamed == each.wrote:
+            words = _other(whole, stream)
+        elif each.wrote_streamed is not None:  # another answer, as near ties give: held to what was written for it
+            own = parser_faults(each.wrote_streamed, stream, each.prompt.tools, thinking=each.prompt.thinking)
+            words = "; ".join(text for kind, text in own.items() if kind not in each.faults)
+        else:
+            scored, words = scored - 1, ""
+        if words:
+            faults.append(f"{each.prompt.name}: {words}")
+    return counted_faults("stream_faults", "chat", faults, _counts(len(asked_for), scored), "server or its parser")
+
+
+def _other(whole: Message, stream: Message) -> str:
+    """In what the two differ for a client; white space around texts does not count."""
+    pairs = {
+        "content": ((whole.content or "").strip(), (stream.content or "").strip()),
+        "reasoning": ((whole.reasoning or "").strip(), (stream.reasoning or "").strip()),
+        "names of calls": ([name for name, _ in whole.calls], [name for name, _ in stream.calls]),
+        "arguments": (served_calls(whole), served_calls(stream)),
+        "finish reason": (whole.finish, stream.finish),
+    }
+    return "; ".join(
+        f"{what} {one!r:.60} whole, {other!r:.60} streamed" for what, (one, other) in pairs.items() if one != other
+    )
+
+
+def completions_streamed(prompts: Sequence[Prompt], whole: Answers, streams: Answers) -> Measurement:
+    """Streamed raw completions that are not what the server itself counts, or not the whole text of the same tokens."""
+    faults, scored = [], 0
+    for prompt in prompts:
+        one, other = whole[prompt.name], streams[prompt.name]
+        if isinstance(one, str) or isinstance(other, str):
+            continue
+        tells = other.token_ids is not None and one.token_ids is not None
+        if other.token_ids is not None and other.completion_tokens not in (None, len(other.token_ids)):
+            faults.append(
+                f"{prompt.name}: {len(other.token_ids)} tokens came where the server counts {other.completion_tokens}"
+            )
+        elif tells and one.token_ids == other.token_ids and (one.text, one.finish) != (other.text, other.finish):
+            faults.append(f"{prompt.name}: {other.text!r:.60} streamed, {one.text!r:.60} whole, of the same tokens")
+        scored += tells
+    return counted_faults("stream_faults", "completions", faults, _counts(len(prompts), scored), "server")
+
+
+def calls_measured(asked_for: Sequence[Asked]) -> list[Measurement]:
+    """Wrong tool calls as they are served over those in raw completions, and how well it is seen when to call."""
+    judged = [each for each in asked_for if each.prompt.case is not None]
+    served: list[CallClass | None] = []
+    raw: list[CallClass | None] = []
+    rows: list[tuple[str, CallClass | None, CallClass | None]] = []
+    triggers: list[tuple[bool, bool, bool]] = []
+    for each in judged:
+        case, prompt = each.prompt.case, each.prompt
+        assert case is not None, "it was asked above"
+        try:
+            if isinstance(each.whole, str) or isinstance(each.raw, str):
+                raise NotJudgedError("it has no answer")
+            by_chat = served_calls(each.whole)
+            by_raw = raw_calls(each.raw.text, prompt.tools, thinking=prompt.thinking)
+            classes = call_class(case, by_chat), call_class(case, by_raw)
+        except NotJudgedError:
+            rows.append((prompt.name, None, None))
+            continue
+        served.append(classes[0])
+        raw.append(classes[1])
+        rows.append((prompt.name, classes[0], classes[1]))
+        triggers.append((expects_call(case), bool(by_chat), bool(by_raw)))
+    errored = len(judged) - len(served)
+    answered = len(served)
+    clusters = Clusters(
+        units=(1,) * answered + (0,) * errored,
+        branch=tuple(float(each is not None) for each in served) + (0.0,) * errored,
+        reference=tuple(float(each is not None) for each in raw) + (0.0,) * errored,
+        errored=(0,) * answered + (1,) * errored,
+        bounds=(0.0, 1.0),
+        families=("tools",) * len(judged),
+    )
+    metric = metric_of(ProbeName.SERVED, "call_failure_rate")
+    value, reference_value, effect, interval = summarize(clusters, metric.estimator, DEFAULT_LEVEL)
+    right = sum(each is None for each in raw)
+    causes = {**by_class(raw), **({"errored": errored} if errored else {})}
+    differing = [f"{name}: {one} served, {other or 'right'} raw" for name, one, other in rows if one and one != other]
+    able = FamilyCompetence(name="tools", items=len(judged), informative=right, causes=causes)
+    wrong = sum(each is not None for each in served)
+    words = f"{wrong} wrong as served, {answered - right} in raw completions, of {answered}"
+    failures = metric.measured(
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        counts=clusters.counts(),
+        clusters=clusters,
+        competence=(able,),
+        causes=failure_causes(by_class(served), by_class(raw)),
+        note=sentences(words, _whose(judged), examples(differing)),
+    )
+    f1 = [_trigger_f1(part, [(one, row[at]) for row in triggers for one in row[:1]], errored)
+          for at, part in ((1, "served"), (2, "raw"))]  # fmt: skip
+    return [failures, *f1]
+
+
+def _whose(judged: Sequence[Asked]) -> str:
+    """Of the answers that are wrong as served, whose fault they are."""
+    whose = {"model": 0, "parser": 0, "server": 0}
+    for each in judged:
+        case, prompt = each.prompt.case, each.prompt
+        if case is None or isinstance(each.whole, str) or isinstance(each.raw, str):
+            continue
+        if call_class(case, served_calls(each.whole)) is None:
+            continue
+        if call_class(case, raw_calls(each.raw.text, prompt.tools, thinking=prompt.thinking)) is not None:
+            whose["model"] += 1
+        elif each.faults:
+            whose["parser"] += 1
+        else:
+            whose["server"] += 1
+    named = [f"the {who} {count}" for who, count in whose.items() if count]
+    return f"at fault: {', '.join(named)}" if named else ""
+
+
+def _trigger_f1(part: str, turns: Sequence[tuple[bool, bool]], errored: int) -> Measurement:
+    """F1 of calling a tool exactly where one fits, with the exact interval of what it is a function of.
+
+    F1 = 2J / (1 + J), J the share of turns with a call, wanted or made, in which it was both (Jaccard's index): a
+    proportion of the turns that are not rightly without a call, with Clopper & Pearson's interval.
+    """
+    both = sum(wanted and made for wanted, made in turns)
+    either = sum(wanted or made for wanted, made in turns)
+    share = proportion_interval(both, either, DEFAULT_LEVEL)
+    value = _f1(both / either) if either else float("nan")
+    interval = Interval(lower=_f1(share.lower), upper=_f1(share.upper), level=share.level, method=share.method)
+    wanted, made = (sum(turn[at] for turn in turns) for at in (0, 1))
+    return metric_of(ProbeName.SERVED, "trigger_f1").measured(
+        part,
+        value=value,
+        effect=value,
+        effect_interval=interval,
+        counts=Counts(total=len(turns) + errored, scored=len(turns), errored=errored),
+        note=f"{wanted} turns want a call, {made} have one, {both} both",
+    )
+
+
+def _f1(jaccard: float) -> float:
+    return 2 * jaccard / (1 + jaccard)
+
+
+def _counts(total: int, scored: int) -> Counts:
+    return Counts(total=total, scored=scored, errored=total - scored)

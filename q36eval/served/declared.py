@@ -1,0 +1,70 @@
+"""How much is asked of an endpoint, and what will be measured by it, before anything is asked. Free of torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from q36eval.metrics import metric_of
+from q36eval.records import DeclaredFigure, ProbeName
+
+PARTS = {
+    "streaming": "raw completions streamed and whole",
+    "concurrency": "alone and among others",
+    "load": "before and after mixed load",
+    "chat": "chat against raw completions, whole and streamed",
+    "cache-hit": "prompts cold and found in the prefix cache",
+    "conversation": "conversations turn by turn and each prompt cold",
+    "eviction": "prompts that were pushed out of the cache",
+    "endpoints": "two endpoints of the same weights",
+}
+"""Differentials in the order in which they run, in words."""
+
+
+FaultKind = Literal["arguments", "calls", "thought", "content", "tags", "finish"]
+KINDS: dict[FaultKind, str] = {
+    "arguments": "arguments of tool calls are not those that the model wrote",
+    "calls": "tool calls are lost, made up or renamed",
+    "thought": "reasoning and answer are not told apart as the model did",
+    "content": "the answer's text is lost or changed",
+    "tags": "marks of the template or of tool calls are in the answer's text",
+    "finish": "the finish reason does not say that tools are called",
+}
+"""What a parser can do wrong with a right text."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is asked. `concurrency` requests are under way at once where that is what is changed."""
+
+    items: int = 64
+    conversations: int = 16
+    turns: int = 10
+    concurrency: int = 64
+    load_requests: int = 256
+    pressure_tokens: int = 2_000_000
+    """What may be sent at most to push prefixes out of the cache."""
+    difference: str = ""
+    """What is different about the second endpoint, in its operator's words."""
+
+
+def declared_figures() -> tuple[DeclaredFigure, ...]:
+    """What one endpoint is measured by; what a second one is held against it by is none of a policy's."""
+    names = (
+        "answer_differences",
+        "prompt_differences",
+        "parser_faults",
+        "stream_faults",
+        "call_failure_rate",
+        "trigger_f1",
+    )
+    metric = {name: metric_of(ProbeName.SERVED, name) for name in names}
+    plan = Plan()
+    items = {part: plan.items for part in PARTS if part not in ("chat", "endpoints")}
+    items["conversation"] = plan.conversations
+    return (
+        *(metric["answer_differences"].declared(part, items=n, clusters=n) for part, n in items.items()),
+        metric["prompt_differences"].declared(items=plan.items),
+        *(metric["parser_faults"].declared(kind) for kind in KINDS),
+        *(metric["stream_faults"].declared(part, items=plan.items) for part in ("completions", "chat")),
+        metric["call_failure_rate"].declared(items=plan.items, clusters=plan.items),
+        *(metric["trigger_f1"].declared(part) for part in ("served", "raw")),
+    )

@@ -1,0 +1,149 @@
+"""A chat answer held against what the model itself wrote: which of model, parser and server is at fault, and for what.
+
+The raw text is the one that the server says it generated for that very answer, by its token ids. Where it is right and
+the message does not say the same, the parser is at fault; where it is wrong, the model is; where the prompt is not the
+one that the branch's own template writes, the server is. Of a raw text that is itself malformed or cut nothing is
+asked of a parser.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from q36eval.canaries.cases import Case
+from q36eval.canaries.checks import Call, Reply, fault_of, parse_reply, run_checks
+from q36eval.canaries.checks.json_schema import schema_failures
+from q36eval.canaries.checks.json_values import StrictJSONError, same_json, strict_json
+from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
+from q36eval.engines.openai.chat_answers import Message
+from q36eval.served.declared import FaultKind
+
+THINK_END = "</think>"
+TAGS = ("<think>", THINK_END, "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>",
+        "<|im_start|>", "<|im_end|>", "<|endoftext|>")  # fmt: skip
+"""What a client never sees: the template's marks and those of tool calls."""
+
+CallClass = Literal["InvalidJson", "UnknownName", "SchemaMismatch", "WrongArguments", "Missing", "Spurious"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the model wrote, taken apart as the template means it. `calls` are names and typed arguments."""
+
+    thought: str | None
+    """None where it did not think, or did not end its thought."""
+    content: str
+    reply: Reply
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is nothing malformed for a parser to make something of."""
+        return not self.reply.problems
+
+
+def written(raw: str, *, thinking: bool) -> Written:
+    """The raw text taken apart; with `thinking` it begins within a thought."""
+    thought, answer = None, raw
+    if thinking:
+        before, mark, after = raw.partition(THINK_END)
+        thought, answer = (before.removeprefix("<think>"), after) if mark else (None, "")
+    reply = parse_reply(answer)
+    return Written(thought, reply.before + reply.after if reply.tries_a_call else answer, reply)
+
+
+def parser_faults(
+    raw: str, message: Message, tools: Sequence[dict[str, Any]], *, thinking: bool
+) -> dict[FaultKind, str]:
+    """What the message says otherwise than the raw text, by kind; white space around texts does not count.
+
+    None of a raw text that is malformed, or whose thought never ends: it leaves nothing for a parser to tell apart.
+    """
+    own = written(raw, thinking=thinking)
+    if not own.is_whole or (thinking and own.thought is None):
+        return {}
+    faults = dict(_call_faults(own, raw, message, tools))
+    content, reasoning = message.content or "", message.reasoning or ""
+    leaked = [tag for tag in TAGS if tag in content and tag not in own.content]
+    if leaked:
+        faults["tags"] = f"the content holds {leaked[0]}"
+    if own.thought is not None and (reasoning.strip() != own.thought.strip() or THINK_END in content):
+        faults["thought"] = f"reasoning {_short(reasoning)} where the model thought {_short(own.thought)}"
+    if not leaked and content.strip() != own.content.strip():
+        said = "null" if message.content is None else _short(content)
+        faults["content"] = f"content {said} where the model wrote {_short(own.content)}"
+    return faults
+
+
+def _call_faults(
+    own: Written, raw: str, message: Message, tools: Sequence[dict[str, Any]]
+) -> Iterator[tuple[FaultKind, str]]:
+    answer = raw.partition(THINK_END)[2] if own.thought is not None else raw
+    names, served = [call.name for call in own.reply.calls], [name for name, _ in message.calls]
+    as_served = [{"name": name, "arguments": arguments} for name, arguments in message.calls]
+    if names != served:
+        yield "calls", f"calls of {served} where the model called {names}"
+    elif fault_of((), answer, tools, as_served) == "parser":
+        yield "arguments", f"arguments {_short(' '.join(str(text) for _, text in message.calls))}"
+    if served and message.finish not in ("tool_calls", "length"):
+        yield "finish", f"finish reason {message.finish} beside {len(served)} calls"
+
+
+def raw_calls(raw: str, tools: Sequence[dict[str, Any]], *, thinking: bool) -> list[tuple[str | None, Any]]:
+    """The calls of a raw text as names and typed arguments; a malformed one is (None, None)."""
+    reply = written(raw, thinking=thinking).reply
+    offered = schemas_by_name(tools)
+    calls: list[tuple[str | None, Any]] = [(call.name, _typed(call, offered)) for call in reply.calls]
+    return calls + [(None, None)] * (reply.attempts - len(calls)) if reply.problems else calls
+
+
+def _typed(call: Call, offered: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    return typed_arguments(call, offered.get(call.name, {}))
+
+
+def served_calls(message: Message) -> list[tuple[str | None, Any]]:
+    """The calls of a message; arguments that are no JSON object are None."""
+    return [(name, _object(arguments)) for name, arguments in message.calls]
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    try:
+        value = strict_json(text or "")
+    except StrictJSONError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def call_class(case: Case, calls: Sequence[tuple[str | None, Any]]) -> CallClass | None:
+    """What is wrong with the calls of an answer, by the worst of them; None where they are the right ones."""
+    wanted = [call for call in case.expected.get("calls", [case.expected]) if call.get("name") is not None]
+    if not calls:
+        return "Missing" if wanted else None
+    if not wanted:
+        return "Spurious"
+    offered = schemas_by_name(case.tools)
+    for name, arguments in calls:
+        if arguments is None:
+            return "InvalidJson"
+        if name not in offered:
+            return "UnknownName"
+        if schema_failures("", arguments, offered[name]):
+            return "SchemaMismatch"
+    if len(calls) != len(wanted):
+        return "Missing" if len(calls) < len(wanted) else "Spurious"
+    right = [[call["name"], call["arguments"]] for call in wanted]
+    return None if same_json([list(call) for call in calls], right) else "WrongArguments"
+
+
+def expects_call(case: Case) -> bool:
+    """Whether a tool fits what is asked."""
+    return any(call.get("name") is not None for call in case.expected.get("calls", [case.expected]))
+
+
+def model_is_wrong(case: Case, raw: str, *, thinking: bool) -> bool:
+    """Whether the canary's own checks find a fault in what the model wrote."""
+    answer = raw.partition(THINK_END)[2].lstrip() if thinking else raw
+    return bool(run_checks(answer, case.checks, case.expected, case.tools))
+
+
+def _short(text: str, most: int = 60) -> str:
+    return repr(text if len(text) <= most else f"{text[:most]}…")

@@ -1,0 +1,87 @@
+"""The probe `served`: every differential in turn, each figure as it comes. It asks an endpoint, never a reference."""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from q36eval.config import Family
+from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.errors import EngineError
+from q36eval.records import Measurement, ProbeFailure, ProbeName
+from q36eval.served.chat import (
+    ask_chat,
+    calls_measured,
+    completions_streamed,
+    parser_measured,
+    prompts_measured,
+    streams_measured,
+)
+from q36eval.served.comparing import measured_differences
+from q36eval.served.declared import PARTS, Plan
+from q36eval.served.differentials import (
+    Alone,
+    CannotBeMeasuredError,
+    Found,
+    after_load,
+    answers,
+    cache_hit,
+    concurrency,
+    conversation,
+    endpoints,
+    eviction,
+    streaming,
+)
+from q36eval.served.prompts import Prompts
+
+
+class Progress(Protocol):
+    """What is told of how far it is."""
+
+    def stage(self, title: str, total: int) -> None: ...
+    def advance(self) -> None: ...
+
+
+def measure_served(
+    endpoint: Endpoint, family: Family | None, plan: Plan, progress: Progress, other: Endpoint | None = None
+) -> Iterator[Measurement | ProbeFailure]:
+    """Every figure; of what the endpoint lacks the means for, a failure that says what it lacks.
+
+    Raises:
+        EngineError: the server does not answer any more, or is not the one it was.
+    """
+    prompts = Prompts(endpoint.tokenizer, family)
+
+    def difference(part: str, ask: Callable[[], Found]) -> Iterator[Measurement | ProbeFailure]:
+        progress.stage(PARTS[part], 1)
+        try:
+            found = ask()
+            endpoint.confirm()
+        except CannotBeMeasuredError as error:
+            yield ProbeFailure(probe=ProbeName.SERVED, reason=f"{part}: {error}", kind="skipped")
+            return
+        except EngineError as error:
+            raise EngineError(f"While it was asked for {PARTS[part]}: {error}") from error
+        yield measured_differences(part, found.compared, found.how)
+        progress.advance()
+
+    progress.stage("asking alone", 1)
+    alone = Alone.of(endpoint, prompts, plan)
+    progress.advance()
+    streams = answers(endpoint, alone.prompts, stream=True)
+    yield from difference("streaming", lambda: streaming(alone, streams))
+    yield completions_streamed(alone.prompts, alone.baseline, streams)
+    yield from difference("concurrency", lambda: concurrency(endpoint, alone, plan))
+    yield from difference("load", lambda: after_load(endpoint, prompts, alone, plan))
+    progress.stage(PARTS["chat"], 1)
+    asked = ask_chat(endpoint, prompts.with_tools(plan.items))
+    endpoint.confirm()
+    yield prompts_measured(asked)
+    yield from parser_measured(asked)
+    yield streams_measured(asked)
+    yield from calls_measured(asked)
+    progress.advance()
+    yield from difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan))
+    yield from difference("conversation", lambda: conversation(endpoint, prompts, plan))
+    yield from difference("eviction", lambda: eviction(endpoint, prompts, plan))
+    if other is not None:
+        yield from difference("endpoints", lambda: endpoints(endpoint, other, alone, plan))
+        other.confirm()

@@ -1,0 +1,193 @@
+"""What a served model is asked: prompts of the shipped canaries, alike in every run, in the branch's own template."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Any, NamedTuple
+
+from q36eval.canaries.cases import Case, cases_of
+from q36eval.canaries.specification import for_family, load_specs
+from q36eval.chat import rendered_chat
+from q36eval.config import Family
+from q36eval.errors import UsageError
+
+ANSWER_TOKENS = 32
+"""Of an answer that is only compared with itself: enough to part, few enough to ask for thousands."""
+THOUGHT_TOKENS = 512
+"""Beside a canary's own budget, where the model thinks first."""
+LONG_TOKENS = 1024
+"""Of a prompt that is to be found in a prefix cache; hybrid models cache whole blocks of hundreds of tokens."""
+AFTER_BLOCK = 32
+"""So many tokens of a long prompt come after the last whole block of it."""
+RECALL = "recall"
+"""The canary whose answer stands at the beginning of its prompt: it cannot be had without what a cache holds of it."""
+BLOCKS = 2.5
+"""So many blocks of the cache such a prompt holds."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One conversation to be answered, and the token ids that the branch's own template and tokenizer make of it.
+
+    `expected` is what its canary knows of the right answer, `case` the canary's question it was made of.
+    """
+
+    name: str
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[dict[str, Any], ...]
+    thinking: bool
+    budget: int
+    token_ids: tuple[int, ...]
+    case: Case | None = None
+
+
+LATER_WORDS = 40
+"""Of the text in every turn of a conversation but the first: ten turns fit a context of 4,096 tokens."""
+MOST_TEXTS = 10_000
+"""Texts that are joined for one prompt."""
+
+
+class Recalled(NamedTuple):
+    """A draw of the canary `recall` in its parts: a record, prose that does not matter, and the question."""
+
+    case: Case
+    record: str
+    prose: str
+    question: str
+
+
+class Prompts:
+    """The prompts for one branch: its template, its tokenizer, and what its family has learnt."""
+
+    def __init__(self, tokenizer: Any, family: Family | None) -> None:
+        self._tokenizer = tokenizer
+        skills = None if family is None else family.skills
+        specs = load_specs(skills=skills)
+        if family is not None:
+            specs = for_family(specs, family.answers)
+        greedy = [spec for spec in specs if spec.generation.sampling is None]
+        self._cases = [cases for spec in greedy if (cases := cases_of(spec))]
+
+    def short(self, count: int) -> list[Prompt]:
+        """Single questions without tools, of all kinds in turn.
+
+        Raises:
+            UsageError: there are fewer.
+        """
+        plain = self._cases_where(lambda case: not case.tools and len(case.messages) <= 2, count)
+        return [self._rendered(case.name, case.messages, (), False, ANSWER_TOKENS, case) for case in plain]
+
+    def long(self, count: int, block_tokens: int | None, mark: str = "") -> list[Prompt]:
+        """A record, a long text, and the question what the record says; `mark` begins all, no two go on alike.
+
+        Each ends soon after a block of the cache does: a hybrid model's state is kept at few places, the last such
+        one before a prompt's end among them.
+        """
+        wanted = max(LONG_TOKENS, int(BLOCKS * (block_tokens or 0)))
+        recalled = self._recalled(count)
+        found = []
+        for number, each in enumerate(recalled):
+            prose = self._prose(recalled, number, wanted)
+            prompt = self._recalling(each, f"{mark}{each.record}", prose)
+            if block_tokens is not None:
+                surplus = (len(prompt.token_ids) - AFTER_BLOCK) % block_tokens
+                prose = self._tokenizer.decode(self._encoded(prose)[: -surplus or None])
+                prompt = self._recalling(each, f"{mark}{each.record}", prose)
+            found.append(prompt)
+        return found
+
+    def _recalling(self, each: "Recalled", record: str, prose: str) -> Prompt:
+        content = f"{record}\n{prose}\n{each.question}"
+        return self._rendered(each.case.name, _said(content), (), False, ANSWER_TOKENS, each.case)
+
+    def with_tools(self, count: int) -> list[Prompt]:
+        """Requests that a tool fits, and ones that none fits; every second is answered after a thought."""
+        asked = self._cases_where(lambda case: bool(case.tools), count)
+        return [
+            self._rendered(
+                f"{case.name}{' thinking' if number % 2 else ''}",
+                case.messages,
+                case.tools,
+                bool(number % 2),
+                case.generation.max_new_tokens + (THOUGHT_TOKENS if number % 2 else 0),
+                case,
+            )
+            for number, case in enumerate(asked)
+        ]
+
+    def conversations(self, count: int, turns: int) -> list[list[Prompt]]:
+        """Conversations whose every turn asks what the record of the first one says, after more text.
+
+        So no turn's answer can be had from its own words alone: it rests on what the cache holds of those before.
+        """
+        recalled = self._recalled(count)
+        found = []
+        for number, each in enumerate(recalled):
+            texts = [recalled[(number + turn) % count].prose for turn in range(turns)]
+            contents = [f"{each.record}\n{texts[0]}\n{each.question}"]
+            contents += [f"{' '.join(text.split()[:LATER_WORDS])}\n{each.question}" for text in texts[1:]]
+            found.append(
+                [
+                    self._rendered(f"{each.case.name} turn {turn}", _said(content), (), False, ANSWER_TOKENS, each.case)
+                    for turn, content in enumerate(contents, 1)
+                ]
+            )
+        return found
+
+    def continued(self, turn: Prompt, history: Sequence[dict[str, Any]]) -> Prompt:
+        """A turn's question after everything that was said before."""
+        messages = (*history, *turn.messages)
+        return self._rendered(turn.name, messages, (), False, turn.budget, turn.case)
+
+    def filler(self, number: int, tokens: int) -> tuple[int, ...]:
+        """So many tokens of text that begin as no other filler does."""
+        head = self._encoded(f"{number:08d} ")
+        body = self._encoded("\n".join(case.answer for cases in self._cases for case in cases[:8]))
+        return (*head, *islice(cycle(body), tokens - len(head)))
+
+    def _recalled(self, count: int) -> "list[Recalled]":
+        """So many draws of the canary that asks what a record before a long text says."""
+        (spec,) = load_specs(only=[RECALL], n=count, skills=None)
+        result = []
+        for case in cases_of(spec)[:count]:
+            record, *prose, instruction, schema = case.messages[-1]["content"].split("\n")
+            result.append(Recalled(case, record, "\n".join(prose), f"{instruction}\n{schema}"))
+        return result
+
+    def _prose(self, recalled: "Sequence[Recalled]", number: int, wanted: int) -> str:
+        """The text of that draw and of those after it, until it has so many tokens."""
+        text = ""
+        for each in islice(cycle(recalled), number, number + MOST_TEXTS):
+            text = f"{text} {each.prose}".lstrip()
+            if len(self._encoded(text)) >= wanted:
+                return text
+        return text
+
+    def _cases_where(self, wanted: Callable[[Case], bool], count: int) -> list[Case]:
+        """So many distinct questions, one of each canary in turn."""
+        piles = [kept for cases in self._cases if (kept := [case for case in cases if wanted(case)])]
+        drawn: list[Case] = []
+        for depth in range(max(map(len, piles), default=0)):
+            drawn += [pile[depth] for pile in piles if depth < len(pile)]
+        if len(drawn) < count:
+            raise UsageError(f"The canaries have {len(drawn)} prompts of that kind, and {count} are wanted; ask fewer.")
+        return drawn[:count]
+
+    def _rendered(
+        self,
+        name: str,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]],
+        thinking: bool,
+        budget: int,
+        case: Case | None,
+    ) -> Prompt:
+        text = rendered_chat(self._tokenizer, messages, tools, enable_thinking=thinking)
+        return Prompt(name, tuple(messages), tuple(tools), thinking, budget, self._encoded(text), case)
+
+    def _encoded(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+
+def _said(content: str) -> tuple[dict[str, Any], ...]:
+    return ({"role": "user", "content": content},)

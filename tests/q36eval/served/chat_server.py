@@ -1,0 +1,333 @@
+"""The loopback server of `tests/q36eval/openai` with what vLLM has beside it: chat, parsers, streams, a prefix cache.
+
+A real model answers; its parsers are small and right. `Faults` break one thing each, as such defects were reported.
+"""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from typing_extensions import override
+
+from q36eval.canaries.checks import parse_reply
+from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
+from q36eval.chat import rendered_chat
+from q36eval.engines import Generated, GenerationRequest, ScoreRequest
+from tests.q36eval.openai.server import Handler, RefusedError, Served, serving
+
+BLOCK = 64
+"""Tokens of a block of the prefix cache."""
+TOP = 5
+
+
+@dataclass
+class Faults:
+    """What is broken; nothing by default."""
+
+    stale_cache: bool = False
+    """Of a prompt found in the cache the state is lost: only what comes after it is read."""
+    crossed: bool = False
+    """A request that is under way with others is answered with what one of them was asked."""
+    truncated_arguments: bool = False
+    swallowed_thought: bool = False
+    """The answer after a thought is part of the reasoning, and there is no content."""
+    leaked_tags: bool = False
+    null_content: bool = False
+    lost_calls: bool = False
+    wrong_finish: bool = False
+    duplicated_chunk: bool = False
+    missing_chunk: bool = False
+    other_template: bool = False
+    """The server's template writes one word more."""
+    worn: bool = False
+    """After so many answers it answers as after a cut prompt."""
+    broken: bool = False
+    """Every chat request is answered with status 500."""
+
+
+@dataclass
+class Chatting(Served):
+    """What is served, the faults, and the counters of the prefix cache."""
+
+    faults: Faults = field(default_factory=Faults)
+    caches: bool = True
+    returns_chat_ids: bool = True
+    capacity_blocks: int = 200
+    cached: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
+    queries: int = 0
+    hits: int = 0
+    answered: int = 0
+    under_way: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    known: dict[Any, Any] = field(default_factory=dict)
+    """Greedy answers and log-probabilities of this very model, which repeats itself: computed once."""
+
+    def looked_up(self, salt: str, ids: tuple[int, ...]) -> int:
+        """How many tokens of the prompt are in the cache of that salt; from now on all of its blocks are."""
+        with self.queue_lock:
+            self.queries += len(ids)
+            best = 0
+            for other in self.cached.get(salt, ()):
+                alike = next(
+                    (n for n, (a, b) in enumerate(zip(ids, other, strict=False)) if a != b), min(len(ids), len(other))
+                )
+                best = max(best, alike)
+            best = min(best, len(ids) - 1) // BLOCK * BLOCK
+            self.hits += best
+            self.cached.setdefault(salt, []).append(ids)
+            while (
+                sum(len(each) // BLOCK for of_salt in self.cached.values() for each in of_salt) > self.capacity_blocks
+            ):
+                oldest = next(iter(self.cached))
+                self.cached[oldest].pop(0)
+                if not self.cached[oldest]:
+                    del self.cached[oldest]
+            return best
+
+    def _blocks(self) -> int:
+        return sum(len(each) // BLOCK for of_salt in self.cached.values() for each in of_salt)
+
+    def continued(self, ids: tuple[int, ...], budget: int) -> Generated:
+        """The greedy answer, of this process's model."""
+        with self.queue_lock:
+            known = self.known.get((ids, budget))
+        if known is None:
+            known = self.generate(GenerationRequest("x", ids, budget))
+            with self.queue_lock:
+                self.known[ids, budget] = known
+        return known
+
+    def top(self, ids: tuple[int, ...], tokens: tuple[int, ...]) -> list[dict[str, float]]:
+        """The likeliest tokens at each generated place, the generated one among them."""
+        with self.queue_lock:
+            known = self.known.get((ids, tokens, "top"))
+        if known is None:
+            with self.lock:
+                (scored,) = self.engine.score([ScoreRequest("x", (*ids, *tokens), first=len(ids))])
+                assert scored.hidden_states is not None
+                rows = self.engine.logits(scored.hidden_states).log_softmax(-1)
+            known = []
+            for row, token in zip(rows, tokens, strict=True):
+                values, best = row.topk(TOP)
+                entry = {f"token_id:{token}": float(row[token])}
+                entry |= {f"token_id:{t}": v for t, v in zip(best.tolist(), values.tolist(), strict=True)}
+                known.append(entry)
+            with self.queue_lock:
+                self.known[ids, tokens, "top"] = known
+        return known
+
+
+class ChatHandler(Handler):
+    """Answers what the plain one does not."""
+
+    served: Chatting
+
+    @override
+    def do_GET(self) -> None:
+        served = self.served
+        if self.path != "/metrics" or served.shape != "vllm":
+            super().do_GET()
+            return
+        lines = [f"process_start_time_seconds {served.started}"]
+        if served.caches:
+            config = f'block_size="{BLOCK}",num_gpu_blocks="{served.capacity_blocks}"'
+            lines += [
+                f'vllm:prefix_cache_queries_total{{engine="0"}} {served.queries}',
+                f'vllm:prefix_cache_hits_total{{engine="0"}} {served.hits}',
+                f"vllm:cache_config_info{{{config}}} 1.0",
+            ]
+        self._send(200, ("\n".join(lines) + "\n").encode())
+
+    @override
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        scores = body.get("prompt_logprobs") is not None or (body.get("max_tokens") == 1 and body.get("logprobs"))
+        try:
+            if self.path == "/v1/chat/completions":
+                self._answer(body, *self._chat(body))
+            elif self.path == "/v1/completions" and not scores:
+                self._answer(body, *self._completed(body))
+            else:
+                self.answer(body)
+        except RefusedError as error:
+            self._send(400, {"error": {"message": str(error)}})
+
+    def _answer(self, body: Mapping[str, Any], whole: dict[str, Any], pieces: "list[dict[str, Any]] | None") -> None:
+        served = self.served
+        if served.faults.broken and self.path.startswith("/v1/chat"):
+            self._send(500, {"error": {"message": "broken"}})
+            return
+        if not body.get("stream"):
+            self._send(200, whole)
+            return
+        assert pieces is not None
+        if served.faults.duplicated_chunk and len(pieces) > 3:
+            pieces.insert(2, pieces[2])
+        if served.faults.missing_chunk and len(pieces) > 3:
+            del pieces[2]
+        events = [{"model": whole["model"], "choices": [piece]} for piece in pieces]
+        if "prompt_token_ids" in whole:
+            events[0]["prompt_token_ids"] = whole["prompt_token_ids"]
+        events.append({"model": whole["model"], "choices": [], "usage": whole["usage"]})
+        for event in events:
+            event |= {"id": whole["id"]}
+        text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+        self._send(200, text.encode())
+
+    def _generated(self, ids: tuple[int, ...], budget: int, salt: str) -> tuple[Generated, int]:
+        """What is generated after a prompt, as the faults have it, and how much of it was cached."""
+        served, faults = self.served, self.served.faults
+        if len(ids) + budget > served.context:
+            raise RefusedError(f"This model's maximum context length is {served.context} tokens.")
+        cached = served.looked_up(salt, ids) if served.caches else 0
+        read = ids[cached:] if faults.stale_cache and cached else ids
+        with served.queue_lock:
+            served.answered += 1
+            served.under_way[threading.get_ident()] = ids
+            others = [other for thread, other in served.under_way.items() if thread != threading.get_ident()]
+            worn = faults.worn and served.answered > 400
+        try:
+            if faults.crossed:
+                threading.Event().wait(0.02)  # so that others come meanwhile; which ones is of no matter
+                with served.queue_lock:
+                    others += [o for thread, o in served.under_way.items() if thread != threading.get_ident()]
+                read = next((other for other in others if other != ids), ids)
+            if worn:
+                read = ids[: len(ids) // 2]
+            return served.continued(read, budget), cached
+        finally:
+            with served.queue_lock:
+                served.under_way.pop(threading.get_ident(), None)
+
+    def _completed(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        served = self.served
+        prompt = body["prompt"]
+        ids = tuple(served.ids_of(prompt) if isinstance(prompt, str) else prompt)
+        generated, cached = self._generated(ids, body["max_tokens"], body.get("cache_salt", ""))
+        tokens = _tokens(generated)
+        choice: dict[str, Any] = {"index": 0, "text": generated.text, "finish_reason": generated.finish_reason}
+        if body.get("return_token_ids"):
+            choice |= {"token_ids": list(tokens), "prompt_token_ids": list(ids)}
+        if body.get("logprobs"):
+            choice["logprobs"] = {"top_logprobs": served.top(ids, tokens)}
+        whole = self._whole(ids, tokens, cached) | {"choices": [choice]}
+        pieces = [
+            {"index": 0, "text": text, "finish_reason": None, "token_ids": [token]}
+            for token, text in zip(tokens, self._texts(generated), strict=True)
+        ]
+        pieces[-1]["finish_reason"] = generated.finish_reason
+        return whole, pieces
+
+    def _texts(self, generated: Generated) -> list[str]:
+        """The text that each token adds; the mark of the end adds none."""
+        decode = self.served.engine.tokenizer.decode
+        ends = [
+            decode(list(generated.token_ids[:n]), skip_special_tokens=False)
+            for n in range(len(generated.token_ids) + 1)
+        ]
+        # a letter of two tokens comes with its second
+        whole = [text if not text.endswith("\N{REPLACEMENT CHARACTER}") else None for text in ends]
+        shown = [""]
+        for text in whole[1:]:
+            shown.append(shown[-1] if text is None else text)
+        added = [after[len(before) :] for before, after in pairwise(shown)]
+        return added + ([] if generated.end_id is None else [""])
+
+    def _whole(self, ids: Sequence[int], tokens: Sequence[int], cached: int) -> dict[str, Any]:
+        served = self.served
+        usage: dict[str, Any] = {"prompt_tokens": len(ids), "completion_tokens": len(tokens)}
+        if served.caches:
+            usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        return {"id": f"x-{threading.get_ident()}", "model": served.name, "usage": usage}
+
+    def _chat(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        served, faults = self.served, self.served.faults
+        thinking, tools = body["chat_template_kwargs"]["enable_thinking"], body.get("tools") or []
+        messages = [dict(message) for message in body["messages"]]
+        if faults.other_template:
+            messages[-1]["content"] += " Prosím."
+        text = rendered_chat(served.engine.tokenizer, messages, tools, enable_thinking=thinking)
+        ids = tuple(served.ids_of(text))
+        generated, cached = self._generated(ids, body["max_tokens"], body.get("cache_salt", ""))
+        tokens = _tokens(generated)
+        message, finish = parsed(generated.text, tools, thinking, generated.finish_reason, faults)
+        choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+        whole = self._whole(ids, tokens, cached) | {"choices": [choice]}
+        if served.returns_chat_ids:
+            choice["token_ids"] = list(tokens)
+            whole["prompt_token_ids"] = list(ids)
+        return whole, list(_deltas(message, finish, tokens, ids_too=served.returns_chat_ids))
+
+
+def _tokens(generated: Generated) -> tuple[int, ...]:
+    return (*generated.token_ids, *(() if generated.end_id is None else (generated.end_id,)))
+
+
+def parsed(
+    text: str, tools: Sequence[dict[str, Any]], thinking: bool, finish: str, faults: Faults
+) -> tuple[dict[str, Any], str]:
+    """Content, reasoning and calls of a raw text, and the finish reason."""
+    reasoning, answer = None, text
+    if thinking:
+        before, mark, after = text.partition("</think>")
+        reasoning, answer = (before, after) if mark else (text, "")
+        if faults.swallowed_thought and mark:
+            reasoning, answer = text, ""
+    reply, offered = parse_reply(answer), schemas_by_name(tools)
+    calls = []
+    for call in reply.calls:
+        arguments = json.dumps(typed_arguments(call, offered.get(call.name, {})), ensure_ascii=False)
+        if faults.truncated_arguments:
+            arguments = arguments[:-3]
+        calls.append({"id": "1", "type": "function", "function": {"name": call.name, "arguments": arguments}})
+    content: str | None = (reply.before if reply.calls else answer).strip() or None
+    if faults.lost_calls:
+        calls = []
+    if faults.leaked_tags:
+        content = f"{content or ''}</think>"
+    if faults.null_content:
+        content = None
+    message: dict[str, Any] = {"content": content, "reasoning": reasoning}
+    if calls:
+        message["tool_calls"] = calls
+        finish = "stop" if faults.wrong_finish else "tool_calls"
+    return message, finish
+
+
+def _deltas(
+    message: Mapping[str, Any], finish: str, tokens: Sequence[int], *, ids_too: bool
+) -> Iterator[dict[str, Any]]:
+    """The message in pieces, the token ids among them."""
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    for name in ("reasoning", "content"):
+        said = message.get(name) or ""
+        deltas += [{name: said[at : at + 8]} for at in range(0, len(said), 8)]
+    for index, call in enumerate(message.get("tool_calls", ())):
+        function = call["function"]
+        deltas.append(
+            {"tool_calls": [{"index": index, "id": "1", "function": {"name": function["name"], "arguments": ""}}]}
+        )
+        said = function["arguments"]
+        deltas += [
+            {"tool_calls": [{"index": index, "function": {"arguments": said[at : at + 8]}}]}
+            for at in range(0, len(said), 8)
+        ]
+    deltas.append({})
+    per = -(-len(tokens) // len(deltas))
+    for number, delta in enumerate(deltas):
+        piece: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": None}
+        if ids_too:
+            piece["token_ids"] = list(tokens[number * per : (number + 1) * per])
+        if number == len(deltas) - 1:
+            piece["finish_reason"] = finish
+        yield piece
+
+
+@contextmanager
+def chatting(served: Chatting) -> Iterator[str]:
+    """That server; gives its address."""
+    with serving(served, handles=ChatHandler) as address:
+        yield address

@@ -1,0 +1,126 @@
+"""Two answers differ beyond near ties alone; a share of differences is judged over what the endpoint does by itself."""
+
+from pathlib import Path
+
+import pytest
+
+from q36eval.engines.openai.endpoint import Continuation
+from q36eval.gate import CriterionVerdict, Policy
+from q36eval.gate.policy_file import read_policy
+from q36eval.records import ProbeFailure, ProbeName
+from q36eval.run.served import ServedFigures, judged_alone
+from q36eval.served.comparing import MOVED_NATS, NEAR_TIE_NATS, Compared, difference, measured_differences
+
+POLICY = read_policy(Path(__file__).parents[3] / "data" / "policies" / "served.yaml")
+ITEMS = 64
+
+
+def said(ids: tuple[int, ...], *rows: dict[int, float], text: str = "", finish: str = "stop") -> Continuation:
+    return Continuation(text, ids, finish, rows or None)
+
+
+def row(first: int, other: int, gap: float) -> dict[int, float]:
+    """A place at which `first` is likelier by so much."""
+    return {first: -0.5, other: -0.5 - gap}
+
+
+def test_equal_tokens_are_no_difference() -> None:
+    assert difference(said((1, 2, 3)), said((1, 2, 3))) is None
+
+
+@pytest.mark.parametrize("gap", [0.0, NEAR_TIE_NATS - 0.01])
+def test_a_near_tie_on_both_sides_is_rounding(gap: float) -> None:
+    one, other = said((7,), row(7, 8, gap)), said((8,), row(8, 7, gap))
+    assert difference(one, other) is None
+
+
+def test_what_one_side_is_sure_of_is_no_tie() -> None:
+    near, sure = said((7,), row(7, 8, 0.01)), said((8,), row(8, 7, 3.0))
+    assert "3.00 nats" in str(difference(near, sure))
+    assert difference(sure, near) is not None
+
+
+def test_a_token_that_is_not_even_listed_is_no_tie() -> None:
+    one, other = said((7,), {7: -0.1, 5: -4.0}), said((8,), {8: -0.1, 5: -4.0})
+    assert difference(one, other) is not None
+
+
+def test_a_moved_log_probability_of_a_shared_token_is_another_state() -> None:
+    one = said((7, 8), {7: -0.1}, {8: -0.1})
+    assert difference(one, said((7, 8), {7: -0.1}, {8: -0.1 - MOVED_NATS + 0.01})) is None
+    assert "moves" in str(difference(one, said((7, 8), {7: -0.1}, {8: -0.2 - MOVED_NATS})))
+
+
+def test_an_answer_that_ends_early_is_another_one() -> None:
+    assert difference(said((1, 2, 3)), said((1, 2), finish="length")) is not None
+
+
+def test_without_log_probabilities_other_tokens_are_a_difference() -> None:
+    assert difference(said((1, 2)), said((1, 3))) == "other tokens from place 1 on"
+
+
+def test_without_tokens_texts_are_compared() -> None:
+    one, other = Continuation("ab", None, "stop"), Continuation("ax", None, "stop")
+    assert difference(one, other) == "other text from character 1 on"
+    assert difference(one, one) is None
+
+
+def verdict(changed: int, repeated: int = 0, errored: int = 0, both: int = 0) -> tuple[CriterionVerdict, int]:
+    """Of cache hits of which so many differ, are repeated otherwise, both, or errored; and the exit code."""
+    kinds = [Compared("", "x", None)] * changed + [Compared("", None, "x")] * repeated + [Compared("", "x", "x")] * both
+    kinds += [Compared("", error="timeout")] * errored
+    items = [*kinds, *[Compared("")] * (ITEMS - len(kinds))]
+    measurement = measured_differences(
+        "cache-hit", [Compared(str(n), *_parts(each)) for n, each in enumerate(items)], ""
+    )
+    only = only_cache_hit()
+    report = judged_alone(only, ServedFigures("server", (measurement,), ()), against=False)
+    return report.criteria[0].verdict, report.exit_code
+
+
+def _parts(each: Compared) -> tuple[str | None, str | None, str | None]:
+    return each.changed, each.repeated, each.error
+
+
+def only_cache_hit() -> Policy:
+    criterion = next(each for each in POLICY.criteria if each.id == "served-cache-hit")
+    return POLICY.model_copy(update={"criteria": (criterion,)})
+
+
+def test_none_of_64_passes_and_many_fail() -> None:
+    assert verdict(0) == (CriterionVerdict.PASS, 0)
+    assert verdict(1) == (CriterionVerdict.PASS, 0)
+    assert verdict(32) == (CriterionVerdict.FAIL, 1)
+
+
+def test_few_of_64_decide_nothing_and_do_not_pass() -> None:
+    assert verdict(6) == (CriterionVerdict.INCONCLUSIVE, 3)
+
+
+def test_the_endpoints_own_noise_is_not_its_fault() -> None:
+    """As many differ with nothing changed: the increase is none, and what it cannot show does not fail it."""
+    assert verdict(0, both=10)[0] is not CriterionVerdict.FAIL
+    assert verdict(10)[0] is not CriterionVerdict.PASS
+
+
+def test_of_an_endpoint_that_does_not_repeat_itself_nothing_is_said() -> None:
+    assert verdict(0, both=40)[0] is CriterionVerdict.NOT_MEASURED
+
+
+def test_errors_are_no_differences_and_pass_nothing() -> None:
+    assert verdict(0, errored=4) == (CriterionVerdict.NOT_MEASURED, 4)
+
+
+def test_what_was_not_measured_does_not_pass() -> None:
+    failure = ProbeFailure(probe=ProbeName.SERVED, reason="cache-hit: the prefix cache was not tried", kind="skipped")
+    report = judged_alone(only_cache_hit(), ServedFigures("server", (), (failure,)), against=False)
+    assert report.criteria[0].verdict is CriterionVerdict.NOT_MEASURED
+    assert "the prefix cache was not tried" in report.criteria[0].reason
+    assert report.exit_code == 3
+
+
+def test_an_engine_that_died_is_exit_4() -> None:
+    failure = ProbeFailure(probe=ProbeName.SERVED, reason="While it was asked: gone", kind="crashed")
+    measurement = measured_differences("cache-hit", [Compared(str(n)) for n in range(ITEMS)], "")
+    report = judged_alone(only_cache_hit(), ServedFigures("server", (measurement,), (failure,)), against=False)
+    assert (report.criteria[0].verdict, report.exit_code) == (CriterionVerdict.NOT_MEASURED, 4)
