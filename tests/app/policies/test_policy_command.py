@@ -24,7 +24,15 @@ def own(folder: Path, **says: object) -> str:
 def test_list_names_what_ships(tmp_path: Path) -> None:
     done = commands.q36eval("policy", "list", "--json", state=tmp_path)
     rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert set(rows) == {"sandbox", "release", "release-structured", "release-freeform", "strict", "pre-check"}
+    assert set(rows) == {
+        "sandbox",
+        "release",
+        "release-structured",
+        "release-freeform",
+        "strict",
+        "pre-check",
+        "served",
+    }
     assert rows["release-structured"]["lanes"] == ["structured"]
     assert rows["strict"]["lineage"] == ["release"]
 

@@ -12,7 +12,7 @@ from q36eval.served.declared import Plan
 from tests.q36eval.openai.server import SANDBOX
 
 REPOSITORY = Path(__file__).parents[3]
-PLAN = Plan(items=16, conversations=16, turns=2, concurrency=8, load_requests=32, pressure_tokens=200_000)
+PLAN = Plan(items=16, conversations=16, turns=2, concurrency=32, load_requests=32, pressure_tokens=200_000)
 MARGIN = 0.3
 """What sixteen prompts can show: of none that differs the bound is 21 %, and all that differ lie outside after Holm."""
 

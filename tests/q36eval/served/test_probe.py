@@ -1,0 +1,85 @@
+"""A served model with one fault is failed by the criterion that names it, and one without any passes them all."""
+
+from collections.abc import Callable
+
+import pytest
+
+from q36eval.engines import Engine
+from q36eval.gate import CriterionVerdict, GateReport
+from q36eval.run.served import ServedFigures, judged_alone
+from tests.q36eval.openai.server import SANDBOX, opened
+from tests.q36eval.served.chat_server import BLOCK, Chatting, Faults, chatting
+from tests.q36eval.served.judging import asked, few_prompts_policy
+
+CACHE_BLOCKS = 48
+"""Four long prompts, fewer than are asked."""
+
+pytestmark = pytest.mark.slow
+
+Judge = Callable[..., tuple[GateReport, ServedFigures]]
+
+
+@pytest.fixture(scope="module")
+def local() -> Engine:
+    """The model that is served."""
+    return opened(SANDBOX)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[object, object]:
+    """What it answers, computed once for all tests."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def short_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long prompts are four blocks of this server's cache, or tests of a small model would take minutes."""
+    monkeypatch.setattr("q36eval.served.prompts.LONG_TOKENS", 4 * BLOCK)
+    monkeypatch.setattr("q36eval.served.prompts.ANSWER_TOKENS", 20)
+
+
+@pytest.fixture
+def judge(local: Engine, known: dict[object, object]) -> Judge:
+    """The verdict on that model, served with these faults."""
+
+    def judged(faults: Faults | None = None, **how: object) -> tuple[GateReport, ServedFigures]:
+        how = {"max_logprobs": 20, "capacity_blocks": CACHE_BLOCKS, "batch": 8} | how
+        with chatting(Chatting(local, faults=faults or Faults(), known=known, **how)) as address:  # type: ignore[arg-type]
+            figures = asked(address)
+        return judged_alone(few_prompts_policy(), figures, against=False), figures
+
+    return judged
+
+
+def verdicts(report: GateReport) -> dict[str, CriterionVerdict]:
+    return {result.id: result.verdict for result in report.criteria}
+
+
+def test_a_server_without_fault_passes_every_criterion(judge: Judge) -> None:
+    report, figures = judge()
+    assert figures.failures == ()
+    assert {name: verdict for name, verdict in verdicts(report).items() if verdict is not CriterionVerdict.PASS} == {}
+    assert report.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        ("stale_cache", {"served-cache-hit", "served-conversation"}),
+        ("worn", {"served-after-load"}),
+        ("duplicated_chunk", {"served-stream-text", "served-stream-chat"}),
+        ("missing_chunk", {"served-stream-text", "served-stream-chat"}),
+        ("other_template", {"served-prompts"}),
+        ("truncated_arguments", {"parser-arguments"}),
+        ("lost_calls", {"parser-calls"}),
+        ("wrong_finish", {"parser-finish"}),
+        ("swallowed_thought", {"parser-thought", "parser-content"}),
+        ("leaked_tags", {"parser-tags"}),
+        ("null_content", {"parser-content"}),
+    ],
+)
+def test_a_fault_is_failed_by_the_criterion_that_names_it(judge: Judge, fault: str, named: set[str]) -> None:
+    report, _ = judge(Faults(**{fault: True}))
+    failed = {name for name, verdict in verdicts(report).items() if verdict is CriterionVerdict.FAIL}
+    assert named <= failed
+    assert report.exit_code == 1
