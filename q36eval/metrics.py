@@ -583,6 +583,12 @@ def _served() -> Iterator[Metric]:
         label="streamed answers that arrive otherwise",
         meaning="Streamed answers whose pieces do not add up to the whole answer of the same tokens.",
     )
+    yield replace(
+        faults,
+        name="greedy_faults",
+        label="greedy answers that take a less likely token",
+        meaning="Greedy answers with a token that the server's own log-probabilities put behind another.",
+    )
     yield Metric(
         SERVED,
         "call_failure_rate",

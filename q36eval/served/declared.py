@@ -7,6 +7,7 @@ from q36eval.metrics import metric_of
 from q36eval.records import DeclaredFigure, ProbeName
 
 PARTS = {
+    "greedy": "greedy answers and the server's own log-probabilities",
     "streaming": "raw completions streamed and whole",
     "concurrency": "alone and among others",
     "load": "before and after mixed load",
@@ -53,16 +54,18 @@ def declared_figures() -> tuple[DeclaredFigure, ...]:
         "prompt_differences",
         "parser_faults",
         "stream_faults",
+        "greedy_faults",
         "call_failure_rate",
         "trigger_f1",
     )
     metric = {name: metric_of(ProbeName.SERVED, name) for name in names}
     plan = Plan()
-    items = {part: plan.items for part in PARTS if part not in ("chat", "endpoints")}
+    items = {part: plan.items for part in PARTS if part not in ("greedy", "chat", "endpoints")}
     items["conversation"] = plan.conversations
     return (
         *(metric["answer_differences"].declared(part, items=n, clusters=n) for part, n in items.items()),
         metric["prompt_differences"].declared(items=plan.items),
+        metric["greedy_faults"].declared(items=plan.items),
         *(metric["parser_faults"].declared(kind) for kind in KINDS),
         *(metric["stream_faults"].declared(part, items=plan.items) for part in ("completions", "chat")),
         metric["call_failure_rate"].declared(items=plan.items, clusters=plan.items),

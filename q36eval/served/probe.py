@@ -30,6 +30,7 @@ from q36eval.served.differentials import (
     eviction,
     streaming,
 )
+from q36eval.served.greedy import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompts
 
 
@@ -65,6 +66,10 @@ def measure_served(
 
     progress.stage("asking alone", 1)
     alone = Alone.of(endpoint, prompts, plan)
+    progress.advance()
+    progress.stage(PARTS["greedy"], 1)
+    halves = cut_in_half(alone.prompts)
+    yield greedy_measured(halves, answers(endpoint, halves))
     progress.advance()
     streams = answers(endpoint, alone.prompts, stream=True)
     yield from difference("streaming", lambda: streaming(alone, streams))

@@ -1,0 +1,136 @@
+"""What q36eval says of one vLLM as it is now: its KL criteria by hidden states, or the probes that ask an endpoint."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.serving_faults.faults import Probe
+from benchmarks.serving_faults.server import SANDBOX
+from benchmarks.serving_faults.switch import Switch
+from q36eval.engines import Engine, EngineSettings, open_engine
+from q36eval.gate import GateReport, decide
+from q36eval.gate.policy_file import read_policy
+from q36eval.kl.corpus import CorpusDocument, load_corpus
+from q36eval.kl.probe import KLProbe
+from q36eval.probes import Digest, ItemResults, WorkItem
+
+POLICIES = SANDBOX.parents[1] / "policies"
+CORPUS = SANDBOX.parents[1] / "corpus" / "sandbox"
+DOCUMENTS = 120
+"""The policy's criterion wants a hundred clusters."""
+CHARACTERS = 160
+"""Of every document's beginning: a fault that is everywhere shows in few tokens of many documents."""
+DRAWS = 20
+"""Of every canary family: the fewest with which the policy's rates can be judged."""
+GATE = ["gate", "--engine", "openai", "--skip", "evals", "--skip", "kl", "--fresh", "--draws", str(DRAWS)]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One blocking criterion as it was judged."""
+
+    id: str
+    verdict: str
+    figure: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """What was said of one state of the engine: every blocking criterion, or the sentence of a refusal."""
+
+    verdict: str
+    criteria: tuple[Judged, ...] = ()
+    sentence: str = ""
+
+    @property
+    def failed(self) -> tuple[Judged, ...]:
+        """The criteria that FAIL."""
+        return tuple(each for each in self.criteria if each.verdict == "FAIL")
+
+
+class Divergences:
+    """What the engine in-process says of the corpus, once for all faults."""
+
+    def __init__(self) -> None:
+        documents = sorted(load_corpus(CORPUS), key=lambda document: document.key)[:DOCUMENTS]
+        self._probe = KLProbe([_beginning(document) for document in documents])
+        engine = open_engine(SANDBOX)
+        self._items = self._probe.plan(engine.tokenizer)
+        head = engine.head_weight()
+        self._digests = {}
+        for item, results in _answered(engine, self._items):
+            digest = self._probe.digest(engine, item, results)
+            self._digests[item.key] = Digest(values=digest.values, tensors={**digest.tensors, "head": head})
+
+    def said_of(self, engine: Engine) -> Said:
+        """The sandbox policy's KL criteria, of what the engine says now."""
+        outcomes: list[Any] = []
+        for item, results in _answered(engine, self._items):
+            outcomes += self._probe.compare(engine, item, results, self._digests[item.key])
+        policy = read_policy(POLICIES / "sandbox.yaml")
+        policy = policy.model_copy(update={"criteria": tuple(each for each in policy.criteria if each.probe == "kl")})
+        return said_of_report(decide(policy, list(self._probe.summarize(outcomes))), "kl")
+
+
+def _beginning(document: CorpusDocument) -> CorpusDocument:
+    return replace(document, text=document.text[:CHARACTERS])
+
+
+def _answered(engine: Engine, items: Sequence[WorkItem]) -> Iterator[tuple[WorkItem, ItemResults]]:
+    scored = {each.request.key: each for each in engine.score([request for item in items for request in item.scores])}
+    for item in items:
+        yield item, ItemResults({request.key: scored[request.key] for request in item.scores})
+
+
+@contextmanager
+def opened(python: str | Path, switched: Switch) -> Iterator[Engine]:
+    """vLLM with its hidden states, by the engine `vllm`, with the faults' plug-in beside q36eval's."""
+    with patch.dict(os.environ, switched.variables):
+        engine = open_engine(EngineSettings(SANDBOX, kind="vllm", engine_python=str(python)))
+    try:
+        yield engine
+    finally:
+        engine._worker.close()  # type: ignore[attr-defined]
+
+
+def gated(address: str, state: Path) -> Said:
+    """What a gate says of an endpoint's canaries."""
+    command = [sys.executable, "-m", "q36eval", "--state", str(state), *GATE, "--branch", SANDBOX.name]
+    command += ["--base-url", address, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        document: dict[str, Any] = json.loads(done.stdout)
+        document = document.get("gates", [document])[0]
+        return _said(document["report"], "canaries")
+    except (ValueError, KeyError):
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        return Said(f"exit {done.returncode}", sentence=said[-1][:300] if said else "")
+
+
+def said_of_report(report: GateReport, probe: Probe) -> Said:
+    """Its blocking criteria of that probe."""
+    return _said(json.loads(report.model_dump_json()), probe)
+
+
+def _said(report: dict[str, Any], probe: Probe) -> Said:
+    criteria = [each for each in report["criteria"] if each["probe"] == probe and each["tier"] == "blocking"]
+    verdicts = {each["verdict"] for each in criteria}  # the whole is of other probes too, which were not asked
+    verdict = next((each for each in ("FAIL", "NOT_MEASURED", "INCONCLUSIVE") if each in verdicts), "PASS")
+    return Said(verdict, tuple(Judged(each["id"], each["verdict"], _figure(each)) for each in criteria))
+
+
+def _figure(judged: dict[str, Any]) -> str:
+    """The figure that was judged with its interval and counts."""
+    if judged.get("figure") is None:
+        return "not measured"
+    text, interval, counts = f"{judged['figure']:.3g}", judged.get("figure_interval"), judged.get("counts")
+    if interval:  # a bound may be the text Infinity, as JSON has no such number
+        text += f" ({float(interval['lower']):.3g} to {float(interval['upper']):.3g})"
+    return f"{text}; {counts['scored']:,} of {counts['total']:,}" if counts else text

@@ -1,0 +1,36 @@
+"""Whether greedy answers take the tokens that the server itself holds likeliest: else its sampler does not do as told.
+
+A temperature or a penalty that replaces what a request says changes few answers of a sure model. So prompts are cut in
+the middle, where many tokens could follow, and each generated token is held to the server's own log-probabilities.
+vLLM gives those before temperature and penalties; a server that gives them after its penalties hides these.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from q36eval.records import Counts, Measurement
+from q36eval.served.comparing import NEAR_TIE_NATS, counted_faults
+from q36eval.served.differentials import Answers
+from q36eval.served.prompts import Prompt
+
+
+def cut_in_half(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The first half of each prompt's tokens, and no turn that would end the question."""
+    return [replace(prompt, token_ids=prompt.token_ids[: max(1, len(prompt.token_ids) // 2)]) for prompt in prompts]
+
+
+def greedy_measured(prompts: Sequence[Prompt], greedy: Answers) -> Measurement:
+    """Answers with a token that is less likely than another by more than a near tie."""
+    faults, scored = [], 0
+    for prompt in prompts:
+        answer = greedy[prompt.name]
+        if isinstance(answer, str) or answer.log_probs is None or answer.token_ids is None:
+            continue
+        scored += 1
+        for place, (token, row) in enumerate(zip(answer.token_ids, answer.log_probs, strict=False)):
+            behind = max(row.values()) - row[token] if token in row else float("inf")
+            if behind > NEAR_TIE_NATS:
+                faults.append(f"{prompt.name}: token {place} is {behind:.2f} nats less likely than another")
+                break
+    counts = Counts(total=len(prompts), scored=scored, errored=len(prompts) - scored)
+    return counted_faults("greedy_faults", "all", faults, counts, "sampler")
