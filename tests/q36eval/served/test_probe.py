@@ -66,6 +66,7 @@ def test_a_server_without_fault_passes_every_criterion(judge: Judge) -> None:
     ("fault", "named"),
     [
         ("stale_cache", {"served-cache-hit", "served-conversation"}),
+        ("crossed", {"served-concurrency"}),
         ("worn", {"served-after-load"}),
         ("duplicated_chunk", {"served-stream-text", "served-stream-chat"}),
         ("missing_chunk", {"served-stream-text", "served-stream-chat"}),
