@@ -15,12 +15,12 @@ from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions
 from q36eval.engines.openai.examination import examined
 from q36eval.errors import EngineError
-from tests.q36eval.openai.server import SANDBOX, Served, _Handler
+from tests.q36eval.openai.server import SANDBOX, Handler, Served
 
 KEY = "s3cret-key"
 
 
-class _WithChat(_Handler):
+class _WithChat(Handler):
     """Beside completions a chat endpoint that writes prompts by the branch's template."""
 
     takes: frozenset[str] = frozenset({"tools", "chat_template_kwargs"})
