@@ -228,8 +228,8 @@ class Running:
         from q36eval.run.served import ServedRequest, measure_served_branch
 
         engine, plan = self.request.engine, self.request.served
-        if engine.batch_rows is not None:
-            plan = replace(plan, concurrency=engine.batch_rows)
+        if engine.batch_rows is not None:  # with fewer under way there is hardly any company to be wrong in
+            plan = replace(plan, concurrency=max(plan.concurrency, engine.batch_rows))
         request = ServedRequest(self.request.branch.folder, self.request.family, engine, plan)
         started = time.monotonic()
         figures = measure_served_branch(request, self.sink, self.progress)

@@ -55,6 +55,8 @@ def measure_endpoint(request: ServedRequest, progress: Progress) -> ServedFigure
         endpoint = Endpoint.load(request.engine.of(request.folder))
         try:
             other = None if request.against is None else _second(request, request.against)
+            if other is not None and other.server == endpoint.server and other.server.started is not None:
+                raise UsageError("--against names the server that is judged; give one that was started otherwise.")
             ask_served(endpoint, request, progress, measurements.append, failures.append, other)
         finally:
             endpoint.close()

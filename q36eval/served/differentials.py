@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from q36eval.engines.openai.endpoint import (
-    CacheState,
     Continuation,
     Endpoint,
     NoAnswerError,
@@ -77,6 +76,25 @@ def answers(
     return dict(in_flight(one, prompts, min(at_once, max(1, len(prompts)))))
 
 
+def counted(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | str":
+    """A prompt asked alone, with how many of its tokens were found in the cache: by the answer, or else by the server's
+    counters before and after."""
+    before = endpoint.cache_state()
+    answer = answers(endpoint, [prompt], salts={prompt.name: salt})[prompt.name]
+    if isinstance(answer, str) or answer.cached_tokens is not None or before is None:
+        return answer
+    after = endpoint.cache_state()
+    return answer if after is None else replace(answer, cached_tokens=int(after.hits - before.hits))
+
+
+def cold(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | str":
+    """A prompt that must be found in no cache: one that is says nothing of what a cache changes."""
+    answer = counted(endpoint, prompt, salt)
+    if isinstance(answer, str) or not answer.cached_tokens:
+        return answer
+    return f"{answer.cached_tokens} of its tokens were found in the cache, where it was to be asked cold"
+
+
 def compared(
     prompts: Sequence[Prompt], changed: tuple[Answers, Answers], repeated: tuple[Answers, Answers]
 ) -> list[Compared]:
@@ -95,6 +113,20 @@ def compared(
     return result
 
 
+def told_apart(endpoint: Endpoint, items: list[Compared]) -> list[Compared]:
+    """The items, where a near tie is told from a fault: a batch or a prefill of another shape turns some of any engine.
+
+    Raises:
+        CannotBeMeasuredError: some differ, and the server gives nothing to tell by.
+    """
+    differ = sum(item.changed is not None for item in items)
+    if differ and not endpoint.gives_log_probs:
+        raise CannotBeMeasuredError(
+            f"{differ} of {len(items)} answers differ, and without log-probabilities near ties are not told from faults"
+        )
+    return items
+
+
 def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     """Each prompt cold, found in the cache, and once more as a floor: cold where a salt allows it, else found again.
 
@@ -106,25 +138,24 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     mark = "" if endpoint.salts else fresh_salt()
     long = _fitting(endpoint, prompts.long(plan.items, None if state is None else state.block, mark))
     salts = {prompt.name: fresh_salt() for prompt in long}
-    cold, hit, again = Answers(), Answers(), Answers()
-    before = endpoint.cache_state()
+    first, hit, again = Answers(), Answers(), Answers()
     for prompt in long:  # one after the other, so that a small cache still holds it
-        cold |= answers(endpoint, [prompt], salts=salts)
-        hit |= answers(endpoint, [prompt], salts=salts)
-        again |= answers(endpoint, [prompt])
-    share, found = _hit(endpoint, long, hit, before)
+        first[prompt.name] = cold(endpoint, prompt, salts[prompt.name])
+        hit[prompt.name] = counted(endpoint, prompt, salts[prompt.name])
+        again[prompt.name] = (cold if endpoint.salts else counted)(endpoint, prompt, fresh_salt())
+    share, found = _hit(hit)
     # what was not found there says nothing of what finds something
     kept = [prompt for prompt in long if _may_be_hit(hit[prompt.name])]
-    floor = (cold, again) if endpoint.salts else (hit, again)
+    floor = (first, again) if endpoint.salts else (hit, again)
     words = "cold twice" if endpoint.salts else "found twice, since this server cannot be asked cold twice"
     how = f"{len(long)} prompts of about {len(long[0].token_ids):,} tokens, {found}; the floor is {words}"
     if share < HIT_SHARE:
         raise CannotBeMeasuredError(f"{how}: the prefix cache was not tried; start the server with prefix caching on")
-    return Found(compared(kept, (cold, hit), floor), how)
+    return Found(told_apart(endpoint, compared(kept, (first, hit), floor)), how)
 
 
 def _may_be_hit(answer: "Continuation | str") -> bool:
-    return isinstance(answer, str) or answer.cached_tokens != 0
+    return isinstance(answer, str) or bool(answer.cached_tokens)
 
 
 def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
@@ -135,7 +166,6 @@ def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     """
     if not endpoint.salts:
         raise CannotBeMeasuredError("the server knows no cache_salt, so no prompt of a conversation can be asked cold")
-    before = endpoint.cache_state()
     result, turns, hits = list[Compared](), 0, 0
     for number, conversation_turns in enumerate(prompts.conversations(plan.conversations, plan.turns), 1):
         salt, history = fresh_salt(), list[dict[str, Any]]()
@@ -145,19 +175,20 @@ def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
             prompt = prompts.continued(turn, history)
             if not endpoint.fits(len(prompt.token_ids), prompt.budget):
                 break
-            answer = answers(endpoint, [prompt], salts={prompt.name: salt})[prompt.name]
+            answer = counted(endpoint, prompt, salt)
             asked_turns.append(prompt)
             warm[prompt.name] = answer
             if isinstance(answer, str):
                 break
-            hits += bool(answer.cached_tokens)
             history = [*prompt.messages, {"role": "assistant", "content": answer.text}]
-        cold, again = answers(endpoint, asked_turns), answers(endpoint, asked_turns)
-        turns += len(asked_turns)
-        result.append(_whole(f"conversation {number}", compared(asked_turns, (cold, warm), (cold, again))))
-    after = endpoint.cache_state()
-    counted = before is not None and after is not None and after.hits > before.hits
-    if not hits and not counted:
+        first, again = ({prompt.name: cold(endpoint, prompt, fresh_salt()) for prompt in asked_turns} for _ in range(2))
+        found = sum(not isinstance(answer, str) and bool(answer.cached_tokens) for answer in warm.values())
+        turns, hits = turns + len(asked_turns), hits + found
+        one = _whole(f"conversation {number}", compared(asked_turns, (first, warm), (first, again)))
+        if one.error is None and (len(asked_turns) < 2 or found < HIT_SHARE * (len(asked_turns) - 1)):
+            one = Compared(one.item, error=f"{found} of its {len(asked_turns)} turns were found in the cache")
+        result.append(one)
+    if not hits:
         raise CannotBeMeasuredError(
             "no turn of any conversation was found in the prefix cache; start the server with it on"
         )
@@ -197,12 +228,16 @@ def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     baseline, repeated = answers(endpoint, long, salts=salts), answers(endpoint, long)
     size = FILL_TOKENS if endpoint.fits(FILL_TOKENS, 1) else LEAST_FILL_TOKENS
     fill = range(-(-needed // size))
-    list(in_flight(lambda n: asked(lambda: endpoint.complete(prompts.filler(n, size), 1)), fill, plan.concurrency))
-    changed = answers(endpoint, long, salts=salts)
-    gone = [
-        not answer.cached_tokens for answer in changed.values() if not isinstance(answer, str)
-    ]  # where it does not tell, more was sent than it holds
-    sent = f"{len(fill) * size:,} tokens sent into a cache of {state.capacity:,}"
+
+    def filled(number: int) -> bool:
+        return not isinstance(asked(lambda: endpoint.complete(prompts.filler(number, size), 1)), str)
+
+    came = sum(in_flight(filled, fill, plan.concurrency))
+    if came < LOAD_SHARE * len(fill):
+        raise CannotBeMeasuredError(f"of {len(fill)} requests to fill the cache the server answered {came}")
+    changed = {prompt.name: counted(endpoint, prompt, salts[prompt.name]) for prompt in long}
+    gone = [answer.cached_tokens == 0 for answer in changed.values() if not isinstance(answer, str)]
+    sent = f"{came * size:,} tokens sent into a cache of {state.capacity:,}"
     how = f"{sent}; {sum(gone)} of {len(gone)} prompts found nothing there"
     if sum(gone) < HIT_SHARE * len(gone):
         raise CannotBeMeasuredError(f"{how}: they were not pushed out")
@@ -233,20 +268,10 @@ def concurrency(endpoint: Endpoint, alone: Alone, plan: Plan) -> Found:
     copies = -(-plan.concurrency // len(alone.prompts))
     together = [replace(prompt, name=f"{prompt.name} #{n}") for n in range(copies) for prompt in alone.prompts]
     among = answers(endpoint, together, plan.concurrency)
-    changed = {
-        prompt.name: _first_other(alone.baseline[prompt.name], [among[f"{prompt.name} #{n}"] for n in range(copies)])
-        for prompt in alone.prompts
-    }
+    # one copy of each, another one of every prompt: the worst of several would be held against a single repeat
+    changed = {prompt.name: among[f"{prompt.name} #{at % copies}"] for at, prompt in enumerate(alone.prompts)}
     how = f"{len(together)} requests, {min(plan.concurrency, len(together))} under way at once"
-    return Found(alone.against(changed), how)
-
-
-def _first_other(baseline: "Continuation | str", copies: "Sequence[Continuation | str]") -> "Continuation | str":
-    """Of several answers to one prompt an error, else one that differs from the baseline, else the first."""
-    if isinstance(baseline, str):
-        return baseline
-    wrong = [answer for answer in copies if isinstance(answer, str) or difference(baseline, answer) is not None]
-    return wrong[0] if wrong else copies[0]
+    return Found(told_apart(endpoint, alone.against(changed)), how)
 
 
 def after_load(endpoint: Endpoint, prompts: Prompts, alone: Alone, plan: Plan) -> Found:
@@ -273,7 +298,7 @@ def after_load(endpoint: Endpoint, prompts: Prompts, alone: Alone, plan: Plan) -
         )
     changed = answers(endpoint, alone.prompts)
     how = f"after {len(came)} mixed requests, {plan.concurrency} under way at once, of which {sum(came)} were answered"
-    return Found(alone.against(changed), how)
+    return Found(told_apart(endpoint, alone.against(changed)), how)
 
 
 def streaming(alone: Alone, streams: Answers) -> Found:
@@ -286,7 +311,8 @@ def endpoints(endpoint: Endpoint, other: Endpoint, alone: Alone, plan: Plan) -> 
     """The same prompts at a second endpoint of the same weights."""
     changed = answers(other, alone.prompts)
     how = f"{endpoint.name} against {other.name}"
-    return Found(alone.against(changed), f"{how}: {plan.difference}" if plan.difference else how)
+    items = told_apart(endpoint, alone.against(changed))
+    return Found(items, f"{how}: {plan.difference}" if plan.difference else how)
 
 
 def _fitting(endpoint: Endpoint, long: Sequence[Prompt]) -> list[Prompt]:
@@ -296,17 +322,11 @@ def _fitting(endpoint: Endpoint, long: Sequence[Prompt]) -> list[Prompt]:
     return fitting
 
 
-def _hit(
-    endpoint: Endpoint, prompts: Sequence[Prompt], answers: Answers, before: CacheState | None
-) -> tuple[float, str]:
-    """Which share of the prompts was found in the cache, and in words; by counters where answers do not tell."""
+def _hit(answers: Answers) -> tuple[float, str]:
+    """Which share of the prompts was found in the cache, and in words."""
     told = [answer.cached_tokens for answer in answers.values() if not isinstance(answer, str)]
     known = [count for count in told if count is not None]
     if known:
         hits = sum(count > 0 for count in known)
         return hits / len(told), f"{hits} of {len(told)} found in the cache ({sum(known):,} tokens)"
-    after = endpoint.cache_state()
-    if before is None or after is None:
-        return 0.0, "the server does not tell what it finds in its cache"
-    found, total = after.hits - before.hits, sum(len(prompt.token_ids) for prompt in prompts)
-    return found / total, f"{found:,.0f} of {total:,} tokens found in the cache, by the server's counters"
+    return 0.0, "the server does not tell what it finds in its cache"

@@ -5,7 +5,8 @@ the middle, where many tokens could follow, and each generated token is held to 
 vLLM gives those before temperature and penalties; a server that gives them after its penalties hides these.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from q36eval.records import Counts, Measurement
@@ -19,12 +20,20 @@ def cut_in_half(prompts: Sequence[Prompt]) -> list[Prompt]:
     return [replace(prompt, token_ids=prompt.token_ids[: max(1, len(prompt.token_ids) // 2)]) for prompt in prompts]
 
 
+def _tells(row: Mapping[int, float]) -> bool:
+    """Whether a place's log-probabilities say which token is likelier than another."""
+    return len(row) > 1 and all(map(math.isfinite, row.values()))
+
+
 def greedy_measured(prompts: Sequence[Prompt], greedy: Answers) -> Measurement:
     """Answers with a token that is less likely than another by more than a near tie."""
     faults, scored = [], 0
     for prompt in prompts:
         answer = greedy[prompt.name]
-        if isinstance(answer, str) or answer.log_probs is None or answer.token_ids is None:
+        if isinstance(answer, str) or not answer.log_probs or not answer.token_ids:
+            continue
+        rows = answer.log_probs[: len(answer.token_ids)]
+        if len(rows) < len(answer.token_ids) or not all(_tells(row) for row in rows):
             continue
         scored += 1
         for place, (token, row) in enumerate(zip(answer.token_ids, answer.log_probs, strict=False)):

@@ -33,6 +33,10 @@ from q36eval.served.differentials import (
 from q36eval.served.greedy import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompts
 
+UNSOUND_SHARE = 0.01
+"""Of a part's requests at most so many may need another attempt because the server failed, or answered what is no
+answer. What is asked again until it is right would hide the very faults that are looked for."""
+
 
 class Progress(Protocol):
     """What is told of how far it is."""
@@ -50,9 +54,18 @@ def measure_served(
         EngineError: the server does not answer any more, or is not the one it was.
     """
     prompts = Prompts(endpoint.tokenizer, family)
+    with_tools = prompts.with_tools(plan.items)  # where there are too few, that is said before anything is asked
+
+    def sound(part: str, begun: tuple[int, int]) -> Iterator[ProbeFailure]:
+        """Why what was asked since then is not judged."""
+        sent, unsound = (now - then for now, then in zip(endpoint.attempts(), begun, strict=True))
+        if unsound > UNSOUND_SHARE * sent:
+            reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
+            yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
 
     def difference(part: str, ask: Callable[[], Found]) -> Iterator[Measurement | ProbeFailure]:
         progress.stage(PARTS[part], 1)
+        begun = endpoint.attempts()
         try:
             found = ask()
             endpoint.confirm()
@@ -61,7 +74,10 @@ def measure_served(
             return
         except EngineError as error:
             raise EngineError(f"While it was asked for {PARTS[part]}: {error}") from error
-        yield measured_differences(part, found.compared, found.how)
+        if unsound := [*sound(part, begun)]:
+            yield from unsound
+        else:
+            yield measured_differences(part, found.compared, found.how)
         progress.advance()
 
     progress.stage("asking alone", 1)
@@ -71,18 +87,26 @@ def measure_served(
     halves = cut_in_half(alone.prompts)
     yield greedy_measured(halves, answers(endpoint, halves))
     progress.advance()
+    begun = endpoint.attempts()
     streams = answers(endpoint, alone.prompts, stream=True)
-    yield from difference("streaming", lambda: streaming(alone, streams))
-    yield completions_streamed(alone.prompts, alone.baseline, streams)
+    if unsound := [*sound("streaming", begun)]:
+        yield from unsound
+    else:
+        yield from difference("streaming", lambda: streaming(alone, streams))
+        yield completions_streamed(alone.prompts, alone.baseline, streams)
     yield from difference("concurrency", lambda: concurrency(endpoint, alone, plan))
     yield from difference("load", lambda: after_load(endpoint, prompts, alone, plan))
     progress.stage(PARTS["chat"], 1)
-    asked = ask_chat(endpoint, prompts.with_tools(plan.items))
+    begun = endpoint.attempts()
+    asked = ask_chat(endpoint, with_tools)
     endpoint.confirm()
-    yield prompts_measured(asked)
-    yield from parser_measured(asked)
-    yield streams_measured(asked)
-    yield from calls_measured(asked)
+    if unsound := [*sound("chat", begun)]:
+        yield from unsound
+    else:
+        yield prompts_measured(asked)
+        yield from parser_measured(asked)
+        yield streams_measured(asked)
+        yield from calls_measured(asked)
     progress.advance()
     yield from difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan))
     yield from difference("conversation", lambda: conversation(endpoint, prompts, plan))

@@ -7,6 +7,7 @@ import email.utils
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -128,6 +129,9 @@ class Client:
         self._lock, self._trial = threading.Lock(), threading.Lock()
         self._began = self._last_answer = time.monotonic()
         self._failures = self._sent = self._answered = 0
+        self.unsound = 0
+        """Attempts that ended with an error of the server's own, or with an answer that is none: asked again, they show
+        in no answer."""
         self._jitter = random.Random()
 
     def close(self) -> None:
@@ -187,10 +191,10 @@ class Client:
                 raise
             except _UnwellError as error:
                 last, wait = str(error), error.wait
-                self._failed(counts=not error.throttled)
+                self._failed(counts=not error.throttled, unsound=not error.throttled)
             except (MalformedError, httpx.HTTPError, UnicodeDecodeError) as error:
                 last = self._hidden(f"{type(error).__name__.removesuffix('Error')}: {error}".rstrip(": "))
-                self._failed()
+                self._failed(unsound=not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout))
             else:
                 self._succeeded()
                 return value
@@ -236,9 +240,15 @@ class Client:
             raise EngineError(f"The server {self.address.base} {spent}; nothing more is requested of it.")
         return is_open
 
-    def _failed(self, *, counts: bool = True) -> None:
+    def _failed(self, *, counts: bool = True, unsound: bool) -> None:
         with self._lock:
             self._failures += counts
+            self.unsound += unsound
+
+    @property
+    def sent(self) -> int:
+        """Attempts so far."""
+        return self._sent
 
     def _succeeded(self) -> None:
         with self._lock:
@@ -259,7 +269,8 @@ class Client:
         status = response.status_code
         if status < 300:
             return content
-        said = self._hidden(f"status {status}: {_said(content)}".rstrip(": "))
+        told = self._hidden(_said(content))[:SAID_CHARACTERS]  # a key that is cut in two is not found any more
+        said = f"status {status}: {told}".rstrip(": ")
         if status in (401, 403):
             raise EngineError(f"The server {self.address.base} refuses the key ({said}); set {API_KEY}.")
         if status in (408, 409, 425, 429) or status >= 500:
@@ -288,7 +299,8 @@ def _json(content: bytes) -> Any:
 
 def _events(text: str) -> list[Any]:
     """The JSON of every `data:` line of server-sent events (HTML standard, section 9.2), without the closing mark."""
-    said = [line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:")]
+    lines = re.split(r"\r\n|\n|\r", text)  # no other mark ends a line: JSON may hold them as they are
+    said = [line.removeprefix("data:").strip() for line in lines if line.startswith("data:")]
     if not said or said[-1] != END_OF_STREAM:
         raise MalformedError(f"the stream ends without {END_OF_STREAM}")
     return [_json(event.encode()) for event in said[:-1]]
@@ -305,9 +317,9 @@ def _said(content: bytes) -> str:
         body = json.loads(text)
         error = body.get("error", body) if isinstance(body, dict) else body
         text = str(error.get("message", error) if isinstance(error, dict) else error)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
-    return " ".join(text.split())[:SAID_CHARACTERS]
+    return " ".join(text.split())
 
 
 def _retry_after(value: str | None) -> float | None:

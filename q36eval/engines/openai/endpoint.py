@@ -119,6 +119,10 @@ class Endpoint:
         """The program and what it serves, for people."""
         return f"{self.server.model.id} by {self.server.flavour} {self.server.version}"
 
+    def attempts(self) -> tuple[int, int]:
+        """How often it was asked so far, and how many of these attempts ended with no usable answer and no refusal."""
+        return self._client.sent, self._client.unsound
+
     def close(self) -> None:
         """End all connections."""
         self._client.close()
@@ -251,21 +255,32 @@ class Endpoint:
     # -- the prefix cache
 
     def cache_state(self) -> CacheState | None:
-        """What the server tells of its prefix cache; None where it tells nothing."""
-        lines = self._client.lines(f"{self._client.address.root}/metrics")
-        sums = {
-            what: [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
-            for what, name in COUNTERS.items()
-        }
+        """What the server tells of its prefix cache; None where it tells nothing that can be read.
+
+        Of several engines behind one address all is summed: a capacity is known where each tells its own.
+        """
+        try:
+            lines = self._client.lines(f"{self._client.address.root}/metrics")
+            sums = {
+                what: [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
+                for what, name in COUNTERS.items()
+            }
+        except (NoAnswerError, ValueError):
+            return None
         if not all(sums.values()):
             return None
-        labels = next((dict(re.findall(r'(\w+)="([^"]*)"', line)) for line in lines if line.startswith(CACHE)), {})
-        block, blocks, size = (
-            _whole(labels, name) for name in ("block_size", "num_gpu_blocks", "kv_cache_size_tokens")
-        )
-        if size is None and block is not None and blocks is not None:
-            size = block * blocks
-        return CacheState(sum(sums["queries"]), sum(sums["hits"]), size, block)
+        engines = [dict(re.findall(r'(\w+)="([^"]*)"', line)) for line in lines if line.startswith(CACHE)]
+        sizes = [_capacity(labels) for labels in engines]
+        known = [size for size in sizes if size is not None]
+        block = _whole(engines[0], "block_size") if engines else None
+        capacity = sum(known) if known and len(known) == len(sizes) else None
+        return CacheState(sum(sums["queries"]), sum(sums["hits"]), capacity, block)
+
+
+def _capacity(labels: Mapping[str, str]) -> int | None:
+    """Tokens that one engine's cache holds."""
+    block, blocks, size = (_whole(labels, name) for name in ("block_size", "num_gpu_blocks", "kv_cache_size_tokens"))
+    return block * blocks if size is None and block is not None and blocks is not None else size
 
 
 def fresh_salt() -> str:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from q36eval.engines import Engine, EngineSettings, Generated, GenerationRequest, Scored, ScoreRequest, open_engine
-from q36eval.engines.openai.client import Address, Client, Limits, RefusedError
+from q36eval.engines.openai.client import SAID_CHARACTERS, Address, Client, Limits, RefusedError, _events
 from q36eval.engines.openai.engine import OpenAIEngine
 from q36eval.engines.openai.in_flight import in_flight
 from q36eval.errors import EngineError, ExitCode
@@ -195,6 +195,22 @@ def test_a_refused_key_ends_it_and_is_not_repeated(fresh: Through) -> None:
     assert "s3cret" not in str(caught.value)
     assert "***" in str(caught.value)
     assert waits.seconds == []
+
+
+def test_a_key_is_hidden_before_what_a_server_says_is_cut() -> None:
+    """Cut in two it would not be found any more, and half of it would be printed."""
+    client = Client(Address("http://127.0.0.1:1/v1", "s3cret-key"))
+    said = "x" * (SAID_CHARACTERS - 5) + "s3cret-key"
+    client._http = httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(400, text=said)))
+    with pytest.raises(RefusedError) as caught:
+        client.get("http://127.0.0.1:1/v1/models", lambda content: content)
+    assert "s3c" not in str(caught.value)
+
+
+def test_only_line_breaks_end_an_event() -> None:
+    """JSON may hold other marks as they are, at which Python would break a line."""
+    text = 'data: {"text": "a\u2028b\x85c"}\r\n\r\ndata: [DONE]\n\n'
+    assert _events(text) == [{"text": "a\u2028b\x85c"}]
 
 
 def test_what_a_server_refuses_is_not_asked_again(fresh: Through) -> None:

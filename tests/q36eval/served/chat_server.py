@@ -49,6 +49,8 @@ class Faults:
     """After so many answers it answers as after a cut prompt."""
     broken: bool = False
     """Every chat request is answered with status 500."""
+    flaky: bool = False
+    """Every fifth streamed answer is cut off, and whole when it is asked for again."""
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Chatting(Served):
     queries: int = 0
     hits: int = 0
     answered: int = 0
+    streamed: int = 0
     under_way: int = 0
     mixed: bool = False
     """Whether two requests were under way at once, of a server whose requests are crossed from then on."""
@@ -179,7 +182,10 @@ class ChatHandler(Handler):
         events.append({"model": whole["model"], "choices": [], "usage": whole["usage"]})
         for event in events:
             event |= {"id": whole["id"]}
-        text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+        with served.queue_lock:
+            served.streamed += 1
+            cut = served.faults.flaky and served.streamed % 5 == 0
+        text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n" * (not cut)
         self._send(200, text.encode())
 
     def _generated(self, ids: tuple[int, ...], budget: int, salt: str) -> tuple[Generated, int]:

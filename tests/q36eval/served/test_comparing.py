@@ -1,6 +1,8 @@
 """Two answers differ beyond near ties alone; a share of differences is judged over what the endpoint does by itself."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.run.served import ServedFigures, judged_alone
 from q36eval.served.comparing import MOVED_NATS, NEAR_TIE_NATS, Compared, difference, measured_differences
+from q36eval.served.differentials import CannotBeMeasuredError, told_apart
 
 POLICY = read_policy(Path(__file__).parents[3] / "data" / "policies" / "served.yaml")
 ITEMS = 64
@@ -124,3 +127,14 @@ def test_an_engine_that_died_is_exit_4() -> None:
     measurement = measured_differences("cache-hit", [Compared(str(n)) for n in range(ITEMS)], "")
     report = judged_alone(only_cache_hit(), ServedFigures("server", (measurement,), (failure,)), against=False)
     assert (report.criteria[0].verdict, report.exit_code) == (CriterionVerdict.NOT_MEASURED, 4)
+
+
+def test_without_log_probabilities_a_difference_is_no_fault_and_no_pass() -> None:
+    """A batch of another shape turns near ties of any engine, and such a server does not say what was one."""
+    same, other = Compared("a"), Compared("b", "ends otherwise")
+    blind: Any = SimpleNamespace(gives_log_probs=False)
+    assert told_apart(blind, [same]) == [same]
+    with pytest.raises(CannotBeMeasuredError, match="1 of 2 answers differ"):
+        told_apart(blind, [same, other])
+    seeing: Any = SimpleNamespace(gives_log_probs=True)
+    assert told_apart(seeing, [same, other]) == [same, other]

@@ -39,5 +39,17 @@ def test_an_answer_without_log_probabilities_or_none_at_all_is_not_scored() -> N
     assert (measured.counts.scored, measured.counts.errored) == (2, 2)
 
 
+def test_rows_that_say_nothing_are_not_scored() -> None:
+    """A server may leave them out, or give no more than the token that it took: that proves nothing."""
+    silent = {
+        "sure": answer(tokens=(7, 7)),
+        "tied": answer(SURE, tokens=(7, 8)),
+        "behind": answer({7: -0.1}, tokens=(7,)),
+        "unlisted": answer({7: float("nan"), 8: -1.0}, tokens=(7,)),
+    }
+    counts = greedy_measured(PROMPTS, silent).counts
+    assert (counts.scored, counts.errored) == (0, 4)
+
+
 def test_prompts_are_cut_in_the_middle_and_one_token_stays() -> None:
     assert [each.token_ids for each in cut_in_half([prompt("a", 1, 2, 3, 4, 5), prompt("b", 1)])] == [(1, 2), (1,)]
