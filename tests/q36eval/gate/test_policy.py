@@ -41,7 +41,7 @@ def criterion(document: dict, name: str) -> dict:
             "'criteria[2].margin.vlaue'; valid keys there are kind,",
         ),
         (lambda d: d["criteria"][2].pop("metric"), "key 'criteria[2].metric' is missing"),
-        (lambda d: d["criteria"][0].update(probe="wieghts"), "'weights', 'kl', 'evals' or 'canaries'"),
+        (lambda d: d["criteria"][0].update(probe="wieghts"), "'weights', 'kl', 'evals', 'canaries' or 'served'"),
         (lambda d: d["criteria"][0].update(lanes=["chat"]), "'structured' or 'freeform'"),
         (lambda d: d["criteria"][2]["margin"].update(value=float("nan")), "criteria[2].margin.value"),
         (lambda d: criterion(d, "mmlu")["margin"].update(value=95), "a min_recovery margin lies in (0, 1], not 95"),
