@@ -242,12 +242,12 @@ class MemoryPlan:
     def lacking(self, width: int) -> tuple[int, int] | None:
         """What a row of `width` tokens takes in the smallest passes, and what a GPU has for it, where that is less.
 
-        Such a row would go on for minutes and end without memory. No margin is kept from what there is: what nearly
-        fits is tried.
+        Such a row would go on for minutes and end without memory. By the whole device, as the limits are: what others
+        use may come free. No margin is kept: what nearly fits is tried.
         """
         room, passed = self.room, min(width, CHUNK_TOKENS)
         needed = self.costs.remembered(width) + self.costs.reading(1, passed, width - passed)
-        there = max(0, min(room.total - room.weights, room.free) - room.decoded)
+        there = max(0, room.total - room.weights - room.decoded)
         return None if room.host or needed <= there else (needed, there)
 
     @property

@@ -1,6 +1,7 @@
 """The probe `served`: every differential in turn, each figure as it comes. It asks an endpoint, never a reference."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Protocol
 
 from q36eval.config import Family
@@ -33,6 +34,8 @@ from q36eval.served.differentials import (
 from q36eval.served.greedy import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompts
 
+Figure = Measurement | ProbeFailure
+
 UNSOUND_SHARE = 0.01
 """Of a part's requests at most so many may need another attempt because the server failed, or answered what is no
 answer. What is asked again until it is right would hide the very faults that are looked for."""
@@ -47,7 +50,7 @@ class Progress(Protocol):
 
 def measure_served(
     endpoint: Endpoint, family: Family | None, plan: Plan, progress: Progress, other: Endpoint | None = None
-) -> Iterator[Measurement | ProbeFailure]:
+) -> Iterator[Figure]:
     """Every figure; of what the endpoint lacks the means for, a failure that says what it lacks.
 
     Raises:
@@ -56,14 +59,16 @@ def measure_served(
     prompts = Prompts(endpoint.tokenizer, family)
     with_tools = prompts.with_tools(plan.items)  # where there are too few, that is said before anything is asked
 
-    def sound(part: str, begun: tuple[int, int]) -> Iterator[ProbeFailure]:
-        """Why what was asked since then is not judged."""
+    def unless_unsound(part: str, begun: tuple[int, int], figures: Iterable[Figure]) -> Iterator[Figure]:
+        """The figures of what was asked since then, or why it is not judged."""
         sent, unsound = (now - then for now, then in zip(endpoint.attempts(), begun, strict=True))
-        if unsound > UNSOUND_SHARE * sent:
-            reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
-            yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
+        if unsound <= UNSOUND_SHARE * sent:
+            yield from figures
+            return
+        reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
+        yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
 
-    def difference(part: str, ask: Callable[[], Found]) -> Iterator[Measurement | ProbeFailure]:
+    def difference(part: str, ask: Callable[[], Found]) -> Iterator[Figure]:
         progress.stage(PARTS[part], 1)
         begun = endpoint.attempts()
         try:
@@ -74,10 +79,7 @@ def measure_served(
             return
         except EngineError as error:
             raise EngineError(f"While it was asked for {PARTS[part]}: {error}") from error
-        if unsound := [*sound(part, begun)]:
-            yield from unsound
-        else:
-            yield measured_differences(part, found.compared, found.how)
+        yield from unless_unsound(part, begun, [measured_differences(part, found.compared, found.how)])
         progress.advance()
 
     progress.stage("asking alone", 1)
@@ -89,24 +91,17 @@ def measure_served(
     progress.advance()
     begun = endpoint.attempts()
     streams = answers(endpoint, alone.prompts, stream=True)
-    if unsound := [*sound("streaming", begun)]:
-        yield from unsound
-    else:
-        yield from difference("streaming", lambda: streaming(alone, streams))
-        yield completions_streamed(alone.prompts, alone.baseline, streams)
+    streamed = completions_streamed(alone.prompts, alone.baseline, streams)
+    compared = difference("streaming", lambda: streaming(alone, streams))
+    yield from unless_unsound("streaming", begun, chain(compared, [streamed]))
     yield from difference("concurrency", lambda: concurrency(endpoint, alone, plan))
     yield from difference("load", lambda: after_load(endpoint, prompts, alone, plan))
     progress.stage(PARTS["chat"], 1)
     begun = endpoint.attempts()
     asked = ask_chat(endpoint, with_tools)
     endpoint.confirm()
-    if unsound := [*sound("chat", begun)]:
-        yield from unsound
-    else:
-        yield prompts_measured(asked)
-        yield from parser_measured(asked)
-        yield streams_measured(asked)
-        yield from calls_measured(asked)
+    of_all = [prompts_measured(asked), streams_measured(asked)]
+    yield from unless_unsound("chat", begun, chain(of_all, parser_measured(asked), calls_measured(asked)))
     progress.advance()
     yield from difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan))
     yield from difference("conversation", lambda: conversation(endpoint, prompts, plan))

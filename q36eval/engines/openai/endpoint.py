@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ConfigDict
-
 from q36eval.checkpoints.opened import hold
 from q36eval.engines.base import EngineSettings
 from q36eval.engines.finishing import configured_end, end_ids
@@ -82,7 +80,6 @@ class _Used(Usage):
 
 
 class _Cached(Answered):
-    model_config = ConfigDict(extra="ignore", frozen=True)
     usage: _Used | None = None
 
 

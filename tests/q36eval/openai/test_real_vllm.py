@@ -4,22 +4,17 @@
 """
 
 import os
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from q36eval.engines import Engine, EngineSettings, GenerationRequest, ScoreRequest, open_engine
 from q36eval.errors import EngineError
 from tests.q36eval.openai.server import SANDBOX
+from tests.q36eval.openai.vllm_server import free_port, vllm
 
 PYTHON = os.environ.get("Q36EVAL_VLLM_PYTHON")
-START_SECONDS = 900.0
 TEXTS = [f"Obchod {n}: cena {n * 100} Kč, sleva {n} %. Kolik zaplatím celkem?" for n in range(8)]
 ENGINES_APART = 5e-3
 """Nats/token between two engines of one BF16 model: 7.4e-4 was seen on a CPU, and a shifted position costs several."""
@@ -30,46 +25,15 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def vllm(port: int, log: Path, *options: str) -> Iterator[str]:
-    """The reference served by vLLM; gives its address."""
-    command = [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(SANDBOX)]
-    command += ["--served-model-name", "bf16", "--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"]
-    command += ["--enforce-eager", "--max-model-len", "4096", "--max-num-seqs", "4", "--generation-config", "vllm"]
-    environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_PLUGINS": ""}
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            [*command, *options], env={**os.environ, **environment}, stdout=file, stderr=subprocess.STDOUT
-        )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        _await_start(process, address, log)
-        yield f"{address}/v1"
-    finally:
-        process.terminate()
-        process.wait(timeout=120)
-
-
-def _await_start(process: "subprocess.Popen[bytes]", address: str, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"vLLM ended: {log.read_text(errors='replace')[-2000:]}")
-        try:
-            if httpx.get(f"{address}/health", timeout=5.0).status_code == 200:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(1.0)
-    raise RuntimeError("vLLM did not start")
+def served(port: int, log: Path, *options: str) -> AbstractContextManager[str]:
+    """The reference served by vLLM without anybody's plug-in; gives its address."""
+    return vllm(str(PYTHON), log, *options, port=port, variables={"VLLM_PLUGINS": ""})
 
 
 @pytest.fixture(scope="module")
 def port() -> int:
     """One that nobody listens at now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 def opened_at(address: str) -> Engine:
@@ -82,7 +46,7 @@ def test_a_real_vllm_says_what_the_model_says(local: Engine, port: int, tmp_path
     scores += [ScoreRequest(f"last {n}", one, first=len(one) - 1) for n, one in enumerate(ids)]
     scores += [ScoreRequest(f"few {n}", one, first=len(one) - 4) for n, one in enumerate(ids)]
     questions = [GenerationRequest(str(n), one, 24, stop=("Kč",) if n % 2 else ()) for n, one in enumerate(ids)]
-    with vllm(port, tmp_path / "log", "--max-logprobs", "-1") as address:
+    with served(port, tmp_path / "log", "--max-logprobs", "-1") as address:
         engine = opened_at(address)
         assert engine.scores == "states"
         assert engine.identity.settings["prompts"] == "token ids, in lists"
@@ -109,10 +73,10 @@ def test_a_real_vllm_says_what_the_model_says(local: Engine, port: int, tmp_path
 
 def test_a_real_vllm_that_was_started_anew_is_noticed(local: Engine, port: int, tmp_path: Path) -> None:
     request = ScoreRequest("x", tuple(local.tokenizer.encode(TEXTS[1], add_special_tokens=False)))
-    with vllm(port, tmp_path / "first") as address:
+    with served(port, tmp_path / "first") as address:
         engine = opened_at(address)
         assert engine.scores == "likeliest"
         (scored,) = engine.score([request])
         assert scored.error is None
-    with vllm(port, tmp_path / "second"), pytest.raises(EngineError, match="its process began at"):
+    with served(port, tmp_path / "second"), pytest.raises(EngineError, match="its process began at"):
         list(engine.score([request]))

@@ -7,11 +7,19 @@ from typing import Any
 import pytest
 
 from q36eval.engines.openai.endpoint import Continuation
-from q36eval.gate import CriterionVerdict, Policy
+from q36eval.gate import Criterion, CriterionVerdict, Policy
 from q36eval.gate.policy_file import read_policy
-from q36eval.records import ProbeFailure, ProbeName
+from q36eval.records import Counts, ProbeFailure, ProbeName
 from q36eval.run.served import ServedFigures, judged_alone
-from q36eval.served.comparing import MOVED_NATS, NEAR_TIE_NATS, Compared, difference, measured_differences
+from q36eval.served.comparing import (
+    MOVED_NATS,
+    NEAR_TIE_NATS,
+    Compared,
+    counted_faults,
+    difference,
+    measured_differences,
+)
+from q36eval.served.declared import Plan
 from q36eval.served.differentials import CannotBeMeasuredError, told_apart
 
 POLICY = read_policy(Path(__file__).parents[3] / "data" / "policies" / "served.yaml")
@@ -94,6 +102,32 @@ def test_none_of_64_passes_and_many_fail() -> None:
     assert verdict(0) == (CriterionVerdict.PASS, 0)
     assert verdict(1) == (CriterionVerdict.PASS, 0)
     assert verdict(32) == (CriterionVerdict.FAIL, 1)
+
+
+JUDGED = [each for each in POLICY.criteria if each.probe is ProbeName.SERVED and each.margin.kind == "max_count"]
+DIFFERENCES = [each for each in POLICY.criteria if each.metric == "answer_differences"]
+
+
+@pytest.mark.parametrize("criterion", DIFFERENCES, ids=lambda each: each.id)
+def test_at_the_shipped_sizes_every_difference_can_pass_and_can_fail(criterion: Criterion) -> None:
+    """By the shipped margins, of as many items as are asked by default: none that differs, and all of them."""
+    count = Plan().conversations if criterion.slice == "conversation" else Plan().items
+    only = POLICY.model_copy(update={"criteria": (criterion,)})
+    for changed, expected in ((None, CriterionVerdict.PASS), ("another", CriterionVerdict.FAIL)):
+        measured = measured_differences(criterion.slice, [Compared(str(n), changed) for n in range(count)], "")
+        report = judged_alone(only, ServedFigures("server", (measured,), ()), against=False)
+        assert report.criteria[0].verdict is expected
+
+
+@pytest.mark.parametrize("criterion", JUDGED, ids=lambda each: each.id)
+def test_one_counted_fault_fails_and_none_passes(criterion: Criterion) -> None:
+    only = POLICY.model_copy(update={"criteria": (criterion,)})
+    least = criterion.min_scored or Plan().items
+    counts = Counts(total=least, scored=least, errored=0)
+    for faults, expected in (([], CriterionVerdict.PASS), (["one"], CriterionVerdict.FAIL)):
+        measured = counted_faults(criterion.metric, criterion.slice, faults, counts)
+        report = judged_alone(only, ServedFigures("server", (measured,), ()), against=False)
+        assert report.criteria[0].verdict is expected
 
 
 def test_few_of_64_decide_nothing_and_do_not_pass() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from q36eval.gate import CriterionVerdict, GateReport
 from q36eval.run.served import ServedFigures, judged_alone
-from tests.q36eval.openai.test_real_vllm import PYTHON, port, vllm
+from tests.q36eval.openai.test_real_vllm import PYTHON, port, served
 from tests.q36eval.served.judging import PLAN, asked, few_prompts_policy
 
 __all__ = ["port"]
@@ -31,7 +31,7 @@ pytestmark = [
 
 
 def judged(port: int, log: Path, *options: str) -> tuple[GateReport, ServedFigures]:
-    with vllm(port, log, *CACHE, *options) as address:
+    with served(port, log, *CACHE, *options) as address:
         figures = asked(address, replace(PLAN, turns=4))  # of the first two turns this cache finds nothing
     return judged_alone(few_prompts_policy(), figures, against=False), figures
 
