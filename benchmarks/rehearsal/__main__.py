@@ -8,7 +8,8 @@ memory recorded; `report` writes FOLDER/rehearsal.json and FOLDER/rehearsal.md. 
 With `--minutes` the gate is stopped after so many, and the same command goes on with it: the exit code is then 75.
 
 The reference cannot do the tasks, so the verdict to be expected is INCONCLUSIVE (exit code 3). Only the lengths of
-answers are not the model's: random weights never end one (`benchmarks.rehearsal.engine`).
+answers are not the model's: random weights never end one (`benchmarks.rehearsal.engine`). With `--engine vllm` the
+branch is judged in vLLM, against the same capture of the reference; its files have `-vllm` behind their names.
 """
 
 import argparse
@@ -20,8 +21,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.rehearsal.checkpoints import Shape, is_written, size_gib, write_branch, write_reference, write_texts
+from benchmarks.rehearsal.checkpoints import (
+    WRITERS,
+    Shape,
+    is_written,
+    size_gib,
+    write_branch,
+    write_reference,
+    write_texts,
+)
 from benchmarks.rehearsal.material import BRANCH, Amount, write_material
+from q36eval.engines.base import IN_PROCESS
 
 STAGES = ("write", "gate", "report")
 NOT_DONE = 75
@@ -43,7 +53,7 @@ def main() -> int:
             from benchmarks.rehearsal.running import run_gate, was_stopped
 
             left = None if asked.minutes is None else max(1.0, asked.minutes * 60 - (time.monotonic() - begun))
-            code = run_gate(folder, how, asked.device, asked.answers, asked.more, left)
+            code = run_gate(folder, how, asked.device, asked.answers, asked.more, left, asked.engine)
             print(f"the gate ended with exit code {code}", flush=True)
             if left is not None and was_stopped(code):
                 print("time was up: run the same command again to go on", flush=True)
@@ -51,7 +61,7 @@ def main() -> int:
         else:
             from benchmarks.rehearsal.figures import report
 
-            if not report(folder, how):
+            if not report(folder, how, asked.engine):
                 return 1
         print(f"{stage}: {time.monotonic() - begun:.0f} s since the start", flush=True)
     return 0
@@ -63,8 +73,8 @@ def _write(folder: Path, reference: Path, asked: argparse.Namespace, how: Amount
     seconds: dict[str, float] = {}
     texts = partial(write_texts, (branch, reference), shape, asked.template, asked.tokenizer)
     steps: tuple[tuple[str, Path, Callable[[], None]], ...] = (
-        ("branch", branch, lambda: write_branch(branch, shape)),
-        ("reference", reference, lambda: write_reference(branch, reference)),
+        ("branch", branch, lambda: write_branch(branch, shape, asked.writers)),
+        ("reference", reference, lambda: write_reference(branch, reference, asked.writers)),
         ("texts", reference / "tokenizer.json", texts),
         ("material", folder / "material" / "family.yaml", lambda: _material(folder, branch, reference, how)),
     )
@@ -108,6 +118,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"{', '.join(STAGES)}; all by default")
     parser.add_argument("--reference", type=Path, help="folder of the reference; /dev/shm/bf16 where the disk is small")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--engine", choices=(IN_PROCESS, "vllm"), default=IN_PROCESS, help="what judges the branch")
+    parser.add_argument("--writers", type=int, default=WRITERS, help="processes that write checkpoints, 2 GiB each")
     parser.add_argument("--template", type=Path, help="a chat template of your own, as the published one")
     parser.add_argument("--tokenizer", type=Path, help="a folder with a tokenizer of your own, as the published one")
     shape = Shape()

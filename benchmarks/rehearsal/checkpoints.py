@@ -55,7 +55,7 @@ class Shape:
         }
 
 
-def write_branch(folder: Path, shape: Shape) -> None:
+def write_branch(folder: Path, shape: Shape, writers: int = WRITERS) -> None:
     """The stored tensors, one shard a layer and one of the rest; the index last."""
     config = shape.config()
     folder.mkdir(parents=True, exist_ok=True)
@@ -63,12 +63,12 @@ def write_branch(folder: Path, shape: Shape) -> None:
     files = {key: _file(number) for number, key in enumerate(by_shard)}
     index: dict[str, str] = {}
     jobs = [(folder / files[key], shapes, number) for number, (key, shapes) in enumerate(by_shard.items())]
-    for file, names in _in_processes(_write_shard, jobs, "writing the branch"):
+    for file, names in _in_processes(_write_shard, jobs, "writing the branch", writers):
         index |= dict.fromkeys(names, file)
     _finish(folder, config | {"quantization_config": recipe()}, index)
 
 
-def write_reference(branch: Path, folder: Path) -> None:
+def write_reference(branch: Path, folder: Path, writers: int = WRITERS) -> None:
     """What the branch decodes to, in BF16; shards that `folder` has no room for lie beside the branch, linked to."""
     folder.mkdir(parents=True, exist_ok=True)
     shards = _shapes(json.loads((branch / "config.json").read_text())).values()
@@ -78,7 +78,7 @@ def write_reference(branch: Path, folder: Path) -> None:
     _link_what_does_not_fit(folder, branch.with_name(f"{folder.name}-rest"), sizes)
     jobs = [(branch, folder, file) for file in sizes]
     index: dict[str, str] = {}
-    for file, names in _in_processes(_decode_shard, jobs, "decoding the reference"):
+    for file, names in _in_processes(_decode_shard, jobs, "decoding the reference", writers):
         index |= dict.fromkeys(names, file)
     config = json.loads((branch / "config.json").read_text())
     config.pop("quantization_config")
@@ -165,10 +165,10 @@ def _decode_shard(branch: Path, folder: Path, file: str) -> tuple[str, list[str]
     return file, json.loads(names.read_text())
 
 
-def _in_processes(call: Any, jobs: list[tuple[Any, ...]], what: str) -> Any:
+def _in_processes(call: Any, jobs: list[tuple[Any, ...]], what: str, writers: int) -> Any:
     """The results as they come; says how far it is."""
     begun = time.monotonic()
-    with ProcessPoolExecutor(min(WRITERS, len(os.sched_getaffinity(0)), len(jobs))) as pool:
+    with ProcessPoolExecutor(min(writers, len(os.sched_getaffinity(0)), len(jobs))) as pool:
         waiting = [pool.submit(call, *job) for job in jobs]
         for done, each in enumerate(as_completed(waiting), 1):
             yield each.result()

@@ -1,25 +1,27 @@
-"""q36eval's own command line with the rehearsal's engine in the place of the one in process.
+"""q36eval's own command line with the rehearsal's engines in the place of in-process and vllm.
 
     python -m benchmarks.rehearsal.command RECORDS gate --branch …
 
-Nothing that is installed reaches this: the engine that forces lengths is registered here alone.
+Nothing that is installed reaches this: the engines that force lengths are registered here alone.
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.rehearsal.records import RECORDS
 from q36eval.engines import opening
 from q36eval.engines.base import IN_PROCESS
 
+FORCED = {IN_PROCESS: "ForcedLengths", "vllm": "ForcedVLLM"}
+
 
 def main() -> None:
     """Runs the command, which exits with its own code."""
     folder, *command = sys.argv[1:]
     RECORDS.keep_in(Path(folder))
-    known = opening.KINDS[IN_PROCESS]
-    engine = "benchmarks.rehearsal.engine:ForcedLengths"
-    opening.KINDS[IN_PROCESS] = opening.Kind(engine, known.repeats_itself_on)
+    for kind, name in FORCED.items():
+        opening.KINDS[kind] = replace(opening.KINDS[kind], engine=f"benchmarks.rehearsal.engine:{name}")
     from q36eval.app.cli import main as command_line
 
     sys.argv = ["q36eval", *command]

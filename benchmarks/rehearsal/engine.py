@@ -1,4 +1,4 @@
-"""The in-process engine, but answers end where a stated distribution says: random weights never end one.
+"""The engines in-process and vllm, but answers end where a stated distribution says: random weights never end one.
 
 Used by `benchmarks.rehearsal.command` alone, which judges no branch. A request's length comes from its key, so
 reference and branch, and every resumed run, have the same. What an answer holds is the model's own; of one with
@@ -14,8 +14,9 @@ from typing import Any
 
 from benchmarks.rehearsal.records import RECORDS
 from benchmarks.rehearsal.running import SCALE
-from q36eval.engines.base import EngineSettings, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.base import Engine, EngineSettings, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines.vllm.engine import VLLMEngine
 from q36eval.records import DeploymentIdentity
 
 SEED = 20261
@@ -54,15 +55,15 @@ def ending_budget(request: GenerationRequest, *, thinking: bool) -> EndingBudget
     return budget
 
 
-class ForcedLengths(InProcessEngine):
-    """See the module."""
+class Forced(Engine):
+    """See the module; stands before the engine whose answers it ends."""
 
     name = ""
     """The folder of its checkpoint."""
 
     @classmethod
     def load(cls, settings: Any) -> Any:
-        """As the engine in process; what it took is recorded."""
+        """As that engine; what it took is recorded."""
         folder = settings.folder if isinstance(settings, EngineSettings) else settings
         with RECORDS.loading(folder):
             engine = super().load(settings)
@@ -74,18 +75,18 @@ class ForcedLengths(InProcessEngine):
 
     @classmethod
     def identity_of(cls, settings: Any) -> DeploymentIdentity:
-        """As the engine in process, and that lengths were forced: no capture of it is ever taken for a real one."""
+        """As that engine, and that lengths were forced: no capture of it is ever taken for a real one."""
         identity = super().identity_of(settings)
         return identity.model_copy(update={"settings": identity.settings | {"forced_lengths": str(SEED)}})
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        """As the engine in process, recorded."""
+        """As that engine, recorded."""
         for scored in super().score(requests, known):
             RECORDS.scored(self.name, scored)
             yield scored
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        """As the engine in process, with answers that end, recorded.
+        """As that engine, with answers that end, recorded.
 
         Raises:
             RuntimeError: an answer went on past its end: the engine no longer stops where a budget says.
@@ -114,3 +115,15 @@ class ForcedLengths(InProcessEngine):
         if answer.finish_reason == "length" and len(tokens) < int(answer.request.max_new_tokens):
             return replace(answer, finish_reason="stop", end_id=int(self.tokenizer.eos_token_id))
         return answer
+
+
+class ForcedLengths(Forced, InProcessEngine):
+    """The engine in-process."""
+
+
+class ForcedVLLM(Forced, VLLMEngine):
+    """vLLM, which is asked for no more tokens than an answer is to have."""
+
+    def _sampling(self, request: GenerationRequest) -> dict[str, Any]:
+        assert isinstance(request.max_new_tokens, EndingBudget)
+        return super()._sampling(request) | {"max_tokens": request.max_new_tokens.ends}

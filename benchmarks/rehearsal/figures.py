@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rehearsal.material import BRANCH, Amount
-from benchmarks.rehearsal.running import SILENCE, TOLERANCE, last_run, silences
+from benchmarks.rehearsal.running import SILENCE, TOLERANCE, files_of, last_run, silences
+from q36eval.engines.base import IN_PROCESS
 
 GIB = 2**30
 INCONCLUSIVE = 3
@@ -25,27 +26,29 @@ KL_TEXTS = 1_148 + 210 + 92
 Figures = dict[str, Any]
 
 
-def report(folder: Path, how: Amount) -> bool:
-    """Write `rehearsal.json` and `rehearsal.md`; whether verdict and log were as they should be."""
-    figures = collect(folder, how)
-    (folder / "rehearsal.json").write_text(json.dumps(figures, indent=1))
+def report(folder: Path, how: Amount, engine: str = IN_PROCESS) -> bool:
+    """Write `rehearsal.json` and `.md` (or `rehearsal-vllm`); whether verdict and log are as they should be."""
+    figures = collect(folder, how, engine)
+    name = "rehearsal" if engine == IN_PROCESS else f"rehearsal-{engine}"
+    (folder / f"{name}.json").write_text(json.dumps(figures, indent=1))
     text = markdown(figures)
-    (folder / "rehearsal.md").write_text(text)
+    (folder / f"{name}.md").write_text(text)
     print(text)
     for sentence in figures["problems"]:
         print(f"NOT AS IT SHOULD BE: {sentence}")
     return not figures["problems"]
 
 
-def collect(folder: Path, how: Amount) -> Figures:
-    """All figures, from the files that the stages left."""
-    gates = _lines(folder / "gates.jsonl")
-    pauses = silences(folder / "gate.log")
-    records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("records-*.json"))]
-    memory = [each for path in sorted((folder / "records").glob("memory-*.jsonl")) for each in _lines(path)]
-    usage = _lines(folder / "usage.jsonl")
+def collect(folder: Path, how: Amount, engine: str = IN_PROCESS) -> Figures:
+    """All figures of the gate by that engine, from the files that the stages left."""
+    log, ended, busy, kept = files_of(folder, engine)
+    gates = _lines(ended)
+    pauses = silences(log)
+    records = [json.loads(path.read_text()) for path in sorted(kept.glob("records-*.json"))]
+    memory = [each for path in sorted(kept.glob("memory-*.jsonl")) for each in _lines(path)]
+    usage = _lines(busy)
     work = [each for record in records for each in record["work"]]
-    run = last_run(folder)
+    run = last_run(folder, engine)
     timings = {} if run is None else dict(run.timings)
     verdict = None if run is None or run.verdict is None else str(run.verdict)
     problems = []
@@ -63,7 +66,7 @@ def collect(folder: Path, how: Amount) -> Figures:
         "gate_seconds": sum(gate["ended"] - gate["begun"] for gate in gates),
         "stage_seconds": timings,
         "longest_silences": pauses[:5],
-        "lines": sum(1 for _ in (folder / "gate.log").open()) if (folder / "gate.log").is_file() else 0,
+        "lines": sum(1 for _ in log.open()) if log.is_file() else 0,
         "loads": [load for record in records for load in record["loads"]],
         "written_seconds": written,
         "peaks_gib": _peaks(memory),

@@ -11,6 +11,7 @@ from threading import Lock, Thread
 from typing import IO, Any
 
 from benchmarks.rehearsal.material import BRANCH, Amount
+from q36eval.engines.base import IN_PROCESS
 
 SCALE = "REHEARSAL_ANSWERS"
 """The environment variable with what the lengths of answers are multiplied by."""
@@ -35,17 +36,17 @@ def gate_command(folder: Path, how: Amount, device: str, resume: str | None, mor
     return command + ([] if resume is None else ["--resume", resume]) + more
 
 
-def unfinished_run(folder: Path) -> str | None:
-    """A run that was interrupted; None where none was begun, or the last one ended."""
-    latest = last_run(folder)
+def unfinished_run(folder: Path, engine: str = IN_PROCESS) -> str | None:
+    """A run by that engine that was interrupted; None where none was begun, or the last one ended."""
+    latest = last_run(folder, engine)
     if latest is None or latest.state == "finished":
         return None
     asked = (folder / "material" / "family.yaml").stat().st_mtime  # another material is another request
     return str(latest.id) if latest.started.timestamp() > asked else None
 
 
-def last_run(folder: Path) -> Any:
-    """The record of the newest run; None where there is none."""
+def last_run(folder: Path, engine: str = IN_PROCESS) -> Any:
+    """The record of the newest run of a branch in that engine; None where there is none."""
     path = state_of(folder) / "history.sqlite"
     if not path.is_file():
         return None
@@ -53,28 +54,43 @@ def last_run(folder: Path) -> Any:
     from q36eval.config import Paths
 
     paths = Paths(repository=Paths.default().repository, state=state_of(folder))
-    return next(iter(open_history(paths).list_runs(limit=1)), None)
+    return next((run for run in open_history(paths).list_runs() if run.identity.engine == engine), None)
 
 
 GRACE_S = 60.0
 """Seconds that a stopped gate has to end: a batch under way is computed to its end."""
 
 
+def files_of(folder: Path, engine: str) -> tuple[Path, Path, Path, Path]:
+    """What a gate by that engine leaves: its lines, its ends, how busy the GPU was, and the folder of its records."""
+    end = "" if engine == IN_PROCESS else f"-{engine}"
+    names = f"gate{end}.log", f"gates{end}.jsonl", f"usage{end}.jsonl", f"records{end}"
+    log, gates, usage, records = (folder / name for name in names)
+    return log, gates, usage, records
+
+
 def run_gate(
-    folder: Path, how: Amount, device: str, answers: float, more: list[str], seconds: float | None = None
+    folder: Path,
+    how: Amount,
+    device: str,
+    answers: float,
+    more: list[str],
+    seconds: float | None = None,
+    engine: str = IN_PROCESS,
 ) -> int:
-    """The gate's exit code; its lines are in `gate.log`, each behind the second at which it came.
+    """The gate's exit code; its lines are in its log (`files_of`), each behind the second at which it came.
 
     After so many `seconds` it is stopped as by a person, and the next call goes on with it.
     """
-    command = gate_command(folder, how, device, unfinished_run(folder), more)
+    log_file, gates, usage_file, records = files_of(folder, engine)
+    command = gate_command(folder, how, device, unfinished_run(folder, engine), ["--engine", engine, *more])
     print("q36eval " + " ".join(command), flush=True)
     begun = time.time()
     environment = os.environ | {"Q36EVAL_STATE": str(state_of(folder)), "PYTHONUNBUFFERED": "1", SCALE: str(answers)}
-    with (folder / "gate.log").open("a", encoding="utf-8") as log:
+    with log_file.open("a", encoding="utf-8") as log:
         log.write(f"# {begun:.3f} q36eval {' '.join(command)}\n")
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.rehearsal.command", str(folder / "records"), *command],
+            [sys.executable, "-m", "benchmarks.rehearsal.command", str(records), *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -95,14 +111,14 @@ def run_gate(
         ]
         for reader in readers:
             reader.start()
-        usage = Thread(target=_follow_usage, args=(folder, process), daemon=True)
+        usage = Thread(target=_follow_usage, args=(usage_file, process), daemon=True)
         usage.start()
         code = _ended(process, seconds)
         for reader in readers:
             reader.join()
         log.write(f"# {time.time():.3f} exit {code}\n")
     ended = {"exit_code": code, "begun": begun, "ended": time.time(), "command": command}
-    with (folder / "gates.jsonl").open("a") as file:
+    with gates.open("a") as file:
         file.write(json.dumps(ended) + "\n")
     return code
 
@@ -125,10 +141,10 @@ def _ended(process: "subprocess.Popen[str]", seconds: float | None) -> int:
         return process.wait()
 
 
-def _follow_usage(folder: Path, process: "subprocess.Popen[str]") -> None:
+def _follow_usage(path: Path, process: "subprocess.Popen[str]") -> None:
     """How busy the GPU is, every two seconds, where a driver tells."""
     query = ["nvidia-smi", "--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
-    with (folder / "usage.jsonl").open("a") as file:
+    with path.open("a") as file:
         while process.poll() is None:
             try:
                 told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout

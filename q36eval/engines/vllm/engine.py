@@ -181,7 +181,7 @@ class VLLMEngine(Engine):
         what = f"it scored {len(prompts)} texts of up to {longest} tokens, among them {window[-1].key}"
         try:
             answer = self._worker.ask("score", what, prompts=prompts, path=str(path))
-            states = _read_states(path, answer)
+            states = _read_states(path, answer).to(self.device)  # where the heads are, and what is made of them
         except AskError as error:
             return [Scored(request, None, error=f"vLLM: {error}") for request in window]
         finally:

@@ -1,0 +1,154 @@
+"""What hidden states cost vLLM: `python -m benchmarks.vllm_speed FOLDER --engine-python PYTHON --device cuda:0`.
+
+Opens the branch of FOLDER by the engine `vllm` and reads the same random texts three ways, in turns: asked of vLLM for
+one token each ("bare"), with every final hidden state taken, and with both heads and the divergence on top, as the gate
+has it (`--reference`: the folder whose head is the reference's, by default the branch's own; its states are the
+branch's by 1.01). Then steps at each number of `--rows`. Prints medians with ratios to bare, and JSON to `--out`.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from q36eval.engines import EngineSettings, ScoreRequest
+from q36eval.engines.head import Head
+from q36eval.engines.vllm.engine import VLLMEngine
+from q36eval.kl.scoring import Scorer
+
+Figures = dict[str, Any]
+PROMPT, STEPS = 512, 64
+"""Tokens of a prompt, and the steps by which two askings differ: what they take more is what the steps take."""
+
+
+def asked_bare(engine: VLLMEngine, prompts: list[list[int]], tokens: int = 1) -> None:
+    """The same passes without any capture: vLLM answers, greedily."""
+    sampling = {"max_tokens": tokens, "temperature": 0.0, "ignore_eos": True, "detokenize": False}
+    requests = [{"token_ids": ids, "sampling": sampling} for ids in prompts]
+    answers = engine._worker.ask("generate", "it answered", requests=requests)["answers"]
+    assert all(len(each["token_ids"]) == tokens for each in answers)
+
+
+def captured(engine: VLLMEngine, prompts: list[list[int]], scorer: Scorer | None = None) -> None:
+    """Every state of every text; with a scorer the figures of every token too."""
+    requests = [ScoreRequest(str(at), tuple(ids)) for at, ids in enumerate(prompts)]
+    for scored in engine.score(requests):
+        states = scored.hidden_states
+        assert states is not None, scored.error
+        if scorer is not None:
+            labels = torch.tensor(scored.request.token_ids[1:], device=states.device)
+            assert bool(scorer.figures(states * 1.01, states, labels).finite.all())
+
+
+def memory_gib() -> float | None:
+    """Of all processes on the first device that the driver shows; None where there is no driver."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return max(float(line) for line in told.split()) / 1024
+
+
+def seconds_of(call: Callable[[], None]) -> float:
+    """Of one call, the device's work included."""
+    begun = time.perf_counter()
+    call()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
+    """All of it, of an engine that is open."""
+    rng = random.Random(1)
+    vocabulary = min(asked.vocabulary, len(engine._head.weight))
+
+    def texts(count: int, tokens: int) -> list[list[int]]:
+        return [rng.choices(range(vocabulary), k=tokens) for _ in range(count)]
+
+    folder = asked.reference or asked.folder
+    plain = EngineSettings(folder, device=asked.device, emulate_activations=False)
+    scorer = Scorer(engine, Head.of(plain).plain_weight())
+    ways: dict[str, Callable[[list[list[int]]], None]] = {
+        "bare": lambda prompts: asked_bare(engine, prompts),
+        "states": lambda prompts: captured(engine, prompts),
+        "states, heads, divergence": lambda prompts: captured(engine, prompts, scorer),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for round_ in range(asked.rounds + 1):
+        prompts = texts(asked.documents, asked.tokens)
+        for name, call in ways.items():
+            taken = seconds_of(partial(call, prompts))
+            print(f"{name}: {taken:.1f} s" + ("" if round_ else " (first, not counted)"), flush=True)
+            if round_:
+                seconds[name].append(taken)
+    steps: dict[int, float] = {}
+    for rows in asked.rows:
+        prompts = texts(rows, PROMPT)
+        asked_bare(engine, prompts, 2)
+        few, many = (seconds_of(partial(asked_bare, engine, prompts, count)) for count in (STEPS, 2 * STEPS))
+        steps[rows] = (many - few) / STEPS * 1000
+        print(f"{rows} rows: {steps[rows]:.1f} ms a step", flush=True)
+    tokens = asked.documents * (asked.tokens - 1)
+    return {
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": {name: tokens / statistics.median(taken) for name, taken in seconds.items()},
+        "ms_a_step": steps,
+        "driver_gib": memory_gib(),
+        "settings": engine.identity.settings | {"kv_cache_dtype": engine.identity.kv_cache_dtype},
+        "version": engine.identity.engine_version,
+    }
+
+
+def main() -> None:
+    """Open, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--reference", type=Path)
+    parser.add_argument("--engine-python")
+    parser.add_argument("--engine-arg", action="append", default=[])
+    parser.add_argument("--kv-cache-dtype")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--documents", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--vocabulary", type=int, default=1000, help="tokens are drawn of the first so many")
+    parser.add_argument("--rows", type=int, nargs="*", default=[1, 64, 256])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    settings = EngineSettings(
+        asked.folder,
+        kind="vllm",
+        device=asked.device,
+        engine_python=asked.engine_python,
+        engine_arguments=tuple(asked.engine_arg),
+        kv_cache_dtype=asked.kv_cache_dtype,
+        recurrent_state_dtype="float32",
+    )
+    begun = time.perf_counter()
+    engine = VLLMEngine.load(settings)
+    opened = time.perf_counter() - begun
+    print(f"opened and self-tested in {opened:.1f} s", flush=True)
+    figures = measured(engine, asked) | {"open_seconds": opened}
+    if asked.out is not None:
+        asked.out.write_text(json.dumps(figures, indent=1))
+    bare = figures["tokens_per_second"]["bare"]
+    print("| way | tokens/s | of bare |\n|---|---|---|")
+    for name, rate in figures["tokens_per_second"].items():
+        print(f"| {name} | {rate:,.0f} | {rate / bare:.2f} |")
+    print(f"memory by the driver: {figures['driver_gib']}; steps in ms: {figures['ms_a_step']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
