@@ -107,23 +107,23 @@ def main() -> None:
     for argument in (*shared, "mamba_ssm_cache_dtype=float32", *chosen.engine_arg):
         engine += ["--engine-arg", argument]
     device = ["--device", chosen.device]
+    commands: dict[tuple[str, str], list[str]] = {}
+    for branch in chosen.branches:
+        which = ["--branch", str(write_ruined(out / "ruined")) if branch == "ruined" else branch, *device]
+        commands[branch, "served"] = ["gate", *which, *engine]
+        commands[branch, "apart"] = ["attribute", *which, *engine]
+        if chosen.both:
+            commands[branch, "here"] = ["gate", *which]
+    # one gate captures the reference that the others wait for, so what needs no capture comes before those
+    first = (chosen.branches[0], "served")
+    later = sorted(commands.keys() - {first}, key=lambda key: (key[1] != "apart", chosen.branches.index(key[0])))
     with ThreadPoolExecutor(chosen.at_once) as pool:
-        waiting = []
-        for branch in chosen.branches:
-            name = str(write_ruined(out / "ruined")) if branch == "ruined" else branch
-            which = ["--branch", name, *device]
-            commands = {"served": ["gate", *which, *engine], "apart": ["attribute", *which, *engine]}
-            if chosen.both:
-                commands["here"] = ["gate", *which]
-            asking = {
-                key: pool.submit(asked, command, state, out / f"{branch}-{key}") for key, command in commands.items()
-            }
-            waiting.append((branch, asking))
+        asking = {key: pool.submit(asked, commands[key], state, out / "-".join(key)) for key in (first, *later)}
         titles = ["checkpoint", "vLLM on top", "whole", "floor", "arithmetic", "at fault", "gate through vLLM"]
         titles += ["gate in process"] if chosen.both else []
         print(f"| branch | {' | '.join(titles)} |\n|{'---|' * (len(titles) + 1)}", flush=True)
-        for branch, asking in waiting:
-            said = {key: each.result() for key, each in asking.items()}
+        for branch in chosen.branches:
+            said = {how: each.result() for (name, how), each in asking.items() if name == branch}
             print(told(branch, said.pop("apart"), said), flush=True)
 
 

@@ -31,7 +31,7 @@ from q36eval.run.reference import Reference
 from q36eval.run.request import Request
 from q36eval.run.reuse import reuse_answers
 from q36eval.run.room import refuse_uncaptured
-from q36eval.run.rounds import TokenizedDifferentlyError, not_evaluated_after, run_probes
+from q36eval.run.rounds import TokenizedDifferentlyError, not_evaluated_after, plan_probes, run_probes
 from q36eval.run.showable import refuse_unshowable
 from q36eval.run.templates import family_template
 from q36eval.run.weights import promises_of
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 WEIGHTS_STAGE = ProbeName.WEIGHTS.value
 SET_UP = "set-up"
 """What goes before the first item: loading the branch, planning, and the reference where it was not captured."""
+HOLD_BOTH = frozenset({"cpu"})
+"""Devices that hold branch and reference at once: what cannot be compared is found there before the reference is asked.
+On a GPU the reference alone takes 65 GiB, and vLLM takes at its start what it finds."""
 
 
 class RunSink(Sink):
@@ -108,9 +111,33 @@ class Running:
         if inspection is not None and (damage or self._decided_by(inspection)):
             self._stop_at_weights(inspection, damage[0].message if damage else None)
             return
+        planned = self._reference_first()
         branch = self._loaded(inspection)
         if branch is not None:
-            self._compare(branch, inspection)
+            self._compare(branch, inspection, planned)
+
+    def _reference_first(self) -> list[Work] | None:
+        """Where both models do not fit, ask the reference what is missing, and its floor, before the branch is read.
+
+        Returns what all probes ask, where it was planned for that.
+
+        Raises:
+            UsageError: the reference cannot be used.
+        """
+        reference = self.reference
+        if self.request.engine.device in HOLD_BOTH or reference.load is None or reference.tokenizer is None:
+            return None
+        try:
+            works = plan_probes(self.probes, reference.tokenizer(), self.sink)
+        except TemplateLimitError as error:
+            raise UsageError(f"The reference cannot be used: {error}") from error
+        refuse_uncaptured(works, reference)
+        asked = [replace(work) for work in works]  # what follows from the answers is added to these
+        captures = reference.captures(asked, self.progress)
+        floors = FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), self.progress)
+        floors.settle(asked, captures)
+        reference.load.forget()
+        return works
 
     def _loaded(self, inspection: "Inspection | None") -> Engine | None:
         """The branch; None where its checkpoint cannot be loaded, which is written down as the proven fault it is."""
@@ -155,7 +182,7 @@ class Running:
         self.progress.note(sentence)
         note(self.history, self.run.id, EventKind.RETRY, sentence)
 
-    def _compare(self, branch: Engine, inspection: "Inspection | None") -> None:
+    def _compare(self, branch: Engine, inspection: "Inspection | None", planned: list[Work] | None) -> None:
         """Everything that needs both deployments."""
         self._identified(branch.identity)
         faults = incomparable(branch.identity, self.reference.identity, own_template=self._template() is not None)
@@ -165,7 +192,7 @@ class Running:
             return
         if ProbeName.SERVED in self.request.probes:
             known += self._served()
-        self._evaluate(branch, known)
+        self._evaluate(branch, known, planned)
 
     def _template(self) -> DeclaredTemplate | None:
         """The declaration of a chat template of its own; None where the branch has the reference's, or no declaration.
@@ -246,7 +273,7 @@ class Running:
             Stage(name=WEIGHTS_STAGE, state=StageState.MEASURED, items=items, planned=items, settled=stands_by)
         )
 
-    def _evaluate(self, branch: Engine, known: Sequence[Measurement]) -> None:
+    def _evaluate(self, branch: Engine, known: Sequence[Measurement], planned: list[Work] | None) -> None:
         """Everything that needs answers of the branch, against what is captured of the reference."""
         from q36eval.run.weights import integrity
 
@@ -294,6 +321,7 @@ class Running:
                 self.rule,
                 known,
                 None if template is None else keep_prompts,
+                planned,
             )
         except (TokenizedDifferentlyError, TemplateLimitError) as error:
             self._write([integrity([str(error)])])

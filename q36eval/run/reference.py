@@ -38,8 +38,15 @@ class Loader:
         return self._engine
 
     def forget(self) -> None:
-        """Give its memory back."""
-        self._engine = None
+        """Give its memory back, to other processes too: a branch may be another one's."""
+        if self._engine is None:
+            return
+        import torch
+
+        from q36eval.engines.device_memory import give_back
+
+        device, self._engine = torch.device(self._engine.device), None
+        give_back(device)
 
 
 @dataclass(frozen=True)

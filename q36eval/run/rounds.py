@@ -76,6 +76,7 @@ def run_probes(
     rule: StoppingRule | None = None,
     measured: Sequence[Measurement] = (),
     own_template: Callable[[Mapping[ProbeName, OwnPrompts]], None] | None = None,
+    planned: list[Work] | None = None,
 ) -> Evaluated:
     """Measure `branch` against its reference with all `probes`; with a `rule`, until the verdict stands.
 
@@ -99,7 +100,7 @@ def run_probes(
     try:
         if not same_tokenizer(tokenizer, reference_tokenizer):
             branch_tokens = requested_tokens(plan_probes(probes, tokenizer, Sink()))
-        works = plan_probes(probes, reference_tokenizer, sink)
+        works = plan_probes(probes, reference_tokenizer, sink) if planned is None else planned
     except TemplateLimitError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
     tokens = requested_tokens(works)
