@@ -12,6 +12,7 @@ from q36eval.engines.memory_plan import (
     CHUNK_TOKENS,
     GENERATE_BATCH_ROWS,
     GENERATE_BATCH_TOKENS,
+    WORTH_SHARING,
 )
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
@@ -23,9 +24,6 @@ SCORE_BATCH_TOKENS = 4096
 
 ANSWER_TOKENS = 128
 """An answer of the sandbox costs about what so many tokens of its prompt do."""
-
-WORTH_SHARING = 768
-"""A prefix is computed apart where that spares so many tokens: what is less is eaten up by the additional passes."""
 
 WORTH_SHARING_ANSWERS = 4096
 """As `WORTH_SHARING` where answers are generated: a batch more costs as many steps as its longest answer has tokens."""
@@ -45,14 +43,14 @@ def prefix_of(request: ScoreRequest | GenerationRequest) -> tuple[int, ...]:
 
 
 def scoring_batches(
-    requests: Iterable[ScoreRequest], max_tokens: int = SCORE_BATCH_TOKENS
+    requests: Iterable[ScoreRequest], max_tokens: int = SCORE_BATCH_TOKENS, worth: int = WORTH_SHARING
 ) -> Iterator[list[ScoreRequest]]:
-    """Batches of one group and, where it pays, of one prefix, which no row's length counts.
+    """Batches of one group and, where it spares `worth` tokens, of one prefix, which no row's length counts.
 
     What shares none comes first, in `batches_by_length`. All batches of a prefix follow one another. Order and
     composition depend on content alone.
     """
-    for prefix, members in _by_prefix(requests, WORTH_SHARING):
+    for prefix, members in _by_prefix(requests, worth):
         if prefix:
             widest = max(len(request.token_ids) for request in members)
             rows = max(1, min(max_tokens // (widest - prefix), ATTENDED_TOKENS * max_tokens // widest))

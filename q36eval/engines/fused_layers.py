@@ -1,4 +1,4 @@
-"""Norms, the short convolution, experts and decoding steps of the model on a GPU, each by one kernel.
+"""Norms, attention, the short convolution, experts and decoding steps of the model on a GPU, each by one kernel.
 
 transformers writes them as a sequence of plain operations, each of which reads and writes everything. `install` puts
 dispatchers in their place, once a process: what lies on a GPU takes a kernel, anything else what was there before.
@@ -14,8 +14,9 @@ from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
 from q36eval.checkpoints import experts
 from q36eval.checkpoints.gpu import has_triton
+from q36eval.engines import attention
 
-VERSION = 1
+VERSION = 2
 """Raised with every change that may move a number on a GPU; part of the identity of what runs there."""
 
 LONGEST_ROW = 8192
@@ -48,6 +49,7 @@ def install() -> None:
     mlp.forward = _dispatched(_mlp, mlp.forward)
     linear = modeling.Qwen3_5MoeGatedDeltaNet
     linear.forward = _linear(linear.forward)
+    attention.install(_is_on)
 
 
 @contextmanager

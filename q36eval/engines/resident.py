@@ -296,7 +296,7 @@ class ResidentEngine(Engine):
         return f"{needed} take {takes}, and {there} are left beside the weights on {self.plan.room.device}{placed}"
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        return scoring_batches(requests, self.plan.score_tokens)
+        return scoring_batches(requests, self.plan.score_tokens, self.plan.worth_sharing)
 
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:

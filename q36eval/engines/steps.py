@@ -20,10 +20,13 @@ from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
 from q36eval.engines.delta import delta_step
+from q36eval.engines.device_memory import give_back
 
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 COLUMNS = 256
 ATTENTION = "q36eval_step"
+RECORDING_TRIES = 4
+"""So often a recording may fail, on a device that was full for a moment, before steps are no longer recorded."""
 
 
 def rows_of(rows: int) -> int:
@@ -55,6 +58,7 @@ class StepMemory:
         self.recorded_s = 0.0
         self.graphs: dict[tuple[int, int], tuple[Any, Tensor]] = {}
         self._ran: set[tuple[int, int]] = set()
+        self._failures = 0
         self._rows = self._cells = 0
         self._states: dict[int, tuple[Tensor, Tensor]] = {}
         self._keys: dict[int, tuple[Tensor, Tensor]] = {}
@@ -133,7 +137,11 @@ class StepMemory:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 output = compute()
         except Exception as error:  # it computes the same unrecorded
-            self.records, self.not_recorded = False, f"{type(error).__name__}: {error}"
+            del graph
+            give_back(self.device)  # most often there was no memory, which a recording cannot look for
+            self._failures += 1
+            if self._failures == RECORDING_TRIES:
+                self.records, self.not_recorded = False, f"{type(error).__name__}: {error}"
             return compute()
         self.graphs[key] = graph, output
         self.recorded_s += time.perf_counter() - started

@@ -165,7 +165,7 @@ def _stage(deployment: str, name: str, work: Work, plan: MemoryPlan | None) -> S
     new_answers = [request for request in answers if request.key not in known]
     scoring, answering = 0, 0
     if plan is not None:
-        scoring = _count(with_news(scoring_batches(scores, plan.score_tokens), known))
+        scoring = _count(with_news(scoring_batches(scores, plan.score_tokens, plan.worth_sharing), known))
         rows_of: Callable[[int, int], int] | None = None if plan.cache_bytes is None else plan.rows_of
         answering = _count(with_news(generation_batches(answers, plan.prompt_tokens, plan.rows, rows_of), known))
     return StagePlan(

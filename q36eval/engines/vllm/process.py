@@ -17,6 +17,8 @@ from typing import Any
 from q36eval.engines.vllm.environment import Environment
 from q36eval.errors import EngineError
 
+PREFIX = "q36eval-vllm-"
+SHARED_MEMORY, STATES_BYTES = Path("/dev/shm"), 4 * 2**30
 LAST_LINES = 3
 ERROR = re.compile(r"\b\w+(Error|Exception): ")
 """The line of a Python traceback that says what happened."""
@@ -31,11 +33,40 @@ class AskError(Exception):
     """One question that got no answer; the next may get one."""
 
 
+class Asked:
+    """One question to a running program, and its answer once that is there."""
+
+    def __init__(self, process: "WorkerProcess", what: str) -> None:
+        self._process, self.what = process, what
+        self._line: str | None = None
+
+    def wait(self) -> None:
+        """Until the answer is there."""
+        if self._line is None:
+            self._line = self._process.read_line()
+
+    def answer(self) -> Mapping[str, Any]:
+        """The answer; raises as `WorkerProcess.ask`."""
+        self.wait()
+        if not self._line:
+            raise EngineError(f"vLLM ended while {self.what}: {self._process.last_lines()}")
+        answer: dict[str, Any] = json.loads(self._line)
+        if "error" not in answer:
+            return answer
+        if answer["fatal"]:
+            raise EngineError(f"vLLM failed while {self.what}: {answer['error']}; {self._process.last_lines()}")
+        raise AskError(answer["error"])
+
+
 class WorkerProcess:
     """A running `q36eval_vllm.worker`. One question at a time."""
 
+    _asked: Asked | None = None
+    """What is not answered yet."""
+
     def __init__(self, environment: Environment) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="q36eval-vllm-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.states = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_in_memory()))
         self._log = self.folder / "log.txt"
         ours, theirs = socket.socketpair()
         variables = DEFAULT_VARIABLES | (CPU_VARIABLES if environment.on_cpu else {})
@@ -50,7 +81,9 @@ class WorkerProcess:
                 start_new_session=True,  # a Ctrl-C is ours to pass on: vLLM would print its own end
             )
         self._reader, self._writer = ours.makefile("r", encoding="utf-8"), ours.makefile("w", encoding="utf-8")
-        self.close = weakref.finalize(self, _end, self._process, ours, self._reader, self._writer, self.folder)
+        self.close = weakref.finalize(
+            self, _end, self._process, ours, self._reader, self._writer, self.folder, self.states
+        )
 
     def ask(self, do: str, what: str, **message: Any) -> Mapping[str, Any]:
         """The answer to one question; `what` names in a sentence what is lost where it dies of it.
@@ -59,20 +92,25 @@ class WorkerProcess:
             AskError: the engine refused it, and goes on.
             EngineError: the engine is gone; says with what, and its last lines.
         """
-        try:
+        return self.begin(do, what, **message).answer()
+
+    def begin(self, do: str, what: str, **message: Any) -> "Asked":
+        """Ask, and do something else until the answer is wanted. What was asked before is answered first."""
+        if self._asked is not None:
+            self._asked.wait()
+        self._asked = asked = Asked(self, what)
+        with suppress(OSError, ValueError):  # what is not sent is not answered
             self._writer.write(json.dumps({"do": do, **message}) + "\n")
             self._writer.flush()
-            line = self._reader.readline()
+        return asked
+
+    def read_line(self) -> str:
+        """The next answer; empty where the process is gone."""
+        self._asked = None
+        try:
+            return self._reader.readline()
         except (OSError, ValueError):
-            line = ""
-        if not line:
-            raise EngineError(f"vLLM ended while {what}: {self.last_lines()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" not in answer:
-            return answer
-        if answer["fatal"]:
-            raise EngineError(f"vLLM failed while {what}: {answer['error']}; {self.last_lines()}")
-        raise AskError(answer["error"])
+            return ""
 
     def last_lines(self) -> str:
         """The first error that it printed, which the later ones come of; or its last lines."""
@@ -81,7 +119,15 @@ class WorkerProcess:
         return " / ".join(line[-300:] for line in errors[:1] or lines[-LAST_LINES:]) or "it printed nothing"
 
 
-def _end(process: "subprocess.Popen[bytes]", ours: socket.socket, reader: Any, writer: Any, folder: Path) -> None:
+def _in_memory() -> Path | None:
+    """Where files lie in memory, if there is room for some windows' states; else where temporary files go."""
+    with suppress(OSError):
+        if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= STATES_BYTES:
+            return SHARED_MEMORY
+    return None
+
+
+def _end(process: "subprocess.Popen[bytes]", ours: socket.socket, reader: Any, writer: Any, *folders: Path) -> None:
     """Close our end, at which the program ends by itself; what does not is killed, with what it started."""
     for each in (reader, writer, ours):
         with suppress(OSError, ValueError):
@@ -94,4 +140,5 @@ def _end(process: "subprocess.Popen[bytes]", ours: socket.socket, reader: Any, w
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -5,7 +5,7 @@ q36eval, whose environment is another one. `worker` is the program that q36eval 
 final hidden states; `architectures` and `block_head` let vLLM load what it does not load by itself.
 """
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised with every change of what `worker` reads or writes; q36eval refuses another one."""
 
 

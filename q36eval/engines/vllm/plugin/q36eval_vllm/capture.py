@@ -29,17 +29,24 @@ class Taken:
     length: int
     pieces: dict[int, torch.Tensor] = field(default_factory=dict)
 
-    def rows(self) -> "torch.Tensor | None":
-        """All rows [length, H] in order; None where a position is missing. A piece computed twice counts once."""
-        joined: list[torch.Tensor] = []
+    def rows(self) -> "list[torch.Tensor] | None":
+        """All rows [length, H] in order, in parts; None where a position is missing. One computed twice counts once."""
+        parts: list[torch.Tensor] = []
         at = 0
         for position in sorted(self.pieces):
             piece = self.pieces[position]
             if position > at:
                 return None
-            joined.append(piece[at - position :])
+            parts.append(piece[at - position :])
             at = max(at, position + len(piece))
-        return torch.cat(joined) if at == self.length else None
+        return parts if at == self.length else None
+
+
+def to_host(rows: torch.Tensor) -> torch.Tensor:
+    """A copy in host memory; one of a GPU is there once the device is synchronized, and no step waits for it."""
+    if not rows.is_cuda:
+        return rows.to("cpu", copy=True)
+    return torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
 
 
 class HiddenStates:
@@ -77,7 +84,7 @@ class HiddenStates:
                 self._q36eval_taken[request_id] = Taken(prompt_sha256(prompt), len(prompt))
             begin = int(runner.query_start_loc.np[runner.input_batch.req_id_to_index[request_id]])
             rows = hidden_states[begin : begin + kept]
-            self._q36eval_taken[request_id].pieces[position] = rows.to("cpu", copy=True)
+            self._q36eval_taken[request_id].pieces[position] = to_host(rows)
 
     def q36eval_end(self, path: str) -> "dict[str, Any]":
         """Stop, write what was taken to a file, row after row, and say where each prompt lies in it.
@@ -87,17 +94,20 @@ class HiddenStates:
             which a position was not seen is left out.
         """
         delattr(self.model_runner, METHOD)  # type: ignore[attr-defined] # the runner's own method is its class's
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         prompts: dict[str, list[int]] = {}
         at, width, dtype = 0, 0, ""
-        with Path(path).open("wb") as file:
+        with Path(path).open("wb", buffering=0) as file:
             for taken in self._q36eval_taken.values():
-                rows = taken.rows()
-                if rows is None or taken.sha256 in prompts:
+                parts = taken.rows()
+                if parts is None or taken.sha256 in prompts:
                     continue
-                width, dtype = rows.shape[1], str(rows.dtype).removeprefix("torch.")
-                file.write(rows.contiguous().view(torch.uint8).numpy().tobytes())
-                prompts[taken.sha256] = [at, len(rows)]
-                at += len(rows)
+                width, dtype = parts[0].shape[1], str(parts[0].dtype).removeprefix("torch.")
+                for part in parts:
+                    _write(file, part)
+                prompts[taken.sha256] = [at, taken.length]
+                at += taken.length
         self._q36eval_taken = {}
         return {"width": width, "dtype": dtype, "prompts": prompts}
 
@@ -115,3 +125,11 @@ class HiddenStates:
             parts = (method, scheme, getattr(scheme, "kernel", None) or getattr(scheme, "fp8_linear", None))
             described[kind] = " ".join(type(part).__name__ for part in parts if part is not None)
         return described
+
+
+def _write(file: Any, rows: torch.Tensor) -> None:
+    """All bytes: one call of the system may take fewer."""
+    array: Any = rows.contiguous().view(torch.uint8).numpy()
+    left = memoryview(array).cast("B")
+    while left:
+        left = left[file.write(left) :]

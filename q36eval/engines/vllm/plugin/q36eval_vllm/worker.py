@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -56,10 +57,12 @@ class Worker:
     def score(self, message: "dict[str, Any]") -> "dict[str, Any]":
         """Final hidden states of `prompts` (lists of token ids), written to the file `path`.
 
-        `rows` gives each prompt's first row in that file and their number, or None where vLLM showed not all of them.
+        `rows` gives each prompt's first row in that file and their number, or None where vLLM showed not all of them;
+        `seconds` is what it took.
         """
         from vllm import SamplingParams
 
+        begun = time.monotonic()
         one_token = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True)
         self.llm.collective_rpc("q36eval_begin")
         try:
@@ -67,7 +70,8 @@ class Worker:
         finally:
             index = self.llm.collective_rpc("q36eval_end", args=(message["path"],))[0]
         rows = [index["prompts"].get(prompt_sha256(ids)) for ids in message["prompts"]]
-        return {"rows": rows, "width": index["width"], "dtype": index["dtype"]}
+        seconds = time.monotonic() - begun
+        return {"rows": rows, "width": index["width"], "dtype": index["dtype"], "seconds": seconds}
 
     def generate(self, message: "dict[str, Any]") -> "dict[str, Any]":
         """Answers to `requests`, each with `token_ids` and the arguments of `SamplingParams` as `sampling`."""

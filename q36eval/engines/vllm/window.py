@@ -1,0 +1,71 @@
+"""Texts that vLLM scores together: asked, computed while something else is done here, and their states read."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import torch
+
+from q36eval.engines.base import Scored, ScoreRequest
+from q36eval.engines.forks import shared_out
+from q36eval.engines.vllm.process import AskError, WorkerProcess
+
+_numbers = count()
+
+
+class ScoringWindow:
+    """Asked as soon as it is made. A row of states predicts the next token, so no prompt has its last token."""
+
+    def __init__(self, worker: WorkerProcess, requests: Sequence[ScoreRequest]) -> None:
+        self._requests = requests
+        self._path = worker.states / f"states-{next(_numbers)}"
+        self._prompts = [list(request.token_ids[:-1]) for request in requests]
+        longest = max(map(len, self._prompts))
+        what = f"it scored {len(requests)} texts of up to {longest} tokens, among them {requests[-1].key}"
+        self._asked = worker.begin("score", what, prompts=self._prompts, path=str(self._path))
+
+    def wait(self) -> None:
+        """Until vLLM has computed it."""
+        self._asked.wait()
+
+    def results(self, device: "torch.device | str") -> list[Scored]:
+        """Of every text its rows on that device, or what prevented them.
+
+        Raises:
+            EngineError: vLLM is gone.
+        """
+        begun = time.monotonic()
+        try:
+            answer = self._asked.answer()
+            states = self._states(answer)
+            alive = states.any(dim=-1) if states.numel() else states.any()  # before they move
+            states = states.to(device)
+        except AskError as error:
+            return [Scored(request, None, error=f"vLLM: {error}") for request in self._requests]
+        finally:
+            with suppress(FileNotFoundError):
+                self._path.unlink()
+        places = zip(self._requests, self._prompts, answer["rows"], strict=True)
+        rows = [_scored(request, len(prompt), place, states, alive) for request, prompt, place in places]
+        return shared_out(rows, float(answer["seconds"]) + time.monotonic() - begun)
+
+    def _states(self, answer: Mapping[str, Any]) -> torch.Tensor:
+        """The rows [N, H] of the file that the plug-in wrote, mapped; none where it took none."""
+        if not answer["dtype"]:
+            return torch.empty(0, 0)
+        dtype, width = getattr(torch, answer["dtype"]), int(answer["width"])
+        values = self._path.stat().st_size // dtype.itemsize
+        return torch.from_file(str(self._path), shared=False, size=values, dtype=dtype).view(-1, width)
+
+
+def _scored(
+    request: ScoreRequest, length: int, place: "Sequence[int] | None", states: torch.Tensor, alive: torch.Tensor
+) -> Scored:
+    if place is None or place[1] != length:
+        return Scored(request, None, error="vLLM did not show the states of every token")
+    wanted = slice(place[0] + request.first - 1, place[0] + place[1])
+    if not alive[wanted].all():
+        return Scored(request, None, error="vLLM showed states of zeros")
+    return Scored(request, states[wanted].clone())
