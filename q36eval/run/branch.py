@@ -10,7 +10,8 @@ from q36eval.chat import TemplateLimitError
 from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, prompts_of, recorded_template
 from q36eval.checkpoints.inspection import Section
 from q36eval.checkpoints.opened import hold
-from q36eval.engines import Engine, identity_of, open_engine
+from q36eval.checkpoints.placements import LAYERS
+from q36eval.engines import Engine, identity_of, open_engine, planned
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate import PolicyRule, Stage, StageState
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
@@ -24,7 +25,7 @@ from q36eval.run.batch_words import BATCHES, batches_line, limits, other_batches
 from q36eval.run.capture import PASSES
 from q36eval.run.declared import declared_by
 from q36eval.run.floor import FloorKeeper, refuse_known
-from q36eval.run.items import SECOND, Work
+from q36eval.run.items import SECOND, Work, refuse_unanswerable
 from q36eval.run.measurable import refuse_unmeasurable
 from q36eval.run.progress import note
 from q36eval.run.reference import Reference
@@ -111,10 +112,10 @@ class Running:
         if inspection is not None and (damage or self._decided_by(inspection)):
             self._stop_at_weights(inspection, damage[0].message if damage else None)
             return
-        planned = self._reference_first()
+        works = self._reference_first()
         branch = self._loaded(inspection)
         if branch is not None:
-            self._compare(branch, inspection, planned)
+            self._compare(branch, inspection, works)
 
     def _reference_first(self) -> list[Work] | None:
         """Where both models do not fit, ask the reference what is missing, and its floor, before the branch is read.
@@ -131,7 +132,12 @@ class Running:
             works = plan_probes(self.probes, reference.tokenizer(), self.sink)
         except TemplateLimitError as error:
             raise UsageError(f"The reference cannot be used: {error}") from error
+        if self.request.policy is not None:  # what is refused is refused before the reference is waited for
+            refuse_unmeasurable(self.request.policy, declared_by(works, self.request.family.name, self.request.suite))
         refuse_uncaptured(works, reference)
+        if not reference.load.is_loaded:  # else the branch would be planned beside it
+            plan = planned(self.request.deployment)
+            refuse_unanswerable(plan is None or plan.room.placement != LAYERS, works, "branch")
         asked = [replace(work) for work in works]  # what follows from the answers is added to these
         captures = reference.captures(asked, self.progress)
         floors = FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), self.progress)
@@ -182,7 +188,7 @@ class Running:
         self.progress.note(sentence)
         note(self.history, self.run.id, EventKind.RETRY, sentence)
 
-    def _compare(self, branch: Engine, inspection: "Inspection | None", planned: list[Work] | None) -> None:
+    def _compare(self, branch: Engine, inspection: "Inspection | None", works: list[Work] | None) -> None:
         """Everything that needs both deployments."""
         self._identified(branch.identity)
         faults = incomparable(branch.identity, self.reference.identity, own_template=self._template() is not None)
@@ -192,7 +198,7 @@ class Running:
             return
         if ProbeName.SERVED in self.request.probes:
             known += self._served()
-        self._evaluate(branch, known, planned)
+        self._evaluate(branch, known, works)
 
     def _template(self) -> DeclaredTemplate | None:
         """The declaration of a chat template of its own; None where the branch has the reference's, or no declaration.
@@ -273,7 +279,7 @@ class Running:
             Stage(name=WEIGHTS_STAGE, state=StageState.MEASURED, items=items, planned=items, settled=stands_by)
         )
 
-    def _evaluate(self, branch: Engine, known: Sequence[Measurement], planned: list[Work] | None) -> None:
+    def _evaluate(self, branch: Engine, known: Sequence[Measurement], works: list[Work] | None) -> None:
         """Everything that needs answers of the branch, against what is captured of the reference."""
         from q36eval.run.weights import integrity
 
@@ -321,7 +327,7 @@ class Running:
                 self.rule,
                 known,
                 None if template is None else keep_prompts,
-                planned,
+                works,
             )
         except (TokenizedDifferentlyError, TemplateLimitError) as error:
             self._write([integrity([str(error)])])

@@ -53,7 +53,7 @@ def capture_reference(
 
     What errors is left out, to be requested again next time; a capture that holds all its items is sealed.
     """
-    refuse_unanswerable(engine, works, "reference")
+    refuse_unanswerable(engine.generates, works, "reference")
     folder = next(iter(captures.values())).folder.parent / PASSES
     engine.keep_in(folder, partial(progress.within, "layer"))
     engine.report_to(progress.note)

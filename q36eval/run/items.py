@@ -109,13 +109,13 @@ def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Wor
         yield entry.work, entry.item, ItemResults(entry.scored, entry.generated)
 
 
-def refuse_unanswerable(engine: Engine, works: Iterable[Work], whose: str) -> None:
-    """Refuse what needs answers of an engine that gives none, before any of it is waited for.
+def refuse_unanswerable(generates: bool, works: Iterable[Work], whose: str) -> None:
+    """Refuse what needs answers where the engine `generates` none, before any of it is waited for.
 
     Raises:
         UsageError: a probe has such items.
     """
-    if engine.generates:
+    if generates:
         return
     needing = [work.probe.name.value for work in works if any(item.generations for item in work.todo)]
     if needing:

@@ -37,6 +37,11 @@ class Loader:
             self._engine = self._load()
         return self._engine
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it takes memory now."""
+        return self._engine is not None
+
     def forget(self) -> None:
         """Give its memory back, to other processes too: a branch may be another one's."""
         if self._engine is None:

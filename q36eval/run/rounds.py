@@ -110,7 +110,7 @@ def run_probes(
             f"the branch's tokenizer or chat template turns {differing} of {len(tokens)} requests into other tokens "
             f"than the reference's"
         )
-    refuse_unanswerable(branch, works, "branch")
+    refuse_unanswerable(branch.generates, works, "branch")
     captures = captures_of(works)
     leave_out_unscored(branch, works, sink)
     seconds = time.monotonic() - started
