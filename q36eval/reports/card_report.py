@@ -67,12 +67,13 @@ def _fitness(report: GateReport, run: "RunRecord") -> Iterator[str]:
         "the reference" if subject is None or subject.reference is None else f"the reference, {md(subject.reference)}"
     )
     revision = "" if subject is None or subject.revision is None else f" at revision `{_code(subject.revision)}`"
-    yield f"`{_code(published_name(run))}`{revision}{scheme}, compared with {against}."
+    how = "asked as it is served, against itself" if report.of_server_alone else f"compared with {against}"
+    yield f"`{_code(published_name(run))}`{revision}{scheme}, {how}."
     yield f"One run on {run.started:%Y-%m-%d} found:"
     yield ""
     names = {result.id: called(result, run) for result in report.criteria}
     for lane in report.lanes:
-        yield f"- {_lane_sentence(lane, names)}"
+        yield f"- {_lane_sentence(lane, names, of_server=report.of_server_alone)}"
     if report.awaiting_sign_off:
         yield "- **Not released**: a reviewer's sign-off is required and missing."
     for result in report.criteria:
@@ -80,11 +81,13 @@ def _fitness(report: GateReport, run: "RunRecord") -> Iterator[str]:
             yield f"- Exception for {md(names[result.id])}: {md(waiver_text(result) or '')}."
 
 
-def _lane_sentence(lane: LaneResult, names: Mapping[str, str]) -> str:
+def _lane_sentence(lane: LaneResult, names: Mapping[str, str], *, of_server: bool) -> str:
     def told(ids: Sequence[str]) -> str:
         return "; ".join(md(names.get(name, name)) for name in ids)
 
     use = USES[lane.lane]
+    if lane.verdict is Verdict.PASS and of_server:
+        return f"**No fault of its server found** for {use}; how good its answers are was not judged."
     if lane.verdict is Verdict.PASS:
         return f"**Fit for {use}**" + (f", with exceptions: {told(lane.waived)}." if lane.waived else ".")
     refused = "Not fit" if lane.verdict is Verdict.FAIL else "Not shown to be fit"
@@ -153,7 +156,8 @@ def _how(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) ->
     if levels:
         level_text = " and ".join(f"{50 * (1 + level):g} %" for level in sorted(levels))
         bounds = f"each bound of an interval holds one-sided at {level_text}"
-        yield f"- Same items for both, compared item by item; {bounds}."
+        how = "Asked again with one thing changed" if report.of_server_alone else "Same items for both"
+        yield f"- {how}, compared item by item; {bounds}."
     if run.identity is not None:
         yield f"- {_deployment('Branch', run.identity)}"
     if run.reference_identity is not None:
