@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.chat.declared import recorded_template
+from q36eval.gate.fault import LayerAtFault
 from q36eval.gate.report import GateReport, LaneResult
 from q36eval.measured_on import recorded_subject, recorded_unverified
 from q36eval.records import DeploymentIdentity, Lane, Verdict
 from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures
-from q36eval.reports.document import Document
+from q36eval.reports.document import LAYER_TITLE, Document
 from q36eval.reports.story import TITLE, answer_lines
 from q36eval.reports.text import SENTENCE, plain, waiver_text, why_text
 from q36eval.reports.text import markdown as md
@@ -55,6 +56,7 @@ def _section(document: Document, run: "RunRecord", figures: Sequence[CardFigure]
     yield from _figure_table(figures)
     yield from _check_table(report, run)
     yield from _answers(report, run)
+    yield from _layer(document.layer)
     yield from _missing(document, run)
     yield from ("", "### How it was measured", "")
     yield from _how(report, run, figures)
@@ -132,6 +134,13 @@ def _answers(report: GateReport, run: "RunRecord") -> Iterator[str]:
         yield from (f"- {md(names[name])}: {md(words)}." for name, words in lines)
 
 
+def _layer(layer: LayerAtFault | None) -> Iterator[str]:
+    """What of it was measured; which command would measure it is no matter of a card."""
+    if layer is not None and layer.at_fault is not None:
+        yield from ("", f"### {LAYER_TITLE}", "")
+        yield from (f"- {md(words, SENTENCE)}" for words in layer.lines)
+
+
 def _missing(document: Document, run: "RunRecord") -> Iterator[str]:
     gaps, order = document.gaps, [result.id for result in document.report.criteria]
     yield from ("", "### Not measured", "")
@@ -146,7 +155,10 @@ def _missing(document: Document, run: "RunRecord") -> Iterator[str]:
             yield f"- stage {md(gap.stage.name)}: {md(gap.reason)}"
         if gap.failure is not None:
             yield f"- {md(gap.reason)}"
-    if not gaps:
+    unknown = document.layer is not None and document.layer.at_fault is None
+    if unknown:
+        yield "- Whether the checkpoint or the engine that serves it is at fault: not told apart."
+    if not gaps and not unknown:
         yield "- Nothing that the policy asks for."
     yield "- Speed, memory and safety are no subject of this gate."
 
