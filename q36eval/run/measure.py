@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -35,7 +35,7 @@ from q36eval.run.reference import Reference, beside_template, local_reference, p
 from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.reuse import MEASURED_BY, measuring_sha256
 from q36eval.run.room import refuse_uncapturable
-from q36eval.run.served import ServedAlone, served_suite
+from q36eval.run.served import ServedAlone, check_alone, served_suite
 from q36eval.run.supplies import supplies_of
 from q36eval.run.templates import declared_template, family_template
 
@@ -62,7 +62,9 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
 
 
 def _measure(request: Request, folders: OpenFolders, paths: Paths, history: History, progress: Progress) -> RunRecord:
-    with suppress(EngineError) if request.stands_alone else nullcontext():  # what needs no reference is a run at once
+    if request.stands_alone:
+        check_alone(request)
+    else:
         check_deployment(request.deployment)
     planned = _Planned() if request.stands_alone else _planned(request, paths, progress)
     reference, template, probes = planned.reference, planned.template, planned.probes

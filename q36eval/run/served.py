@@ -5,6 +5,7 @@ Without a reference it is a run of its own (`q36eval served`); in a gate it is o
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 from q36eval.canaries.specification import for_family, load_specs
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
 from q36eval.config import Family
-from q36eval.engines import EngineOptions
+from q36eval.engines import EngineOptions, check_deployment
+from q36eval.engines.openai.client import Address
 from q36eval.engines.openai.deployment import OPENAI, identity_at, opened
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError, UsageError
@@ -144,6 +146,19 @@ def stage_of(figures: Sequence[Measurement]) -> Stage:
 def asked_of(request: ServedRequest) -> dict[str, Any]:
     """How much is asked, as a run keeps it."""
     return {name: value for name, value in asdict(request.plan).items() if value != ""}
+
+
+def check_alone(request: Request) -> None:
+    """Look at what can be refused before a run is begun; that a server does not answer is what the run then says.
+
+    Raises:
+        UsageError: no address, the same one twice, no such model, or a tokenizer that is not the branch's.
+    """
+    second = request.second_endpoint
+    if second is not None and Address.named(second).base == Address.named(request.engine.base_url).base:
+        raise UsageError(SAME_SERVER)
+    with suppress(EngineError):
+        check_deployment(request.deployment)
 
 
 def served_suite(request: Request) -> dict[str, str]:

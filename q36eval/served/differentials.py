@@ -332,7 +332,7 @@ def endpoints(endpoint: Endpoint, other: Endpoint, alone: Alone, plan: Plan) -> 
     """The same prompts at a second endpoint of the same weights."""
     changed = answers(other, alone.prompts)
     how = f"{endpoint.name} against {other.name}"
-    items = told_apart(endpoint, alone.against(changed))
+    items = told_apart(other, told_apart(endpoint, alone.against(changed)))
     return Found(items, f"{how}: {plan.difference}" if plan.difference else how)
 
 

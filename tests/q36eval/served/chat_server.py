@@ -55,6 +55,8 @@ class Faults:
     """After so many answers it answers as after a cut prompt."""
     broken: bool = False
     """Every chat request is answered with status 500."""
+    stumbling: bool = False
+    """Every fifth raw completion is answered with status 500, and rightly when it is asked for again."""
     flaky: bool = False
     """Every fifth streamed answer is cut off, and whole when it is asked for again."""
 
@@ -179,6 +181,9 @@ class ChatHandler(Handler):
         served = self.served
         if served.faults.broken and self.path.startswith("/v1/chat"):
             self._send(500, {"error": {"message": "broken"}})
+            return
+        if served.faults.stumbling and served.answered % 5 == 0:
+            self._send(500, {"error": {"message": "stumbled"}})
             return
         if not body.get("stream"):
             self._send(200, whole)
