@@ -21,7 +21,7 @@ from q36eval.config.paths import Paths
 from q36eval.drift import FEWEST_RUNS, BranchDrift
 from q36eval.errors import Q36Error
 from q36eval.gate import GateReport, Policy
-from q36eval.gate.covering import ALL_LANES, is_by, judged_lanes, less_by_lane, recorded_declaration
+from q36eval.gate.covering import ALL_LANES, is_by, judged_lanes, less_by_lane, recorded_declaration, shortfall
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import (
     Blessing,
@@ -37,7 +37,7 @@ from q36eval.history import (
 )
 from q36eval.history.attempts import same_deployment
 from q36eval.provenance import CHANGED
-from q36eval.records import DeploymentIdentity, Lane, ProbeName
+from q36eval.records import DeploymentIdentity, Lane, ProbeName, Verdict
 from q36eval.run.drift import read_kept, standing_drift
 
 BOTH = tuple(Lane)
@@ -288,15 +288,17 @@ def _that_speak(
     """The verdicts that count, whether each is of a server by itself, and the deployment that the branch is judged as.
 
     What an endpoint shows by itself says nothing of the weights: a gate's verdict stands beside it, unless it fails. A
-    server is mended without another checkpoint, so of each one the newest such run alone counts.
+    server is mended without another checkpoint: a PASS of the same one, by no less, takes the place of what was before.
     """
-    told, servers = list[tuple[StandingVerdict, bool]](), list[DeploymentIdentity | None]()
+    told, passed = list[tuple[StandingVerdict, bool]](), list[tuple[DeploymentIdentity | None, Policy]]()
     for one, policy in zip(verdicts, policies, strict=True):
-        of_server = policy is not None and all(each.probe is ProbeName.SERVED for each in policy.criteria)
-        if of_server and any(_same(one.identity, known) for known in servers):
+        if policy is None or any(each.probe is not ProbeName.SERVED for each in policy.criteria):
+            told.append((one, False))
             continue
-        servers += [one.identity] * of_server
-        told.append((one, of_server))
+        if any(_same(one.identity, of) and shortfall(by, policy, policy.lanes) is None for of, by in passed):
+            continue
+        passed += [(one.identity, policy)] * (one.run.verdict is Verdict.PASS)
+        told.append((one, True))
     return told, next((one for one, of_server in told if not of_server), verdicts[0]).identity
 
 

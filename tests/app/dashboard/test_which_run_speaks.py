@@ -280,7 +280,10 @@ def test_a_name_cannot_speak_for_the_page(history: History, visit: Visit, name: 
 
 
 SERVED = alone(read_policy(POLICY.parent / "served.yaml"), against=False)
-PROMPTS = SERVED.model_copy(update={"criteria": tuple(each for each in SERVED.criteria if each.id == "served-prompts")})
+PROMPTS, GREEDY = (
+    SERVED.model_copy(update={"criteria": tuple(each for each in SERVED.criteria if each.id == name)})
+    for name in ("served-prompts", "served-greedy")
+)
 
 
 def endpoint(version: str = "vllm 0.26.0", **settings: str) -> DeploymentIdentity:
@@ -288,22 +291,22 @@ def endpoint(version: str = "vllm 0.26.0", **settings: str) -> DeploymentIdentit
     return DeploymentIdentity.model_validate(known)
 
 
-def served(history: History, of: DeploymentIdentity, faults: int | None) -> RunRecord:
+def served(history: History, of: DeploymentIdentity, faults: int | None, policy: Policy = PROMPTS) -> RunRecord:
     """A run of an endpoint by itself with so many faults; None is one that was not measured."""
-    known = declaration(PROMPTS, SANDBOX, lanes=(Lane.STRUCTURED,), size_bytes=2_000, is_reference=False)
+    known = declaration(policy, SANDBOX, lanes=(Lane.STRUCTURED,), size_bytes=2_000, is_reference=False)
     run = history.start_run(
         family="sandbox",
         branch="main",
         identity=of,
         reference_identity=None,
-        policy=PROMPTS,
+        policy=policy,
         provenance={DECLARED: known.model_dump(mode="json")},
     )
     if faults is not None:
         counts = Counts(total=64, scored=64, errored=0)
-        history.add_measurement(run.id, counted_faults("prompt_differences", "all", ["one"] * faults, counts))
+        history.add_measurement(run.id, counted_faults(policy.criteria[0].metric, "all", ["one"] * faults, counts))
     history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
-    return history.finish_run(run.id, decide(PROMPTS, history.measurements(run.id), on=run.started.date()))
+    return history.finish_run(run.id, decide(policy, history.measurements(run.id), on=run.started.date()))
 
 
 def test_what_a_server_shows_by_itself_undoes_no_gate_unless_it_fails(history: History) -> None:
@@ -317,6 +320,10 @@ def test_what_a_server_shows_by_itself_undoes_no_gate_unless_it_fails(history: H
     assert told(history)["main"].standing is Standing.BLOCKED
     served(history, endpoint(context="4096"), 0)
     assert told(history)["main"].standing is Standing.BLOCKED, "another server is not the one that failed"
+    served(history, endpoint(), None)
+    assert told(history)["main"].standing is Standing.BLOCKED, "what was not measured mends nothing"
+    served(history, endpoint(), 0, GREEDY)
+    assert told(history)["main"].standing is Standing.BLOCKED, "what was not asked mends nothing"
     served(history, endpoint("vllm 0.26.1"), 0)
     assert told(history)["main"].ships, "that server was mended"
 
