@@ -16,6 +16,7 @@ from q36eval.gate.covering import DECLARED, declaration
 from q36eval.gate.policy_file import inherit, read_policy
 from q36eval.history import History, RunRecord
 from q36eval.records import Counts, DeploymentIdentity, Lane, ProbeName
+from q36eval.run.drift import judged_keys
 from q36eval.run.served import alone
 from q36eval.served.comparing import counted_faults
 
@@ -326,6 +327,15 @@ def test_what_a_server_shows_by_itself_undoes_no_gate_unless_it_fails(history: H
     assert told(history)["main"].standing is Standing.BLOCKED, "what was not asked mends nothing"
     served(history, endpoint("vllm 0.26.1"), 0)
     assert told(history)["main"].ships, "that server was mended"
+
+
+def test_what_a_gate_judged_is_followed_beside_what_a_server_shows_later(history: History) -> None:
+    gate(history, SANDBOX)
+    before = judged_keys(history, "sandbox", "main")
+    assert before is not None
+    served(history, endpoint(), 0, GREEDY)
+    served(history, endpoint(), 0)
+    assert judged_keys(history, "sandbox", "main") == {*before, "served.prompt_differences[all]"}
 
 
 def test_a_server_that_passes_releases_nothing_by_itself(history: History) -> None:
