@@ -89,7 +89,10 @@ def counted(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | st
 
 def cold(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | str":
     """A prompt that must be found in no cache: one that is says nothing of what a cache changes."""
-    answer = counted(endpoint, prompt, salt)
+    return _if_cold(counted(endpoint, prompt, salt))
+
+
+def _if_cold(answer: "Continuation | str") -> "Continuation | str":
     if isinstance(answer, str) or not answer.cached_tokens:
         return answer
     return f"{answer.cached_tokens} of its tokens were found in the cache, where it was to be asked cold"
@@ -142,16 +145,18 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     long = _fitting(endpoint, prompts.long(plan.items, None if state is None else state.block, mark))
     salts = {prompt.name: fresh_salt() for prompt in long}
     first, hit, again = Answers(), Answers(), Answers()
-    others = dict[str, str]()
+    others, warm = dict[str, str](), dict[str, str]()
     for prompt in long:  # one after the other, so that a small cache still holds it
-        first[prompt.name] = answer = counted(endpoint, prompt, salts[prompt.name])
+        answer = counted(endpoint, prompt, salts[prompt.name])
+        first[prompt.name] = _if_cold(answer)
         cached = 0 if isinstance(answer, str) else answer.cached_tokens or 0
         if cached > _shared(prompt, long):
             others[prompt.name] = f"{cached} of its tokens were found in the cache before it was ever sent"
-        elif cached:
-            first[prompt.name] = f"{cached} of its tokens were found in the cache, where it was to be asked cold"
         hit[prompt.name] = counted(endpoint, prompt, salts[prompt.name])
-        again[prompt.name] = (cold if endpoint.salts else counted)(endpoint, prompt, fresh_salt())
+        repeated = counted(endpoint, prompt, fresh_salt())
+        again[prompt.name] = _if_cold(repeated) if endpoint.salts else repeated
+        if not isinstance(repeated, str) and isinstance(again[prompt.name], str):
+            warm[prompt.name] = f"{repeated.cached_tokens} of its tokens were found under a salt that it never had"
     share, found = _hit(hit)
     # what was not found there says nothing of what finds something
     kept = [prompt for prompt in long if _may_be_hit(hit[prompt.name])]
@@ -160,8 +165,10 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     how = f"{len(long)} prompts of about {len(long[0].token_ids):,} tokens, {found}; the floor is {words}"
     if share < HIT_SHARE:
         raise CannotBeMeasuredError(f"{how}: the prefix cache was not tried; start the server with prefix caching on")
-    items = told_apart(endpoint, compared([each for each in kept if each.name not in others], (first, hit), floor))
-    return Found([*items, *(Compared(name, changed=words) for name, words in others.items())], how)
+    # who knows no salts finds a prompt again under any; who finds what was never sent is at fault in both
+    wrong = {**warm, **others} if others else {}
+    items = told_apart(endpoint, compared([each for each in kept if each.name not in wrong], (first, hit), floor))
+    return Found([*items, *(Compared(name, changed=words) for name, words in wrong.items())], how)
 
 
 def _shared(prompt: Prompt, all_of_them: Sequence[Prompt]) -> int:
