@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Probe = Literal["kl", "canaries", "served"]
+Probe = Literal["kl", "endpoint", "canaries", "served"]
+"""By what it is looked for: the KL by hidden states, or by the log-probabilities that an endpoint gives; canaries; or what
+an endpoint shows by itself."""
 
-POLICY: dict[Probe, str] = {"kl": "sandbox", "canaries": "sandbox", "served": "served"}
+POLICY: dict[Probe, str] = {"kl": "sandbox", "endpoint": "sandbox", "canaries": "sandbox", "served": "served"}
 """The shipped policy that judges each probe's figures."""
 
 
@@ -98,8 +100,8 @@ FAULTS = (
         "logit-bias",
         "a bias of an earlier request stays on the logits",
         "16 tokens get 2 nats more",
-        "canaries",
-        missed="the sandbox's margins are wider; the exact KL of an endpoint judges logits, states do not",
+        "endpoint",
+        KL,
     ),
     Fault(
         "state-lost",
