@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Probe = Literal["kl", "endpoint", "canaries", "served"]
-"""By what it is looked for: the KL by hidden states, or by the log-probabilities that an endpoint gives; canaries; or what
-an endpoint shows by itself."""
+"""What it is looked for by: KL from hidden states or from an endpoint's own log-probabilities, canaries, or what an
+endpoint shows by itself."""
 
 POLICY: dict[Probe, str] = {"kl": "sandbox", "endpoint": "sandbox", "canaries": "sandbox", "served": "served"}
 """The shipped policy that judges each probe's figures."""
