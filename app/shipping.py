@@ -21,7 +21,7 @@ from q36eval.config.paths import Paths
 from q36eval.drift import FEWEST_RUNS, BranchDrift
 from q36eval.errors import Q36Error
 from q36eval.gate import GateReport, Policy
-from q36eval.gate.covering import ALL_LANES, is_by, judged_lanes, less_by_lane, recorded_declaration
+from q36eval.gate.covering import ALL_LANES, is_by, judged_lanes, less_by_lane, recorded_declaration, shortfall
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import (
     Blessing,
@@ -37,7 +37,7 @@ from q36eval.history import (
 )
 from q36eval.history.attempts import same_deployment
 from q36eval.provenance import CHANGED
-from q36eval.records import Lane
+from q36eval.records import DeploymentIdentity, Lane, ProbeName, Verdict
 from q36eval.run.drift import read_kept, standing_drift
 
 BOTH = tuple(Lane)
@@ -244,12 +244,14 @@ def _verdicts(
     less: dict[tuple[int, str], Mapping[str, str]] = {}
     judged: dict[BranchKey, list[Judged]] = {}
     for (family, branch), verdicts in standing.items():
-        of, newest = rules.get(family, Rules()), verdicts[0].identity
         for one in verdicts:
             number = id(one.policy)  # runs of one policy share what was read of it
             if number not in read:
                 read[number] = _policy(one.policy)
-            policy, other = read[number], one.identity
+        speaking, newest = _that_speak(verdicts, [read[id(one.policy)] for one in verdicts])
+        of = rules.get(family, Rules())
+        for one, of_server in speaking:
+            number, policy, other = id(one.policy), read[id(one.policy)], one.identity
             if of.policy is None or policy is None:
                 asks_less = _by_its_own_words(one, policy, of)
             else:
@@ -272,10 +274,36 @@ def _verdicts(
             if not declared and of.policy is not None and own is not None and own.is_own:
                 other_one = "It passes with a chat template of its own that the family's file does not declare."
                 lacks = dict.fromkeys((*BOTH, None), other_one)
-            current = other == newest or (newest is not None and other is not None and same_deployment(newest, other))
+            current = _same(newest, other)
+            if of_server and newest is not None and other is not None:
+                current = _FILES.isdisjoint(newest.differing_fields(other))
             pre_check = policy is not None and policy.purpose == "pre-check"
             judged.setdefault((family, branch), []).append(Judged(one.run, lacks, current, pre_check, one.of_itself))
     return judged
+
+
+def _that_speak(
+    verdicts: Sequence[StandingVerdict], policies: Sequence[Policy | None]
+) -> tuple[list[tuple[StandingVerdict, bool]], DeploymentIdentity | None]:
+    """The verdicts that count, whether each is of a server by itself, and the deployment that the branch is judged as.
+
+    What an endpoint shows by itself says nothing of the weights: a gate's verdict stands beside it, unless it fails. A
+    server is mended without another checkpoint: a PASS of the same one, by no less, takes the place of what was before.
+    """
+    told, passed = list[tuple[StandingVerdict, bool]](), list[tuple[DeploymentIdentity | None, Policy]]()
+    for one, policy in zip(verdicts, policies, strict=True):
+        if policy is None or any(each.probe is not ProbeName.SERVED for each in policy.criteria):
+            told.append((one, False))
+            continue
+        if any(_same(one.identity, of) and shortfall(by, policy, policy.lanes) is None for of, by in passed):
+            continue
+        passed += [(one.identity, policy)] * (one.run.verdict is Verdict.PASS)
+        told.append((one, True))
+    return told, next((one for one, of_server in told if not of_server), verdicts[0]).identity
+
+
+def _same(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> bool:
+    return one == other or (one is not None and other is not None and same_deployment(one, other))
 
 
 def _by_its_own_words(one: StandingVerdict, policy: Policy | None, rules: Rules) -> Mapping[str, str]:

@@ -46,12 +46,12 @@ def replay(
         if report is not None:
             raise UsageError("--report is compared with the run's own decision; leave --policy out.")
         return _under_policy(history, record, policy, as_json)
-    from q36eval.app.reviewing.replaying import earlier_decision
+    from q36eval.app.reviewing.replaying import earlier_decision, same_decision
     from q36eval.app.reviewing.replaying import replay as decide_again
 
     replayed = decide_again(history, record)
     text = None if report is None else _text_of(report)
-    elsewhere = None if text is None else text == replayed.again
+    elsewhere = None if text is None else same_decision(text, replayed.again)
     earlier = None if text is None or elsewhere else earlier_decision(history, record, text)
     as_kept = replayed.identical and elsewhere is not False
     if as_json:

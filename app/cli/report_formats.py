@@ -165,11 +165,11 @@ def document_of(run: "RunRecord", history: "History") -> "Document":
         UsageError: the run has no verdict.
     """
     from q36eval.app.figures.deciding import deciding_answer, deciding_items, since_decided
-    from q36eval.app.figures.layer_at_fault import layer_lines
+    from q36eval.app.figures.layer_at_fault import layer_of
     from q36eval.reports import Document
 
     if run.report is None:
         raise UsageError(f"Run {run.id} has no verdict to report; it is {run.state} and only measured.")
     answers = tuple(map(deciding_answer, deciding_items(history, run)))
     measurements, since = history.measurements(run.id), since_decided(history, run)
-    return Document(run.report, run, measurements, answers, since, layer=layer_lines(history, run))
+    return Document(run.report, run, measurements, answers, since, layer=layer_of(history, run))

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from q36eval.app.cli import completing
+from q36eval.app.cli.one_probe import run_body
 from q36eval.app.cli.options import (
     BaseUrl,
     FamilyOption,
@@ -15,11 +16,15 @@ from q36eval.app.cli.options import (
     ServedModel,
     engine_options,
     load_policy,
+    open_history,
     print_json,
 )
+from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
+from q36eval.records import ProbeName
+from q36eval.run.request import Request
 
 SERVED_POLICY = "served"
 """The shipped policy with criteria of that probe."""
@@ -54,25 +59,30 @@ def served(
 ) -> int:
     """Find faults that only a served model shows.
 
-    Each comparison changes one thing: prefix cache, concurrency, load, streaming, parsers. Exit codes: 0 PASS, 1 FAIL,
-    2 usage, 3 INCONCLUSIVE, 4 not measured.
+    Each comparison changes one thing: prefix cache, concurrency, load, streaming, parsers. The run is kept in history.
+    Exit codes: 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured.
     """
     from q36eval.app.cli.progress import ConsoleProgress
-    from q36eval.app.cli.served_report import print_served
-    from q36eval.run.served import ServedRequest, judged_alone, measure_endpoint
+    from q36eval.app.cli.served_report import print_served, server_name
+    from q36eval.app.policies.files import declared_policy
+    from q36eval.run.measure import measure
+    from q36eval.run.served import alone
     from q36eval.served.declared import Plan
 
     if difference and against is None:
         raise UsageError("--difference names what is different about a second server; give its address: --against.")
     paths = Paths.default()
     chosen = load_family(family, paths)
-    rules = load_policy(policy, chosen, paths)
-    target = resolve(branch, chosen, paths)
-    request = ServedRequest(
-        folder=target.folder,
+    request = Request(
         family=chosen,
+        branch=resolve(branch, chosen, paths),
+        reference=None,
+        suite=chosen.suite,
+        policy=alone(load_policy(policy, chosen, paths), against=against is not None),
+        declared=declared_policy(chosen, paths),
+        probes=(ProbeName.SERVED,),
         engine=engine_options(engine="openai", base_url=base_url, served_model=served_model, device="cpu"),
-        plan=Plan(
+        served=Plan(
             items=items,
             conversations=max(1, items // 4),
             concurrency=concurrency,
@@ -80,22 +90,17 @@ def served(
             pressure_tokens=pressure_tokens,
             difference=difference,
         ),
-        against=against,
+        second_endpoint=against,
     )
+    kept_in_history()
+    history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
-        figures = measure_endpoint(request, progress)
-    report = judged_alone(rules, figures, against=against is not None)
+        run = measure(request, paths, history, progress)
+    report = run.report
+    assert report is not None, "it was judged by a policy"
     if as_json:
-        print_json(
-            {
-                "branch": target.name,
-                "server": figures.server,
-                "report": json.loads(report.model_dump_json()),
-                "measurements": [
-                    json.loads(each.model_dump_json(exclude={"clusters"})) for each in figures.measurements
-                ],
-            }
-        )
+        body = run_body(run, history)
+        print_json(body | {"server": server_name(run), "report": json.loads(report.model_dump_json())})
     else:
-        print_served(report, figures, f"{chosen.name}/{target.name}", verdict_only=Quiet.wanted)
+        print_served(run, report, history.measurements(run.id), verdict_only=Quiet.wanted)
     return report.exit_code

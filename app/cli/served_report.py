@@ -1,24 +1,35 @@
 """What `q36eval served` prints: the verdict, every criterion with its figures, and what was seen where none passed."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from q36eval.gate import CriterionResult, GateReport
+from q36eval.history import RunRecord
 from q36eval.records import Measurement
 from q36eval.reports.console_report import STYLES
 from q36eval.reports.text import plain
-from q36eval.run.served import ServedFigures
 
 
-def print_served(report: GateReport, figures: ServedFigures, subject: str, *, verdict_only: bool = False) -> None:
+def server_name(run: RunRecord) -> str | None:
+    """The program and what it serves; None where none answered."""
+    model = None if run.identity is None else run.identity.settings.get("served_model")
+    return None if run.identity is None or model is None else f"{model} by {run.identity.engine_version}"
+
+
+def print_served(
+    run: RunRecord, report: GateReport, measurements: Sequence[Measurement], *, verdict_only: bool = False
+) -> None:
     """One table, and for all that is not PASS what was seen; nothing that a server said is read as markup."""
     console = Console()
     line = Text(report.headline, style=STYLES[report.verdict])
-    console.print(line.append(plain(f"  {subject}, {figures.server}, policy {report.policy}"), style="default"))
+    subject = f"{run.family}/{run.branch}, {server_name(run) or 'no server'}, policy {report.policy}, run {run.id}"
+    console.print(line.append(plain(f"  {subject}"), style="default"), soft_wrap=True)
     if verdict_only:
         return
-    by_key = {measurement.key: measurement for measurement in figures.measurements}
+    by_key = {measurement.key: measurement for measurement in measurements}
     table = Table(
         "criterion", "changed", "unchanged", "of", "difference", "margin", "verdict", box=None, padding=(0, 1)
     )
@@ -32,7 +43,7 @@ def print_served(report: GateReport, figures: ServedFigures, subject: str, *, ve
         if result.verdict != "PASS":
             seen = "" if measurement is None else f" {measurement.note}."
             console.print(Text(plain(f"{result.heading}: {result.reason}.{seen}")), soft_wrap=True)
-    for measurement in figures.measurements:
+    for measurement in measurements:
         if measurement.metric in ("trigger_f1", "call_failure_rate"):
             console.print(Text(plain(_shown(measurement))), soft_wrap=True)
 

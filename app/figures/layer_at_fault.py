@@ -4,12 +4,15 @@ import shlex
 from typing import TYPE_CHECKING
 
 from q36eval.engines.base import IN_PROCESS
-from q36eval.gate.fault import ARITHMETICS, EXCESS, SERVING, Arithmetic, Fault, fault_of
-from q36eval.records import Measurement, Verdict
+from q36eval.gate.fault import ARITHMETICS, EXCESS, SERVING, Fault, LayerAtFault, LayerFigure, fault_of
+from q36eval.records import Measurement, ProbeName, Verdict
 
 if TYPE_CHECKING:
     from q36eval.history import History
     from q36eval.history.records import RunRecord, SeriesRun
+
+WORDS = {"checkpoint": "checkpoint", "serving": "engine", "whole": "both", "floor": "floor"}
+"""The layers' figures as people read them, in this order."""
 
 AT_FAULT: dict[Fault, str] = {
     "checkpoint": "The checkpoint is at fault: it costs more than {engine} adds.",
@@ -18,24 +21,31 @@ AT_FAULT: dict[Fault, str] = {
     "none": "Neither is at fault: the branch by {engine} is as near as two engines are on the reference itself.",
 }
 NOT_TOLD = "Not told apart whether the checkpoint or the engine is at fault: `{command}` does."
+BY_ITSELF = "The engine is at fault: what failed asks the same weights twice, and changes how they are served alone."
 
 
-def layer_lines(history: "History", run: "RunRecord") -> tuple[str, ...]:
-    """What is known of it, in sentences, the layer first; nothing of a PASS, nor of what nobody serves.
+def layer_of(history: "History", run: "RunRecord") -> LayerAtFault | None:
+    """What is known of it; None of a PASS, and of what nobody serves.
 
     Figures count where they are of the same checkpoint against the same reference, and, where the gate judged a served
-    branch, by the same engine.
+    branch, by the same engine. What an endpoint shows without a reference is none of the checkpoint's.
     """
     if run.report is None or run.identity is None or run.verdict is Verdict.PASS:
-        return ()
-    served = run.identity.engine if run.identity.engine != IN_PROCESS else None
+        return None
+    engine = run.identity.engine
+    failed = [each for each in run.report.criteria if each.id in run.report.decisive]
+    if failed and run.verdict is Verdict.FAIL and all(each.probe is ProbeName.SERVED for each in failed):
+        return LayerAtFault(at_fault="engine", engine=engine, lines=(BY_ITSELF,))
+    if run.report.of_server_alone:
+        return None
+    served = engine if engine != IN_PROCESS else None
     newest = _newest(history.series_runs(run.branch, run.family), run, served)
     if newest is not None:
-        return _lines(newest, history.measurements(newest.id))
+        return _told(newest, history.measurements(newest.id))
     if served is None:
-        return ()
+        return None
     command = f"q36eval attribute --branch {shlex.quote(run.branch)} --engine {served}"
-    return (NOT_TOLD.format(command=command),)
+    return LayerAtFault(at_fault=None, engine=served, lines=(NOT_TOLD.format(command=command),))
 
 
 def _newest(runs: "list[SeriesRun]", run: "RunRecord", served: str | None) -> "SeriesRun | None":
@@ -50,28 +60,25 @@ def _newest(runs: "list[SeriesRun]", run: "RunRecord", served: str | None) -> "S
     return None
 
 
-def _lines(told: "SeriesRun", measurements: list[Measurement]) -> tuple[str, ...]:
+def _told(told: "SeriesRun", measurements: list[Measurement]) -> LayerAtFault | None:
     by_layer = {m.slice.partition("/")[2]: m for m in measurements if m.metric == "attributed_kl"}
     whole, excess, floor = (by_layer.get(name) for name in ("whole", EXCESS, "floor"))
     if whole is None or excess is None:
-        return ()
+        return None
     engine = excess.slice.partition("/")[0]
     fault = fault_of(whole.effect_interval, None if floor is None else floor.effect_interval, excess.effect_interval)
-    figures = ", ".join(
-        f"{words} {_figure(by_layer[name])}"
-        for name, words in (("checkpoint", "checkpoint"), ("serving", "engine"), ("whole", "both"), ("floor", "floor"))
+    kl = {
+        name: LayerFigure(value=by_layer[name].value, interval=by_layer[name].effect_interval)
+        for name in WORDS
         if name in by_layer
-    )
+    }
+    figures = ", ".join(f"{WORDS[name]} {_figure(each)}" for name, each in kl.items())
     lines = [AT_FAULT[fault].format(engine=engine), f"KL in nats a token: {figures} (run {told.id})."]
-    if excess.note in ARITHMETICS:
-        lines.append(ARITHMETICS[_arithmetic(excess.note)])
-    return tuple(lines)
+    arithmetic = next((name for name in ARITHMETICS if name == excess.note), None)
+    if arithmetic is not None:
+        lines.append(ARITHMETICS[arithmetic])
+    return LayerAtFault(at_fault=fault, engine=engine, run=told.id, kl=kl, arithmetic=arithmetic, lines=tuple(lines))
 
 
-def _figure(measurement: Measurement) -> str:
-    interval = measurement.effect_interval
-    return f"{measurement.value:.3g} [{interval.lower:.3g}, {interval.upper:.3g}]"
-
-
-def _arithmetic(note: str) -> Arithmetic:
-    return next(name for name in ARITHMETICS if name == note)
+def _figure(figure: LayerFigure) -> str:
+    return f"{figure.value:.3g} [{figure.interval.lower:.3g}, {figure.interval.upper:.3g}]"

@@ -2,7 +2,8 @@
 
 An archive that somebody edited, or that lacks the outcomes, has figures that rest on nothing. Held against the items
 are how many a figure is of, sums of accuracies and divergences, and which canaries failed. Figures of the weights have
-no items, and neither has what is computed from another figure.
+no items, and neither has what is computed from another figure. Of what only an endpoint shows, and of an attribution,
+no items are kept: their figures are held against their own clusters.
 """
 
 import math
@@ -63,6 +64,9 @@ HELD_AGAINST_ITEMS = frozenset(
 )
 """Figures whose sums over the items are compared: without their clusters and the names of these they are of nothing."""
 
+ATTRIBUTED = "attributed_kl"
+"""What `attribute` measures: figures over documents of which no run keeps more than their sums."""
+
 
 def unbacked(measurements: Sequence[Measurement], items: Iterable[ItemOutcome]) -> Iterator[str]:
     """A clause on every figure that its items do not give; of the items little is held at a time."""
@@ -72,9 +76,25 @@ def unbacked(measurements: Sequence[Measurement], items: Iterable[ItemOutcome]) 
     for measurement in measurements:
         if measurement.probe is ProbeName.WEIGHTS or measurement.estimator == "derived":
             continue
-        why = _why(measurement, by_probe[measurement.probe])
+        without_items = measurement.probe is ProbeName.SERVED or measurement.metric == ATTRIBUTED
+        why = _by_its_clusters(measurement) if without_items else _why(measurement, by_probe[measurement.probe])
         if why is not None:
             yield f"{measurement.key} {why}"
+
+
+def _by_its_clusters(measurement: Measurement) -> str | None:
+    """Of a figure without items; what is counted has no clusters either."""
+    clusters = measurement.clusters
+    units = 0 if clusters is None else sum(clusters.units)
+    if clusters is None or units == 0:
+        return None
+    for whose, value, sums in (
+        ("the branch", measurement.value, clusters.branch),
+        ("the reference", measurement.reference_value, clusters.reference),
+    ):
+        if value is not None and sums is not None and not _same(value, math.fsum(sums) / units):
+            return f"says {value:g} of {whose} where its parts give {math.fsum(sums) / units:g}"
+    return None
 
 
 def _why(measurement: Measurement, items: Sequence[Outcome]) -> str | None:

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Probe = Literal["kl", "canaries", "served"]
+Probe = Literal["kl", "endpoint", "canaries", "served"]
+"""What it is looked for by: KL from hidden states or from an endpoint's own log-probabilities, canaries, or what an
+endpoint shows by itself."""
 
-POLICY: dict[Probe, str] = {"kl": "sandbox", "canaries": "sandbox", "served": "served"}
+POLICY: dict[Probe, str] = {"kl": "sandbox", "endpoint": "sandbox", "canaries": "sandbox", "served": "served"}
 """The shipped policy that judges each probe's figures."""
 
 
@@ -98,8 +100,8 @@ FAULTS = (
         "logit-bias",
         "a bias of an earlier request stays on the logits",
         "16 tokens get 2 nats more",
-        "canaries",
-        missed="the sandbox's margins are wider; the exact KL of an endpoint judges logits, states do not",
+        "endpoint",
+        missed="44 times what the engine without it differs by, and a fifteenth of the policy's margin",
     ),
     Fault(
         "state-lost",
@@ -128,8 +130,9 @@ FAULTS = (
         "end-ignored",
         "the end of a turn is ignored",
         "no token ends an answer",
-        "canaries",
-        missed="the engine openai cuts an answer at its first end of a turn, whatever the server goes on with",
+        "served",
+        ("parser-calls", "parser-tags"),
+        part="chat",
     ),
     Fault(
         "rows-mixed",

@@ -17,6 +17,9 @@ OPTIONS = (
 """A small cache, so that prompts are pushed out of it by few requests."""
 
 
-def serving(python: str | Path, switched: Switch) -> AbstractContextManager[str]:
+EVERY_LOG_PROBABILITY = ("--max-logprobs", "-1")
+
+
+def serving(python: str | Path, switched: Switch, *options: str) -> AbstractContextManager[str]:
     """The sandbox's reference, served until the block ends; gives its address. Raises as `vllm`."""
-    return vllm(python, switched.folder / "log.txt", *OPTIONS, variables=switched.variables)
+    return vllm(python, switched.folder / "log.txt", *OPTIONS, *options, variables=switched.variables)

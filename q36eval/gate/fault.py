@@ -2,7 +2,9 @@
 
 from typing import Literal
 
-from q36eval.records import Interval
+from pydantic import Field
+
+from q36eval.records import Interval, Record
 
 Fault = Literal["checkpoint", "engine", "alike", "none"]
 """What causes more of the whole: `none` where the whole is no larger than the floor, `alike` where nothing shows."""
@@ -27,6 +29,28 @@ ARITHMETICS: dict[Arithmetic, str] = {
     "weight-only": "The engine leaves inputs as they are (weight-only), though the checkpoint quantizes them.",
     "unclear": "These texts do not show whether the engine quantizes inputs; it is held to the branch that does.",
 }
+
+
+class LayerFigure(Record):
+    """The KL of one layer, in nats a token."""
+
+    value: float
+    interval: Interval
+
+
+class LayerAtFault(Record):
+    """What is known of the layer at fault for what a gate found; `at_fault` is None where nothing tells them apart.
+
+    `engine` is what served the branch, `run` the run of `attribute --engine` whose `kl` (by layer: checkpoint, serving,
+    whole, floor) tells, None where what failed tells by itself. `lines` say all of it in sentences, the layer first.
+    """
+
+    at_fault: Fault | None
+    engine: str
+    run: str | None = None
+    kl: dict[str, LayerFigure] = Field(default_factory=dict)
+    arithmetic: Arithmetic | None = None
+    lines: tuple[str, ...]
 
 
 def fault_of(whole: Interval, floor: Interval | None, excess: Interval) -> Fault:

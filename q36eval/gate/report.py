@@ -304,6 +304,11 @@ class GateReport(Record):
     notes: tuple[str, ...] = ()
 
     @property
+    def of_server_alone(self) -> bool:
+        """Whether only what an endpoint shows without a reference is judged, and nothing how good its answers are."""
+        return bool(self.criteria) and all(result.probe is ProbeName.SERVED for result in self.criteria)
+
+    @property
     def nothing_found(self) -> bool:
         """Whether this is a pre-check that found no damage: its best answer, and no release."""
         return self.headline.startswith(NOTHING_FOUND)

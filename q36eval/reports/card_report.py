@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.chat.declared import recorded_template
+from q36eval.gate.fault import LayerAtFault
 from q36eval.gate.report import GateReport, LaneResult
 from q36eval.measured_on import recorded_subject, recorded_unverified
 from q36eval.records import DeploymentIdentity, Lane, Verdict
 from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures
-from q36eval.reports.document import Document
+from q36eval.reports.document import LAYER_TITLE, Document
 from q36eval.reports.story import TITLE, answer_lines
 from q36eval.reports.text import SENTENCE, plain, waiver_text, why_text
 from q36eval.reports.text import markdown as md
@@ -55,6 +56,7 @@ def _section(document: Document, run: "RunRecord", figures: Sequence[CardFigure]
     yield from _figure_table(figures)
     yield from _check_table(report, run)
     yield from _answers(report, run)
+    yield from _layer(document.layer)
     yield from _missing(document, run)
     yield from ("", "### How it was measured", "")
     yield from _how(report, run, figures)
@@ -67,12 +69,13 @@ def _fitness(report: GateReport, run: "RunRecord") -> Iterator[str]:
         "the reference" if subject is None or subject.reference is None else f"the reference, {md(subject.reference)}"
     )
     revision = "" if subject is None or subject.revision is None else f" at revision `{_code(subject.revision)}`"
-    yield f"`{_code(published_name(run))}`{revision}{scheme}, compared with {against}."
+    how = "asked as it is served, against itself" if report.of_server_alone else f"compared with {against}"
+    yield f"`{_code(published_name(run))}`{revision}{scheme}, {how}."
     yield f"One run on {run.started:%Y-%m-%d} found:"
     yield ""
     names = {result.id: called(result, run) for result in report.criteria}
     for lane in report.lanes:
-        yield f"- {_lane_sentence(lane, names)}"
+        yield f"- {_lane_sentence(lane, names, of_server=report.of_server_alone)}"
     if report.awaiting_sign_off:
         yield "- **Not released**: a reviewer's sign-off is required and missing."
     for result in report.criteria:
@@ -80,11 +83,13 @@ def _fitness(report: GateReport, run: "RunRecord") -> Iterator[str]:
             yield f"- Exception for {md(names[result.id])}: {md(waiver_text(result) or '')}."
 
 
-def _lane_sentence(lane: LaneResult, names: Mapping[str, str]) -> str:
+def _lane_sentence(lane: LaneResult, names: Mapping[str, str], *, of_server: bool) -> str:
     def told(ids: Sequence[str]) -> str:
         return "; ".join(md(names.get(name, name)) for name in ids)
 
     use = USES[lane.lane]
+    if lane.verdict is Verdict.PASS and of_server:
+        return f"**No fault of its server found** for {use}; how good its answers are was not judged."
     if lane.verdict is Verdict.PASS:
         return f"**Fit for {use}**" + (f", with exceptions: {told(lane.waived)}." if lane.waived else ".")
     refused = "Not fit" if lane.verdict is Verdict.FAIL else "Not shown to be fit"
@@ -129,6 +134,13 @@ def _answers(report: GateReport, run: "RunRecord") -> Iterator[str]:
         yield from (f"- {md(names[name])}: {md(words)}." for name, words in lines)
 
 
+def _layer(layer: LayerAtFault | None) -> Iterator[str]:
+    """What of it was measured; which command would measure it is no matter of a card."""
+    if layer is not None and layer.at_fault is not None:
+        yield from ("", f"### {LAYER_TITLE}", "")
+        yield from (f"- {md(words, SENTENCE)}" for words in layer.lines)
+
+
 def _missing(document: Document, run: "RunRecord") -> Iterator[str]:
     gaps, order = document.gaps, [result.id for result in document.report.criteria]
     yield from ("", "### Not measured", "")
@@ -143,7 +155,10 @@ def _missing(document: Document, run: "RunRecord") -> Iterator[str]:
             yield f"- stage {md(gap.stage.name)}: {md(gap.reason)}"
         if gap.failure is not None:
             yield f"- {md(gap.reason)}"
-    if not gaps:
+    unknown = document.layer is not None and document.layer.at_fault is None
+    if unknown:
+        yield "- Whether the checkpoint or the engine that serves it is at fault: not told apart."
+    if not gaps and not unknown:
         yield "- Nothing that the policy asks for."
     yield "- Speed, memory and safety are no subject of this gate."
 
@@ -153,7 +168,8 @@ def _how(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) ->
     if levels:
         level_text = " and ".join(f"{50 * (1 + level):g} %" for level in sorted(levels))
         bounds = f"each bound of an interval holds one-sided at {level_text}"
-        yield f"- Same items for both, compared item by item; {bounds}."
+        how = "Asked again with one thing changed" if report.of_server_alone else "Same items for both"
+        yield f"- {how}, compared item by item; {bounds}."
     if run.identity is not None:
         yield f"- {_deployment('Branch', run.identity)}"
     if run.reference_identity is not None:

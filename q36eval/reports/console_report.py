@@ -117,7 +117,7 @@ def _rests_on(document: Document) -> Iterator[str]:
     own = None if run is None else recorded_template(run.provenance)
     if own is not None and own.is_own:
         yield f"asked by its own chat template, declared by {own.by}; the KL by the reference's"
-    yield from document.layer[:1]
+    yield from document.layer_lines[:1]
     if document.report.awaiting_sign_off:
         yield "a reviewer's sign-off is required and missing, so nothing passes yet"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from q36eval.gate.fault import LayerAtFault
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
 from q36eval.records import Measurement, ProbeFailure
 from q36eval.reports import story
@@ -111,7 +112,8 @@ class Document:
 
     `measurements` are the run's; without them only what the policy judges is reported. `answers` show why it did not
     pass. `since` is what people did about the run since it was decided, `superseded` how its branch stands now where a
-    PASS ships nothing any more. `layer` says whether the checkpoint or the engine is at fault, the answer first.
+    PASS ships nothing any more. `layer` says whether the checkpoint or the engine is at fault, None where that is not
+    asked.
     """
 
     report: GateReport
@@ -120,12 +122,17 @@ class Document:
     answers: Sequence[DecidingAnswer] = ()
     since: Since = NOTHING_SINCE
     superseded: str | None = None
-    layer: tuple[str, ...] = ()
+    layer: LayerAtFault | None = None
 
     @property
     def subject(self) -> str:
         """Family and branch; empty without a run."""
         return "" if self.run is None else f"{self.run.family}/{self.run.branch}"
+
+    @property
+    def layer_lines(self) -> tuple[str, ...]:
+        """Whether the checkpoint or the engine is at fault, in sentences, the layer first."""
+        return () if self.layer is None else self.layer.lines
 
     @cached_property
     def evals(self) -> EvalsFigures:
@@ -195,7 +202,7 @@ class Document:
         return (
             Section(story.TITLE, tuple(answers)),
             Section("Why", tuple(why)),
-            Section(LAYER_TITLE, tuple(Entry(words, long=True) for words in self.layer)),
+            Section(LAYER_TITLE, tuple(Entry(words, long=True) for words in self.layer_lines)),
             Section("Not measured", tuple(missing)),
             Section("What would help", tuple(helping)),
             Section("Evaluated, in this order", tuple(stages)),

@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from q36eval.files import canonical_json, printable_json
+from q36eval.gate.fault import LayerAtFault
 from q36eval.gate.report import Circumstances, GateReport
 from q36eval.records import DeploymentIdentity, Record, Verdict
 from q36eval.reports.document import Document
@@ -77,12 +78,16 @@ class RunSection(Record):
 
 
 class ReportDocument(Record):
-    """One gate run's report. `schema` names the version of this document, `evals` is None where none was measured."""
+    """One gate run's report. `schema` names the version of this document, `evals` is None where none was measured.
+
+    `layer` says of what did not pass whether the checkpoint or the engine is at fault; None where that is not asked.
+    """
 
     schema_id: Literal["urn:q36eval:report:2"] = Field(default=SCHEMA_ID, alias="schema")
     report: GateReport
     run: RunSection | None
     evals: EvalsSection | None
+    layer: LayerAtFault | None
 
 
 class _Published(GenerateJsonSchema):
@@ -109,7 +114,7 @@ def report_schema() -> dict[str, Any]:
 
 
 def to_json(document: Document) -> str:
-    """`{"evals": …, "report": …, "run": …, "schema": …}` with sorted keys: the same input gives the same bytes.
+    """`{"evals": …, "layer": …, "report": …, "run": …, "schema": …}`, keys sorted: the same input gives the same bytes.
 
     `evals` holds recovery, flips and counts by group of tasks, and effective lengths; null where none was measured.
     `json_schema` says what to rely on.
@@ -125,6 +130,7 @@ def to_json(document: Document) -> str:
         evals=EvalsSection.model_validate(figures_json(figures, recovery_asked(document.report)))
         if figures.measured
         else None,
+        layer=document.layer,
     )
     return printable_json(json.loads(written.model_dump_json(by_alias=True)), indent=2)
 

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 from q36eval.gate.noise import has_floor
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Verdict
 from q36eval.reports.document import Document
 from q36eval.reports.story import answers_text, distance_text, names_text, notes, stage_text
@@ -41,7 +41,7 @@ def to_junit(document: Document) -> str:
     suites = ET.Element("testsuites", name="q36eval")
     suite = ET.SubElement(suites, "testsuite", name=plain(f"q36eval gate {branch}"))
     _times(suite, run)
-    _properties(suite, report, run)
+    _properties(suite, document)
     for result in report.criteria:
         _criterion_case(suite, f"{branch}.{result.probe}", result)
     for lane in report.lanes:
@@ -56,7 +56,11 @@ def to_junit(document: Document) -> str:
         suites.set(kind, suite.get(kind, "0"))
     _output(
         suite,
-        [f"stage {stage.name}: {stage_text(stage, report)}" for stage in report.stages] + list(notes(report, run)),
+        [
+            *document.layer_lines,
+            *(f"stage {stage.name}: {stage_text(stage, report)}" for stage in report.stages),
+            *notes(report, run),
+        ],
     )
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
@@ -70,13 +74,15 @@ def _times(suite: ET.Element, run: "RunRecord | None") -> None:
         suite.set("time", f"{(run.finished - run.started).total_seconds():.3f}")
 
 
-def _properties(suite: ET.Element, report: GateReport, run: "RunRecord | None") -> None:
+def _properties(suite: ET.Element, document: Document) -> None:
+    report, run, layer = document.report, document.run, document.layer
     properties = ET.SubElement(suite, "properties")
     named = {"verdict": report.headline, "exit_code": str(report.exit_code), "policy": report.policy}
     if run is not None:
         named["run"] = run.id
         named |= {} if run.entry is None else {"history_entry": run.entry}
         named |= {} if run.imported is None else {"imported": run.imported.isoformat()}
+    named |= {} if layer is None else {"layer_at_fault": layer.at_fault or "not told apart", "engine": layer.engine}
     for name, value in named.items():
         ET.SubElement(properties, "property", name=name, value=plain(value))
 

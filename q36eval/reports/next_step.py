@@ -56,6 +56,9 @@ def next_steps(
 
 
 def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextStep]:
+    if report.of_server_alone:
+        yield _of_server(report, run)
+        return
     if since.signed_by and waits_for_signature(report):
         yield NextStep(_decide_again(run), f"decides it with the signature of {', '.join(since.signed_by)}")
     elif report.awaiting_sign_off:
@@ -87,6 +90,16 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
             yield NextStep(f"q36eval history bless {run.id} --owner NAME --reason WHY", why)
         if ships:
             yield NextStep(f"q36eval report {run.id} --format card", "the figures for its model card")
+
+
+def _of_server(report: GateReport, run: "RunRecord") -> NextStep:
+    """After what an endpoint shows by itself, which says nothing of the weights."""
+    branch = branch_option(run)
+    if report.verdict is Verdict.PASS:
+        why = "whether it may ship: its answers beside the reference's"
+        return NextStep(f"q36eval gate {branch} --engine openai --base-url URL", why)
+    why = "asks again, once the server is mended" if report.verdict is Verdict.FAIL else "asks again, once it can"
+    return NextStep(f"q36eval served {branch} --base-url URL", why)
 
 
 def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:

@@ -258,18 +258,12 @@ class Running:
 
     def _served(self) -> list[Measurement]:
         """Ask the endpoint itself, without a reference; what is no endpoint is not measured so."""
-        from q36eval.run.served import ServedRequest, measure_served_branch
+        from q36eval.run.served import ServedRequest, measure_served_branch, stage_of
 
-        engine, plan = self.request.engine, self.request.served
-        if engine.batch_rows is not None:  # with fewer under way there is hardly any company to be wrong in
-            plan = replace(plan, concurrency=max(plan.concurrency, engine.batch_rows))
-        request = ServedRequest(self.request.branch.folder, self.request.family, engine, plan)
         started = time.monotonic()
-        figures = measure_served_branch(request, self.sink, self.progress)
+        figures = measure_served_branch(ServedRequest.of(self.request), self.sink, self.progress)
         self.timings[ProbeName.SERVED.value] = time.monotonic() - started
-        items = max((measurement.counts.total for measurement in figures), default=0)
-        state = StageState.MEASURED if figures else StageState.NOT_EVALUATED
-        self.stages.append(Stage(name=ProbeName.SERVED.value, state=state, items=items, planned=items))
+        self.stages.append(stage_of(figures))
         return figures
 
     def _weights_stage(self, figures: Sequence[Measurement], stands_by: tuple[str, ...]) -> None:

@@ -103,14 +103,19 @@ def followed(history: History, standing: BranchDrift, keys: Sequence[str]) -> Fo
 
 
 def judged_keys(history: History, family: str, branch: str) -> Collection[str] | None:
-    """Keys of the measurements that the branch's newest verdict rests on; None where there is no verdict."""
+    """Keys of the measurements that the branch's newest verdict rests on; None where there is no verdict.
+
+    Where that is of a server by itself, those of the newest gate as well.
+    """
     finished = RunFilter(family=family, branch=branch, state=RunState.FINISHED)
+    judged = set[str]()
     for summary in history.summaries(finished, limit=RECENT):
-        if summary.verdict is not None:
-            report = history.get_run(summary.id).report
-            if report is not None:
-                return {f"{one.probe}.{one.metric}[{one.slice}]" for one in report.criteria}
-    return None
+        report = None if summary.verdict is None else history.get_run(summary.id).report
+        if report is not None and not (judged and report.of_server_alone):
+            judged |= {f"{one.probe}.{one.metric}[{one.slice}]" for one in report.criteria}
+            if not report.of_server_alone:
+                break
+    return judged or None
 
 
 RECENT = 100

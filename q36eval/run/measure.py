@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress
 from q36eval.provenance import CHANGED, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
-from q36eval.run.branch import Running
+from q36eval.run.branch import Running, RunSink
 from q36eval.run.drift import keep_drifts
 from q36eval.run.plan import Limits, Scored, build_probes, material, published_facts
 from q36eval.run.progress import Followed, note
@@ -35,6 +35,7 @@ from q36eval.run.reference import Reference, beside_template, local_reference, p
 from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.reuse import MEASURED_BY, measuring_sha256
 from q36eval.run.room import refuse_uncapturable
+from q36eval.run.served import ServedAlone, check_alone, served_suite
 from q36eval.run.supplies import supplies_of
 from q36eval.run.templates import declared_template, family_template
 
@@ -61,24 +62,13 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
 
 
 def _measure(request: Request, folders: OpenFolders, paths: Paths, history: History, progress: Progress) -> RunRecord:
-    check_deployment(request.deployment)
-    reference = reference_of(request, paths)
-    template = declared_template(request, reference.identity.chat_template_sha256)
-    scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
-    refuse_uncapturable(request, reference, scored, paths)
-    failures = []
-    try:
-        probes = _probes(request.probes, request, scored, reference, paths, progress)
-    except KeyboardInterrupt as error:
-        error.add_note("No run was begun yet: give the same command again.")
-        raise
-    except ChangedError:
-        raise
-    except EngineError as error:  # the reference gave no answers to score; the other probes are still measured
-        failures.append(ProbeFailure(probe=ProbeName.KL, reason=str(error), kind="crashed"))
-        rest = [name for name in request.probes if name is not ProbeName.KL]
-        probes = _probes(rest, request, scored, reference, paths, progress)
-    suites = {probe.name.value: probe.suite_sha256 for probe in probes}
+    if request.stands_alone:
+        check_alone(request)
+    else:
+        check_deployment(request.deployment)
+    planned = _Planned() if request.stands_alone else _planned(request, paths, progress)
+    reference, template, probes = planned.reference, planned.template, planned.probes
+    suites = {probe.name.value: probe.suite_sha256 for probe in probes} | served_suite(request)
     resume = request.resume
     facts = published_facts(request, probes, paths)
     facts |= {} if template is None else {TEMPLATE: template.model_dump(mode="json")}
@@ -87,16 +77,46 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
         if resume is not None:
             run = _reopen(run.id, request, suites, template, history)
             request = _by_its_own_policy(run, request)
-        with _interruptible(history, run, paths):
+        with _interruptible(history, run, paths, resumable=not request.stands_alone):
             # whoever collects for another history sees from now on that this one keeps files here
             with suppress(OSError):
                 RunFiles(paths.state).note(history)
             begun = EventKind.BEGUN if resume is None else EventKind.RESUMED
             note(history, run.id, begun, f"by process {os.getpid()}")
-            for failure in failures:
+            for failure in planned.failures:
                 history.add_failure(run.id, failure)
             followed = Followed(progress, history, run.id)
             return _measure_run(request, reference, probes, folders, paths, history, run, followed)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What is evaluated, against what; nothing of either where an endpoint stands alone."""
+
+    reference: Reference | None = None
+    template: DeclaredTemplate | None = None
+    probes: Sequence[Probe] = ()
+    failures: tuple[ProbeFailure, ...] = ()
+
+
+def _planned(request: Request, paths: Paths, progress: Progress) -> _Planned:
+    """The reference and the probes' items, before a run is begun."""
+    reference = reference_of(request, paths)
+    template = declared_template(request, reference.identity.chat_template_sha256)
+    scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
+    refuse_uncapturable(request, reference, scored, paths)
+    try:
+        return _Planned(reference, template, _probes(request.probes, request, scored, reference, paths, progress))
+    except KeyboardInterrupt as error:
+        error.add_note("No run was begun yet: give the same command again.")
+        raise
+    except ChangedError:
+        raise
+    except EngineError as error:  # the reference gave no answers to score; the other probes are still measured
+        failure = ProbeFailure(probe=ProbeName.KL, reason=str(error), kind="crashed")
+        rest = [name for name in request.probes if name is not ProbeName.KL]
+        probes = _probes(rest, request, scored, reference, paths, progress)
+        return _Planned(reference, template, probes, (failure,))
 
 
 def reference_of(request: Request, paths: Paths) -> Reference:
@@ -136,7 +156,7 @@ def limits_of(request: Request, reference: Reference) -> Limits:
 
 def _measure_run(
     request: Request,
-    reference: Reference,
+    reference: Reference | None,
     probes: Sequence[Probe],
     folders: OpenFolders,
     paths: Paths,
@@ -147,9 +167,14 @@ def _measure_run(
     for probe in probes:
         probe.keep_in(paths.tokens(run.id))
     now = circumstances_of(request, history, run)
-    rule = stopping_rule(request, history, run, reference.identity, now)
     files = RunFiles(paths.state)
-    running = Running(request, reference, probes, history, run, progress, rule, files, partial(_texts, request, paths))
+    running: Running | ServedAlone
+    if reference is None:
+        running = ServedAlone(request, history, run.id, RunSink(history, run.id), progress)
+    else:
+        rule = stopping_rule(request, history, run, reference.identity, now)
+        texts = partial(_texts, request, paths)
+        running = Running(request, reference, probes, history, run, progress, rule, files, texts)
     try:
         running.measure()
     except (UsageError, StorageError, ChangedError):
@@ -322,8 +347,11 @@ def _untitled(policy: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _interruptible(history: History, run: RunRecord, paths: Paths) -> Iterator[None]:
-    """Leave the run to be resumed, however it is interrupted; what had ended by then keeps its verdict."""
+def _interruptible(history: History, run: RunRecord, paths: Paths, *, resumable: bool) -> Iterator[None]:
+    """Leave the run to be resumed, however it is interrupted; what had ended by then keeps its verdict.
+
+    One that is not `resumable` is left as it is, for people to see.
+    """
     try:
         yield
     except HistoryLostError as error:
@@ -331,17 +359,17 @@ def _interruptible(history: History, run: RunRecord, paths: Paths) -> Iterator[N
         raise
     except UsageError as error:
         if history.holds(run.id):
-            _leave(history, run, error)
+            _leave(history, run, error, resumable=resumable)
             raise
         lost = HistoryLostError(f"The history {history.name} no longer holds run {run.id}: another took its place.")
         lost.add_note(rescue(history, run.id, paths.state))
         raise lost from error
     except BaseException as error:
-        _leave(history, run, error)
+        _leave(history, run, error, resumable=resumable)
         raise
 
 
-def _leave(history: History, run: RunRecord, error: BaseException) -> None:
+def _leave(history: History, run: RunRecord, error: BaseException, *, resumable: bool) -> None:
     ended = False
     if isinstance(error, ChangedError):
         history.update_run(run.id, provenance=history.get_run(run.id).provenance | {CHANGED: str(error)})
@@ -351,5 +379,5 @@ def _leave(history: History, run: RunRecord, error: BaseException) -> None:
             note(history, run.id, EventKind.INTERRUPTED, " ".join(str(error).split()) or type(error).__name__)
     if ended and isinstance(error, KeyboardInterrupt):
         error.add_note(f"Run {run.id} had ended, and keeps its verdict: q36eval history show {run.id}.")
-    elif not ended and isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
+    elif not ended and resumable and isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
         error.add_note(f"What was measured is kept; continue it with --resume {run.id}.")

@@ -171,7 +171,8 @@ def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]
 
 def _subject(request: "Request") -> Subject:
     family = request.family
-    subject = Subject(base_model=family.base_model, reference=_reference(request))
+    against = None if request.stands_alone else _reference(request)
+    subject = Subject(base_model=family.base_model, reference=against)
     branch = family.branches.get(request.branch.name)  # a folder that was named has no published alias
     if branch is None:
         return subject

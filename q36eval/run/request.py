@@ -54,7 +54,7 @@ class Request:
     family: Family
     branch: Target
     reference: Target | None
-    """None where its weights are not on this machine: then `reference_pack` stands for it."""
+    """None where a run `stands_alone`, or its weights are not on this machine: then `reference_pack` stands for it."""
     suite: str
     policy: "Policy | None"
     declared: "Policy | None" = None
@@ -80,6 +80,8 @@ class Request:
     canaries: CanaryChoice = SHIPPED_CANARIES
     served: ServedPlan = field(default_factory=ServedPlan)
     """How much an endpoint is asked for what only it shows; so many requests at once as the engine's batches say."""
+    second_endpoint: str | None = None
+    """Address of another endpoint of the same weights, that the first is held against."""
     allow_code_execution: bool = False
     """Whether task groups that run programs which the model wrote are measured."""
     waivers_from: "WaiverSource | None" = None
@@ -88,6 +90,11 @@ class Request:
     """The hash of a chat template that the branch ships on purpose, whatever the family's file says."""
     require_sign_off: bool = False
     """Nothing passes before a reviewer has signed the run."""
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether only an endpoint is asked, for what needs no reference: it is held against itself."""
+        return self.probes == (ProbeName.SERVED,) and self.reference is None and self.reference_pack is None
 
     @property
     def deployment(self) -> EngineSettings:

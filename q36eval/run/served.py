@@ -1,26 +1,39 @@
-"""What only a served model shows, put together: an endpoint opened, asked, and judged by the probe's own criteria.
+"""What only a served model shows, put together: an endpoint opened and asked, each figure kept as it comes.
 
-Without a reference it stands alone (`q36eval served`); in a gate it is one more probe beside the others.
+Without a reference it is a run of its own (`q36eval served`); in a gate it is one more probe beside the others.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from q36eval.checkpoints.opened import opened_once
+from q36eval.canaries.specification import for_family, load_specs
+from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
 from q36eval.config import Family
-from q36eval.engines import EngineOptions
-from q36eval.engines.openai.deployment import OPENAI
+from q36eval.engines import EngineOptions, check_deployment
+from q36eval.engines.openai.client import Address
+from q36eval.engines.openai.deployment import OPENAI, identity_at, opened
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError, UsageError
-from q36eval.gate import Criterion, GateReport, Policy, decide
+from q36eval.files import json_sha256
+from q36eval.gate import Criterion, Policy, Stage, StageState
+from q36eval.history import History
 from q36eval.probes import Progress, Sink
-from q36eval.records import Measurement, ProbeFailure, ProbeName
+from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
+from q36eval.run.request import Request
 from q36eval.served.declared import Plan
 from q36eval.served.probe import measure_served
 
 ENDPOINTS = "endpoints"
 """The slice of what two endpoints of the same weights differ in."""
+ASKED = "served"
+"""Where a run's provenance holds how much an endpoint was asked, and what the second one was."""
+NO_ANSWER = "no answer"
+"""Where the identity of a deployment names its engine's version, of a server that did not answer at all."""
+SAME_SERVER = "--against names the server that is judged; give one that was started otherwise."
 
 
 @dataclass(frozen=True)
@@ -33,35 +46,60 @@ class ServedRequest:
     plan: Plan = field(default_factory=Plan)
     against: str | None = None
 
+    @classmethod
+    def of(cls, request: Request) -> "ServedRequest":
+        """What a request says of it. With fewer under way there is hardly any company to be wrong in."""
+        engine, plan = request.engine, request.served
+        if engine.batch_rows is not None:
+            plan = replace(plan, concurrency=max(plan.concurrency, engine.batch_rows))
+        return cls(request.branch.folder, request.family, engine, plan, request.second_endpoint)
 
-@dataclass(frozen=True)
-class ServedFigures:
-    """What was measured of `server`, and what could not be."""
 
-    server: str
-    measurements: tuple[Measurement, ...]
-    failures: tuple[ProbeFailure, ...]
+@dataclass
+class ServedAlone:
+    """A run that asks an endpoint and needs no reference. `stages` and `timings` (seconds) say what it came to."""
 
+    request: Request
+    history: History
+    run_id: str
+    sink: Sink
+    progress: Progress
+    stages: list[Stage] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
 
-def measure_endpoint(request: ServedRequest, progress: Progress) -> ServedFigures:
-    """Every differential. An engine that dies on the way keeps what was measured, and says what it was asked then.
+    def measure(self) -> None:
+        """Every differential; the deployments that answer are written down first.
 
-    Raises:
-        UsageError: no address, no such model, another tokenizer, or a branch whose prompts cannot be written.
-        EngineError: it does not answer at all.
-    """
-    measurements, failures = list[Measurement](), list[ProbeFailure]()
-    with opened_once() as folders:
-        endpoint = Endpoint.load(request.engine.of(request.folder))
+        Raises:
+            UsageError: no such model, another tokenizer, a branch whose prompts cannot be written, or the same server
+                twice.
+            EngineError: a server does not answer at all.
+        """
+        request = ServedRequest.of(self.request)
+        started = time.monotonic()
         try:
-            other = None if request.against is None else _second(request, request.against)
-            if other is not None and other.server == endpoint.server and other.server.started is not None:
-                raise UsageError("--against names the server that is judged; give one that was started otherwise.")
-            ask_served(endpoint, request, progress, measurements.append, failures.append, other)
+            endpoint, identity = _identified(request.engine, request.folder)
+        except EngineError:
+            self.history.update_run(self.run_id, identity=_unanswered(request.folder))
+            raise
+        other = None
+        try:
+            self.history.update_run(self.run_id, identity=identity)
+            asked_for = asked_of(request)
+            if request.against is not None:
+                other, second = _second(request, request.against)
+                if other.server == endpoint.server and other.server.started is not None:
+                    raise UsageError(SAME_SERVER)
+                asked_for["second_endpoint"] = second.model_dump(mode="json")
+            made = self.history.get_run(self.run_id).provenance
+            self.history.update_run(self.run_id, provenance=made | {ASKED: asked_for})
+            figures = ask_served(endpoint, request, self.sink, self.progress, other)
         finally:
             endpoint.close()
-        folders.verify()
-    return ServedFigures(endpoint.name, tuple(measurements), tuple(failures))
+            if other is not None:
+                other.close()
+        self.timings[ProbeName.SERVED.value] = time.monotonic() - started
+        self.stages.append(stage_of(figures))
 
 
 def measure_served_branch(request: ServedRequest, sink: Sink, progress: Progress) -> list[Measurement]:
@@ -74,40 +112,87 @@ def measure_served_branch(request: ServedRequest, sink: Sink, progress: Progress
         reason = f"the engine {request.engine.kind} is no endpoint; gate the branch as it is served (--engine openai)"
         sink.add_failure(ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped"))
         return []
-    figures = list[Measurement]()
-
-    def keep(measurement: Measurement) -> None:
-        sink.add_measurement(measurement)
-        figures.append(measurement)
-
     endpoint = Endpoint.load(request.engine.of(request.folder))
     try:
-        ask_served(endpoint, request, progress, keep, sink.add_failure)
+        return ask_served(endpoint, request, sink, progress)
     finally:
         endpoint.close()
-    return figures
 
 
 def ask_served(
-    endpoint: Endpoint,
-    request: ServedRequest,
-    progress: Progress,
-    measured: Callable[[Measurement], None],
-    failed: Callable[[ProbeFailure], None],
-    other: Endpoint | None = None,
-) -> None:
-    """Hand out every figure as it comes; trouble of the engine is a probe that crashed, never a wrong answer."""
+    endpoint: Endpoint, request: ServedRequest, sink: Sink, progress: Progress, other: Endpoint | None = None
+) -> list[Measurement]:
+    """Write every figure as it comes; trouble of the engine is a probe that crashed, never a wrong answer."""
+    figures = list[Measurement]()
     try:
         for figure in measure_served(endpoint, request.family, request.plan, progress, other):
             if isinstance(figure, Measurement):
-                measured(figure)
+                sink.add_measurement(figure)
+                figures.append(figure)
             else:
-                failed(figure)
+                sink.add_failure(figure)
     except EngineError as error:
-        failed(ProbeFailure(probe=ProbeName.SERVED, reason=str(error), kind="crashed"))
+        sink.add_failure(ProbeFailure(probe=ProbeName.SERVED, reason=str(error), kind="crashed"))
+    return figures
 
 
-def _second(request: ServedRequest, address: str) -> Endpoint:
+def stage_of(figures: Sequence[Measurement]) -> Stage:
+    """The probe as a stage of a run, by what it measured."""
+    items = max((measurement.counts.total for measurement in figures), default=0)
+    state = StageState.MEASURED if figures else StageState.NOT_EVALUATED
+    return Stage(name=ProbeName.SERVED.value, state=state, items=items, planned=items)
+
+
+def asked_of(request: ServedRequest) -> dict[str, Any]:
+    """How much is asked, as a run keeps it."""
+    return {name: value for name, value in asdict(request.plan).items() if value != ""}
+
+
+def check_alone(request: Request) -> None:
+    """Look at what can be refused before a run is begun; that a server does not answer is what the run then says.
+
+    Raises:
+        UsageError: no address, the same one twice, no such model, or a tokenizer that is not the branch's.
+    """
+    second = request.second_endpoint
+    if second is not None and Address.named(second).base == Address.named(request.engine.base_url).base:
+        raise UsageError(SAME_SERVER)
+    with suppress(EngineError):
+        check_deployment(request.deployment)
+
+
+def served_suite(request: Request) -> dict[str, str]:
+    """Hash of what an endpoint is asked, by the probe's name: how much, and the canaries that prompts are made of.
+
+    Empty where it is not asked.
+    """
+    if ProbeName.SERVED not in request.probes:
+        return {}
+    specs = for_family(load_specs(skills=request.family.skills), request.family.answers)
+    amounts = {name: value for name, value in asked_of(ServedRequest.of(request)).items() if name != "difference"}
+    return {ProbeName.SERVED.value: json_sha256([amounts, [spec.model_dump(mode="json") for spec in specs]])}
+
+
+def _identified(options: EngineOptions, folder: Path) -> tuple[Endpoint, DeploymentIdentity]:
+    """An endpoint and what it is. Raises as `Endpoint.load`."""
+    settings = options.of(folder)
+    there = opened(settings, Endpoint.limits)
+    return Endpoint(there, settings), identity_at(there, settings)
+
+
+def _unanswered(folder: Path) -> DeploymentIdentity:
+    """The branch's, of a server that does not say what it is."""
+    return DeploymentIdentity(
+        checkpoint_sha256=checkpoint_sha256(folder),
+        tokenizer_sha256=tokenizer_sha256(folder),
+        chat_template_sha256=chat_template_sha256(folder),
+        engine=OPENAI,
+        engine_version=NO_ANSWER,
+        kv_cache_dtype="as served",
+    )
+
+
+def _second(request: ServedRequest, address: str) -> tuple[Endpoint, DeploymentIdentity]:
     """The endpoint that the first is held against; its only model, or the one of the same name.
 
     Raises:
@@ -115,15 +200,15 @@ def _second(request: ServedRequest, address: str) -> Endpoint:
     """
     options = replace(request.engine, base_url=address)
     try:
-        return Endpoint.load(options.of(request.folder))
+        return _identified(options, request.folder)
     except UsageError:
         if options.served_model is None:
             raise
-        return Endpoint.load(replace(options, served_model=None).of(request.folder))
+        return _identified(replace(options, served_model=None), request.folder)
 
 
-def judged_alone(policy: Policy, figures: ServedFigures, *, against: bool) -> GateReport:
-    """The verdict by the policy's criteria of the probe `served` alone.
+def alone(policy: Policy, *, against: bool) -> Policy:
+    """The criteria of the probe `served` alone, by which an endpoint without a reference is judged.
 
     With a second endpoint what the two differ in is one more criterion, with the margin of concurrent requests.
 
@@ -135,8 +220,7 @@ def judged_alone(policy: Policy, figures: ServedFigures, *, against: bool) -> Ga
         raise UsageError(f"The policy {policy.name} has no criterion of the probe served; name one that has (served).")
     if against and all(criterion.slice != ENDPOINTS for criterion in criteria):
         criteria.append(_between_endpoints(criteria))
-    alone = policy.model_copy(update={"criteria": tuple(criteria)})
-    return decide(alone, figures.measurements, failures=figures.failures)
+    return policy.model_copy(update={"criteria": tuple(criteria)})
 
 
 def _between_endpoints(criteria: list[Criterion]) -> Criterion:

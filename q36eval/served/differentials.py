@@ -89,7 +89,10 @@ def counted(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | st
 
 def cold(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | str":
     """A prompt that must be found in no cache: one that is says nothing of what a cache changes."""
-    answer = counted(endpoint, prompt, salt)
+    return _if_cold(counted(endpoint, prompt, salt))
+
+
+def _if_cold(answer: "Continuation | str") -> "Continuation | str":
     if isinstance(answer, str) or not answer.cached_tokens:
         return answer
     return f"{answer.cached_tokens} of its tokens were found in the cache, where it was to be asked cold"
@@ -130,19 +133,30 @@ def told_apart(endpoint: Endpoint, items: list[Compared]) -> list[Compared]:
 def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     """Each prompt cold, found in the cache, and once more as a floor: cold where a salt allows it, else found again.
 
+    A prompt that was never sent and is found all the same got what the cache holds of another: that is a difference,
+    whatever the answers are.
+
     Raises:
         CannotBeMeasuredError: nothing shows that the cache was used.
     """
     state = endpoint.cache_state()
-    # without salts a prompt is cold the first time that it is ever sent, and then never again
-    mark = "" if endpoint.salts else fresh_salt()
+    # so each prompt is sent for the first time ever; without salts it is cold then, and never again
+    mark = fresh_salt()
     long = _fitting(endpoint, prompts.long(plan.items, None if state is None else state.block, mark))
     salts = {prompt.name: fresh_salt() for prompt in long}
     first, hit, again = Answers(), Answers(), Answers()
+    others, warm = dict[str, str](), dict[str, str]()
     for prompt in long:  # one after the other, so that a small cache still holds it
-        first[prompt.name] = cold(endpoint, prompt, salts[prompt.name])
+        answer = counted(endpoint, prompt, salts[prompt.name])
+        first[prompt.name] = _if_cold(answer)
+        cached = 0 if isinstance(answer, str) else answer.cached_tokens or 0
+        if cached > _shared(prompt, long):
+            others[prompt.name] = f"{cached} of its tokens were found in the cache before it was ever sent"
         hit[prompt.name] = counted(endpoint, prompt, salts[prompt.name])
-        again[prompt.name] = (cold if endpoint.salts else counted)(endpoint, prompt, fresh_salt())
+        repeated = counted(endpoint, prompt, fresh_salt())
+        again[prompt.name] = _if_cold(repeated) if endpoint.salts else repeated
+        if not isinstance(repeated, str) and isinstance(again[prompt.name], str):
+            warm[prompt.name] = f"{repeated.cached_tokens} of its tokens were found under a salt that it never had"
     share, found = _hit(hit)
     # what was not found there says nothing of what finds something
     kept = [prompt for prompt in long if _may_be_hit(hit[prompt.name])]
@@ -151,7 +165,21 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     how = f"{len(long)} prompts of about {len(long[0].token_ids):,} tokens, {found}; the floor is {words}"
     if share < HIT_SHARE:
         raise CannotBeMeasuredError(f"{how}: the prefix cache was not tried; start the server with prefix caching on")
-    return Found(told_apart(endpoint, compared(kept, (first, hit), floor)), how)
+    # who knows no salts finds a prompt again under any; who finds what was never sent is at fault in both
+    wrong = {**warm, **others} if others else {}
+    items = told_apart(endpoint, compared([each for each in kept if each.name not in wrong], (first, hit), floor))
+    return Found([*items, *(Compared(name, changed=words) for name, words in wrong.items())], how)
+
+
+def _shared(prompt: Prompt, all_of_them: Sequence[Prompt]) -> int:
+    """With how many tokens it begins as any other; what is marked as they are begins like no other prompt at all."""
+    others = [each.token_ids for each in all_of_them if each is not prompt]
+    return max((_alike(prompt.token_ids, each) for each in others), default=len(prompt.token_ids))
+
+
+def _alike(one: Sequence[int], other: Sequence[int]) -> int:
+    shortest = min(len(one), len(other))
+    return next((at for at in range(shortest) if one[at] != other[at]), shortest)
 
 
 def _may_be_hit(answer: "Continuation | str") -> bool:
@@ -311,7 +339,7 @@ def endpoints(endpoint: Endpoint, other: Endpoint, alone: Alone, plan: Plan) -> 
     """The same prompts at a second endpoint of the same weights."""
     changed = answers(other, alone.prompts)
     how = f"{endpoint.name} against {other.name}"
-    items = told_apart(endpoint, alone.against(changed))
+    items = told_apart(other, told_apart(endpoint, alone.against(changed)))
     return Found(items, f"{how}: {plan.difference}" if plan.difference else how)
 
 

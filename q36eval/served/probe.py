@@ -59,21 +59,28 @@ def measure_served(
     prompts = Prompts(endpoint.tokenizer, family)
     with_tools = prompts.with_tools(plan.items)  # where there are too few, that is said before anything is asked
 
+    def attempts() -> tuple[int, int]:
+        """Of both endpoints together: how often they were asked, and how often without a usable answer."""
+        told = [each.attempts() for each in (endpoint, other) if each is not None]
+        return sum(sent for sent, _ in told), sum(unsound for _, unsound in told)
+
     def unless_unsound(part: str, begun: tuple[int, int], figures: Iterable[Figure]) -> Iterator[Figure]:
         """The figures of what was asked since then, or why it is not judged."""
-        sent, unsound = (now - then for now, then in zip(endpoint.attempts(), begun, strict=True))
+        sent, unsound = (now - then for now, then in zip(attempts(), begun, strict=True))
         if unsound <= UNSOUND_SHARE * sent:
             yield from figures
             return
         reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
         yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
 
-    def difference(part: str, ask: Callable[[], Found]) -> Iterator[Figure]:
+    def difference(part: str, ask: Callable[[], Found], second: Endpoint | None = None) -> Iterator[Figure]:
         progress.stage(PARTS[part], 1)
-        begun = endpoint.attempts()
+        begun = attempts()
         try:
             found = ask()
             endpoint.confirm()
+            if second is not None:
+                second.confirm()
         except CannotBeMeasuredError as error:
             yield ProbeFailure(probe=ProbeName.SERVED, reason=f"{part}: {error}", kind="skipped")
             return
@@ -89,7 +96,7 @@ def measure_served(
     halves = cut_in_half(alone.prompts)
     yield greedy_measured(halves, answers(endpoint, halves))
     progress.advance()
-    begun = endpoint.attempts()
+    begun = attempts()
     streams = answers(endpoint, alone.prompts, stream=True)
     streamed = completions_streamed(alone.prompts, alone.baseline, streams)
     compared = difference("streaming", lambda: streaming(alone, streams))
@@ -97,7 +104,7 @@ def measure_served(
     yield from difference("concurrency", lambda: concurrency(endpoint, alone, plan))
     yield from difference("load", lambda: after_load(endpoint, prompts, alone, plan))
     progress.stage(PARTS["chat"], 1)
-    begun = endpoint.attempts()
+    begun = attempts()
     asked = ask_chat(endpoint, with_tools)
     endpoint.confirm()
     of_all = [prompts_measured(asked), streams_measured(asked)]
@@ -107,5 +114,4 @@ def measure_served(
     yield from difference("conversation", lambda: conversation(endpoint, prompts, plan))
     yield from difference("eviction", lambda: eviction(endpoint, prompts, plan))
     if other is not None:
-        yield from difference("endpoints", lambda: endpoints(endpoint, other, alone, plan))
-        other.confirm()
+        yield from difference("endpoints", lambda: endpoints(endpoint, other, alone, plan), other)

@@ -1,24 +1,35 @@
 """A gate's report names the layer at fault by figures of the same deployment, and by no others."""
 
+import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from q36eval.app.cli.report_formats import document_of
-from q36eval.app.figures.layer_at_fault import layer_lines
+from q36eval.app.figures.layer_at_fault import layer_of
+from q36eval.app.history.backing import unbacked
+from q36eval.app.reviewing.replaying import same_decision
 from q36eval.config import Paths
 from q36eval.gate import decide
 from q36eval.gate.fault import Arithmetic, fault_of
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.kl.attribution import sample
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.serving_error import serving_error
-from q36eval.records import DeploymentIdentity, Interval
-from q36eval.reports import to_markdown
+from q36eval.records import Counts, DeploymentIdentity, Interval
+from q36eval.reports import to_json, to_markdown
+from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
+from q36eval.reports.junit_report import to_junit
+from q36eval.run.served import alone
 from q36eval.run.serving_error import Told, record
+from q36eval.served.comparing import counted_faults
 from tests.q36eval.gate.evidence import small_policy
 
+REPOSITORY = Path(__file__).parents[2]
 DOCUMENTS = 24
 
 
@@ -42,6 +53,12 @@ def identity(checkpoint: str, engine: str = "vllm") -> DeploymentIdentity:
 
 def sums(nats: float) -> list[float]:
     return [nats * (1 + n % 3) for n in range(DOCUMENTS)]
+
+
+def lines(history: History, run: RunRecord) -> tuple[str, ...]:
+    layer = layer_of(history, run)
+    assert layer is not None
+    return layer.lines
 
 
 def told(checkpoint: float, engine: float, served: DeploymentIdentity, arithmetic: Arithmetic = "plain") -> Told:
@@ -91,14 +108,81 @@ def test_the_layer_at_fault_is_named_in_every_report(
 ) -> None:
     run_id = record(told(checkpoint, engine, identity("branch")), "sandbox", "main", "x", history, paths)
     run = gated(history, identity("branch"))
-    first, figures, arithmetic = layer_lines(history, run)
+    first, figures, arithmetic = lines(history, run)
     assert first.startswith(words)
     assert run_id in figures
     assert "quantizes no inputs" in arithmetic
     document = document_of(run, history)
-    for text in (to_markdown(document), to_html(document)):
+    for text in (to_markdown(document), to_html(document), to_card(document)):
         assert words in text
         assert "Checkpoint or engine" in text
+
+
+def test_programs_read_the_layer_its_figures_and_their_run(history: History, paths: Paths) -> None:
+    run_id = record(told(0.001, 0.1, identity("branch")), "sandbox", "main", "x", history, paths)
+    document = document_of(gated(history, identity("branch")), history)
+    layer = json.loads(to_json(document))["layer"]
+    assert (layer["at_fault"], layer["engine"], layer["run"], layer["arithmetic"]) == (
+        "engine",
+        "vllm",
+        run_id,
+        "plain",
+    )
+    assert set(layer["kl"]) == {"checkpoint", "serving", "whole", "floor"}
+    serving = layer["kl"]["serving"]
+    assert serving["interval"]["lower"] < serving["value"] < serving["interval"]["upper"]
+    assert layer["lines"] == list(document.layer_lines)
+    schema = json.loads((REPOSITORY / "docs" / "schemas" / "report.schema.json").read_text())
+    Draft202012Validator(schema).validate(json.loads(to_json(document)))
+    properties = {each.get("name"): each.get("value") for each in ET.fromstring(to_junit(document)).iter("property")}
+    assert (properties["layer_at_fault"], properties["engine"]) == ("engine", "vllm")
+    assert "The engine is at fault: vllm adds more" in to_junit(document)
+
+
+def test_what_is_not_told_apart_is_said_as_that(history: History) -> None:
+    document = document_of(gated(history, identity("branch")), history)
+    assert json.loads(to_json(document))["layer"]["at_fault"] is None
+    assert 'name="layer_at_fault" value="not told apart"' in to_junit(document)
+    card = to_card(document)
+    assert "Whether the checkpoint or the engine that serves it is at fault: not told apart." in card
+    assert "q36eval attribute" not in card
+    in_process = document_of(gated(history, identity("branch", "in-process")), history)
+    assert json.loads(to_json(in_process))["layer"] is None
+    assert "layer_at_fault" not in to_junit(in_process)
+    assert "told apart" not in to_card(in_process)
+
+
+def test_what_only_a_server_shows_is_the_engines_fault(history: History) -> None:
+    served = read_policy(REPOSITORY / "data" / "policies" / "served.yaml")
+    policy = alone(served, against=False)
+    criterion = next(each for each in policy.criteria if each.id == "served-prompts")
+    policy = policy.model_copy(update={"criteria": (criterion,)})
+    run = history.start_run(
+        family="sandbox", branch="main", identity=identity("branch", "openai"), reference_identity=None, policy=policy
+    )
+    faults = counted_faults("prompt_differences", "all", ["one"], Counts(total=64, scored=64, errored=0))
+    history.finish_run(run.id, decide(policy, [faults]))
+    layer = layer_of(history, history.get_run(run.id))
+    assert layer is not None
+    assert (layer.at_fault, layer.run) == ("engine", None)
+    unanswered = history.start_run(
+        family="sandbox", branch="main", identity=identity("branch", "openai"), reference_identity=None, policy=policy
+    )
+    history.finish_run(unanswered.id, decide(policy, []))
+    assert layer_of(history, history.get_run(unanswered.id)) is None
+
+
+def test_a_report_that_was_written_before_the_layer_was_told_is_the_same_decision(
+    history: History, paths: Paths
+) -> None:
+    run = gated(history, identity("branch"))
+    before = to_json(document_of(run, history))
+    record(told(0.001, 0.1, identity("branch")), "sandbox", "main", "x", history, paths)
+    after = to_json(document_of(run, history))
+    assert before != after
+    assert same_decision(before, after)
+    assert not same_decision(before.replace('"exit_code": 3', '"exit_code": 0'), after)
+    assert not same_decision(before + " ", after)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +190,7 @@ def test_the_layer_at_fault_is_named_in_every_report(
 )
 def test_figures_of_another_deployment_say_nothing(other: DeploymentIdentity, history: History, paths: Paths) -> None:
     record(told(0.1, 0.001, other), "sandbox", "main", "x", history, paths)
-    (only,) = layer_lines(history, gated(history, identity("branch")))
+    (only,) = lines(history, gated(history, identity("branch")))
     assert only == (
         "Not told apart whether the checkpoint or the engine is at fault: "
         "`q36eval attribute --branch main --engine vllm` does."
@@ -117,11 +201,16 @@ def test_of_a_gate_in_this_process_no_engine_is_suspected_unless_it_was_measured
     history: History, paths: Paths
 ) -> None:
     run = gated(history, identity("branch", "in-process"))
-    assert layer_lines(history, run) == ()
+    assert layer_of(history, run) is None
     record(told(0.001, 0.1, identity("branch"), "weight-only"), "sandbox", "main", "x", history, paths)
-    lines = layer_lines(history, run)
-    assert lines[0].startswith("The engine is at fault: vllm")
-    assert "weight-only" in lines[2]
+    told_of = lines(history, run)
+    assert told_of[0].startswith("The engine is at fault: vllm")
+    assert "weight-only" in told_of[2]
+
+
+def test_a_run_of_figures_goes_into_another_history(history: History, paths: Paths) -> None:
+    run_id = record(told(0.1, 0.001, identity("branch")), "sandbox", "main", "x", history, paths)
+    assert list(unbacked(history.measurements(run_id), [])) == []
 
 
 def test_a_run_of_figures_is_no_attribution_to_tensors(history: History, paths: Paths) -> None:

@@ -44,7 +44,7 @@ from q36eval.app.dashboard.models.run import (
 )
 from q36eval.app.dashboard.reading import Reader
 from q36eval.app.figures.deciding import since_decided
-from q36eval.app.figures.layer_at_fault import layer_lines
+from q36eval.app.figures.layer_at_fault import layer_of
 from q36eval.app.reviewing.replaying import replay
 from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
@@ -95,7 +95,8 @@ def _draw_verdict(reader: Reader, run: RunRecord) -> None:
     _draw_links(run)
     if run.report.awaiting_sign_off:
         st.info("A reviewer's sign-off is required and missing: nothing passes before it.")
-    for words in layer_lines(reader.history, run):
+    layer = layer_of(reader.history, run)
+    for words in () if layer is None else layer.lines:
         st.text(line(words))
     _draw_deciding(reader, run.report, run)
 

@@ -15,7 +15,10 @@ from q36eval.gate import Circumstances, Policy, decide
 from q36eval.gate.covering import DECLARED, declaration
 from q36eval.gate.policy_file import inherit, read_policy
 from q36eval.history import History, RunRecord
-from q36eval.records import DeploymentIdentity, Lane, ProbeName
+from q36eval.records import Counts, DeploymentIdentity, Lane, ProbeName
+from q36eval.run.drift import judged_keys
+from q36eval.run.served import alone
+from q36eval.served.comparing import counted_faults
 
 Visit = Callable[..., Any]
 SANDBOX = read_policy(POLICY)
@@ -275,3 +278,89 @@ def test_a_name_cannot_speak_for_the_page(history: History, visit: Visit, name: 
     assert 0 < len(named) <= 48
     assert not any(one.isspace() or one in "\u202e\u200b" for one in named)
     assert "nothing may ship" in shown
+
+
+SERVED = alone(read_policy(POLICY.parent / "served.yaml"), against=False)
+PROMPTS, GREEDY = (
+    SERVED.model_copy(update={"criteria": tuple(each for each in SERVED.criteria if each.id == name)})
+    for name in ("served-prompts", "served-greedy")
+)
+
+
+def endpoint(version: str = "vllm 0.26.0", **settings: str) -> DeploymentIdentity:
+    known = identity("d").model_dump() | {"engine": "openai", "engine_version": version, "settings": settings}
+    return DeploymentIdentity.model_validate(known)
+
+
+def served(history: History, of: DeploymentIdentity, faults: int | None, policy: Policy = PROMPTS) -> RunRecord:
+    """A run of an endpoint by itself with so many faults; None is one that was not measured."""
+    known = declaration(policy, SANDBOX, lanes=(Lane.STRUCTURED,), size_bytes=2_000, is_reference=False)
+    run = history.start_run(
+        family="sandbox",
+        branch="main",
+        identity=of,
+        reference_identity=None,
+        policy=policy,
+        provenance={DECLARED: known.model_dump(mode="json")},
+    )
+    if faults is not None:
+        counts = Counts(total=64, scored=64, errored=0)
+        history.add_measurement(run.id, counted_faults(policy.criteria[0].metric, "all", ["one"] * faults, counts))
+    history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
+    return history.finish_run(run.id, decide(policy, history.measurements(run.id), on=run.started.date()))
+
+
+def test_what_a_server_shows_by_itself_undoes_no_gate_unless_it_fails(history: History) -> None:
+    gate(history, SANDBOX)
+    assert told(history)["main"].ships
+    served(history, endpoint(), 0)
+    assert told(history)["main"].ships
+    served(history, endpoint("no answer"), None)
+    assert told(history)["main"].ships
+    served(history, endpoint(), 1)
+    assert told(history)["main"].standing is Standing.BLOCKED
+    served(history, endpoint(context="4096"), 0)
+    assert told(history)["main"].standing is Standing.BLOCKED, "another server is not the one that failed"
+    served(history, endpoint(), None)
+    assert told(history)["main"].standing is Standing.BLOCKED, "what was not measured mends nothing"
+    served(history, endpoint(), 0, GREEDY)
+    assert told(history)["main"].standing is Standing.BLOCKED, "what was not asked mends nothing"
+    served(history, endpoint("vllm 0.26.1"), 0)
+    assert told(history)["main"].ships, "that server was mended"
+
+
+def test_what_a_gate_judged_is_followed_beside_what_a_server_shows_later(history: History) -> None:
+    gate(history, SANDBOX)
+    before = judged_keys(history, "sandbox", "main")
+    assert before is not None
+    served(history, endpoint(), 0, GREEDY)
+    served(history, endpoint(), 0)
+    assert judged_keys(history, "sandbox", "main") == {*before, "served.prompt_differences[all]"}
+
+
+def test_a_server_that_passes_releases_nothing_by_itself(history: History) -> None:
+    served(history, endpoint(), 0)
+    row = told(history)["main"]
+    assert not row.ships
+    assert "asks less" in row.why
+
+
+def test_a_failed_gate_stays_failed_beside_a_server_that_passes_or_does_not_answer(history: History) -> None:
+    gate(history, SANDBOX, RUINED)
+    served(history, endpoint(), 0)
+    served(history, endpoint("no answer"), None)
+    assert told(history)["main"].standing is Standing.BLOCKED
+
+
+@pytest.mark.parametrize("faults", [0, 1, None], ids=["passes", "fails", "no answer"])
+def test_the_pages_show_a_run_of_a_server_by_itself(history: History, visit: Visit, faults: int | None) -> None:
+    run = served(history, endpoint(served_model="main"), faults)
+    path = Path(history.name)
+    app = visit(path, "run", run=run.id, open="criteria")
+    words = {0: "PASS", 1: "FAIL", None: "INCONCLUSIVE"}[faults]
+    assert words in app.header[0].value
+    text = "\n".join(element.value for element in app.text)
+    assert ("The engine is at fault" in text) is (faults == 1)
+    assert "attribute --branch" not in text
+    listed = visit(path, "branch", family="sandbox", branch="main", tab="runs")
+    assert run.id in "\n".join(element.value for element in listed.text)

@@ -6,7 +6,8 @@ from q36eval.canaries.paired import failed, rate
 from q36eval.evals.paired_clusters import paired_clusters, scores
 from q36eval.kl.measurements import Grouping
 from q36eval.metrics import metric_of
-from q36eval.records import Answer, Clusters, DeclaredFigure, Direction, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, Clusters, Counts, DeclaredFigure, Direction, ItemOutcome, Measurement, ProbeName
+from q36eval.served.comparing import Compared, counted_faults, measured_differences
 from tests.q36eval.gate.evidence import measurement
 
 RIGHT, WRONG, BROKEN = Answer(score=1.0, text="4"), Answer(score=0.0, text="5"), Answer(score=None, error="it broke")
@@ -76,3 +77,21 @@ def test_documents_of_one_source_are_found_by_what_they_are_called_together() ->
     assert held(found, texts) == []
     texts[5] = texts[5].model_copy(update={"branch": divergent(9.0)})
     assert "where its items give" in held(found, texts)[0]
+
+
+def test_figures_without_items_are_held_against_their_own_clusters() -> None:
+    """Of an endpoint by itself, and of an attribution, no outcome is kept."""
+    asked = [Compared(str(n), "another" if n < 3 else None) for n in range(8)]
+    differing = measured_differences("cache-hit", asked, "")
+    tokens = Clusters(units=(30, 20), branch=(0.3, 0.6), errored=(0, 0), reference=(0.1, 0.1))
+    blamed = measurement(ProbeName.KL, "attributed_kl", tokens, "paired_mean")
+    blamed = blamed.model_copy(update={"value": 0.9 / 50, "reference_value": 0.2 / 50})
+    counted = counted_faults("greedy_faults", "all", ["one"], Counts(total=8, scored=8, errored=0))
+    assert list(unbacked([differing, blamed, counted], [])) == []
+    for figure, field, whose in (
+        (differing, "value", "the branch"),
+        (differing, "reference_value", "the reference"),
+        (blamed, "value", "the branch"),
+    ):
+        (why,) = unbacked([figure.model_copy(update={field: 0.9})], [])
+        assert f"says 0.9 of {whose}" in why

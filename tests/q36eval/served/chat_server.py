@@ -32,6 +32,10 @@ class Faults:
 
     stale_cache: bool = False
     """Of a prompt found in the cache the state is lost: only what comes after it is read."""
+    placed_cache: bool = False
+    """Blocks of the cache are known by their place alone: what is found there may be another prompt's."""
+    stale_eviction: bool = False
+    """Of a prompt that was pushed out of the cache the blocks it had are not read again, though they are gone."""
     crossed: bool = False
     """Once two requests were under way together, each is answered with what the one before it was asked."""
     truncated_arguments: bool = False
@@ -40,6 +44,8 @@ class Faults:
     leaked_tags: bool = False
     null_content: bool = False
     lost_calls: bool = False
+    forced_calls: bool = False
+    """Whoever offers tools gets a call of the last one, without arguments."""
     wrong_finish: bool = False
     duplicated_chunk: bool = False
     missing_chunk: bool = False
@@ -49,6 +55,8 @@ class Faults:
     """After so many answers it answers as after a cut prompt."""
     broken: bool = False
     """Every chat request is answered with status 500."""
+    stumbling: bool = False
+    """Every fifth raw completion is answered with status 500, and rightly when it is asked for again."""
     flaky: bool = False
     """Every fifth streamed answer is cut off, and whole when it is asked for again."""
 
@@ -62,6 +70,7 @@ class Chatting(Served):
     returns_chat_ids: bool = True
     capacity_blocks: int = 200
     cached: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
+    evicted: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
     queries: int = 0
     hits: int = 0
     answered: int = 0
@@ -73,30 +82,35 @@ class Chatting(Served):
     known: dict[Any, Any] = field(default_factory=dict)
     """Greedy answers and log-probabilities of this very model, which repeats itself: computed once."""
 
-    def looked_up(self, salt: str, ids: tuple[int, ...]) -> int:
-        """How many tokens of the prompt are in the cache of that salt; from now on all of its blocks are."""
+    def looked_up(self, salt: str, ids: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        """How many tokens of the prompt are in the cache of that salt, and what is read of it, as the faults have it.
+
+        From now on all of its blocks are there.
+        """
         with self.queue_lock:
             self.queries += len(ids)
-            best = 0
-            for other in self.cached.get(salt, ()):
-                alike = next(
-                    (n for n, (a, b) in enumerate(zip(ids, other, strict=False)) if a != b), min(len(ids), len(other))
-                )
-                best = max(best, alike)
-            best = min(best, len(ids) - 1) // BLOCK * BLOCK
+            held = [each for of_salt in self.cached.values() for each in of_salt]
+            most = len(ids) - 1
+            if self.faults.placed_cache:
+                longest = max(held, key=len, default=())
+                best, read = min(most, len(longest)) // BLOCK * BLOCK, longest
+            else:
+                known = [_alike(ids, other) for other in self.cached.get(salt, ())]
+                best, read = min(most, max(known, default=0)) // BLOCK * BLOCK, ids
+            read = () if self.faults.stale_cache else read[:best]
+            after = best
+            if self.faults.stale_eviction and not best and (salt, ids) in self.evicted:
+                after = most // BLOCK * BLOCK
             self.hits += best
             self.cached.setdefault(salt, []).append(ids)
             while (
                 sum(len(each) // BLOCK for of_salt in self.cached.values() for each in of_salt) > self.capacity_blocks
             ):
                 oldest = next(iter(self.cached))
-                self.cached[oldest].pop(0)
+                self.evicted.add((oldest, self.cached[oldest].pop(0)))
                 if not self.cached[oldest]:
                     del self.cached[oldest]
-            return best
-
-    def _blocks(self) -> int:
-        return sum(len(each) // BLOCK for of_salt in self.cached.values() for each in of_salt)
+            return best, (*read, *ids[after:])
 
     def continued(self, ids: tuple[int, ...], budget: int) -> Generated:
         """The greedy answer, of this process's model."""
@@ -168,6 +182,9 @@ class ChatHandler(Handler):
         if served.faults.broken and self.path.startswith("/v1/chat"):
             self._send(500, {"error": {"message": "broken"}})
             return
+        if served.faults.stumbling and served.answered % 5 == 0:
+            self._send(500, {"error": {"message": "stumbled"}})
+            return
         if not body.get("stream"):
             self._send(200, whole)
             return
@@ -193,8 +210,7 @@ class ChatHandler(Handler):
         served, faults = self.served, self.served.faults
         if len(ids) + budget > served.context:
             raise RefusedError(f"This model's maximum context length is {served.context} tokens.")
-        cached = served.looked_up(salt, ids) if served.caches else 0
-        read = ids[cached:] if faults.stale_cache and cached else ids
+        cached, read = served.looked_up(salt, ids) if served.caches else (0, ids)
         with served.queue_lock:
             served.answered += 1
             served.under_way += 1
@@ -273,6 +289,12 @@ class ChatHandler(Handler):
         return whole, list(_deltas(message, finish, tokens, ids_too=served.returns_chat_ids))
 
 
+def _alike(ids: Sequence[int], other: Sequence[int]) -> int:
+    """With how many tokens both begin."""
+    shortest = min(len(ids), len(other))
+    return next((at for at in range(shortest) if ids[at] != other[at]), shortest)
+
+
 def _tokens(generated: Generated) -> tuple[int, ...]:
     return (*generated.token_ids, *(() if generated.end_id is None else (generated.end_id,)))
 
@@ -294,6 +316,9 @@ def parsed(
         if faults.truncated_arguments:
             arguments = arguments[:-3]
         calls.append({"id": "1", "type": "function", "function": {"name": call.name, "arguments": arguments}})
+    if faults.forced_calls and tools:
+        forced = {"name": tools[-1]["function"]["name"], "arguments": "{}"}
+        calls = [{"id": "1", "type": "function", "function": forced}]
     content: str | None = (reply.before if reply.calls else answer).strip() or None
     if faults.lost_calls:
         calls = []

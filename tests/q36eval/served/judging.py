@@ -1,13 +1,20 @@
-"""What tests of served models share: few prompts, and the shipped criteria with margins that so few can show."""
+"""What tests of served models share: few prompts, the shipped criteria with margins that so few can show, and a run."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from q36eval.config import Family
+from q36eval.app.targets import load_family
+from q36eval.config import Paths
 from q36eval.engines import EngineOptions
-from q36eval.gate import Policy
+from q36eval.gate import CriterionVerdict, GateReport, Policy
 from q36eval.gate.policy_file import read_policy
-from q36eval.run.served import ServedFigures, ServedRequest, measure_endpoint
+from q36eval.history import History, RunRecord
+from q36eval.probes import Progress
+from q36eval.records import ProbeName
+from q36eval.run.measure import measure
+from q36eval.run.request import Request, Target
+from q36eval.run.served import alone
 from q36eval.served.declared import Plan
 from tests.q36eval.openai.server import SANDBOX
 
@@ -17,18 +24,55 @@ MARGIN = 0.3
 """What sixteen prompts can show: of none that differs the bound is 21 %, and all that differ lie outside after Holm."""
 
 
-class Silent:
-    """Progress that nobody sees."""
+@dataclass(frozen=True)
+class Judged:
+    """A run that asked an endpoint alone, as history keeps it."""
 
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return lambda *_args, **_more: None
+    run: RunRecord
+    history: History
+
+    @cached_property
+    def report(self) -> GateReport:
+        """Its verdict."""
+        assert self.run.report is not None
+        return self.run.report
+
+    @property
+    def verdicts(self) -> dict[str, CriterionVerdict]:
+        """By criterion."""
+        return {result.id: result.verdict for result in self.report.criteria}
+
+    @property
+    def failed(self) -> set[str]:
+        """The criteria that FAIL."""
+        return {name for name, verdict in self.verdicts.items() if verdict is CriterionVerdict.FAIL}
+
+    @property
+    def troubles(self) -> list[str]:
+        """Why something of it was not measured."""
+        kept = self.history.failures(self.run.id)
+        return [each.reason for each in kept if each.probe is ProbeName.SERVED]
 
 
-def asked(address: str, plan: Plan = PLAN) -> ServedFigures:
-    """What the server at that address shows of the sandbox's reference."""
-    family = Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml")
-    request = ServedRequest(SANDBOX, family, EngineOptions(kind="openai", base_url=address), plan)
-    return measure_endpoint(request, Silent())  # type: ignore[arg-type]
+def judged(
+    address: str, state: Path, plan: Plan = PLAN, policy: Policy | None = None, against: str | None = None
+) -> Judged:
+    """What is found of the server at that address, which serves the sandbox's reference, and kept below `state`."""
+    paths = Paths(REPOSITORY, state)
+    state.mkdir(exist_ok=True)
+    history = History.open(paths.history)
+    request = Request(
+        family=load_family(None, paths),
+        branch=Target("bf16", SANDBOX),
+        reference=None,
+        suite="sandbox",
+        policy=alone(policy or few_prompts_policy(), against=against is not None),
+        probes=(ProbeName.SERVED,),
+        engine=EngineOptions(kind="openai", base_url=address),
+        served=plan,
+        second_endpoint=against,
+    )
+    return Judged(measure(request, paths, history, Progress()), history)
 
 
 def few_prompts_policy() -> Policy:

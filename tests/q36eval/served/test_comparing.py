@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from q36eval.engines.openai.endpoint import Continuation
-from q36eval.gate import Criterion, CriterionVerdict, Policy
+from q36eval.gate import Criterion, CriterionVerdict, Policy, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Counts, ProbeFailure, ProbeName
-from q36eval.run.served import ServedFigures, judged_alone
 from q36eval.served.comparing import (
     MOVED_NATS,
     NEAR_TIE_NATS,
@@ -85,7 +84,7 @@ def verdict(changed: int, repeated: int = 0, errored: int = 0, both: int = 0) ->
         "cache-hit", [Compared(str(n), *_parts(each)) for n, each in enumerate(items)], ""
     )
     only = only_cache_hit()
-    report = judged_alone(only, ServedFigures("server", (measurement,), ()), against=False)
+    report = decide(only, [measurement])
     return report.criteria[0].verdict, report.exit_code
 
 
@@ -115,7 +114,7 @@ def test_at_the_shipped_sizes_every_difference_can_pass_and_can_fail(criterion: 
     only = POLICY.model_copy(update={"criteria": (criterion,)})
     for changed, expected in ((None, CriterionVerdict.PASS), ("another", CriterionVerdict.FAIL)):
         measured = measured_differences(criterion.slice, [Compared(str(n), changed) for n in range(count)], "")
-        report = judged_alone(only, ServedFigures("server", (measured,), ()), against=False)
+        report = decide(only, [measured])
         assert report.criteria[0].verdict is expected
 
 
@@ -126,7 +125,7 @@ def test_one_counted_fault_fails_and_none_passes(criterion: Criterion) -> None:
     counts = Counts(total=least, scored=least, errored=0)
     for faults, expected in (([], CriterionVerdict.PASS), (["one"], CriterionVerdict.FAIL)):
         measured = counted_faults(criterion.metric, criterion.slice, faults, counts)
-        report = judged_alone(only, ServedFigures("server", (measured,), ()), against=False)
+        report = decide(only, [measured])
         assert report.criteria[0].verdict is expected
 
 
@@ -150,7 +149,7 @@ def test_errors_are_no_differences_and_pass_nothing() -> None:
 
 def test_what_was_not_measured_does_not_pass() -> None:
     failure = ProbeFailure(probe=ProbeName.SERVED, reason="cache-hit: the prefix cache was not tried", kind="skipped")
-    report = judged_alone(only_cache_hit(), ServedFigures("server", (), (failure,)), against=False)
+    report = decide(only_cache_hit(), [], failures=[failure])
     assert report.criteria[0].verdict is CriterionVerdict.NOT_MEASURED
     assert "the prefix cache was not tried" in report.criteria[0].reason
     assert report.exit_code == 3
@@ -159,7 +158,7 @@ def test_what_was_not_measured_does_not_pass() -> None:
 def test_an_engine_that_died_is_exit_4() -> None:
     failure = ProbeFailure(probe=ProbeName.SERVED, reason="While it was asked: gone", kind="crashed")
     measurement = measured_differences("cache-hit", [Compared(str(n)) for n in range(ITEMS)], "")
-    report = judged_alone(only_cache_hit(), ServedFigures("server", (measurement,), (failure,)), against=False)
+    report = decide(only_cache_hit(), [measurement], failures=[failure])
     assert (report.criteria[0].verdict, report.exit_code) == (CriterionVerdict.NOT_MEASURED, 4)
 
 

@@ -1,22 +1,22 @@
 """A served model with one fault is failed by the criterion that names it, and one without any passes them all."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from q36eval.engines import Engine
-from q36eval.gate import CriterionVerdict, GateReport
-from q36eval.run.served import ServedFigures, judged_alone
+from q36eval.gate import CriterionVerdict
 from tests.q36eval.openai.server import SANDBOX, opened
 from tests.q36eval.served.chat_server import BLOCK, Chatting, Faults, chatting
-from tests.q36eval.served.judging import asked, few_prompts_policy
+from tests.q36eval.served.judging import Judged, judged
 
 CACHE_BLOCKS = 48
 """Four long prompts, fewer than are asked."""
 
 pytestmark = pytest.mark.slow
 
-Judge = Callable[..., tuple[GateReport, ServedFigures]]
+Judge = Callable[..., Judged]
 
 
 @pytest.fixture(scope="module")
@@ -39,41 +39,39 @@ def short_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def judge(local: Engine, known: dict[object, object]) -> Judge:
+def judge(local: Engine, known: dict[object, object], tmp_path: Path) -> Judge:
     """The verdict on that model, served with these faults."""
 
-    def judged(faults: Faults | None = None, **how: object) -> tuple[GateReport, ServedFigures]:
+    def of(faults: Faults | None = None, **how: object) -> Judged:
         how = {"max_logprobs": 20, "capacity_blocks": CACHE_BLOCKS, "batch": 8} | how
         with chatting(Chatting(local, faults=faults or Faults(), known=known, **how)) as address:  # type: ignore[arg-type]
-            figures = asked(address)
-        return judged_alone(few_prompts_policy(), figures, against=False), figures
+            return judged(address, tmp_path / "state")
 
-    return judged
-
-
-def verdicts(report: GateReport) -> dict[str, CriterionVerdict]:
-    return {result.id: result.verdict for result in report.criteria}
+    return of
 
 
 def test_a_server_without_fault_passes_every_criterion(judge: Judge) -> None:
-    report, figures = judge()
-    assert figures.failures == ()
-    assert {name: verdict for name, verdict in verdicts(report).items() if verdict is not CriterionVerdict.PASS} == {}
-    assert report.exit_code == 0
+    found = judge()
+    assert found.troubles == []
+    assert {name for name, verdict in found.verdicts.items() if verdict is not CriterionVerdict.PASS} == set()
+    assert found.report.exit_code == 0
 
 
 def test_what_is_only_right_when_it_is_asked_again_does_not_pass(judge: Judge) -> None:
-    report, figures = judge(Faults(flaky=True))
-    streamed = {name: verdict for name, verdict in verdicts(report).items() if "stream" in name}
+    found = judge(Faults(flaky=True))
+    streamed = {name: verdict for name, verdict in found.verdicts.items() if "stream" in name}
     assert set(streamed.values()) == {CriterionVerdict.NOT_MEASURED}
-    assert any("without an answer that can be used" in failure.reason for failure in figures.failures)
-    assert report.exit_code == 3
+    assert any("without an answer that can be used" in trouble for trouble in found.troubles)
+    assert found.report.exit_code == 3
 
 
 @pytest.mark.parametrize(
     ("fault", "named"),
     [
         ("stale_cache", {"served-cache-hit", "served-conversation"}),
+        ("placed_cache", {"served-cache-hit"}),
+        pytest.param("stale_eviction", {"served-eviction"}, marks=pytest.mark.long),
+        pytest.param("forced_calls", {"served-calls", "parser-calls"}, marks=pytest.mark.long),
         ("crossed", {"served-concurrency"}),
         pytest.param("worn", {"served-after-load"}, marks=pytest.mark.long),
         pytest.param("duplicated_chunk", {"served-stream-text", "served-stream-chat"}, marks=pytest.mark.long),
@@ -88,7 +86,6 @@ def test_what_is_only_right_when_it_is_asked_again_does_not_pass(judge: Judge) -
     ],
 )
 def test_a_fault_is_failed_by_the_criterion_that_names_it(judge: Judge, fault: str, named: set[str]) -> None:
-    report, _ = judge(Faults(**{fault: True}))
-    failed = {name for name, verdict in verdicts(report).items() if verdict is CriterionVerdict.FAIL}
-    assert named <= failed
-    assert report.exit_code == 1
+    found = judge(Faults(**{fault: True}))
+    assert named <= found.failed
+    assert found.report.exit_code == 1

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.gate import CriterionVerdict, GateReport
-from q36eval.run.served import ServedFigures, judged_alone
+from q36eval.gate import CriterionVerdict
 from tests.q36eval.openai.test_real_vllm import PYTHON, port, served
-from tests.q36eval.served.judging import PLAN, asked, few_prompts_policy
+from tests.q36eval.served.judging import PLAN, Judged, judged
 
 __all__ = ["port"]
 
@@ -30,22 +29,19 @@ pytestmark = [
 ]
 
 
-def judged(port: int, log: Path, *options: str) -> tuple[GateReport, ServedFigures]:
-    with served(port, log, *CACHE, *options) as address:
-        figures = asked(address, replace(PLAN, turns=4))  # of the first two turns this cache finds nothing
-    return judged_alone(few_prompts_policy(), figures, against=False), figures
+def found(port: int, folder: Path, *options: str) -> Judged:
+    with served(port, folder / "log", *CACHE, *options) as address:
+        return judged(address, folder / "state", replace(PLAN, turns=4))  # of the first two turns it finds nothing
 
 
 def test_a_real_vllm_passes_every_criterion(port: int, tmp_path: Path) -> None:
-    report, figures = judged(port, tmp_path / "log", *RIGHT)
-    assert figures.failures == ()
-    assert {result.id for result in report.criteria if result.verdict is not CriterionVerdict.PASS} == set()
+    right = found(port, tmp_path, *RIGHT)
+    assert right.troubles == []
+    assert {name for name, verdict in right.verdicts.items() if verdict is not CriterionVerdict.PASS} == set()
 
 
 def test_another_models_parser_is_found_at_fault(port: int, tmp_path: Path) -> None:
-    report, _ = judged(port, tmp_path / "log", *ANOTHER)
-    verdicts = {result.id: result.verdict for result in report.criteria}
-    failed = {name for name, verdict in verdicts.items() if verdict is CriterionVerdict.FAIL}
+    failed = found(port, tmp_path, *ANOTHER).failed
     assert {"parser-calls", "parser-tags", "parser-thought"} <= failed
     # what streams differs too: of marks that are no call to it that parser sends some and keeps others back
     assert failed <= {"parser-calls", "parser-tags", "parser-thought", "served-stream-chat", "served-calls"}

@@ -1,0 +1,183 @@
+"""What `q36eval served` finds is a run of history: of which deployment, by what, when, and decided again the same."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from q36eval.engines import Engine
+from q36eval.engines.openai.client import Limits
+from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.engines.openai.engine import OpenAIEngine
+from q36eval.gate.policy_file import read_policy
+from q36eval.history import EventKind, History, RunRecord, RunState
+from q36eval.records import ProbeName, Verdict
+from q36eval.run.served import NO_ANSWER, alone
+from tests import commands
+from tests.q36eval.openai.server import SANDBOX, opened
+from tests.q36eval.openai.vllm_server import free_port
+from tests.q36eval.served.chat_server import Chatting, Faults, chatting
+from tests.q36eval.served.judging import REPOSITORY, judged
+from tests.q36eval.served.test_gate import FEW, POLICY
+
+FEW_ASKED = ("--items", "2", "--concurrency", "2", "--pressure-tokens", "0")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def local() -> Engine:
+    """The model that is served."""
+    return opened(SANDBOX)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    """One criterion of the weights and one of what is served."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY, encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause between attempts, and few of them."""
+    for asking in (Endpoint, OpenAIEngine):
+        monkeypatch.setattr(asking, "limits", Limits(attempts=2, first_pause=0.0, longest_pause=0.0))
+
+
+@pytest.fixture(scope="module")
+def kept(local: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
+    """A run of a server whose parser cuts arguments, and the state that it is kept in."""
+    state = tmp_path_factory.mktemp("kept")
+    (state / "policy.yaml").write_text(POLICY, encoding="utf-8")
+    served = Chatting(local, faults=Faults(truncated_arguments=True), max_logprobs=20)
+    with chatting(served) as address:
+        found = judged(address, state, FEW, read_policy(state / "policy.yaml"))
+    found.history.close()
+    return found.run, state
+
+
+def only_run(state: Path) -> tuple[RunRecord, History]:
+    history = History.open(state / "history.sqlite")
+    (run,) = history.list_runs()
+    return history.get_run(run.id), history
+
+
+def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
+    local: Engine, tmp_path: Path, policy: str
+) -> None:
+    with chatting(Chatting(local, max_logprobs=20)) as address:
+        command = ("served", "--branch", "bf16", "--base-url", address, "--policy", policy, *FEW_ASKED, "--json")
+        done = commands.q36eval(*command, state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    run, history = only_run(tmp_path)
+    assert (said["run"], run.state, run.verdict) == (run.id, RunState.FINISHED, Verdict.PASS)
+    assert run.identity is not None
+    assert run.identity.engine_version == "vllm 0.26.0"
+    assert run.identity.settings["served_model"] in said["server"]
+    assert run.reference_identity is None
+    assert set(run.suites) == {"served"}
+    assert run.provenance["served"]["items"] == 2
+    measured = {each.key: each for each in history.measurements(run.id)}
+    calls = measured["served.call_failure_rate[all]"]
+    assert calls.counts.scored == 2
+    assert calls.effect_interval.level > 0.9
+    assert [event.kind for event in history.events(run.id)][:: len(history.events(run.id)) - 1] == [
+        EventKind.BEGUN,
+        EventKind.FINISHED,
+    ]
+    assert run.timings["served"] > 0
+    assert run.finished is not None
+    assert address.partition("//")[2].partition("/")[0] not in run.model_dump_json()
+    for shown in (("history", "list"), ("history", "show", run.id), ("history", "replay", run.id)):
+        again = commands.q36eval(*shown, state=tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert "PASS" in again.stdout or shown[1] == "replay"
+
+
+def test_its_report_claims_no_fitness_and_no_reference(kept: tuple[RunRecord, Path]) -> None:
+    run, state = kept
+    texts = {}
+    for name in ("json", "junit", "markdown", "html", "card"):
+        done = commands.q36eval("report", run.id, "--format", name, state=state)
+        assert done.returncode == 0, done.stderr
+        texts[name] = done.stdout
+    document: dict[str, Any] = json.loads(texts["json"])
+    assert document["report"]["verdict"] == "FAIL"
+    assert document["run"]["reference_identity"] is None
+    assert 'name="exit_code" value="1"' in texts["junit"]
+    assert "compared with" not in texts["card"]
+    assert "Not fit" in texts["card"]
+
+
+def test_it_goes_into_another_history_as_any_run(kept: tuple[RunRecord, Path], tmp_path: Path) -> None:
+    run, state = kept
+    archive = tmp_path / "runs.zip"
+    done = commands.q36eval("history", "export", run.id, "--out", str(archive), state=state)
+    assert done.returncode == 0, done.stderr
+    done = commands.q36eval("history", "import", str(archive), state=tmp_path / "other")
+    assert done.returncode == 0, done.stderr
+    there, history = only_run(tmp_path / "other")
+    assert there.report == run.report
+    done = commands.q36eval("history", "replay", run.id, state=tmp_path / "other")
+    assert done.returncode == 0, done.stdout
+    history.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_endpoint_that_nobody_serves_is_a_kept_run_that_says_so(tmp_path: Path, policy: str) -> None:
+    address = f"http://127.0.0.1:{free_port()}/v1"
+    done = commands.q36eval(
+        "served", "--branch", "bf16", "--base-url", address, "--policy", policy, *FEW_ASKED, state=tmp_path
+    )
+    assert done.returncode == 4
+    assert "does not answer" in done.stdout
+    run, history = only_run(tmp_path)
+    assert (run.state, run.verdict) == (RunState.FINISHED, Verdict.INCONCLUSIVE)
+    assert run.identity is not None
+    assert run.identity.engine_version == NO_ANSWER
+    assert run.report is not None
+    assert run.report.exit_code == 4
+    (failure,) = [each for each in history.failures(run.id) if each.probe is ProbeName.SERVED]
+    assert failure.kind == "crashed"
+    assert "does not answer" in failure.reason
+    shown = commands.q36eval("history", "show", run.id, state=tmp_path)
+    assert "does not answer" in shown.stdout
+
+
+class Restarted(Chatting):
+    """A server that is another process once it is asked for many answers at once."""
+
+    @override
+    def looked_up(self, salt: str, ids: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        if self.answered > 12:
+            self.started = 1.0
+        return super().looked_up(salt, ids)
+
+
+def test_a_server_that_dies_on_the_way_keeps_what_was_measured(local: Engine, tmp_path: Path, policy: str) -> None:
+    with chatting(Restarted(local, max_logprobs=20)) as address:
+        found = judged(address, tmp_path, FEW, read_policy(Path(policy)))
+    assert found.report.exit_code == 4
+    (trouble,) = found.troubles
+    assert trouble.startswith("While it was asked for alone and among others: ")
+    assert "served.answer_differences[streaming]" in {each.key for each in found.history.measurements(found.run.id)}
+
+
+def test_another_amount_is_another_suite(kept: tuple[RunRecord, Path], local: Engine, tmp_path: Path) -> None:
+    run, state = kept
+    with chatting(Chatting(local, max_logprobs=20)) as address:
+        policy = read_policy(state / "policy.yaml")
+        same = judged(address, tmp_path / "same", replace(FEW, difference="eager"), policy).run
+        other = judged(address, tmp_path / "other", replace(FEW, turns=3), policy).run
+    assert same.suites == run.suites
+    assert other.suites != run.suites
+
+
+def test_the_shipped_policy_is_judged_by_what_is_served_alone() -> None:
+    shipped = read_policy(REPOSITORY / "data" / "policies" / "served.yaml")
+    assert {each.probe for each in alone(shipped, against=False).criteria} == {ProbeName.SERVED}
