@@ -18,6 +18,7 @@ from q36eval.engines.openai.answers import (
     Answered,
     Choice,
     Completion,
+    Tokenized,
     Usage,
     completion_of,
     finished,
@@ -27,7 +28,7 @@ from q36eval.engines.openai.capabilities import Capabilities, body_of
 from q36eval.engines.openai.chat_answers import Message, message_of, streamed_message
 from q36eval.engines.openai.client import Client, Limits, MalformedError, NoAnswerError, RefusedError
 from q36eval.engines.openai.deployment import Opened, opened
-from q36eval.engines.openai.flavour import VLLM, Server, server_of
+from q36eval.engines.openai.flavour import LLAMA_CPP, VLLM, Server, server_of
 from q36eval.errors import EngineError, UsageError
 
 __all__ = ["CacheState", "Continuation", "Endpoint", "Message", "NoAnswerError", "RefusedError"]
@@ -81,6 +82,12 @@ class _Used(Usage):
 
 class _Cached(Answered):
     usage: _Used | None = None
+
+
+class _Written(Answered):
+    """The answer of llama.cpp's `/apply-template`."""
+
+    prompt: str
 
 
 class Endpoint:
@@ -245,6 +252,29 @@ class Endpoint:
             streaming = body | {"stream": True, "stream_options": {"include_usage": True}}
             return self._client.post_events(address, streaming, streamed_message)
         return self._client.post(address, body, message_of)
+
+    def chat_prompt(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], *, enable_thinking: bool
+    ) -> tuple[int, ...] | None:
+        """The tokens that the server's own template makes of a conversation; None where no page of it tells.
+
+        vLLM's `/tokenize` takes conversations; llama.cpp's `/apply-template` gives the text, and its tokenizer was
+        proven equal.
+        """
+        body: dict[str, Any] = {"messages": list(messages), "chat_template_kwargs": {"enable_thinking": enable_thinking}}
+        body |= {"tools": list(tools)} if tools else {}
+        root = self._client.address.root
+        try:
+            if self.server.flavour == VLLM:
+                body |= {"model": self.server.model.id, "add_generation_prompt": True, "add_special_tokens": False}
+                told = self._client.post(f"{root}/tokenize", body, lambda content: read_as(Tokenized, content))
+                return tuple(told.tokens)
+            if self.server.flavour == LLAMA_CPP and self._can.tokenizer == "by ids":
+                text = self._client.post(f"{root}/apply-template", body, lambda content: read_as(_Written, content))
+                return tuple(self.tokenizer.encode(text.prompt, add_special_tokens=False))
+        except (RefusedError, NoAnswerError):
+            pass
+        return None
 
     def _common(self, salt: str | None) -> dict[str, Any]:
         return {} if salt is None or not self.salts else {"cache_salt": salt}

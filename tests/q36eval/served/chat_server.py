@@ -49,6 +49,8 @@ class Faults:
     """After so many answers it answers as after a cut prompt."""
     broken: bool = False
     """Every chat request is answered with status 500."""
+    turned: bool = False
+    """A near tie turns every chat answer, so that the model writes another one there than in raw completions."""
     flaky: bool = False
     """Every fifth streamed answer is cut off, and whole when it is asked for again."""
 
@@ -60,6 +62,8 @@ class Chatting(Served):
     faults: Faults = field(default_factory=Faults)
     caches: bool = True
     returns_chat_ids: bool = True
+    writes_prompts: bool = True
+    """Whether its `/tokenize` takes conversations."""
     capacity_blocks: int = 200
     cached: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     queries: int = 0
@@ -158,6 +162,11 @@ class ChatHandler(Handler):
                 self._answer(body, *self._chat(body))
             elif self.path == "/v1/completions" and not scores:
                 self._answer(body, *self._completed(body))
+            elif self.path == "/tokenize" and "messages" in body:
+                if not self.served.writes_prompts:
+                    raise RefusedError("no prompt")
+                ids = self._prompt_of(body)
+                self._send(200, {"tokens": ids, "count": len(ids), "max_model_len": self.served.context})
             else:
                 self.answer(body)
         except RefusedError as error:
@@ -254,15 +263,21 @@ class ChatHandler(Handler):
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
         return {"id": f"x-{threading.get_ident()}", "model": served.name, "usage": usage}
 
+    def _prompt_of(self, body: Mapping[str, Any]) -> list[int]:
+        """The tokens of a conversation's prompt."""
+        thinking, tools = body["chat_template_kwargs"]["enable_thinking"], body.get("tools") or []
+        messages = [dict(message) for message in body["messages"]]
+        if self.served.faults.other_template:
+            messages[-1]["content"] += " Prosím."
+        text = rendered_chat(self.served.engine.tokenizer, messages, tools, enable_thinking=thinking)
+        return self.served.ids_of(text)
+
     def _chat(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         served, faults = self.served, self.served.faults
         thinking, tools = body["chat_template_kwargs"]["enable_thinking"], body.get("tools") or []
-        messages = [dict(message) for message in body["messages"]]
-        if faults.other_template:
-            messages[-1]["content"] += " Prosím."
-        text = rendered_chat(served.engine.tokenizer, messages, tools, enable_thinking=thinking)
-        ids = tuple(served.ids_of(text))
-        generated, cached = self._generated(ids, body["max_tokens"], body.get("cache_salt", ""))
+        ids = tuple(self._prompt_of(body))
+        read = ids[: len(ids) // 2] if faults.turned else ids
+        generated, cached = self._generated(read, body["max_tokens"], body.get("cache_salt", ""))
         tokens = _tokens(generated)
         message, finish = parsed(generated.text, tools, thinking, generated.finish_reason, faults)
         choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
