@@ -45,6 +45,15 @@ def served(
     difference: Annotated[
         str, typer.Option(help="What is different about the second server, in your words.", metavar="TEXT")
     ] = "",
+    draft_acceptance: Annotated[
+        float | None,
+        typer.Option(
+            help="Least share of draft tokens (MTP) that the server must accept, by its counters.",
+            min=0.0,
+            max=1.0,
+            metavar="SHARE",
+        ),
+    ] = None,
     items: Annotated[int, typer.Option(help="Prompts of every comparison.", min=1, metavar="N")] = 64,
     concurrency: Annotated[int, typer.Option(help="Requests under way at once under load.", min=2, metavar="N")] = 64,
     pressure_tokens: Annotated[
@@ -84,7 +93,7 @@ def served(
     )
     with ConsoleProgress() as progress:
         figures = measure_endpoint(request, progress)
-    report = judged_alone(rules, figures, against=against is not None)
+    report = judged_alone(rules, figures, against=against is not None, least_acceptance=draft_acceptance)
     if as_json:
         print_json(
             {

@@ -74,6 +74,13 @@ class Chatting(Served):
     mixed: bool = False
     """Whether two requests were under way at once, of a server whose requests are crossed from then on."""
     last: tuple[int, ...] = ()
+    draft_length: int = 0
+    """Tokens that are drafted at a time; 0 for a server that does not draft."""
+    foresees: int = 6
+    """Of ten tokens, by their ids, so many are such as the draft foresees."""
+    drafts: int = 0
+    accepted: list[int] = field(default_factory=list)
+    """By place in a draft."""
     known: dict[Any, Any] = field(default_factory=dict)
     """Greedy answers and log-probabilities of this very model, which repeats itself: computed once."""
 
@@ -98,6 +105,18 @@ class Chatting(Served):
                 if not self.cached[oldest]:
                     del self.cached[oldest]
             return best
+
+    def draft(self, tokens: Sequence[int]) -> None:
+        """Count what speculative decoding would draft of an answer, and have accepted."""
+        at = 0
+        with self.queue_lock:
+            self.accepted = self.accepted or [0] * self.draft_length
+            while at < len(tokens):
+                following = tokens[at + 1 : at + 1 + self.draft_length]
+                good = next((n for n, token in enumerate(following) if token % 10 >= self.foresees), len(following))
+                self.drafts += 1
+                self.accepted = [count + (place < good) for place, count in enumerate(self.accepted)]
+                at += 1 + good
 
     def _blocks(self) -> int:
         return sum(len(each) // BLOCK for of_salt in self.cached.values() for each in of_salt)
@@ -150,6 +169,14 @@ class ChatHandler(Handler):
                 f'vllm:prefix_cache_queries_total{{engine="0"}} {served.queries}',
                 f'vllm:prefix_cache_hits_total{{engine="0"}} {served.hits}',
                 f"vllm:cache_config_info{{{config}}} 1.0",
+            ]
+        if served.draft_length:
+            counters = {"drafts": served.drafts, "draft_tokens": served.drafts * served.draft_length}
+            counters["accepted_tokens"] = sum(served.accepted)
+            lines += [f'vllm:spec_decode_num_{name}_total{{engine="0"}} {n:.1f}' for name, n in counters.items()]
+            lines += [
+                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{place}"}} {n:.1f}'
+                for place, n in enumerate(served.accepted)
             ]
         self._send(200, ("\n".join(lines) + "\n").encode())
 
@@ -217,7 +244,10 @@ class ChatHandler(Handler):
                 read = before if served.mixed and before else ids
             if worn:
                 read = ids[: len(ids) // 2]
-            return served.continued(read, budget), cached
+            generated = served.continued(read, budget)
+            if served.draft_length:
+                served.draft(_tokens(generated))
+            return generated, cached
         finally:
             with served.queue_lock:
                 served.under_way -= 1

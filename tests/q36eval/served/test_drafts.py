@@ -1,0 +1,137 @@
+"""What a server drafts and accepts, by its counters: counted by prompt, held to a floor or to a second server."""
+
+from typing import Any
+
+import pytest
+
+from q36eval.engines import Engine, EngineSettings
+from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
+from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.gate import CriterionVerdict
+from q36eval.run.served import ServedFigures, judged_alone
+from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
+from q36eval.served.prompts import Prompts
+from tests.q36eval.openai.server import SANDBOX, opened
+from tests.q36eval.served.chat_server import Chatting, chatting
+from tests.q36eval.served.judging import few_prompts_policy
+
+PROMPTS = 40
+PAGE = """# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 10.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 2.0
+vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e9
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 20.0
+vllm:spec_decode_num_draft_tokens_total{engine="1",model_name="m"} 4.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 13.0
+vllm:spec_decode_num_accepted_tokens_total{engine="1",model_name="m"} 1.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 8.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="1",model_name="m",position="0"} 1.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 5.0
+"""
+
+
+@pytest.fixture(scope="module")
+def local() -> Engine:
+    """The model that is served."""
+    return opened(SANDBOX)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[object, object]:
+    """What it answers, computed once for all tests."""
+    return {}
+
+
+@pytest.fixture
+def rows_of(local: Engine, known: dict[object, object], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a server that drafts so tells of short prompts, and what it counted itself."""
+    monkeypatch.setattr("q36eval.served.prompts.ANSWER_TOKENS", 8)
+
+    def asked(count: int = PROMPTS, **how: Any) -> tuple[list[Drafted], DraftCounts]:
+        served = Chatting(local, known=known, **how)
+        with chatting(served) as address:
+            endpoint = Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
+            try:
+                before = endpoint.draft_counts()
+                rows = drafted(endpoint, Prompts(endpoint.tokenizer, None).short(count))
+                after = endpoint.draft_counts()
+            finally:
+                endpoint.close()
+        if before is None or after is None:
+            return rows, DraftCounts()
+        return rows, after.since(before)
+
+    return asked
+
+
+def figures(*measurements: Any) -> ServedFigures:
+    return ServedFigures("a server", tuple(measurements), ())
+
+
+def verdict_of(figures: ServedFigures, criterion: str, **how: Any) -> CriterionVerdict:
+    report = judged_alone(few_prompts_policy(), figures, **how)
+    return next(each.verdict for each in report.criteria if each.id == criterion)
+
+
+def test_counters_are_summed_over_engines_and_places() -> None:
+    assert draft_counts_of(PAGE.splitlines()) == DraftCounts(12, 24, 14, (9, 5))
+
+
+@pytest.mark.parametrize(
+    "lines", [[], PAGE.splitlines()[:4], [line.replace(" 10.0", " NaN") for line in PAGE.splitlines()]]
+)
+def test_what_is_not_told_whole_is_not_told(lines: list[str]) -> None:
+    assert draft_counts_of(lines) is None
+
+
+@pytest.mark.slow
+def test_the_share_is_of_all_drafts_and_its_interval_of_prompts(rows_of: Any) -> None:
+    rows, total = rows_of(draft_length=2)
+    measured = rejected_measured(rows, DraftCounts(5, 10, 4, (3, 1)))
+    assert measured.value == pytest.approx(total.rejected / total.drafted)
+    assert measured.counts.scored == total.drafted
+    assert measured.clusters is not None
+    assert len(measured.clusters.units) == PROMPTS
+    bounds = measured.effect_interval
+    assert 0 < bounds.lower < measured.value < bounds.upper < 1
+    assert f"{total.accepted:,} of {total.drafted:,} draft tokens accepted" in measured.note
+    assert "4 of 10 draft tokens accepted (40.0%) under mixed load" in measured.note
+    first, second = (count / total.drafts for count in total.by_place)
+    assert f"accepted by place: {first:.1%}, {second:.1%}" in measured.note
+    share = total.accepted / total.drafted
+    floors = {share - 0.3: "PASS", share + 0.3: "FAIL"}
+    for floor, verdict in floors.items():
+        assert verdict_of(figures(measured), "served-drafts", against=False, least_acceptance=floor) == verdict
+
+
+@pytest.mark.slow
+def test_a_second_server_is_paired_by_prompt(rows_of: Any) -> None:
+    rows, _ = rows_of(draft_length=2)
+    again, _ = rows_of(draft_length=2)
+    worse, _ = rows_of(draft_length=2, foresees=2)
+    same = rejected_against(rows, again, "a against b")
+    assert (same.value, same.effect) == (same.reference_value, 0)
+    assert verdict_of(figures(same), "served-drafts-against", against=True) == "PASS"
+    other = rejected_against(worse, rows, "a against b")
+    assert other.effect > 0.1
+    assert verdict_of(figures(other), "served-drafts-against", against=True) == "FAIL"
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_draft_is_not_measured_and_asked_nothing(rows_of: Any) -> None:
+    rows, _ = rows_of(count=2)
+    assert [each.counts for each in rows] == ["the server did not tell its counters of drafts"] * 2
+    told = figures()
+    assert verdict_of(told, "served-drafts", against=False, least_acceptance=0.5) == "NOT_MEASURED"
+    for report in (judged_alone(few_prompts_policy(), told, against=against) for against in (False, True)):
+        assert not [each.id for each in report.criteria if "drafts" in each.id]
+
+
+def test_prompts_without_an_answer_are_errored_and_those_without_a_draft_say_nothing() -> None:
+    rows = [Drafted("a", DraftCounts(4, 8, 6, (4, 2))), Drafted("b", "no answer"), Drafted("c", DraftCounts())]
+    measured = rejected_measured(rows, None)
+    assert measured.value == pytest.approx(0.25)
+    assert (measured.counts.scored, measured.counts.errored) == (8, 1)
+    pair = rejected_against(rows, [rows[0], rows[0], rows[0]], "x")
+    assert (pair.counts.scored, pair.counts.errored) == (1, 1)
+    assert pair.competence[0].causes == {"nothing_drafted": 1, "errored": 1}
