@@ -126,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         served = self.served
         if self.path == "/v1/models":
-            owner = {"vllm": "vllm", "llama.cpp": "llamacpp"}.get(served.shape, "someone")
+            owner = {"vllm": "vllm", "llama.cpp": "llamacpp", "sglang": "sglang"}.get(served.shape, "someone")
             card = {"id": served.name, "object": "model", "created": int(time.time()), "owned_by": owner}
             card |= {"root": f"/models/{served.name}", "max_model_len": served.context} if owner == "vllm" else {}
             self._send(200, {"object": "list", "data": [card]})
