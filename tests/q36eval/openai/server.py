@@ -228,7 +228,8 @@ def _choice(
     is_vllm = served.shape == "vllm"
     in_prompt = body.get("prompt_logprobs") if is_vllm else None
     if in_prompt is not None:
-        *rows, row = served.log_probs([*ids, 0])
+        rows = served.log_probs(ids)  # not with a token more, which moves BF16
+        row = served.next_log_probs(ids)
         positions = [_position(each, in_prompt, token) for each, token in zip(rows, ids[1:], strict=True)]
         written = b"[" + b",".join([b"null", *positions]) + b"]"
     if budget == 1 and row is not None:
