@@ -10,6 +10,9 @@ from q36eval.reports.console_report import STYLES
 from q36eval.reports.text import plain
 from q36eval.run.served import ServedFigures
 
+SHOWN = ("trigger_f1", "call_failure_rate", "rejected_drafts")
+"""Figures that are shown whether or not a criterion judges them."""
+
 
 def print_served(report: GateReport, figures: ServedFigures, subject: str, *, verdict_only: bool = False) -> None:
     """One table, and for all that is not PASS what was seen; nothing that a server said is read as markup."""
@@ -33,7 +36,7 @@ def print_served(report: GateReport, figures: ServedFigures, subject: str, *, ve
             seen = "" if measurement is None else f" {measurement.note}."
             console.print(Text(plain(f"{result.heading}: {result.reason}.{seen}")), soft_wrap=True)
     for measurement in figures.measurements:
-        if measurement.metric in ("trigger_f1", "call_failure_rate"):
+        if measurement.metric in SHOWN:
             console.print(Text(plain(_shown(measurement))), soft_wrap=True)
 
 
@@ -61,6 +64,11 @@ def _shown(measurement: Measurement) -> str:
         ]
         return "Tool calls: " + ". ".join([measurement.note, *classes]) + "."
     bounds = measurement.effect_interval
+    if measurement.metric == "rejected_drafts":
+        return (
+            f"Draft tokens rejected: {measurement.value:.1%} [{bounds.lower:.1%}, {bounds.upper:.1%}]; "
+            f"{measurement.note}."
+        )
     side = "as served" if measurement.slice == "served" else "in raw completions"
     return (
         f"Trigger F1 {side}: {measurement.value:.3f} [{bounds.lower:.3f}, {bounds.upper:.3f}] of "

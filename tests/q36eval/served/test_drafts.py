@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from q36eval.app.cli.served_report import print_served
 from q36eval.engines import Engine, EngineSettings
 from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
 from q36eval.engines.openai.endpoint import Endpoint
@@ -102,6 +103,16 @@ def test_the_share_is_of_all_drafts_and_its_interval_of_prompts(rows_of: Any) ->
     floors = {share - 0.3: "PASS", share + 0.3: "FAIL"}
     for floor, verdict in floors.items():
         assert verdict_of(figures(measured), "served-drafts", against=False, least_acceptance=floor) == verdict
+
+
+def test_what_is_drafted_is_shown_whether_or_not_it_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [Drafted(str(number), DraftCounts(4, 8, 5 + number % 3, (4, 1 + number % 3))) for number in range(PROMPTS)]
+    told = figures(rejected_measured(rows, None))
+    report = judged_alone(few_prompts_policy(), told, against=False)
+    print_served(report, told, "sandbox/bf16")
+    said = capsys.readouterr().out
+    assert "Draft tokens rejected: 25." in said
+    assert "239 of 320 draft tokens accepted" in said
 
 
 @pytest.mark.slow
