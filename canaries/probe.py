@@ -27,7 +27,7 @@ from q36eval.canaries.answers import (
 )
 from q36eval.canaries.cases import Case, cases_of, in_format
 from q36eval.canaries.checks import QWEN3_XML
-from q36eval.canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
+from q36eval.canaries.margins import CHOICES, END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
 from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not_absolute
 from q36eval.canaries.outcomes import PlannedItem, cause_of
 from q36eval.canaries.specification import CanarySpec
@@ -181,7 +181,19 @@ class CanaryProbe(Probe):
             first_row = len(request.token_ids)
             shared = min(request.shared, first_row - 1)
             group = GROUPS[self.part_of(item.key)]
-            scores = (ScoreRequest(item.key + TAUGHT, token_ids, first=first_row, group=group, shared=shared),)
+            decisive = self._decisive(self._by_key[item.key][0], first.values)
+            whole = tuple(sorted({token.position for token in decisive if token.wrong}))
+            scores = (
+                ScoreRequest(
+                    item.key + TAUGHT,
+                    token_ids,
+                    first=first_row,
+                    group=group,
+                    shared=shared,
+                    likeliest=CHOICES,
+                    whole=whole,
+                ),
+            )
         return FollowUp(scores=scores, repeats=self._repeats(item.key))
 
     def _repeats(self, key: str) -> tuple[GenerationRequest, ...]:
@@ -451,6 +463,9 @@ def _tokens_of(generated: Generated) -> tuple[int, ...]:
 def _taught(
     engine: Engine, results: ItemResults, key: str, answer: Mapping[str, Any], tokens: Sequence[DecisiveToken]
 ) -> Teacher:
-    states = results.scored[key + TAUGHT].hidden_states
+    scored = results.scored[key + TAUGHT]
+    if not {token.position for token in tokens if token.wrong} <= set(scored.request.whole):
+        raise ValueError(f"the decisive tokens of {key} are not those that its scores were requested for")
+    states = scored.hidden_states
     assert states is not None, "a result without an error has its states"
     return taught(engine.logits, states, _answered(answer), tokens)

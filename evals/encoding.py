@@ -132,7 +132,14 @@ class Encoder:
         # What is computed depends on all but the last token, so that alone tells requests apart.
         context_and_first = (tuple(ids[:-1]), first)
         if context_and_first not in scores:
-            scores[context_and_first] = ScoreRequest(key=f"{key}/s{len(scores)}", token_ids=tuple(ids), first=first)
+            # any token may be the last one of a request that others share; of the others their own are read
+            scores[context_and_first] = ScoreRequest(
+                key=f"{key}/s{len(scores)}",
+                token_ids=tuple(ids),
+                first=first,
+                likeliest=1,
+                whole=(len(continuation) - 1,),
+            )
         return Continuation(scores[context_and_first].key, tuple(continuation))
 
     def _generation(

@@ -598,6 +598,24 @@ def _served() -> Iterator[Metric]:
         estimator="paired_proportions",
         bounds=SHARE,
     )
+    # no finite bounds: a bet between 0 and 1 allows for prompts of which all is rejected, and 64 would show little
+    yield Metric(
+        SERVED,
+        "rejected_drafts",
+        "share of draft tokens that the server rejects",
+        "Of the tokens that the server drafts for greedy answers (MTP, speculative decoding), the share that it "
+        "rejects.",
+        bounds=POSITIVE,
+    )
+    yield Metric(
+        SERVED,
+        "rejected_drafts_by_prompt",
+        "draft tokens rejected of a prompt, against a second server",
+        "Mean over prompts of the share of draft tokens that is rejected; judged over a second server's for the same "
+        "prompts.",
+        estimator="paired_mean",
+        bounds=POSITIVE,
+    )
     yield Metric(
         SERVED,
         "trigger_f1",

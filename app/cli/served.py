@@ -50,6 +50,15 @@ def served(
     difference: Annotated[
         str, typer.Option(help="What is different about the second server, in your words.", metavar="TEXT")
     ] = "",
+    draft_acceptance: Annotated[
+        float | None,
+        typer.Option(
+            help="Least share of draft tokens (MTP) that the server must accept, by its counters.",
+            min=0.0,
+            max=1.0,
+            metavar="SHARE",
+        ),
+    ] = None,
     items: Annotated[int, typer.Option(help="Prompts of every comparison.", min=1, metavar="N")] = 64,
     concurrency: Annotated[int, typer.Option(help="Requests under way at once under load.", min=2, metavar="N")] = 64,
     pressure_tokens: Annotated[
@@ -78,7 +87,9 @@ def served(
         branch=resolve(branch, chosen, paths),
         reference=None,
         suite=chosen.suite,
-        policy=alone(load_policy(policy, chosen, paths), against=against is not None),
+        policy=alone(
+            load_policy(policy, chosen, paths), against=against is not None, least_acceptance=draft_acceptance
+        ),
         declared=declared_policy(chosen, paths),
         probes=(ProbeName.SERVED,),
         engine=engine_options(engine="openai", base_url=base_url, served_model=served_model, device="cpu"),

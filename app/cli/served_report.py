@@ -12,6 +12,9 @@ from q36eval.records import Measurement
 from q36eval.reports.console_report import STYLES
 from q36eval.reports.text import plain
 
+SHOWN = ("trigger_f1", "call_failure_rate", "rejected_drafts")
+"""Figures that are shown whether or not a criterion judges them."""
+
 
 def server_name(run: RunRecord) -> str | None:
     """The program and what it serves; None where none answered."""
@@ -44,7 +47,7 @@ def print_served(
             seen = "" if measurement is None else f" {measurement.note}."
             console.print(Text(plain(f"{result.heading}: {result.reason}.{seen}")), soft_wrap=True)
     for measurement in measurements:
-        if measurement.metric in ("trigger_f1", "call_failure_rate"):
+        if measurement.metric in SHOWN:
             console.print(Text(plain(_shown(measurement))), soft_wrap=True)
 
 
@@ -72,6 +75,11 @@ def _shown(measurement: Measurement) -> str:
         ]
         return "Tool calls: " + ". ".join([measurement.note, *classes]) + "."
     bounds = measurement.effect_interval
+    if measurement.metric == "rejected_drafts":
+        return (
+            f"Draft tokens rejected: {measurement.value:.1%} [{bounds.lower:.1%}, {bounds.upper:.1%}]; "
+            f"{measurement.note}."
+        )
     side = "as served" if measurement.slice == "served" else "in raw completions"
     return (
         f"Trigger F1 {side}: {measurement.value:.3f} [{bounds.lower:.3f}, {bounds.upper:.3f}] of "

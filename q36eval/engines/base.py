@@ -94,6 +94,10 @@ class ScoreRequest:
     Requests of different `group`s never share a batch: what else is evaluated in a run changes no number. The first
     `shared` tokens are those of other requests of the group too, so that an engine may compute them once; that it does
     changes no more than another batch would.
+
+    With `likeliest` set, of every row only so many of its likeliest tokens and the text's own token are read, but for
+    the rows numbered in `whole`, of which any token may be. Where each log-probability has its price an engine may
+    give the other rows' remaining tokens as equally likely; what is read of them is exact all the same.
     """
 
     key: str
@@ -101,6 +105,8 @@ class ScoreRequest:
     first: int = 1
     group: str = ""
     shared: int = 0
+    likeliest: int | None = None
+    whole: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ OpenCaptures = Mapping[ProbeName, Capture]
 PASSES = "passes"
 """The folder beside captures from which long computations of an engine are resumed."""
 
-_NOT_REQUESTED = ("key", "group", "shared")
-"""Fields of a request that are names or say what it has in common with others, and no part of what is requested."""
+_NOT_REQUESTED = ("key", "group", "shared", "likeliest", "whole")
+"""Fields of a request that are names, or say what it has in common with others or how much of its answer is read."""
 
 
 def kind_of(probe: Probe) -> tuple[Kind, int | None]:

@@ -19,7 +19,7 @@ from q36eval.engines.openai.deployment import OPENAI, identity_at, opened
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError, UsageError
 from q36eval.files import json_sha256
-from q36eval.gate import Criterion, Policy, Stage, StageState
+from q36eval.gate import Criterion, Margin, Policy, Stage, StageState
 from q36eval.history import History
 from q36eval.probes import Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
@@ -34,6 +34,21 @@ ASKED = "served"
 NO_ANSWER = "no answer"
 """Where the identity of a deployment names its engine's version, of a server that did not answer at all."""
 SAME_SERVER = "--against names the server that is judged; give one that was started otherwise."
+
+
+REJECTED, BY_PROMPT = "rejected_drafts", "rejected_drafts_by_prompt"
+CRITERIA_OF_DRAFTS = {
+    REJECTED: ("served-drafts", "Server: draft tokens rejected"),
+    BY_PROMPT: ("served-drafts-against", "Server: draft tokens rejected, against the second server"),
+}
+MORE_REJECTED = Margin(
+    kind="max_increase",
+    value=0.05,
+    source="ours; at an acceptance of 80 % and three guesses, 5 % fewer cost 6 % of the tokens of each step",
+)
+"""What a server may reject more than the second one."""
+LEAST_DRAFTED = 16
+"""Draft tokens, or prompts of which both servers drafted some; 30 prompts are asked for besides."""
 
 
 @dataclass(frozen=True)
@@ -207,10 +222,12 @@ def _second(request: ServedRequest, address: str) -> tuple[Endpoint, DeploymentI
         return _identified(replace(options, served_model=None), request.folder)
 
 
-def alone(policy: Policy, *, against: bool) -> Policy:
+def alone(policy: Policy, *, against: bool, least_acceptance: float | None = None) -> Policy:
     """The criteria of the probe `served` alone, by which an endpoint without a reference is judged.
 
-    With a second endpoint what the two differ in is one more criterion, with the margin of concurrent requests.
+    With a second endpoint what the two differ in is one more criterion, with the margin of concurrent requests. With
+    `least_acceptance` the share of draft tokens that is accepted is one too, and with both how much more the first
+    endpoint rejects: NOT MEASURED of a server that drafts nothing, or does not tell.
 
     Raises:
         UsageError: the policy has no such criterion.
@@ -220,7 +237,22 @@ def alone(policy: Policy, *, against: bool) -> Policy:
         raise UsageError(f"The policy {policy.name} has no criterion of the probe served; name one that has (served).")
     if against and all(criterion.slice != ENDPOINTS for criterion in criteria):
         criteria.append(_between_endpoints(criteria))
+    if least_acceptance is not None:
+        floor = Margin(kind="max_value", value=1.0 - least_acceptance, source="the floor named by --draft-acceptance")
+        drafts = [_of_drafts(criteria[0], REJECTED, floor)]
+        if against:
+            drafts.append(_of_drafts(criteria[0], BY_PROMPT, MORE_REJECTED))
+        criteria += drafts
     return policy.model_copy(update={"criteria": tuple(criteria)})
+
+
+def _of_drafts(like: Criterion, metric: str, margin: Margin) -> Criterion:
+    """A blocking criterion in the lanes of another."""
+    name, title = CRITERIA_OF_DRAFTS[metric]
+    return Criterion(
+        id=name, title=title, probe=ProbeName.SERVED, metric=metric, margin=margin, lanes=like.lanes,
+        min_scored=LEAST_DRAFTED,
+    )  # fmt: skip
 
 
 def _between_endpoints(criteria: list[Criterion]) -> Criterion:

@@ -34,8 +34,10 @@ class Asked:
     whole: "Message | str"
     stream: "Message | str"
     wrote: str | None
-    """What the model wrote for `whole`; None where nothing tells."""
+    """What the model wrote for `whole`; None where nothing tells, so that no parser is held to it."""
     wrote_streamed: str | None
+    prompt_ids: tuple[int, ...] | None = None
+    """The tokens that the server makes of the conversation; None where it does not tell."""
 
     @property
     def error(self) -> str | None:
@@ -68,50 +70,78 @@ def ask_chat(endpoint: Endpoint, prompts: Sequence[Prompt]) -> list[Asked]:
             )
             for streamed in (False, True)
         )
-        wrote = _wrote(endpoint, prompt, raw, whole)
-        result.append(Asked(prompt, raw, whole, stream, wrote, _wrote(endpoint, prompt, raw, stream)))
+        prompt_ids = _prompt_ids(endpoint, prompt, whole)
+        wrote, streamed = (_wrote(endpoint, prompt, raw, message, prompt_ids) for message in (whole, stream))
+        result.append(Asked(prompt, raw, whole, stream, wrote, streamed, prompt_ids))
     return result
 
 
-def _wrote(endpoint: Endpoint, prompt: Prompt, raw: "Continuation | str", message: "Message | str") -> str | None:
-    """What the model wrote for a message: by its own tokens, else what it writes after the same prompt every time."""
+def _prompt_ids(endpoint: Endpoint, prompt: Prompt, whole: "Message | str") -> tuple[int, ...] | None:
+    """The chat prompt's tokens, of the answer itself or else of the page that writes them, if as many were counted."""
+    if isinstance(whole, str) or whole.prompt_ids is not None:
+        return None if isinstance(whole, str) else whole.prompt_ids
+    told = endpoint.chat_prompt(prompt.messages, prompt.tools, enable_thinking=prompt.thinking)
+    return told if told is not None and whole.prompt_tokens in (None, len(told)) else None
+
+
+def _wrote(
+    endpoint: Endpoint,
+    prompt: Prompt,
+    raw: "Continuation | str",
+    message: "Message | str",
+    prompt_ids: tuple[int, ...] | None,
+) -> str | None:
+    """What the model wrote for a message: by its own tokens, else what it writes after the same prompt twice, if the
+    message says that.
+
+    If it says something else, a near tie may have turned this one answer: parser and model are not told apart then.
+    """
     if isinstance(message, str) or isinstance(raw, str):
         return None
     text = endpoint.raw_text(message)
     if text is not None:
         return text
+    if prompt_ids != prompt.token_ids or parser_faults(raw.text, message, prompt.tools, thinking=prompt.thinking):
+        return None
     again = asked(lambda: endpoint.complete(prompt.token_ids, prompt.budget, salt=fresh_salt()))
-    same_prompt = message.prompt_tokens in (None, len(prompt.token_ids))
-    return raw.text if same_prompt and not isinstance(again, str) and again.text == raw.text else None
+    return raw.text if not isinstance(again, str) and again.text == raw.text else None
 
 
 def prompts_measured(asked_for: Sequence[Asked]) -> Measurement:
-    """Chat prompts that are not the tokens which the branch's own template and tokenizer write."""
-    told = [(each.prompt, each.whole) for each in asked_for if not isinstance(each.whole, str) and _tells(each.whole)]
-    faults = []
-    for prompt, message in told:
-        if message.prompt_ids is not None and message.prompt_ids != prompt.token_ids:
-            theirs = message.prompt_ids
+    """Chat prompts that are not the tokens which the branch's own template and tokenizer write.
+
+    Where only their number is told, another one shows another prompt, and the same one nothing.
+    """
+    faults, scored, alike = [], 0, 0
+    for each in asked_for:
+        prompt, message, theirs = each.prompt, each.whole, each.prompt_ids
+        if isinstance(message, str):
+            continue
+        counted = message.prompt_tokens not in (None, len(prompt.token_ids))
+        scored += theirs is not None or counted
+        alike += theirs is None and message.prompt_tokens is not None and not counted
+        if theirs is not None and theirs != prompt.token_ids:
             pairs = zip(prompt.token_ids, theirs, strict=False)
             at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(prompt.token_ids), len(theirs)))
             faults.append(f"{prompt.name}: other tokens from place {at} on, {len(theirs)} for {len(prompt.token_ids)}")
-        elif message.prompt_ids is None and message.prompt_tokens != len(prompt.token_ids):
+        elif counted:
             faults.append(f"{prompt.name}: {message.prompt_tokens} tokens for {len(prompt.token_ids)}")
-    return counted_faults("prompt_differences", "all", faults, _counts(len(asked_for), len(told)), "server or template")
-
-
-def _tells(message: Message) -> bool:
-    return message.prompt_ids is not None or message.prompt_tokens is not None
+    note = "server or template"
+    if alike:
+        note += f"; of {alike} prompts only as many tokens are told, which may be other ones"
+    return counted_faults("prompt_differences", "all", faults, _counts(len(asked_for), scored), note)
 
 
 def parser_measured(asked_for: Sequence[Asked]) -> Iterator[Measurement]:
     """What the parser does wrong to right texts, kind by kind."""
+    unknown = sum(each.error is None and each.wrote is None for each in asked_for)
+    apart = f"; of {unknown} answers without token ids model and parser are not told apart" if unknown else ""
     for kind, words in KINDS.items():
         judged = [each for each in asked_for if _judges(each, kind)]
         faults = [f"{each.prompt.name}: {each.faults[kind]}" for each in judged if kind in each.faults]
         errored = sum(each.error is not None or each.wrote is None for each in asked_for)
         counts = _counts(len(judged) + errored, len(judged))
-        yield counted_faults("parser_faults", kind, faults, counts, f"parser: {words}")
+        yield counted_faults("parser_faults", kind, faults, counts, f"parser: {words}{apart}")
 
 
 def _judges(each: Asked, kind: FaultKind) -> bool:
@@ -241,7 +271,7 @@ def calls_measured(asked_for: Sequence[Asked]) -> list[Measurement]:
 
 def _whose(judged: Sequence[Asked]) -> str:
     """Of the answers that are wrong as served, whose fault they are."""
-    whose = {"model": 0, "parser": 0, "server": 0}
+    whose = {"the model": 0, "the parser": 0, "the server": 0, "not told apart": 0}
     for each in judged:
         case, prompt = each.prompt.case, each.prompt
         if case is None or isinstance(each.whole, str) or isinstance(each.raw, str):
@@ -249,12 +279,14 @@ def _whose(judged: Sequence[Asked]) -> str:
         if call_class(case, served_calls(each.whole)) is None:
             continue
         if call_class(case, raw_calls(each.raw.text, prompt.tools, thinking=prompt.thinking)) is not None:
-            whose["model"] += 1
+            whose["the model"] += 1
+        elif each.wrote is None:
+            whose["not told apart"] += 1
         elif each.faults:
-            whose["parser"] += 1
+            whose["the parser"] += 1
         else:
-            whose["server"] += 1
-    named = [f"the {who} {count}" for who, count in whose.items() if count]
+            whose["the server"] += 1
+    named = [f"{who} {count}" for who, count in whose.items() if count]
     return f"at fault: {', '.join(named)}" if named else ""
 
 

@@ -11,6 +11,7 @@ PARTS = {
     "streaming": "raw completions streamed and whole",
     "concurrency": "alone and among others",
     "load": "before and after mixed load",
+    "drafts": "tokens that the server drafts and accepts",
     "chat": "chat against raw completions, whole and streamed",
     "cache-hit": "prompts cold and found in the prefix cache",
     "conversation": "conversations turn by turn and each prompt cold",
@@ -48,7 +49,10 @@ class Plan:
 
 
 def declared_figures() -> tuple[DeclaredFigure, ...]:
-    """What one endpoint is measured by; what a second one is held against it by is none of a policy's."""
+    """What one endpoint is measured by; what a second one is held against it by is none of a policy's.
+
+    `rejected_drafts` is there where the server drafts, and tells.
+    """
     names = (
         "answer_differences",
         "prompt_differences",
@@ -56,11 +60,12 @@ def declared_figures() -> tuple[DeclaredFigure, ...]:
         "stream_faults",
         "greedy_faults",
         "call_failure_rate",
+        "rejected_drafts",
         "trigger_f1",
     )
     metric = {name: metric_of(ProbeName.SERVED, name) for name in names}
     plan = Plan()
-    items = {part: plan.items for part in PARTS if part not in ("greedy", "chat", "endpoints")}
+    items = {part: plan.items for part in PARTS if part not in ("greedy", "drafts", "chat", "endpoints")}
     items["conversation"] = plan.conversations
     return (
         *(metric["answer_differences"].declared(part, items=n, clusters=n) for part, n in items.items()),
@@ -68,6 +73,7 @@ def declared_figures() -> tuple[DeclaredFigure, ...]:
         metric["greedy_faults"].declared(items=plan.items),
         *(metric["parser_faults"].declared(kind) for kind in KINDS),
         *(metric["stream_faults"].declared(part, items=plan.items) for part in ("completions", "chat")),
+        metric["rejected_drafts"].declared(clusters=plan.items),
         metric["call_failure_rate"].declared(items=plan.items, clusters=plan.items),
         *(metric["trigger_f1"].declared(part) for part in ("served", "raw")),
     )

@@ -31,6 +31,7 @@ from q36eval.served.differentials import (
     eviction,
     streaming,
 )
+from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
 from q36eval.served.greedy import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompts
 
@@ -102,7 +103,17 @@ def measure_served(
     compared = difference("streaming", lambda: streaming(alone, streams))
     yield from unless_unsound("streaming", begun, chain(compared, [streamed]))
     yield from difference("concurrency", lambda: concurrency(endpoint, alone, plan))
+    before_load = endpoint.draft_counts()
     yield from difference("load", lambda: after_load(endpoint, prompts, alone, plan))
+    after = endpoint.draft_counts()
+    own_drafts: list[Drafted] = []
+    if before_load is not None and after is not None:
+        progress.stage(PARTS["drafts"], 1)
+        begun = attempts()
+        own_drafts = drafted(endpoint, alone.prompts)
+        endpoint.confirm()
+        yield from unless_unsound("drafts", begun, [rejected_measured(own_drafts, after.since(before_load))])
+        progress.advance()
     progress.stage(PARTS["chat"], 1)
     begun = attempts()
     asked = ask_chat(endpoint, with_tools)
@@ -115,3 +126,7 @@ def measure_served(
     yield from difference("eviction", lambda: eviction(endpoint, prompts, plan))
     if other is not None:
         yield from difference("endpoints", lambda: endpoints(endpoint, other, alone, plan), other)
+        if own_drafts and other.draft_counts() is not None:
+            how = f"{endpoint.name} against {other.name}"
+            yield rejected_against(own_drafts, drafted(other, alone.prompts), how)
+        other.confirm()

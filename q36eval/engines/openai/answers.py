@@ -251,6 +251,24 @@ def packed_row(ids: Sequence[int], values: Sequence[float], vocabulary: int, top
     return torch.from_numpy(row)
 
 
+def spread_rows(packed: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    """Rows [T, V] from packed ones of K tokens [T, 2 (K + 1)]: what remains of the probability is shared equally.
+
+    So a row's listed tokens keep their log-probabilities, and no other token is likelier than the least of the K.
+    """
+    width = packed.shape[-1] // 2
+    ids, values = packed[:, :width].long(), packed[:, width:].double()
+    listed = ids >= 0
+    values = values.masked_fill(~listed, -torch.inf)
+    remaining = (1.0 - values.exp().sum(-1)).clamp(min=0.0)
+    share = (remaining / (vocabulary - listed.sum(-1))).log()
+    least = values.topk(width - 1).values[:, -1]
+    rows = torch.minimum(share, least).float()[:, None].repeat(1, vocabulary)
+    place, entry = listed.nonzero(as_tuple=True)
+    rows[place, ids[place, entry]] = values[place, entry].float()
+    return rows
+
+
 FINISHES: Mapping[str, str] = {"stop": "stop", "eos": "stop", "tool_calls": "stop", "length": "length"}
 """Ours by the server's; whatever else ended an answer is no end of one."""
 

@@ -19,6 +19,7 @@ from q36eval.engines.openai.answers import (
     next_row,
     prompt_rows,
     read_as,
+    spread_rows,
 )
 from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
 from q36eval.engines.openai.flavour import LLAMA_CPP, SGLANG, VLLM, Server
@@ -26,6 +27,8 @@ from q36eval.errors import EngineError, UsageError
 
 TOP_KS = (1024, 256, 128, 64, 50, 40, 20, 10, 5)
 """How many log-probabilities are requested where the whole vocabulary is refused, until one number is granted."""
+FEW = 5
+"""Tokens of a position that are requested to see whether a server gives few as it gives all."""
 TRIES = 3
 """Attempts at what a server may not be able to do."""
 ALIGNED_NATS = 0.25
@@ -54,6 +57,8 @@ class Capabilities:
     top_k: int | None
     label_first: bool
     """Whether the prompt's own token comes first in each position, so that a shifted answer is recognised."""
+    gives_few: bool
+    """Whether it gives whole rows, and where fewer tokens are requested those of the same distribution."""
     takes_lists: bool
     """Whether it answers several prompts in one request, told apart by the ids that come back with each."""
     tokenizer: str
@@ -94,6 +99,7 @@ def _tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> C
         scores=scores,
         top_k=top_k,
         label_first=label_first,
+        gives_few=scores == "all" and _gives_few(client, server, prompt, vocabulary),
         takes_lists=scores == "all" and returns_ids and counts and _takes_lists(client, server, prompt, vocabulary),
         tokenizer="by ids" if tokenized else "by counts",
         fingerprint=answer.system_fingerprint,
@@ -213,6 +219,19 @@ def _scoring(client: Client, server: Server, prompt: tuple[int, ...], vocabulary
         label_first = all(next(iter(entries[at])) == str(prompt[at]) for at in range(1, len(prompt)))
         return ("all" if top_k is None else "top"), top_k, label_first
     return "nothing", None, False
+
+
+def _gives_few(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> bool:
+    """Whether a prompt's rows of a few tokens are the whole ones with the rest left out."""
+    rows = []
+    try:
+        for requested, top_k in ((FEW, FEW), (-1, None)):
+            read = partial(prompt_rows, prompt=prompt, first=1, vocabulary=vocabulary, top_k=top_k, label_first=False)
+            rows.append(_asked(client, body_of(server, prompt, 1, prompt_logprobs=requested), prompt, read)[1])
+    except (RefusedError, NoAnswerError):
+        return False
+    whole, few = rows[1], spread_rows(rows[0], vocabulary)
+    return all(_alike(one, other, None) for one, other in zip(whole, few, strict=True))
 
 
 def _takes_lists(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> bool:

@@ -22,6 +22,8 @@ from q36eval.errors import EngineError, UsageError
 
 BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 END_OF_STREAM = "[DONE]"
+API = ("/models", "/completions", "/chat/completions")
+"""What a key is for. A page beside it (counters, a tokenizer) that is kept from us is one that there is not."""
 SAID_CHARACTERS = 200
 """Of what a server says of an error, so much is repeated."""
 
@@ -40,6 +42,10 @@ class RefusedError(Exception):
 
 class NoAnswerError(Exception):
     """All attempts failed; another time may do better."""
+
+
+class TooLongError(NoAnswerError):
+    """An answer with more bytes than what was requested can have; asking again would only read them again."""
 
 
 class _UnwellError(Exception):
@@ -107,9 +113,32 @@ class Limits:
     give_up: float = 600.0
     """Without a single answer."""
     answer_bytes: int = 2**31
+    """Of any answer, however much was requested (`expected_bytes` bounds each by what was)."""
     spare_requests: int = 1000
     """In all three times as many requests may be made as answers came, and so many more."""
     total: float = 7 * 86400.0
+
+
+PAGE_BYTES = 2**24
+"""Of an answer beside its tokens: a list of models, a page of counters, what an error says."""
+TOKEN_BYTES = 2**12
+"""Of a token that is generated: its text, its id, and the event of a stream around it."""
+ENTRY_BYTES = 2**8
+"""Of one log-probability: token, rank, text and number; and of a prompt's id that comes back."""
+
+
+def expected_bytes(body: Mapping[str, Any] | None, vocabulary: int | None) -> int:
+    """More bytes than the answer to such a request has, by far."""
+    if body is None:
+        return PAGE_BYTES
+    prompt = body.get("prompt", "")
+    prompts = prompt if prompt and isinstance(prompt[0], list | tuple) else [prompt]
+    read, generated = sum(map(len, prompts)), len(prompts) * int(body.get("max_tokens") or 0)
+    all_of_them = vocabulary or PAGE_BYTES
+    in_prompt, after = (body.get(name) or 0 for name in ("prompt_logprobs", "logprobs"))
+    entries = read * (2 + (in_prompt if in_prompt >= 0 else all_of_them))
+    entries += generated * (2 + (int(after) if after >= 0 else all_of_them))
+    return PAGE_BYTES + entries * ENTRY_BYTES + generated * TOKEN_BYTES
 
 
 class Client:
@@ -133,6 +162,8 @@ class Client:
         """Attempts that ended with an error of the server's own, or with an answer that is none: asked again, they show
         in no answer."""
         self._jitter = random.Random()
+        self.vocabulary: int | None = None
+        """Tokens of the served model, where they are known: by them an answer about all of them is bounded."""
 
     def close(self) -> None:
         """End all connections, also under way."""
@@ -188,6 +219,9 @@ class Client:
                 value = read(content.decode("utf-8") if is_text else _json(content))
             except RefusedError:
                 self._succeeded()
+                raise
+            except TooLongError:
+                self._failed(unsound=True)
                 raise
             except _UnwellError as error:
                 last, wait = str(error), error.wait
@@ -257,21 +291,22 @@ class Client:
     def _content(self, method: str, url: str, body: Mapping[str, Any] | None) -> bytes:
         """The answer's bytes, whole and in time."""
         deadline, parts, size = time.monotonic() + self._limits.answer, [], 0
+        most = min(self._limits.answer_bytes, expected_bytes(body, self.vocabulary))
         with self._http.stream(method, url, json=body) as response:
             for part in response.iter_bytes():
                 size += len(part)
                 parts.append(part)
                 if time.monotonic() > deadline:
                     raise MalformedError(f"the answer was not whole after {self._limits.answer:.0f} s")
-                if size > self._limits.answer_bytes:
-                    raise MalformedError(f"the answer has more than {self._limits.answer_bytes:,} bytes")
+                if size > most:
+                    raise TooLongError(f"more than {most:,} bytes came, and the answer to what was asked has fewer")
         content = b"".join(parts)
         status = response.status_code
         if status < 300:
             return content
         told = self._hidden(_said(content))[:SAID_CHARACTERS]  # a key that is cut in two is not found any more
         said = f"status {status}: {told}".rstrip(": ")
-        if status in (401, 403):
+        if status in (401, 403) and url.removeprefix(self.address.base) in API:
             raise EngineError(f"The server {self.address.base} refuses the key ({said}); set {API_KEY}.")
         if status in (408, 409, 425, 429) or status >= 500:
             raise _UnwellError(said, _retry_after(response.headers.get("retry-after")), status in (429, 503))

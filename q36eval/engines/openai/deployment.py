@@ -16,7 +16,7 @@ from q36eval.records import DeploymentIdentity
 OPENAI = "openai"
 CONCURRENCY = 16
 """Requests under way at once, where --batch-size says nothing."""
-REQUESTS_VERSION = 2
+REQUESTS_VERSION = 3
 """Raised with every change of what is requested that may move a number."""
 
 
@@ -43,7 +43,7 @@ def opened(settings: EngineSettings, limits: Limits) -> Opened:
     try:
         tokenizer = load_tokenizer(settings.folder)
         server = server_of(client, settings.served_model)
-        vocabulary = _vocabulary(settings)
+        client.vocabulary = vocabulary = _vocabulary(settings)
         return Opened(client, server, tried(client, server, tokenizer, vocabulary), tokenizer, vocabulary)
     except NoAnswerError as error:
         client.close()

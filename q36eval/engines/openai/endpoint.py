@@ -4,7 +4,6 @@ The engine `openai` asks in one way, so that its answers are comparable. This as
 compares those (`q36eval.served`).
 """
 
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from q36eval.engines.openai.answers import (
     Answered,
     Choice,
     Completion,
+    Tokenized,
     Usage,
     completion_of,
     finished,
@@ -26,20 +26,15 @@ from q36eval.engines.openai.answers import (
 from q36eval.engines.openai.capabilities import Capabilities, body_of
 from q36eval.engines.openai.chat_answers import Message, message_of, streamed_message
 from q36eval.engines.openai.client import Client, Limits, MalformedError, NoAnswerError, RefusedError
+from q36eval.engines.openai.counters import CacheState, DraftCounts, cache_state_of, draft_counts_of
 from q36eval.engines.openai.deployment import Opened, opened
-from q36eval.engines.openai.flavour import VLLM, Server, server_of
+from q36eval.engines.openai.flavour import LLAMA_CPP, VLLM, Server, server_of
 from q36eval.errors import EngineError, UsageError
 
-__all__ = ["CacheState", "Continuation", "Endpoint", "Message", "NoAnswerError", "RefusedError"]
+__all__ = ["CacheState", "Continuation", "DraftCounts", "Endpoint", "Message", "NoAnswerError", "RefusedError"]
 
 TOP = 5
 """Log-probabilities requested at each generated token, by which a near tie is told from a difference."""
-COUNTERS = {
-    "queries": "vllm:prefix_cache_queries_total",
-    "hits": "vllm:prefix_cache_hits_total",
-}
-"""Tokens that were looked up in the prefix cache, and found there, since the server's start."""
-CACHE = "vllm:cache_config_info{"
 
 
 @dataclass(frozen=True)
@@ -60,17 +55,6 @@ class Continuation:
     completion_tokens: int | None = None
 
 
-@dataclass(frozen=True)
-class CacheState:
-    """Counters of the prefix cache, in tokens, and how many tokens the KV cache holds; None where it is not told."""
-
-    queries: float
-    hits: float
-    capacity: int | None
-    block: int | None = None
-    """Tokens of one block, of which whole ones are cached."""
-
-
 class _Details(Answered):
     cached_tokens: int | None = None
 
@@ -81,6 +65,12 @@ class _Used(Usage):
 
 class _Cached(Answered):
     usage: _Used | None = None
+
+
+class _Written(Answered):
+    """The answer of llama.cpp's `/apply-template`."""
+
+    prompt: str
 
 
 class Endpoint:
@@ -246,48 +236,53 @@ class Endpoint:
             return self._client.post_events(address, streaming, streamed_message)
         return self._client.post(address, body, message_of)
 
+    def chat_prompt(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], *, enable_thinking: bool
+    ) -> tuple[int, ...] | None:
+        """The tokens that the server's own template makes of a conversation; None where no page of it tells.
+
+        vLLM's `/tokenize` takes conversations; llama.cpp's `/apply-template` gives the text, and its tokenizer was
+        proven equal.
+        """
+        body: dict[str, Any] = {"messages": list(messages), **({"tools": list(tools)} if tools else {})}
+        body |= {"chat_template_kwargs": {"enable_thinking": enable_thinking}}
+        root = self._client.address.root
+        try:
+            if self.server.flavour == VLLM:
+                body |= {"model": self.server.model.id, "add_generation_prompt": True, "add_special_tokens": False}
+                told = self._client.post(f"{root}/tokenize", body, lambda content: read_as(Tokenized, content))
+                return tuple(told.tokens)
+            if self.server.flavour == LLAMA_CPP and self._can.tokenizer == "by ids":
+                text = self._client.post(f"{root}/apply-template", body, lambda content: read_as(_Written, content))
+                return tuple(self.tokenizer.encode(text.prompt, add_special_tokens=False))
+        except (RefusedError, NoAnswerError):
+            pass
+        return None
+
     def _common(self, salt: str | None) -> dict[str, Any]:
         return {} if salt is None or not self.salts else {"cache_salt": salt}
 
-    # -- the prefix cache
+    # -- counters
 
     def cache_state(self) -> CacheState | None:
-        """What the server tells of its prefix cache; None where it tells nothing that can be read.
+        """What the server tells of its prefix cache; None where it tells nothing that can be read."""
+        return cache_state_of(self._counters())
 
-        Of several engines behind one address all is summed: a capacity is known where each tells its own.
-        """
+    def draft_counts(self) -> DraftCounts | None:
+        """What it tells of its speculative decoding; None where it tells of none."""
+        return draft_counts_of(self._counters())
+
+    def _counters(self) -> list[str]:
+        """The lines of the server's counters; none where it does not tell."""
         try:
-            lines = self._client.lines(f"{self._client.address.root}/metrics")
-            sums = {
-                what: [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
-                for what, name in COUNTERS.items()
-            }
-        except (NoAnswerError, ValueError):
-            return None
-        if not all(sums.values()):
-            return None
-        engines = [dict(re.findall(r'(\w+)="([^"]*)"', line)) for line in lines if line.startswith(CACHE)]
-        sizes = [_capacity(labels) for labels in engines]
-        known = [size for size in sizes if size is not None]
-        block = _whole(engines[0], "block_size") if engines else None
-        capacity = sum(known) if known and len(known) == len(sizes) else None
-        return CacheState(sum(sums["queries"]), sum(sums["hits"]), capacity, block)
-
-
-def _capacity(labels: Mapping[str, str]) -> int | None:
-    """Tokens that one engine's cache holds."""
-    block, blocks, size = (_whole(labels, name) for name in ("block_size", "num_gpu_blocks", "kv_cache_size_tokens"))
-    return block * blocks if size is None and block is not None and blocks is not None else size
+            return self._client.lines(f"{self._client.address.root}/metrics")
+        except NoAnswerError:
+            return []
 
 
 def fresh_salt() -> str:
     """A salt that no request had before, so that its prompt is found in no cache."""
     return secrets.token_urlsafe(32)
-
-
-def _whole(labels: Mapping[str, str], name: str) -> int | None:
-    value = labels.get(name, "")
-    return int(value) if value.isdecimal() else None
 
 
 def _by_id(entry: Mapping[str, float]) -> dict[int, float]:

@@ -27,7 +27,15 @@ from q36eval.engines.base import (
     Scores,
 )
 from q36eval.engines.finishing import configured_end, end_ids, engine_seed
-from q36eval.engines.openai.answers import Completion, completion_of, completions_of, finished, next_row, prompt_rows
+from q36eval.engines.openai.answers import (
+    Completion,
+    completion_of,
+    completions_of,
+    finished,
+    next_row,
+    prompt_rows,
+    spread_rows,
+)
 from q36eval.engines.openai.capabilities import body_of, scoring_next
 from q36eval.engines.openai.client import Address, Limits, MalformedError, NoAnswerError, RefusedError
 from q36eval.engines.openai.deployment import CONCURRENCY, Opened, difference, identity_at, opened
@@ -115,8 +123,29 @@ class OpenAIEngine(Engine):
         problem = self._unusable(len(request.token_ids), 1)
         if problem is not None:
             return Scored(request, None, problem, permanent=True)
-        rows = self._rows_one_by_one(request) if self._one_by_one(request) else self._prompt_rows(request)
+        if self._reads_few(request):
+            rows = self._few_rows(request)
+        elif self._one_by_one(request):
+            rows = self._rows_after(request, range(len(request.token_ids) - request.first))
+        else:
+            rows = self._prompt_rows(request, self._can.top_k)
         return Scored(request, rows.to(self.device))
+
+    def _reads_few(self, request: ScoreRequest) -> bool:
+        """Whether whole rows could be had, and most of them are not read whole."""
+        return (
+            self._can.gives_few
+            and request.likeliest is not None
+            and request.likeliest < self._vocabulary
+            and len(set(request.whole)) < len(request.token_ids) - request.first
+        )
+
+    def _few_rows(self, request: ScoreRequest) -> torch.Tensor:
+        """Rows of the tokens that are read, with what remains of each spread over all others, and the whole ones."""
+        rows = spread_rows(self._prompt_rows(request, request.likeliest), self._vocabulary)
+        if request.whole:
+            rows[list(request.whole)] = self._rows_after(request, request.whole)
+        return rows
 
     def _one_by_one(self, request: ScoreRequest) -> bool:
         """Whether its positions are cheaper had one by one: a prompt's rows come all together or not at all, and the
@@ -125,19 +154,20 @@ class OpenAIEngine(Engine):
         wanted = length - request.first
         return self._can.top_k is None and 2 * wanted <= length and wanted * (length + row) < length * (1 + row)
 
-    def _rows_one_by_one(self, request: ScoreRequest) -> torch.Tensor:
-        prompts = [request.token_ids[:end] for end in range(request.first, len(request.token_ids))]
+    def _rows_after(self, request: ScoreRequest, rows: Iterable[int]) -> torch.Tensor:
+        """Those of its rows, each as what comes after the tokens before it."""
+        prompts = [request.token_ids[: request.first + row] for row in rows]
         most = max(1, min(PROMPTS_AT_ONCE, ENTRIES_AT_ONCE // self._vocabulary)) if self._can.takes_lists else 1
         return torch.cat([self._next_rows(prompts[start : start + most]) for start in range(0, len(prompts), most)])
 
-    def _prompt_rows(self, request: ScoreRequest) -> torch.Tensor:
-        prompt, can = request.token_ids, self._can
-        requested = -1 if can.top_k is None else can.top_k
-        body = body_of(self._server, prompt, 1, prompt_logprobs=requested)
+    def _prompt_rows(self, request: ScoreRequest, top_k: int | None) -> torch.Tensor:
+        """All its rows, of so many tokens each (None: of all), out of one answer."""
+        prompt, label_first = request.token_ids, self._can.label_first
+        body = body_of(self._server, prompt, 1, prompt_logprobs=-1 if top_k is None else top_k)
         return self._completed(
             body,
             prompt,
-            lambda answer: prompt_rows(answer, prompt, request.first, self._vocabulary, can.top_k, can.label_first),
+            lambda answer: prompt_rows(answer, prompt, request.first, self._vocabulary, top_k, label_first),
         )
 
     def _next_rows(self, prompts: list[tuple[int, ...]]) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Which program answers, in which version, and whether it is still the one that it was."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,24 +54,25 @@ def server_of(client: Client, served_model: str | None) -> Server:
 
 
 _VERSION_PAGES = {
-    VLLM: ("version", "version"),
-    SGLANG: ("get_server_info", "version"),
-    LLAMA_CPP: ("props", "build_info"),
+    VLLM: (("version",), "version"),
+    SGLANG: (("server_info", "get_server_info"), "version"),
+    LLAMA_CPP: (("props",), "build_info"),
 }
+"""The pages that may tell it, the newest name first, and under what."""
 
 
 def _version(client: Client, root: str, flavour: str) -> str:
     """As the program tells it; `unknown` where it does not."""
     if flavour not in _VERSION_PAGES:
         return UNKNOWN
-    page, name = _VERSION_PAGES[flavour]
+    pages, name = _VERSION_PAGES[flavour]
 
     def read(content: Any) -> str:
         if not isinstance(content, dict) or not isinstance(content.get(name), str):
-            raise MalformedError(f"the page {page} has no {name}")
+            raise MalformedError(f"the page has no {name}")
         return str(content[name])
 
-    try:
-        return client.get(f"{root}/{page}", read)
-    except (RefusedError, NoAnswerError):
-        return UNKNOWN
+    for page in pages:
+        with suppress(RefusedError, NoAnswerError):
+            return client.get(f"{root}/{page}", read)
+    return UNKNOWN

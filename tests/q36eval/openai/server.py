@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 WAIT_SECONDS = 0.004
 """Answers whose questions come within so long are generated together."""
 
+Waiting = tuple[GenerationRequest | ScoreRequest, threading.Event, list[Any]]
+
 
 @dataclass
 class Served:
@@ -34,13 +36,13 @@ class Served:
     shape: str = "vllm"
     max_logprobs: int = -1
     batch: int = 1
-    """So many answers are generated together; more than one moves near ties."""
+    """So many answers are generated, or texts scored, together; more than one moves near ties."""
     context: int = 4096
     version: str = "0.26.0"
     started: float = field(default_factory=time.time)
     requests: int = 0
     lock: Any = field(default_factory=threading.Lock)
-    waiting: list[tuple[GenerationRequest, threading.Event, list[Generated]]] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
     queue_lock: Any = field(default_factory=threading.Lock)
     lists: list[int] = field(default_factory=list)
     """How many prompts each request had that came with a list of them."""
@@ -51,11 +53,10 @@ class Served:
 
     def log_probs(self, ids: Sequence[int]) -> torch.Tensor:
         """Row t predicts `ids[t + 1]`: float32 [len(ids) - 1, V]."""
-        with self.lock:
-            (scored,) = self.engine.score([ScoreRequest("x", tuple(ids))])
-            if scored.hidden_states is None:
-                raise ValueError(scored.error)
-            return self.engine.logits(scored.hidden_states).log_softmax(-1)
+        scored = self._together(ScoreRequest("x", tuple(ids)))
+        if scored.hidden_states is None:
+            raise ValueError(scored.error)
+        return self.engine.logits(scored.hidden_states).log_softmax(-1)
 
     def next_log_probs(self, ids: Sequence[int]) -> torch.Tensor:
         """The distribution after `ids`: float32 [V]."""
@@ -63,43 +64,47 @@ class Served:
 
     def generate(self, request: GenerationRequest) -> Generated:
         """An answer, computed together with others that wait."""
-        ready, result = threading.Event(), list[Generated]()
+        generated: Generated = self._together(request)
+        return generated
+
+    def _together(self, request: GenerationRequest | ScoreRequest) -> Any:
+        """What comes of a request that is computed with others that wait."""
+        ready, result = threading.Event(), list[Any]()
         with self.queue_lock:
             self.waiting.append((request, ready, result))
-            leads = len(self.waiting) == 1
-        if leads:
-            time.sleep(WAIT_SECONDS)
-            with self.lock:
-                while True:
-                    with self.queue_lock:
-                        batch = self.waiting[: self.batch]
-                    self._generate(batch)
-                    with self.queue_lock:
-                        del self.waiting[: len(batch)]
-                        if not self.waiting:
-                            break
+            if len(self.waiting) == 1:
+                threading.Thread(target=self._work, daemon=True).start()
         ready.wait()
+        if isinstance(result[0], Exception):
+            raise result[0]
         return result[0]
 
-    def _generate(self, batch: Sequence[tuple[GenerationRequest, threading.Event, list[Generated]]]) -> None:
+    def _work(self) -> None:
+        """Compute what waits, batch by batch, until nothing does."""
+        time.sleep(WAIT_SECONDS)
+        with self.lock:
+            while True:
+                with self.queue_lock:
+                    batch = self.waiting[: self.batch]
+                try:
+                    self._compute(batch)
+                except Exception as error:  # whoever waits has to know
+                    for _, ready, result in batch:
+                        result.append(error)
+                        ready.set()
+                with self.queue_lock:
+                    del self.waiting[: len(batch)]
+                    if not self.waiting:
+                        break
+
+    def _compute(self, batch: Sequence[Waiting]) -> None:
         keyed = {str(n): entry for n, entry in enumerate(batch)}
-        requests = [
-            GenerationRequest(
-                key,
-                entry[0].token_ids,
-                entry[0].max_new_tokens,
-                entry[0].stop,
-                temperature=entry[0].temperature,
-                top_p=entry[0].top_p,
-                top_k=entry[0].top_k,
-                seed=entry[0].seed,
-                presence_penalty=entry[0].presence_penalty,
-            )
-            for key, entry in keyed.items()
-        ]
-        for generated in self.engine.generate(requests):
-            _, ready, result = keyed[generated.request.key]
-            result.append(generated)
+        requests = [replace(request, key=key) for key, (request, _, _) in keyed.items()]
+        scores = [request for request in requests if isinstance(request, ScoreRequest)]
+        generations = [request for request in requests if isinstance(request, GenerationRequest)]
+        for computed in (*self.engine.score(scores), *self.engine.generate(generations)):
+            _, ready, result = keyed[computed.request.key]
+            result.append(computed)
             ready.set()
 
 
@@ -121,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         served = self.served
         if self.path == "/v1/models":
-            owner = {"vllm": "vllm", "llama.cpp": "llamacpp"}.get(served.shape, "someone")
+            owner = {"vllm": "vllm", "llama.cpp": "llamacpp", "sglang": "sglang"}.get(served.shape, "someone")
             card = {"id": served.name, "object": "model", "created": int(time.time()), "owned_by": owner}
             card |= {"root": f"/models/{served.name}", "max_model_len": served.context} if owner == "vllm" else {}
             self._send(200, {"object": "list", "data": [card]})
@@ -223,9 +228,9 @@ def _choice(
     is_vllm = served.shape == "vllm"
     in_prompt = body.get("prompt_logprobs") if is_vllm else None
     if in_prompt is not None:
-        rows = served.log_probs(ids)
+        rows = served.log_probs(ids)  # not with a token more, which moves BF16
+        row = served.next_log_probs(ids)
         positions = [_position(each, in_prompt, token) for each, token in zip(rows, ids[1:], strict=True)]
-        row = served.log_probs([*ids, 0])[-1]
         written = b"[" + b",".join([b"null", *positions]) + b"]"
     if budget == 1 and row is not None:
         token = int(row.argmax())

@@ -8,12 +8,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import torch
 
+from q36eval.chat import rendered_chat
 from q36eval.engines import Engine, EngineSettings, GenerationRequest, ScoreRequest, open_engine
+from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
 from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.openai.vllm_server import free_port, vllm
 
+ALIKE = 0.05
+"""By how much the same vLLM's probabilities of one place move on average in another batch."""
 PYTHON = os.environ.get("Q36EVAL_VLLM_PYTHON")
 TEXTS = [f"Obchod {n}: cena {n * 100} Kč, sleva {n} %. Kolik zaplatím celkem?" for n in range(8)]
 ENGINES_APART = 5e-3
@@ -69,6 +74,40 @@ def test_a_real_vllm_says_what_the_model_says(local: Engine, port: int, tmp_path
             own_answer.text, own_answer.token_ids, own_answer.finish_reason
         )  # fmt: skip
     assert same > len(questions) // 2  # near ties part
+
+
+def test_few_tokens_and_a_chats_prompt_are_what_a_real_vllm_says_of_all(
+    local: Engine, port: int, tmp_path: Path
+) -> None:
+    ids = [tuple(local.tokenizer.encode(text, add_special_tokens=False)) for text in TEXTS]
+    whole = [ScoreRequest(f"all {n}", one) for n, one in enumerate(ids)]
+    few = [ScoreRequest(f"few {n}", one, likeliest=5, whole=(2,)) for n, one in enumerate(ids)]
+    messages = [{"role": "user", "content": TEXTS[0]}]
+    with served(port, tmp_path / "log", "--max-logprobs", "-1") as address:
+        engine = opened_at(address)
+        sent: list[int] = []
+        completion = engine._client._content  # type: ignore[attr-defined]
+        engine._client._content = lambda *asked: sent.append(len(answer := completion(*asked))) or answer  # type: ignore[attr-defined]
+        scored = {each.request.key: each.hidden_states for each in engine.score(whole)}
+        of_all, sent[:] = sum(sent), []
+        scored |= {each.request.key: each.hidden_states for each in engine.score(few)}
+        of_few = sum(sent)
+        endpoint = Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
+        told = endpoint.chat_prompt(messages, (), enable_thinking=False)
+        said = endpoint.chat(messages, (), 8, enable_thinking=False)
+        endpoint.close()
+    assert of_few < of_all / 5
+    for n, one in enumerate(ids):
+        p, q = scored[f"all {n}"], scored[f"few {n}"]
+        assert p is not None
+        assert q is not None
+        best = p.topk(5)
+        labels = torch.tensor(one[1:])[:, None]
+        for places in (best.indices, labels):
+            assert float((p.gather(1, places) - q.gather(1, places)).exp().sub(1).abs().mean()) < ALIKE
+        assert float((p[2] - q[2]).abs().mean()) < ALIKE
+    text = rendered_chat(local.tokenizer, messages, (), enable_thinking=False)
+    assert told == said.prompt_ids == tuple(local.tokenizer.encode(text, add_special_tokens=False))
 
 
 def test_a_real_vllm_that_was_started_anew_is_noticed(local: Engine, port: int, tmp_path: Path) -> None:

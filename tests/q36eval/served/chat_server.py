@@ -57,6 +57,8 @@ class Faults:
     """Every chat request is answered with status 500."""
     stumbling: bool = False
     """Every fifth raw completion is answered with status 500, and rightly when it is asked for again."""
+    turned: bool = False
+    """A near tie turns every chat answer, so that the model writes another one there than in raw completions."""
     flaky: bool = False
     """Every fifth streamed answer is cut off, and whole when it is asked for again."""
 
@@ -68,6 +70,8 @@ class Chatting(Served):
     faults: Faults = field(default_factory=Faults)
     caches: bool = True
     returns_chat_ids: bool = True
+    writes_prompts: bool = True
+    """Whether its `/tokenize` takes conversations."""
     capacity_blocks: int = 200
     cached: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     evicted: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
@@ -79,6 +83,13 @@ class Chatting(Served):
     mixed: bool = False
     """Whether two requests were under way at once, of a server whose requests are crossed from then on."""
     last: tuple[int, ...] = ()
+    draft_length: int = 0
+    """Tokens that are drafted at a time; 0 for a server that does not draft."""
+    foresees: int = 6
+    """Of ten tokens, by their ids, so many are such as the draft foresees."""
+    drafts: int = 0
+    accepted: list[int] = field(default_factory=list)
+    """By place in a draft."""
     known: dict[Any, Any] = field(default_factory=dict)
     """Greedy answers and log-probabilities of this very model, which repeats itself: computed once."""
 
@@ -103,14 +114,27 @@ class Chatting(Served):
                 after = most // BLOCK * BLOCK
             self.hits += best
             self.cached.setdefault(salt, []).append(ids)
-            while (
-                sum(len(each) // BLOCK for of_salt in self.cached.values() for each in of_salt) > self.capacity_blocks
-            ):
+            while self._blocks() > self.capacity_blocks:
                 oldest = next(iter(self.cached))
                 self.evicted.add((oldest, self.cached[oldest].pop(0)))
                 if not self.cached[oldest]:
                     del self.cached[oldest]
             return best, (*read, *ids[after:])
+
+    def draft(self, tokens: Sequence[int]) -> None:
+        """Count what speculative decoding would draft of an answer, and have accepted."""
+        at = 0
+        with self.queue_lock:
+            self.accepted = self.accepted or [0] * self.draft_length
+            while at < len(tokens):
+                following = tokens[at + 1 : at + 1 + self.draft_length]
+                good = next((n for n, token in enumerate(following) if token % 10 >= self.foresees), len(following))
+                self.drafts += 1
+                self.accepted = [count + (place < good) for place, count in enumerate(self.accepted)]
+                at += 1 + good
+
+    def _blocks(self) -> int:
+        return sum(len(each) // BLOCK for of_salt in self.cached.values() for each in of_salt)
 
     def continued(self, ids: tuple[int, ...], budget: int) -> Generated:
         """The greedy answer, of this process's model."""
@@ -161,6 +185,14 @@ class ChatHandler(Handler):
                 f'vllm:prefix_cache_hits_total{{engine="0"}} {served.hits}',
                 f"vllm:cache_config_info{{{config}}} 1.0",
             ]
+        if served.draft_length:
+            counters = {"drafts": served.drafts, "draft_tokens": served.drafts * served.draft_length}
+            counters["accepted_tokens"] = sum(served.accepted)
+            lines += [f'vllm:spec_decode_num_{name}_total{{engine="0"}} {n:.1f}' for name, n in counters.items()]
+            lines += [
+                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{place}"}} {n:.1f}'
+                for place, n in enumerate(served.accepted)
+            ]
         self._send(200, ("\n".join(lines) + "\n").encode())
 
     @override
@@ -172,6 +204,11 @@ class ChatHandler(Handler):
                 self._answer(body, *self._chat(body))
             elif self.path == "/v1/completions" and not scores:
                 self._answer(body, *self._completed(body))
+            elif self.path == "/tokenize" and "messages" in body:
+                if not self.served.writes_prompts:
+                    raise RefusedError("no prompt")
+                ids = self._prompt_of(body)
+                self._send(200, {"tokens": ids, "count": len(ids), "max_model_len": self.served.context})
             else:
                 self.answer(body)
         except RefusedError as error:
@@ -224,7 +261,10 @@ class ChatHandler(Handler):
                 read = before if served.mixed and before else ids
             if worn:
                 read = ids[: len(ids) // 2]
-            return served.continued(read, budget), cached
+            generated = served.continued(read, budget)
+            if served.draft_length:
+                served.draft(_tokens(generated))
+            return generated, cached
         finally:
             with served.queue_lock:
                 served.under_way -= 1
@@ -270,15 +310,21 @@ class ChatHandler(Handler):
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
         return {"id": f"x-{threading.get_ident()}", "model": served.name, "usage": usage}
 
+    def _prompt_of(self, body: Mapping[str, Any]) -> list[int]:
+        """The tokens of a conversation's prompt."""
+        thinking, tools = body["chat_template_kwargs"]["enable_thinking"], body.get("tools") or []
+        messages = [dict(message) for message in body["messages"]]
+        if self.served.faults.other_template:
+            messages[-1]["content"] += " Prosím."
+        text = rendered_chat(self.served.engine.tokenizer, messages, tools, enable_thinking=thinking)
+        return self.served.ids_of(text)
+
     def _chat(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         served, faults = self.served, self.served.faults
         thinking, tools = body["chat_template_kwargs"]["enable_thinking"], body.get("tools") or []
-        messages = [dict(message) for message in body["messages"]]
-        if faults.other_template:
-            messages[-1]["content"] += " Prosím."
-        text = rendered_chat(served.engine.tokenizer, messages, tools, enable_thinking=thinking)
-        ids = tuple(served.ids_of(text))
-        generated, cached = self._generated(ids, body["max_tokens"], body.get("cache_salt", ""))
+        ids = tuple(self._prompt_of(body))
+        read = ids[: len(ids) // 2] if faults.turned else ids
+        generated, cached = self._generated(read, body["max_tokens"], body.get("cache_salt", ""))
         tokens = _tokens(generated)
         message, finish = parsed(generated.text, tools, thinking, generated.finish_reason, faults)
         choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}

@@ -1,0 +1,121 @@
+"""How many of the tokens that it drafts (MTP, speculative decoding) the server accepts, by its own counters.
+
+Draft tokens of one answer are not independent: a text is easy to foresee or is not. So each prompt is asked alone, its
+drafts are what the counters rose by, and the prompt is the cluster of the interval. Under load the counters say no
+more than a total, which stands beside.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from q36eval.engines.openai.endpoint import DraftCounts, Endpoint, fresh_salt
+from q36eval.metrics import metric_of
+from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName
+from q36eval.served.comparing import sentences
+from q36eval.served.differentials import asked
+from q36eval.served.prompts import Prompt
+from q36eval.stats import DEFAULT_LEVEL, summarize
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """What was drafted for one prompt; a text in its place says why nothing is known."""
+
+    prompt: str
+    counts: "DraftCounts | str"
+
+
+def drafted(endpoint: Endpoint, prompts: Sequence[Prompt]) -> list[Drafted]:
+    """Each prompt asked alone, with what the counters rose by."""
+    return [Drafted(prompt.name, _drafted(endpoint, prompt)) for prompt in prompts]
+
+
+def _drafted(endpoint: Endpoint, prompt: Prompt) -> "DraftCounts | str":
+    before = endpoint.draft_counts()
+    answer = asked(lambda: endpoint.complete(prompt.token_ids, prompt.budget, salt=fresh_salt()))
+    after = endpoint.draft_counts()
+    if isinstance(answer, str):
+        return answer
+    if before is None or after is None:
+        return "the server did not tell its counters of drafts"
+    rose = after.since(before)
+    return rose if 0 <= rose.accepted <= rose.drafted else "the server's counters of drafts contradict themselves"
+
+
+def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None) -> Measurement:
+    """The share of draft tokens that were rejected, of all that were drafted; a cluster is a prompt."""
+    known = [row.counts for row in rows if isinstance(row.counts, DraftCounts)]
+    clusters = Clusters(
+        units=tuple(row.counts.drafted if isinstance(row.counts, DraftCounts) else 0 for row in rows),
+        branch=tuple(float(row.counts.rejected) if isinstance(row.counts, DraftCounts) else 0.0 for row in rows),
+        errored=tuple(int(isinstance(row.counts, str)) for row in rows),
+        names=tuple(row.prompt for row in rows),
+    )
+    metric = metric_of(ProbeName.SERVED, "rejected_drafts")
+    value, reference_value, effect, interval = summarize(clusters, metric.estimator, DEFAULT_LEVEL)
+    total = sum(known, DraftCounts())
+    places = ", ".join(f"{count / total.drafts:.1%}" for count in total.by_place) if total.drafts else ""
+    return metric.measured(
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        counts=clusters.counts(),
+        clusters=clusters,
+        note=sentences(
+            f"{_share(total)} of {len(known)} prompts asked alone",
+            f"accepted by place: {places}" if places else "",
+            f"{_share(under_load)} under mixed load" if under_load is not None else "",
+            *_errors(rows),
+        ),
+    )
+
+
+def rejected_against(rows: Sequence[Drafted], others: Sequence[Drafted], how: str) -> Measurement:
+    """The mean over prompts of the share that was rejected, beside a second server's for the same prompts.
+
+    A prompt for which either server drafted nothing has no share, and says nothing.
+    """
+    pairs = [
+        (row, None if isinstance(row.counts, str) or isinstance(other.counts, str) else (row.counts, other.counts))
+        for row, other in zip(rows, others, strict=True)
+    ]
+    shares = [
+        (row.prompt, None if both is None else tuple(each.rejected / each.drafted for each in both))
+        for row, both in pairs
+        if both is None or all(each.drafted for each in both)
+    ]
+    clusters = Clusters(
+        units=tuple(int(both is not None) for _, both in shares),
+        branch=tuple(0.0 if both is None else both[0] for _, both in shares),
+        reference=tuple(0.0 if both is None else both[1] for _, both in shares),
+        errored=tuple(int(both is None) for _, both in shares),
+        names=tuple(name for name, _ in shares),
+    )
+    errored = sum(both is None for _, both in shares)
+    causes = {
+        name: count for name, count in (("nothing_drafted", len(rows) - len(shares)), ("errored", errored)) if count
+    }
+    able = FamilyCompetence(name="drafts", items=len(rows), informative=len(shares) - errored, causes=causes)
+    metric = metric_of(ProbeName.SERVED, "rejected_drafts_by_prompt")
+    value, reference_value, effect, interval = summarize(clusters, metric.estimator, DEFAULT_LEVEL)
+    return metric.measured(
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        counts=clusters.counts(),
+        clusters=clusters,
+        competence=(able,),
+        note=sentences(how, *_errors((*rows, *others))),
+    )
+
+
+def _share(counts: DraftCounts) -> str:
+    if not counts.drafted:
+        return "nothing was drafted"
+    return f"{counts.accepted:,} of {counts.drafted:,} draft tokens accepted ({counts.accepted / counts.drafted:.1%})"
+
+
+def _errors(rows: Sequence[Drafted]) -> list[str]:
+    return sorted({row.counts for row in rows if isinstance(row.counts, str)})[:1]

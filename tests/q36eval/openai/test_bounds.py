@@ -1,0 +1,129 @@
+"""No more of an answer is read than what was requested can have, and a page kept from us is one that there is not."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from typing_extensions import override
+
+from q36eval.engines import Engine, EngineSettings, GenerationRequest, ScoreRequest, open_engine
+from q36eval.engines.openai.client import Address, Client, TooLongError, expected_bytes
+from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.engines.openai.engine import OpenAIEngine
+from q36eval.errors import EngineError
+from tests.q36eval.openai.server import SANDBOX, Handler, Served, serving
+
+BASE = "http://127.0.0.1:1/v1"
+BODY = {"model": "sandbox", "prompt": [1, 2, 3], "max_tokens": 1}
+PIECE = b"x" * 2**20
+
+
+class Endless(httpx.SyncByteStream):
+    """An answer without an end; counts what was taken of it."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+
+    @override
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            self.pieces += 1
+            yield PIECE
+
+
+def answered_by(response: httpx.Response) -> Client:
+    client = Client(Address(BASE), pause=lambda _: None)
+    client._http = httpx.Client(transport=httpx.MockTransport(lambda _: response))
+    return client
+
+
+def test_an_answer_without_an_end_is_one_error_and_read_as_far_as_was_asked_for() -> None:
+    answer = Endless()
+    client = answered_by(httpx.Response(200, stream=answer))
+    with pytest.raises(TooLongError, match=r"more than [0-9,]+ bytes came"):
+        client.post(f"{BASE}/completions", BODY, lambda content: content)
+    assert answer.pieces <= expected_bytes(BODY, None) // len(PIECE) + 1
+    assert (client.sent, client.unsound) == (1, 1)
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_a_page_or_an_error_without_an_end_is_read_no_further_either(status: int) -> None:
+    answer = Endless()
+    with pytest.raises(TooLongError):
+        answered_by(httpx.Response(status, stream=answer)).get(f"{BASE}/models", lambda content: content)
+    assert answer.pieces <= 32
+
+
+def test_what_is_asked_for_says_how_much_may_come() -> None:
+    whole = {**BODY, "prompt": list(range(200)), "prompt_logprobs": -1}
+    assert expected_bytes(whole, 248_320) > 200 * 248_320 * 100, "as vLLM writes an entry, with room"
+    assert expected_bytes(whole, 943) < 2**26
+    lists = {**BODY, "prompt": [[1] * 200] * 32, "logprobs": 943}
+    assert expected_bytes(lists, 943) > 32 * 943 * 100
+    assert expected_bytes(BODY, 248_320) < 2**25
+    assert expected_bytes({**BODY, "max_tokens": 4096, "stream": True, "logprobs": 5}, None) > 4096 * 2048
+    assert expected_bytes({"messages": [], "max_tokens": 512}, None) > 512 * 2048
+
+
+def test_real_answers_are_far_below_what_may_come(settings: EngineSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that the engine asks: alone, in lists, whole rows, few, answers."""
+    ratios = []
+    asked = Client._content
+
+    def measured(client: Client, method: str, url: str, body: Any) -> bytes:
+        content = asked(client, method, url, body)
+        ratios.append(len(content) / expected_bytes(body, client.vocabulary))
+        return content
+
+    monkeypatch.setattr(Client, "_content", measured)
+    engine = open_engine(settings)
+    ids = tuple(engine.tokenizer.encode("Obchod Ječmen: cena 1 290 Kč. " * 30, add_special_tokens=False))
+    requests = [ScoreRequest("w", ids), ScoreRequest("l", ids, len(ids) - 3), ScoreRequest("f", ids, likeliest=5)]
+    assert not any(each.error for each in engine.score(requests))
+    assert not any(each.error for each in engine.generate([GenerationRequest("g", ids[:40], 64)]))
+    assert max(ratios) < 0.5
+
+
+class Guarded(Handler):
+    """A gateway that lets the API through, and nothing beside it."""
+
+    status = 403
+
+    @override
+    def do_GET(self) -> None:
+        if self.path.startswith("/v1/"):
+            super().do_GET()
+        else:
+            self._send(self.status, {"error": {"message": "no"}})
+
+    @override
+    def answer(self, body: Any) -> None:
+        if self.path.startswith("/v1/"):
+            super().answer(body)
+        else:
+            self._send(self.status, {"error": {"message": "no"}})
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_pages_beside_the_api_that_are_refused_leave_only_what_needs_them(local: Engine, status: int) -> None:
+    with serving(Served(local), handles=type("Handler", (Guarded,), {"status": status})) as url:
+        settings = EngineSettings(SANDBOX, kind="openai", base_url=url)
+        engine = open_engine(settings)
+        assert isinstance(engine, OpenAIEngine)
+        assert (engine.scores, engine.identity.engine_version) == ("states", "vllm unknown")
+        (answer,) = engine.generate([GenerationRequest("x", (1, 2, 3), 4)])
+        assert answer.error is None
+        endpoint = Endpoint.load(settings)
+        try:
+            assert endpoint.cache_state() is None
+            endpoint.confirm()
+        finally:
+            endpoint.close()
+
+
+def test_a_key_that_the_api_refuses_still_ends_it() -> None:
+    client = answered_by(httpx.Response(403, content=json.dumps({"error": {"message": "no"}}).encode()))
+    with pytest.raises(EngineError, match="refuses the key"):
+        client.get(f"{BASE}/models", lambda content: content)

@@ -1,0 +1,153 @@
+"""What a server drafts and accepts, by its counters: counted by prompt, held to a floor or to a second server."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from q36eval.app.cli.served_report import print_served
+from q36eval.engines import Engine, EngineSettings
+from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
+from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.gate import CriterionVerdict, decide
+from q36eval.history import RunRecord
+from q36eval.records import Measurement
+from q36eval.run.served import alone
+from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
+from q36eval.served.prompts import Prompts
+from tests.q36eval.openai.server import SANDBOX, opened
+from tests.q36eval.served.chat_server import Chatting, chatting
+from tests.q36eval.served.judging import few_prompts_policy
+
+PROMPTS = 40
+PAGE = """# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 10.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 2.0
+vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e9
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 20.0
+vllm:spec_decode_num_draft_tokens_total{engine="1",model_name="m"} 4.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 13.0
+vllm:spec_decode_num_accepted_tokens_total{engine="1",model_name="m"} 1.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 8.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="1",model_name="m",position="0"} 1.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 5.0
+"""
+
+
+@pytest.fixture(scope="module")
+def local() -> Engine:
+    """The model that is served."""
+    return opened(SANDBOX)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[object, object]:
+    """What it answers, computed once for all tests."""
+    return {}
+
+
+@pytest.fixture
+def rows_of(local: Engine, known: dict[object, object], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a server that drafts so tells of short prompts, and what it counted itself."""
+    monkeypatch.setattr("q36eval.served.prompts.ANSWER_TOKENS", 8)
+
+    def asked(count: int = PROMPTS, **how: Any) -> tuple[list[Drafted], DraftCounts]:
+        served = Chatting(local, known=known, **how)
+        with chatting(served) as address:
+            endpoint = Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
+            try:
+                before = endpoint.draft_counts()
+                rows = drafted(endpoint, Prompts(endpoint.tokenizer, None).short(count))
+                after = endpoint.draft_counts()
+            finally:
+                endpoint.close()
+        if before is None or after is None:
+            return rows, DraftCounts()
+        return rows, after.since(before)
+
+    return asked
+
+
+def verdict_of(figures: Sequence[Measurement], criterion: str, against: bool = False) -> CriterionVerdict:
+    return verdict_at(0.1, figures, criterion, against)
+
+
+def verdict_at(floor: float, figures: Sequence[Measurement], criterion: str, against: bool = False) -> CriterionVerdict:
+    report = decide(alone(few_prompts_policy(), against=against, least_acceptance=floor), figures)
+    return next(each.verdict for each in report.criteria if each.id == criterion)
+
+
+def test_counters_are_summed_over_engines_and_places() -> None:
+    assert draft_counts_of(PAGE.splitlines()) == DraftCounts(12, 24, 14, (9, 5))
+
+
+@pytest.mark.parametrize(
+    "lines", [[], PAGE.splitlines()[:4], [line.replace(" 10.0", " NaN") for line in PAGE.splitlines()]]
+)
+def test_what_is_not_told_whole_is_not_told(lines: list[str]) -> None:
+    assert draft_counts_of(lines) is None
+
+
+@pytest.mark.slow
+def test_the_share_is_of_all_drafts_and_its_interval_of_prompts(rows_of: Any) -> None:
+    rows, total = rows_of(draft_length=2)
+    measured = rejected_measured(rows, DraftCounts(5, 10, 4, (3, 1)))
+    assert measured.value == pytest.approx(total.rejected / total.drafted)
+    assert measured.counts.scored == total.drafted
+    assert measured.clusters is not None
+    assert len(measured.clusters.units) == PROMPTS
+    bounds = measured.effect_interval
+    assert 0 < bounds.lower < measured.value < bounds.upper < 1
+    assert f"{total.accepted:,} of {total.drafted:,} draft tokens accepted" in measured.note
+    assert "4 of 10 draft tokens accepted (40.0%) under mixed load" in measured.note
+    first, second = (count / total.drafts for count in total.by_place)
+    assert f"accepted by place: {first:.1%}, {second:.1%}" in measured.note
+    share = total.accepted / total.drafted
+    floors = {share - 0.3: "PASS", share + 0.3: "FAIL"}
+    for floor, verdict in floors.items():
+        assert verdict_at(floor, [measured], "served-drafts") == verdict
+
+
+def test_what_is_drafted_is_shown_whether_or_not_it_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [Drafted(str(number), DraftCounts(4, 8, 5 + number % 3, (4, 1 + number % 3))) for number in range(PROMPTS)]
+    told = [rejected_measured(rows, None)]
+    report = decide(alone(few_prompts_policy(), against=False), told)
+    run = cast("RunRecord", SimpleNamespace(identity=None, family="sandbox", branch="bf16", id="1"))
+    print_served(run, report, told)
+    said = capsys.readouterr().out
+    assert "Draft tokens rejected: 25." in said
+    assert "239 of 320 draft tokens accepted" in said
+
+
+@pytest.mark.slow
+def test_a_second_server_is_paired_by_prompt(rows_of: Any) -> None:
+    rows, _ = rows_of(draft_length=2)
+    again, _ = rows_of(draft_length=2)
+    worse, _ = rows_of(draft_length=2, foresees=2)
+    same = rejected_against(rows, again, "a against b")
+    assert (same.value, same.effect) == (same.reference_value, 0)
+    assert verdict_of([same], "served-drafts-against", against=True) == "PASS"
+    other = rejected_against(worse, rows, "a against b")
+    assert other.effect > 0.1
+    assert verdict_of([other], "served-drafts-against", against=True) == "FAIL"
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_draft_is_not_measured_and_asked_nothing(rows_of: Any) -> None:
+    rows, _ = rows_of(count=2)
+    assert [each.counts for each in rows] == ["the server did not tell its counters of drafts"] * 2
+    for name in ("served-drafts", "served-drafts-against"):
+        assert verdict_of([], name, against=True) == "NOT_MEASURED"
+    for policy in (alone(few_prompts_policy(), against=against) for against in (False, True)):
+        assert not [each.id for each in policy.criteria if "drafts" in each.id]
+
+
+def test_prompts_without_an_answer_are_errored_and_those_without_a_draft_say_nothing() -> None:
+    rows = [Drafted("a", DraftCounts(4, 8, 6, (4, 2))), Drafted("b", "no answer"), Drafted("c", DraftCounts())]
+    measured = rejected_measured(rows, None)
+    assert measured.value == pytest.approx(0.25)
+    assert (measured.counts.scored, measured.counts.errored) == (8, 1)
+    pair = rejected_against(rows, [rows[0], rows[0], rows[0]], "x")
+    assert (pair.counts.scored, pair.counts.errored) == (1, 1)
+    assert pair.competence[0].causes == {"nothing_drafted": 1, "errored": 1}

@@ -1,0 +1,94 @@
+"""Of a server that returns no token ids of chat answers: what is told of them all the same, and what is not."""
+
+from typing import Any
+
+import pytest
+
+from q36eval.config import Family
+from q36eval.engines import Engine, EngineSettings
+from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.records import Measurement
+from q36eval.served.chat import ask_chat, parser_measured, prompts_measured, streams_measured
+from q36eval.served.prompts import Prompts
+from tests.q36eval.openai.server import SANDBOX, opened
+from tests.q36eval.served.chat_server import Chatting, Faults, chatting
+from tests.q36eval.served.judging import REPOSITORY
+
+PROMPTS = 8
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def local() -> Engine:
+    """The model that is served."""
+    return opened(SANDBOX)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[object, object]:
+    """What it answers, computed once for all tests."""
+    return {}
+
+
+@pytest.fixture
+def figures(local: Engine, known: dict[object, object]) -> Any:
+    """What chat shows of that model, served with these faults: by metric and slice."""
+
+    def measured(faults: Faults | None = None, **how: Any) -> dict[str, Measurement]:
+        served = Chatting(local, faults=faults or Faults(), known=known, max_logprobs=20, **how)
+        family = Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml")
+        with chatting(served) as address:
+            endpoint = Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
+            try:
+                asked = ask_chat(endpoint, Prompts(endpoint.tokenizer, family).with_tools(PROMPTS))
+            finally:
+                endpoint.close()
+        found = [prompts_measured(asked), streams_measured(asked), *parser_measured(asked)]
+        return {f"{each.metric} {each.slice}": each for each in found}
+
+    return measured
+
+
+def seen(measurement: Measurement) -> tuple[float | None, int, int]:
+    return measurement.value, measurement.counts.scored, measurement.counts.errored
+
+
+def test_what_agrees_with_what_the_model_writes_twice_is_right(figures: Any) -> None:
+    found = figures(returns_chat_ids=False)
+    assert seen(found["prompt_differences all"]) == (0, PROMPTS, 0)
+    assert seen(found["stream_faults chat"]) == (0, PROMPTS, 0)
+    for kind in ("calls", "tags", "thought", "content"):
+        value, scored, errored = seen(found[f"parser_faults {kind}"])
+        assert (value, errored) == (0, 0)
+        assert scored
+
+
+def test_an_answer_that_a_near_tie_turned_is_no_fault_of_the_parser(figures: Any) -> None:
+    found = figures(Faults(turned=True), returns_chat_ids=False)
+    tags = found["parser_faults tags"]
+    assert tags.value == 0
+    assert tags.counts.errored == PROMPTS
+    assert f"of {PROMPTS} answers without token ids model and parser are not told apart" in tags.note
+    # where ids are returned it is held to its own tokens
+    told = figures(Faults(turned=True))["parser_faults tags"]
+    assert (told.value, told.counts.errored) == (0, 0)
+
+
+def test_a_broken_parser_is_not_told_from_the_model_without_ids_and_passes_nothing(figures: Any) -> None:
+    tags = figures(Faults(leaked_tags=True), returns_chat_ids=False)["parser_faults tags"]
+    assert seen(tags) == (0, 0, PROMPTS)
+
+
+def test_as_many_tokens_are_not_the_same_tokens(figures: Any) -> None:
+    found = figures(returns_chat_ids=False, writes_prompts=False)
+    prompts = found["prompt_differences all"]
+    assert seen(prompts) == (0, 0, PROMPTS)
+    assert f"of {PROMPTS} prompts only as many tokens are told" in prompts.note
+    assert found["parser_faults tags"].counts.scored == 0
+
+
+@pytest.mark.parametrize("writes_prompts", [True, False])
+def test_another_template_is_seen_by_its_tokens_or_by_their_number(figures: Any, writes_prompts: bool) -> None:
+    found = figures(Faults(other_template=True), returns_chat_ids=False, writes_prompts=writes_prompts)
+    assert seen(found["prompt_differences all"]) == (PROMPTS, PROMPTS, 0)
