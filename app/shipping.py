@@ -36,6 +36,7 @@ from q36eval.history import (
     WaiverRecord,
 )
 from q36eval.history.attempts import same_deployment
+from q36eval.history.records import ASKED, SECOND_ENDPOINT
 from q36eval.provenance import CHANGED
 from q36eval.records import DeploymentIdentity, Lane, ProbeName, Verdict
 from q36eval.run.drift import read_kept, standing_drift
@@ -288,18 +289,42 @@ def _that_speak(
     """The verdicts that count, whether each is of a server by itself, and the deployment that the branch is judged as.
 
     What an endpoint shows by itself says nothing of the weights: a gate's verdict stands beside it, unless it fails. A
-    server is mended without another checkpoint: a PASS of the same one, by no less, takes the place of what was before.
+    server is mended without another checkpoint: a PASS of the same one, by no less and asked no less, takes the
+    place of what was before.
     """
-    told, passed = list[tuple[StandingVerdict, bool]](), list[tuple[DeploymentIdentity | None, Policy]]()
+    told, passed = list[tuple[StandingVerdict, bool]](), list[tuple[StandingVerdict, Policy]]()
     for one, policy in zip(verdicts, policies, strict=True):
         if policy is None or any(each.probe is not ProbeName.SERVED for each in policy.criteria):
             told.append((one, False))
             continue
-        if any(_same(one.identity, of) and shortfall(by, policy, policy.lanes) is None for of, by in passed):
+        if any(_mended(one, later) and shortfall(by, policy, policy.lanes) is None for later, by in passed):
             continue
-        passed += [(one.identity, policy)] * (one.run.verdict is Verdict.PASS)
+        passed += [(one, policy)] * (one.run.verdict is Verdict.PASS)
         told.append((one, True))
     return told, next((one for one, of_server in told if not of_server), verdicts[0]).identity
+
+
+def _mended(before: StandingVerdict, later: StandingVerdict) -> bool:
+    """Whether a later verdict is of the same files, served under the same name, and rests on as much as the one before.
+
+    How a server was started is what a mend changes: its context, its limits, what it says of itself.
+    """
+    one, other = before.identity, later.identity
+    if one is None or other is None or not _FILES.isdisjoint(one.differing_fields(other)):
+        return False
+    named = "served_model"
+    if (one.engine, one.settings.get(named)) != (other.engine, other.settings.get(named)):
+        return False
+    asked, again = before.provenance.get(ASKED), later.provenance.get(ASKED)
+    if not isinstance(asked, Mapping) or not isinstance(again, Mapping):
+        return False
+    amounts = {name: value for name, value in asked.items() if isinstance(value, (int, float))}
+    less = [name for name, value in amounts.items() if not _at_least(again.get(name), value)]
+    return not less and (SECOND_ENDPOINT not in asked or SECOND_ENDPOINT in again)
+
+
+def _at_least(amount: object, least: float) -> bool:
+    return isinstance(amount, (int, float)) and amount >= least
 
 
 def _same(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> bool:

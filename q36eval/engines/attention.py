@@ -18,14 +18,10 @@ from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
 @dataclass(frozen=True)
 class SeenFromEnd:
-    """In the place of a mask: the last of `queries` tokens sees all `keys`, each one before it one fewer.
-
-    `mask` makes the mask that says so, for kernels that need one.
-    """
+    """In the place of a mask: the last of `queries` tokens sees all `keys`, each one before it one fewer."""
 
     queries: int
     keys: int
-    mask: Callable[[], Tensor | None]
 
 
 def install(is_on: Callable[[Tensor], bool]) -> None:
@@ -43,7 +39,7 @@ def _masks(before: Callable[..., Any], is_on: Callable[[Tensor], bool]) -> Calla
         seen = int(cache.get_seq_length())
         if seen == 0 or not _is_usable(states.device, kwargs["config"].head_dim):  # without any, there is no mask
             return before(**kwargs)
-        return SeenFromEnd(states.shape[1], seen + states.shape[1], lambda: before(**kwargs))
+        return SeenFromEnd(states.shape[1], seen + states.shape[1])
 
     return create_causal_mask
 
@@ -53,9 +49,10 @@ def _attention(before: Callable[..., Any]) -> Callable[..., Any]:
         module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, None]:
         if isinstance(attention_mask, SeenFromEnd):
-            if (query.shape[2], key.shape[2]) == (attention_mask.queries, attention_mask.keys):
-                return seen_from_end(query, key, value, kwargs.get("scaling")).transpose(1, 2).contiguous(), None
-            attention_mask = attention_mask.mask()  # memory that is longer than what was written to it
+            shape = query.shape[2], key.shape[2]
+            if shape != (attention_mask.queries, attention_mask.keys):  # as in memory that is longer than what it holds
+                raise RuntimeError(f"a pass of {attention_mask} attends with {shape[0]} queries to {shape[1]} keys")
+            return seen_from_end(query, key, value, kwargs.get("scaling")).transpose(1, 2).contiguous(), None
         attended: tuple[Tensor, None] = before(module, query, key, value, attention_mask, *args, **kwargs)
         return attended
 

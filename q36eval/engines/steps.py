@@ -130,23 +130,32 @@ class StepMemory:
         if not self.records or key not in self._ran:
             self._ran.add(key)  # and every kernel is compiled now
             return compute()
+        recorded = self._recorded(compute)
+        if recorded is None:
+            return compute()
+        self.graphs[key] = recorded
+        graph, output = recorded
+        graph.replay()
+        return output
+
+    def _recorded(self, compute: Callable[[], Tensor]) -> tuple[Any, Tensor] | None:
+        """A graph of `compute` and where it writes; None where none could be made, and memory is given back."""
         started = time.perf_counter()
         graph = torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 output = compute()
-        except Exception as error:  # it computes the same unrecorded
-            del graph
-            give_back(self.device)  # most often there was no memory, which a recording cannot look for
+        except Exception as error:  # most often there was no memory, which a recording cannot look for
             self._failures += 1
             if self._failures == RECORDING_TRIES:
                 self.records, self.not_recorded = False, f"{type(error).__name__}: {error}"
-            return compute()
-        self.graphs[key] = graph, output
-        self.recorded_s += time.perf_counter() - started
-        graph.replay()
-        return output
+        else:
+            self.recorded_s += time.perf_counter() - started
+            return graph, output
+        del graph
+        give_back(self.device)  # what the failed one held is let go with its error
+        return None
 
 
 class Steps:

@@ -26,6 +26,8 @@ from q36eval.records import (
 BranchKey = tuple[str, str]
 """Family and branch."""
 
+ASKED, SECOND_ENDPOINT = "served", "second_endpoint"
+"""Where a run's provenance holds how much an endpoint was asked, and in that what the second one was."""
 REFERENCE_ANSWERS = "reference_answers"
 """Where a run's provenance holds the hashes of `SeriesRun.reference_answers`."""
 

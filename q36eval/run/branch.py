@@ -89,6 +89,9 @@ class Running:
     """What the KL is measured on."""
     stages: list[Stage] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
+    _asked: "tuple[list[Work], OpenCaptures] | None" = field(default=None, init=False)
+    """What was asked of the reference before the branch was read, and what is captured of it."""
+    _reference_s: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.sink = RunSink(self.history, self.run.id)
@@ -120,29 +123,39 @@ class Running:
     def _reference_first(self) -> list[Work] | None:
         """Where both models do not fit, ask the reference what is missing, and its floor, before the branch is read.
 
-        Returns what all probes ask, where it was planned for that.
+        Nothing is asked of it afterwards. Returns what all probes ask, where it was planned for that. What is known to
+        fail on the branch waits for no reference: it is told where the branch is loaded and compared.
 
         Raises:
-            UsageError: the reference cannot be used.
+            UsageError: the reference cannot be used, or the branch is refused.
         """
-        reference = self.reference
-        if self.request.engine.device in HOLD_BOTH or reference.load is None or reference.tokenizer is None:
+        reference, request = self.reference, self.request
+        if request.engine.device in HOLD_BOTH or reference.load is None or reference.tokenizer is None:
+            return None
+        started = time.monotonic()
+        try:
+            identity = identity_of(request.deployment)
+            # one that is loaded already would be planned around
+            plan = None if reference.load.is_loaded else planned(request.deployment)
+        except CorruptCheckpointError:
+            return None
+        _check_resumed(self.run, identity, reference.identity)
+        if incomparable(identity, reference.identity, own_template=self._template() is not None):
             return None
         try:
             works = plan_probes(self.probes, reference.tokenizer(), self.sink)
         except TemplateLimitError as error:
             raise UsageError(f"The reference cannot be used: {error}") from error
-        if self.request.policy is not None:  # what is refused is refused before the reference is waited for
-            refuse_unmeasurable(self.request.policy, declared_by(works, self.request.family.name, self.request.suite))
+        if request.policy is not None:
+            refuse_unmeasurable(request.policy, declared_by(works, request.family.name, request.suite))
         refuse_uncaptured(works, reference)
-        if not reference.load.is_loaded:  # else the branch would be planned beside it
-            plan = planned(self.request.deployment)
-            refuse_unanswerable(plan is None or plan.room.placement != LAYERS, works, "branch")
+        refuse_unanswerable(plan is None or plan.room.placement != LAYERS, works, "branch")
         asked = [replace(work) for work in works]  # what follows from the answers is added to these
         captures = reference.captures(asked, self.progress)
         floors = FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), self.progress)
         floors.settle(asked, captures)
         reference.load.forget()
+        self._asked, self._reference_s = (asked, captures), time.monotonic() - started
         return works
 
     def _loaded(self, inspection: "Inspection | None") -> Engine | None:
@@ -280,13 +293,19 @@ class Running:
         reference, policy = self.reference, self.request.policy
         if policy is not None:
             policy = margins_held(policy, known).policy
-        floors = FloorKeeper(reference.identity, reference.root, reference.load, policy, self.sink, self.progress)
+        load = reference.load if self._asked is None else None  # the device is the branch's now
+        floors = FloorKeeper(reference.identity, reference.root, load, policy, self.sink, self.progress)
 
         def captures_of(works: Sequence[Work]) -> Captures:
-            if policy is not None:
-                refuse_unmeasurable(policy, declared_by(works, self.request.family.name, self.request.suite))
-            refuse_uncaptured(works, reference)
-            captures = reference.captures(works, self.progress)
+            if self._asked is None:
+                if policy is not None:
+                    refuse_unmeasurable(policy, declared_by(works, self.request.family.name, self.request.suite))
+                refuse_uncaptured(works, reference)
+                captures = reference.captures(works, self.progress)
+            else:
+                asked, captures = self._asked
+                for work, whole in zip(works, asked, strict=True):
+                    work.items = whole.items
             self._keep_reference_answers(works, captures)
             self._reuse(works)
             floors.settle(works, captures)
@@ -334,7 +353,7 @@ class Running:
         if branch.splits:
             self._told(split_line(branch.splits))
         self.stages += evaluated.stages
-        self.timings[SET_UP] += evaluated.seconds.pop("reference")
+        self.timings[SET_UP] += evaluated.seconds.pop("reference") + self._reference_s
         self.timings |= evaluated.seconds
 
     def _keep_reference_answers(self, works: Sequence[Work], captures: "OpenCaptures") -> None:

@@ -100,6 +100,8 @@ def run_probes(
     try:
         if not same_tokenizer(tokenizer, reference_tokenizer):
             branch_tokens = requested_tokens(plan_probes(probes, tokenizer, Sink()))
+            if planned is not None:  # probes know what they planned last
+                plan_probes(probes, reference_tokenizer, Sink())
         works = plan_probes(probes, reference_tokenizer, sink) if planned is None else planned
     except TemplateLimitError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error

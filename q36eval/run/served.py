@@ -21,6 +21,7 @@ from q36eval.errors import EngineError, UsageError
 from q36eval.files import json_sha256
 from q36eval.gate import Criterion, Margin, Policy, Stage, StageState
 from q36eval.history import History
+from q36eval.history.records import ASKED, SECOND_ENDPOINT
 from q36eval.probes import Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 from q36eval.run.request import Request
@@ -29,8 +30,6 @@ from q36eval.served.probe import measure_served
 
 ENDPOINTS = "endpoints"
 """The slice of what two endpoints of the same weights differ in."""
-ASKED = "served"
-"""Where a run's provenance holds how much an endpoint was asked, and what the second one was."""
 NO_ANSWER = "no answer"
 """Where the identity of a deployment names its engine's version, of a server that did not answer at all."""
 SAME_SERVER = "--against names the server that is judged; give one that was started otherwise."
@@ -105,7 +104,7 @@ class ServedAlone:
                 other, second = _second(request, request.against)
                 if other.server == endpoint.server and other.server.started is not None:
                     raise UsageError(SAME_SERVER)
-                asked_for["second_endpoint"] = second.model_dump(mode="json")
+                asked_for[SECOND_ENDPOINT] = second.model_dump(mode="json")
             made = self.history.get_run(self.run_id).provenance
             self.history.update_run(self.run_id, provenance=made | {ASKED: asked_for})
             figures = ask_served(endpoint, request, self.sink, self.progress, other)

@@ -84,7 +84,11 @@ def counted(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | st
     if isinstance(answer, str) or answer.cached_tokens is not None or before is None:
         return answer
     after = endpoint.cache_state()
-    return answer if after is None else replace(answer, cached_tokens=int(after.hits - before.hits))
+    if after is None:
+        return answer
+    if after.queries - before.queries > len(prompt.token_ids):  # the counters are the whole server's
+        return "others asked the server meanwhile, so its counters do not tell what was found of this prompt"
+    return replace(answer, cached_tokens=int(after.hits - before.hits))
 
 
 def cold(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | str":

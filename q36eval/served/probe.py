@@ -127,6 +127,7 @@ def measure_served(
     if other is not None:
         yield from difference("endpoints", lambda: endpoints(endpoint, other, alone, plan), other)
         if own_drafts and other.draft_counts() is not None:
-            how = f"{endpoint.name} against {other.name}"
-            yield rejected_against(own_drafts, drafted(other, alone.prompts), how)
-        other.confirm()
+            how, begun = f"{endpoint.name} against {other.name}", attempts()
+            others = drafted(other, alone.prompts)
+            other.confirm()
+            yield from unless_unsound("drafts", begun, [rejected_against(own_drafts, others, how)])

@@ -1,18 +1,23 @@
 """A device that does not hold both models: the reference is asked, and gone, before the branch is loaded."""
 
 import gc
+import json
+import shutil
 import weakref
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from q36eval.config import Family, Paths
-from q36eval.engines import open_engine
+from q36eval.engines import Scored, open_engine
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.kl.probe import KLProbe
-from q36eval.records import ProbeName
+from q36eval.records import ProbeName, Verdict
 from q36eval.run import branch as branching
 from q36eval.run import measure as measuring
 from q36eval.run import reference as referring
@@ -21,9 +26,10 @@ from tests.app.test_reference_packs import DOCUMENTS, POLICY, REPOSITORY, SANDBO
 
 
 class Opened:
-    """Opens engines as ever, and writes down which others were alive then."""
+    """Opens engines as ever, and writes down which others were alive then; one text the reference may not score."""
 
-    def __init__(self) -> None:
+    def __init__(self, unscored: bool = False) -> None:
+        self.unscored = unscored
         self.beside: list[tuple[str, list[str]]] = []
         self._alive: dict[str, Any] = {}
 
@@ -32,12 +38,33 @@ class Opened:
         beside = [name for name, engine in self._alive.items() if engine() is not None]
         self.beside.append((settings.folder.name, beside))
         engine = open_engine(settings)
+        if self.unscored and settings.folder.name == "bf16":
+            _spoil_one(engine)
         self._alive[settings.folder.name] = weakref.ref(engine)
         return engine
 
 
-def judged(state: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunRecord, Opened]:
-    opened = Opened()
+def _spoil_one(engine: Any) -> None:
+    """The first text that is scored never fits its context."""
+    score, spoiled = engine.score, set[str]()
+
+    def scored(requests: Any, known: Any = ()) -> Iterator[Scored]:
+        for each in score(requests, known):
+            spoiled.update({each.request.key} if not spoiled else ())
+            lost = each.request.key in spoiled
+            yield replace(each, hidden_states=None, error="too long", permanent=True) if lost else each
+
+    engine.score = scored
+
+
+def judged(
+    state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    branch: Path = SANDBOX / "fp8-head",
+    probes: tuple[ProbeName, ...] = (ProbeName.WEIGHTS, ProbeName.KL),
+    unscored: bool = False,
+) -> tuple[RunRecord, Opened]:
+    opened = Opened(unscored)
     state.mkdir()
     for module in (branching, referring):
         monkeypatch.setattr(module, "open_engine", opened)
@@ -46,11 +73,11 @@ def judged(state: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunRecord, Ope
     paths = Paths(REPOSITORY, state)
     request = Request(
         family=Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml"),
-        branch=Target("fp8-head", SANDBOX / "fp8-head"),
+        branch=Target("fp8-head", branch),
         reference=Target("bf16", SANDBOX / "bf16"),
         suite="sandbox",
         policy=read_policy(state / "policy.yaml"),
-        probes=(ProbeName.WEIGHTS, ProbeName.KL),
+        probes=probes,
     )
     return measuring.measure(request, paths, History.open(paths.history), Silent()), opened
 
@@ -70,3 +97,48 @@ def test_neither_model_is_loaded_beside_the_other_and_nothing_else_differs(
         for path, run in zip(paths, (both, one), strict=True)
     ]
     assert figures[0] == figures[1]
+
+
+def test_what_the_reference_cannot_score_is_not_asked_again_beside_the_branch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branching, "HOLD_BOTH", frozenset())
+    run, opened = judged(tmp_path / "state", monkeypatch, unscored=True)
+    assert opened.beside == [("bf16", []), ("fp8-head", [])]
+    (kl,) = [each for each in run.report.criteria if each.id == "kl"] if run.report is not None else []
+    assert kl.counts is not None
+    assert kl.counts.errored > 0
+
+
+def test_a_branch_that_is_known_to_fail_waits_for_no_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another tokenizer, and by weights that nobody inspects and that lack a tensor: as where both models fit."""
+    verdicts = []
+    for name, spoil in (("tokenizer", _other_tokenizer), ("weights", _without_a_tensor)):
+        folder = tmp_path / name / "fp8-head"
+        shutil.copytree(SANDBOX / "fp8-head", folder)
+        spoil(folder)
+        for devices in (branching.HOLD_BOTH, frozenset[str]()):
+            with monkeypatch.context() as patch:
+                patch.setattr(branching, "HOLD_BOTH", devices)
+                state = tmp_path / f"{name}-{len(devices)}"
+                run, opened = judged(state, patch, folder, (ProbeName.KL,))
+            assert run.report is not None
+            verdicts.append((name, run.verdict, run.report.exit_code, "bf16" in dict(opened.beside)))
+    other = ("tokenizer", Verdict.INCONCLUSIVE, 3, False)  # what differs is the weights probe's to fail
+    lacking = ("weights", Verdict.FAIL, 1, False)
+    assert verdicts == [other, other, lacking, lacking]
+
+
+def _other_tokenizer(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    vocabulary = content["model"]["vocab"]
+    one, other = [word for word in vocabulary if len(word) == 1 and word.isalpha()][:2]
+    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _without_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors[next(name for name in tensors if "norm" in name)]
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})

@@ -57,7 +57,7 @@ def test_a_row_read_in_passes_is_the_row_read_at_once(asked: list[tuple[int, int
     assert (parts - whole).abs().max() < 1e-3 * whole.abs().max()
 
 
-def test_what_is_padded_or_lies_in_longer_memory_keeps_its_mask(asked: list[tuple[int, int]]) -> None:
+def test_what_is_padded_keeps_its_mask_and_longer_memory_is_not_read(asked: list[tuple[int, int]]) -> None:
     model = load_model(SANDBOX).model
     with torch.inference_mode():
         cache = remember(model, torch.full((1, 64), 7), 64)
@@ -73,10 +73,11 @@ def test_what_is_padded_or_lies_in_longer_memory_keeps_its_mask(asked: list[tupl
     layer = torch.nn.Module()
     plain = modeling.ALL_ATTENTION_FUNCTIONS["sdpa"]
     out, _ = plain(layer, query, key, key, seen, scaling=0.25)
-    masked, _ = plain(layer, query, key, key, seen.mask(), scaling=0.25)
+    mask = torch.arange(68) <= torch.arange(4).unsqueeze(1) + 64
+    masked, _ = plain(layer, query, key, key, mask, scaling=0.25)
     assert torch.allclose(out, masked, atol=1e-5)
     assert asked == [(4, 68)]
-    with pytest.raises(RuntimeError):  # the mask that is asked for is of 68 keys, not of 80
+    with pytest.raises(RuntimeError, match="4 queries to 80 keys"):
         plain(layer, query, longer, longer, seen, scaling=0.25)
     assert asked == [(4, 68)], "no kernel is asked to align other ends than those that were meant"
 

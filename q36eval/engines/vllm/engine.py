@@ -173,15 +173,19 @@ class VLLMEngine(Engine):
                 why = f"{length} tokens do not fit the context of {self._context}"
                 yield Scored(request, None, error=why, permanent=True)
         under_way: ScoringWindow | None = None
-        for window in with_news(windows_of(fitting), known):
+        try:
+            for window in with_news(windows_of(fitting), known):
+                if under_way is not None:
+                    under_way.wait()
+                # the next one is computed while the states of the one before are read and used
+                before, under_way = under_way, ScoringWindow(self._worker, window)
+                if before is not None:
+                    yield from new_results(before.results(self.device), known)
             if under_way is not None:
-                under_way.wait()
-            # the next one is computed while the states of the one before are read and used
-            before, under_way = under_way, ScoringWindow(self._worker, window)
-            if before is not None:
-                yield from new_results(before.results(self.device), known)
-        if under_way is not None:
-            yield from new_results(under_way.results(self.device), known)
+                yield from new_results(under_way.results(self.device), known)
+        finally:
+            if under_way is not None:  # whoever stops in the middle leaves a window behind
+                under_way.forget()
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
         fitting = []

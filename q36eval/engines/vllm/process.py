@@ -65,8 +65,10 @@ class WorkerProcess:
     """What is not answered yet."""
 
     def __init__(self, environment: Environment) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self.states = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_in_memory()))
+        _sweep()
+        mine = f"{PREFIX}{os.getpid()}-"
+        self.folder = Path(tempfile.mkdtemp(prefix=mine))
+        self.states = Path(tempfile.mkdtemp(prefix=mine, dir=_in_memory()))
         self._log = self.folder / "log.txt"
         ours, theirs = socket.socketpair()
         variables = DEFAULT_VARIABLES | (CPU_VARIABLES if environment.on_cpu else {})
@@ -122,9 +124,17 @@ class WorkerProcess:
 def _in_memory() -> Path | None:
     """Where files lie in memory, if there is room for some windows' states; else where temporary files go."""
     with suppress(OSError):
-        if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= STATES_BYTES:
+        if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= STATES_BYTES:
             return SHARED_MEMORY
     return None
+
+
+def _sweep() -> None:
+    """Remove what processes left that were killed: it is memory."""
+    for folder in SHARED_MEMORY.glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end(process: "subprocess.Popen[bytes]", ours: socket.socket, reader: Any, writer: Any, *folders: Path) -> None:

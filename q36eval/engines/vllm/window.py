@@ -30,6 +30,12 @@ class ScoringWindow:
         """Until vLLM has computed it."""
         self._asked.wait()
 
+    def forget(self) -> None:
+        """Nobody wants it: once it is computed, remove its states."""
+        self.wait()
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+
     def results(self, device: "torch.device | str") -> list[Scored]:
         """Of every text its rows on that device, or what prevented them.
 

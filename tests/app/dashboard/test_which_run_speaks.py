@@ -15,6 +15,7 @@ from q36eval.gate import Circumstances, Policy, decide
 from q36eval.gate.covering import DECLARED, declaration
 from q36eval.gate.policy_file import inherit, read_policy
 from q36eval.history import History, RunRecord
+from q36eval.history.records import ASKED, SECOND_ENDPOINT
 from q36eval.records import Counts, DeploymentIdentity, Lane, ProbeName
 from q36eval.run.drift import judged_keys
 from q36eval.run.served import alone
@@ -292,8 +293,10 @@ def endpoint(version: str = "vllm 0.26.0", **settings: str) -> DeploymentIdentit
     return DeploymentIdentity.model_validate(known)
 
 
-def served(history: History, of: DeploymentIdentity, faults: int | None, policy: Policy = PROMPTS) -> RunRecord:
-    """A run of an endpoint by itself with so many faults; None is one that was not measured."""
+def served(
+    history: History, of: DeploymentIdentity, faults: int | None, policy: Policy = PROMPTS, **asked: Any
+) -> RunRecord:
+    """A run of an endpoint by itself with so many faults; None is one that was not measured. It `asked` so much."""
     known = declaration(policy, SANDBOX, lanes=(Lane.STRUCTURED,), size_bytes=2_000, is_reference=False)
     run = history.start_run(
         family="sandbox",
@@ -301,7 +304,7 @@ def served(history: History, of: DeploymentIdentity, faults: int | None, policy:
         identity=of,
         reference_identity=None,
         policy=policy,
-        provenance={DECLARED: known.model_dump(mode="json")},
+        provenance={DECLARED: known.model_dump(mode="json"), ASKED: {"items": 64, "concurrency": 64} | asked},
     )
     if faults is not None:
         counts = Counts(total=64, scored=64, errored=0)
@@ -319,14 +322,25 @@ def test_what_a_server_shows_by_itself_undoes_no_gate_unless_it_fails(history: H
     assert told(history)["main"].ships
     served(history, endpoint(), 1)
     assert told(history)["main"].standing is Standing.BLOCKED
-    served(history, endpoint(context="4096"), 0)
+    served(history, endpoint(served_model="other"), 0)
     assert told(history)["main"].standing is Standing.BLOCKED, "another server is not the one that failed"
+    served(history, endpoint(), 0, concurrency=2)
+    assert told(history)["main"].standing is Standing.BLOCKED, "what was asked less of mends nothing"
     served(history, endpoint(), None)
     assert told(history)["main"].standing is Standing.BLOCKED, "what was not measured mends nothing"
     served(history, endpoint(), 0, GREEDY)
     assert told(history)["main"].standing is Standing.BLOCKED, "what was not asked mends nothing"
-    served(history, endpoint("vllm 0.26.1"), 0)
-    assert told(history)["main"].ships, "that server was mended"
+    served(history, endpoint("vllm 0.26.1", context="16384", fingerprint="b"), 0, concurrency=128)
+    assert told(history)["main"].ships, "that server was mended, however it is started now"
+
+
+def test_a_second_server_that_failed_is_mended_by_a_pass_beside_a_second_one(history: History) -> None:
+    gate(history, SANDBOX)
+    served(history, endpoint(), 1, **{SECOND_ENDPOINT: {"engine": "openai"}})
+    served(history, endpoint(), 0)
+    assert told(history)["main"].standing is Standing.BLOCKED
+    served(history, endpoint(), 0, **{SECOND_ENDPOINT: {"engine": "openai"}})
+    assert told(history)["main"].ships
 
 
 def test_what_a_gate_judged_is_followed_beside_what_a_server_shows_later(history: History) -> None:
