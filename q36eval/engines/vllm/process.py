@@ -65,16 +65,14 @@ class WorkerProcess:
     """What is not answered yet."""
 
     def __init__(self, environment: Environment) -> None:
-        _sweep()
-        mine = f"{PREFIX}{os.getpid()}-"
-        self.folder = Path(tempfile.mkdtemp(prefix=mine))
-        self.states = Path(tempfile.mkdtemp(prefix=mine, dir=_in_memory()))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.states = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_in_memory()))
         self._log = self.folder / "log.txt"
         ours, theirs = socket.socketpair()
         variables = DEFAULT_VARIABLES | (CPU_VARIABLES if environment.on_cpu else {})
         with self._log.open("wb") as log, theirs:
             self._process = subprocess.Popen(
-                [environment.python, "-m", "q36eval_vllm.worker", str(theirs.fileno())],
+                [environment.python, "-m", "q36eval_vllm.worker", str(theirs.fileno()), str(self.states)],
                 pass_fds=[theirs.fileno()],
                 env=variables | os.environ,
                 stdin=subprocess.DEVNULL,
@@ -127,14 +125,6 @@ def _in_memory() -> Path | None:
         if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= STATES_BYTES:
             return SHARED_MEMORY
     return None
-
-
-def _sweep() -> None:
-    """Remove what processes left that were killed: it is memory."""
-    for folder in SHARED_MEMORY.glob(f"{PREFIX}*"):
-        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists() and Path("/proc/self").exists():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end(process: "subprocess.Popen[bytes]", ours: socket.socket, reader: Any, writer: Any, *folders: Path) -> None:

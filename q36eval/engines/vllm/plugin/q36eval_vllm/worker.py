@@ -1,15 +1,17 @@
 """The program that q36eval starts in vLLM's environment: it opens one checkpoint and answers over a socket.
 
-    python -m q36eval_vllm.worker FD
+    python -m q36eval_vllm.worker FD STATES
 
 FD is an open stream socket that the parent keeps the other end of. Each message is one line of JSON. The parent's:
 `{"do": "open" | "score" | "generate" | "token_log_probs" | "close", …}`; the answer to each is one line, with `error`
-(and `fatal`, where nothing more can be answered) in place of results. Hidden states travel in files of a folder that
-the parent names and empties. When the parent's end is closed, the program ends.
+(and `fatal`, where nothing more can be answered) in place of results. Hidden states travel in files of the folder
+STATES, which the parent empties. When the parent's end is closed, the program ends; where the parent was killed it is
+the one that removes them: they may lie in memory.
 """
 
 import json
 import os
+import shutil
 import socket
 import sys
 import time
@@ -128,17 +130,23 @@ def main() -> None:
     known: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         name: getattr(worker, name) for name in ("open", "score", "generate", "token_log_probs")
     }
-    with channel.makefile("r", encoding="utf-8") as lines, channel.makefile("w", encoding="utf-8") as answers:
-        for line in lines:
-            message = json.loads(line)
-            if message["do"] == "close":
-                return
-            try:
-                answer = known[message["do"]](message)
-            except Exception as error:
-                answer = {"error": f"{type(error).__name__}: {error}", "fatal": is_fatal(error) or worker.llm is None}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+    try:
+        with channel.makefile("r", encoding="utf-8") as lines, channel.makefile("w", encoding="utf-8") as answers:
+            for line in lines:
+                message = json.loads(line)
+                if message["do"] == "close":
+                    return
+                try:
+                    answer = known[message["do"]](message)
+                except Exception as error:
+                    answer = {
+                        "error": f"{type(error).__name__}: {error}",
+                        "fatal": is_fatal(error) or worker.llm is None,
+                    }
+                answers.write(json.dumps(answer) + "\n")
+                answers.flush()
+    finally:
+        shutil.rmtree(sys.argv[2], ignore_errors=True)
 
 
 if __name__ == "__main__":
