@@ -15,7 +15,6 @@ from q36eval.history import History, RunState
 from q36eval.run.served import SAME_SERVER, alone
 from q36eval.served.declared import Plan
 from tests import commands
-from tests.q36eval.openai.server import SANDBOX, opened
 from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
 from tests.q36eval.served.judging import few_prompts_policy, judged
@@ -24,18 +23,6 @@ PLAN = Plan(items=16, conversations=1, turns=2, concurrency=2, load_requests=2, 
 ANSWER_TOKENS = 20
 CRITERION = "served-endpoints"
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def local() -> Engine:
-    """The model that is served."""
-    return opened(SANDBOX)
-
-
-@pytest.fixture(scope="module")
-def known() -> dict[object, object]:
-    """What it answers, computed once for all tests."""
-    return {}
 
 
 @pytest.fixture(autouse=True)

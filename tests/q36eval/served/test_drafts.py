@@ -16,7 +16,7 @@ from q36eval.records import Measurement
 from q36eval.run.served import alone
 from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
 from q36eval.served.prompts import Prompts
-from tests.q36eval.openai.server import SANDBOX, opened
+from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.served.chat_server import Chatting, chatting
 from tests.q36eval.served.judging import few_prompts_policy
 
@@ -33,18 +33,6 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",pos
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="1",model_name="m",position="0"} 1.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 5.0
 """
-
-
-@pytest.fixture(scope="module")
-def local() -> Engine:
-    """The model that is served."""
-    return opened(SANDBOX)
-
-
-@pytest.fixture(scope="module")
-def known() -> dict[object, object]:
-    """What it answers, computed once for all tests."""
-    return {}
 
 
 @pytest.fixture

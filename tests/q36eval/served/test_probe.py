@@ -7,7 +7,6 @@ import pytest
 
 from q36eval.engines import Engine
 from q36eval.gate import CriterionVerdict
-from tests.q36eval.openai.server import SANDBOX, opened
 from tests.q36eval.served.chat_server import BLOCK, Chatting, Faults, chatting
 from tests.q36eval.served.judging import Judged, judged
 
@@ -17,18 +16,6 @@ CACHE_BLOCKS = 48
 pytestmark = pytest.mark.slow
 
 Judge = Callable[..., Judged]
-
-
-@pytest.fixture(scope="module")
-def local() -> Engine:
-    """The model that is served."""
-    return opened(SANDBOX)
-
-
-@pytest.fixture(scope="module")
-def known() -> dict[object, object]:
-    """What it answers, computed once for all tests."""
-    return {}
 
 
 @pytest.fixture(autouse=True)

@@ -10,25 +10,13 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.records import Measurement
 from q36eval.served.chat import ask_chat, parser_measured, prompts_measured, streams_measured
 from q36eval.served.prompts import Prompts
-from tests.q36eval.openai.server import SANDBOX, opened
+from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
 from tests.q36eval.served.judging import REPOSITORY
 
 PROMPTS = 8
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def local() -> Engine:
-    """The model that is served."""
-    return opened(SANDBOX)
-
-
-@pytest.fixture(scope="module")
-def known() -> dict[object, object]:
-    """What it answers, computed once for all tests."""
-    return {}
 
 
 @pytest.fixture
