@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -9,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+STUCK_SECONDS = 600
+"""After which a child says where it stands, and ends: a lock that another thread held at the fork is never released."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ def start(
         for stream, path in ((1, stdout), (2, str(stderr))):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), stream)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+        faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True, file=sys.stderr)
         code = _command(arguments, state, before)
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 1

@@ -27,6 +27,8 @@ FILL_TOKENS = 2048
 """Of one request that fills the cache."""
 LEAST_FILL_TOKENS = 512
 """The same, where the context is short."""
+BEGUN_ALIKE = 16
+"""So many tokens at most of a prompt that is asked cold may be found, where every prompt begins with them."""
 OVERFILL = 1.2
 """What is sent to fill the cache, over what it holds."""
 SAMPLED_SHARE = 3
@@ -96,8 +98,9 @@ def cold(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | str":
     return _if_cold(counted(endpoint, prompt, salt))
 
 
-def _if_cold(answer: "Continuation | str") -> "Continuation | str":
-    if isinstance(answer, str) or not answer.cached_tokens:
+def _if_cold(answer: "Continuation | str", most: int = 0) -> "Continuation | str":
+    """The answer, where at most so many tokens of its prompt were found in the cache; else why it says nothing."""
+    if isinstance(answer, str) or (answer.cached_tokens or 0) <= most:
         return answer
     return f"{answer.cached_tokens} of its tokens were found in the cache, where it was to be asked cold"
 
@@ -152,7 +155,8 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     others, warm = dict[str, str](), dict[str, str]()
     for prompt in long:  # one after the other, so that a small cache still holds it
         answer = counted(endpoint, prompt, salts[prompt.name])
-        first[prompt.name] = _if_cold(answer)
+        # without a salt what a template begins every prompt with is found, by a server that caches token by token
+        first[prompt.name] = _if_cold(answer, 0 if endpoint.salts else min(BEGUN_ALIKE, _shared(prompt, long)))
         cached = 0 if isinstance(answer, str) else answer.cached_tokens or 0
         if cached > _shared(prompt, long):
             others[prompt.name] = f"{cached} of its tokens were found in the cache before it was ever sent"

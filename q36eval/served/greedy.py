@@ -30,13 +30,16 @@ def greedy_measured(prompts: Sequence[Prompt], greedy: Answers) -> Measurement:
     faults, scored = [], 0
     for prompt in prompts:
         answer = greedy[prompt.name]
-        if isinstance(answer, str) or not answer.log_probs or not answer.token_ids:
+        if isinstance(answer, str) or not answer.log_probs:
             continue
-        rows = answer.log_probs[: len(answer.token_ids)]
-        if len(rows) < len(answer.token_ids) or not all(_tells(row) for row in rows):
+        chosen = answer.token_ids or answer.row_ids
+        if not chosen:
+            continue
+        rows = answer.log_probs[: len(chosen)]
+        if len(rows) < len(chosen) or not all(_tells(row) for row in rows):
             continue
         scored += 1
-        for place, (token, row) in enumerate(zip(answer.token_ids, answer.log_probs, strict=False)):
+        for place, (token, row) in enumerate(zip(chosen, answer.log_probs, strict=False)):
             behind = max(row.values()) - row[token] if token in row else float("inf")
             if behind > NEAR_TIE_NATS:
                 faults.append(f"{prompt.name}: token {place} is {behind:.2f} nats less likely than another")

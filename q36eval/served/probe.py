@@ -72,6 +72,8 @@ def measure_served(
             yield from figures
             return
         reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
+        last = next((each.last_unsound for each in (endpoint, other) if each is not None and each.last_unsound), "")
+        reason += f"; the last: {last}" if last else ""
         yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
 
     def difference(part: str, ask: Callable[[], Found], second: Endpoint | None = None) -> Iterator[Figure]:

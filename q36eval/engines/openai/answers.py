@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from q36eval.engines.openai.client import MalformedError
 
@@ -36,10 +36,26 @@ class Usage(Answered):
     completion_tokens: int = Field(default=0, ge=0)
 
 
+class TokenLogprob(Answered):
+    """A token and its log-probability, as llama.cpp gives them, by its id."""
+
+    id: int
+    logprob: float
+    top_logprobs: "list[TokenLogprob]" = Field(default_factory=list)
+
+
 class TopLogprobs(Answered):
-    """Of generated tokens the likeliest ones at each place."""
+    """Of generated tokens the likeliest ones at each place: `top_logprobs` of vLLM, `content` of llama.cpp."""
 
     top_logprobs: list[dict[str, float]] | None = None
+    content: list[TokenLogprob] | None = None
+
+    @property
+    def rows(self) -> list[dict[str, float]] | None:
+        """At each place log-probabilities by the token's name, as vLLM writes ids."""
+        if self.content is None:
+            return self.top_logprobs
+        return [{f"{TOKEN_ID}{each.id}": each.logprob for each in place.top_logprobs} for place in self.content]
 
 
 class Choice(Answered):
@@ -52,6 +68,13 @@ class Choice(Answered):
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: Any = None
     logprobs: TopLogprobs | None = None
+
+    @property
+    def generated(self) -> list[int] | None:
+        """Ids of the tokens that were generated: the server's own, or those that stand with their log-probabilities."""
+        if self.token_ids is not None or self.logprobs is None or self.logprobs.content is None:
+            return self.token_ids
+        return [place.id for place in self.logprobs.content]
 
 
 class Completions(Answered):
@@ -76,12 +99,20 @@ class Completion(Completions):
 
 
 class Model(Answered):
-    """An entry of `/v1/models`."""
+    """An entry of `/v1/models`. llama.cpp tells the context of one of its slots as `meta.n_ctx`."""
 
     id: str
     root: str | None = None
     owned_by: str | None = None
     max_model_len: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _context(cls, given: Any) -> Any:
+        meta = given.get("meta") if isinstance(given, dict) else None
+        if isinstance(meta, dict) and isinstance(meta.get("n_ctx"), int) and given.get("max_model_len") is None:
+            return {**given, "max_model_len": meta["n_ctx"]}
+        return given
 
 
 class Models(Answered):
@@ -190,12 +221,12 @@ def next_row(answer: Completion, vocabulary: int, top_k: int | None) -> torch.Te
     Raises:
         MalformedError: there is none, it is no distribution, or it is not that of the token that was generated.
     """
-    given = answer.choice.logprobs.top_logprobs if answer.choice.logprobs is not None else None
+    given = answer.choice.logprobs.rows if answer.choice.logprobs is not None else None
     if not given:
         raise MalformedError("the answer has no log-probabilities of its first token")
     tokens, values = _tokens_of(given[0], TOKEN_ID, vocabulary), list(given[0].values())
     row = packed_row(tokens, values, vocabulary, top_k)
-    generated = answer.choice.token_ids
+    generated = answer.choice.generated
     if generated:  # one that ended the answer may be left out
         known = dict(zip(tokens, values, strict=True))
         if len(generated) != 1 or known.get(generated[0], -math.inf) < max(values) - TIED_NATS:

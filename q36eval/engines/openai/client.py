@@ -10,7 +10,8 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -36,8 +37,14 @@ class MalformedError(Exception):
     """An answer that is not one to what was asked: cut, of the wrong length, of other tokens. Asked for again."""
 
 
+LEFT_OPEN_SECONDS = 1.0
+"""A connection that was ended between two requests is found so at once; one that ends later was ended in the middle."""
+NOT_IMPLEMENTED = 501
+"""What llama-server says of a page that it was not started with; it will not come by asking again."""
+
+
 class RefusedError(Exception):
-    """The server will not do it (status 4xx): asking again would not help."""
+    """The server will not do it (status 4xx, or 501: not implemented): asking again would not help."""
 
 
 class NoAnswerError(Exception):
@@ -46,6 +53,11 @@ class NoAnswerError(Exception):
 
 class TooLongError(NoAnswerError):
     """An answer with more bytes than what was requested can have; asking again would only read them again."""
+
+
+class _LeftOpenError(Exception):
+    """The server had ended the connection that a request was sent over, as it may between two requests: llama-server
+    does after every hundred."""
 
 
 class _UnwellError(Exception):
@@ -158,7 +170,7 @@ class Client:
         self._lock, self._trial = threading.Lock(), threading.Lock()
         self._began = self._last_answer = time.monotonic()
         self._failures = self._sent = self._answered = 0
-        self.unsound = 0
+        self.unsound, self.unsound_last = 0, ""
         """Attempts that ended with an error of the server's own, or with an answer that is none: asked again, they show
         in no answer."""
         self._jitter = random.Random()
@@ -220,15 +232,19 @@ class Client:
             except RefusedError:
                 self._succeeded()
                 raise
-            except TooLongError:
-                self._failed(unsound=True)
+            except TooLongError as error:
+                self._failed(unsound=str(error))
                 raise
             except _UnwellError as error:
                 last, wait = str(error), error.wait
-                self._failed(counts=not error.throttled, unsound=not error.throttled)
+                self._failed(counts=not error.throttled, unsound="" if error.throttled else last)
+            except _LeftOpenError as error:
+                last = str(error)
+                self._failed(counts=False, unsound="")
+                continue
             except (MalformedError, httpx.HTTPError, UnicodeDecodeError) as error:
                 last = self._hidden(f"{type(error).__name__.removesuffix('Error')}: {error}".rstrip(": "))
-                self._failed(unsound=not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout))
+                self._failed(unsound="" if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) else last)
             else:
                 self._succeeded()
                 return value
@@ -274,10 +290,12 @@ class Client:
             raise EngineError(f"The server {self.address.base} {spent}; nothing more is requested of it.")
         return is_open
 
-    def _failed(self, *, counts: bool = True, unsound: bool) -> None:
+    def _failed(self, *, counts: bool = True, unsound: str) -> None:
+        """`unsound` says what came where an answer should have; empty where the server only asked for patience."""
         with self._lock:
             self._failures += counts
-            self.unsound += unsound
+            self.unsound += bool(unsound)
+            self.unsound_last = unsound or self.unsound_last
 
     @property
     def sent(self) -> int:
@@ -292,7 +310,7 @@ class Client:
         """The answer's bytes, whole and in time."""
         deadline, parts, size = time.monotonic() + self._limits.answer, [], 0
         most = min(self._limits.answer_bytes, expected_bytes(body, self.vocabulary))
-        with self._http.stream(method, url, json=body) as response:
+        with self._responding(method, url, body) as response:
             for part in response.iter_bytes():
                 size += len(part)
                 parts.append(part)
@@ -308,9 +326,28 @@ class Client:
         said = f"status {status}: {told}".rstrip(": ")
         if status in (401, 403) and url.removeprefix(self.address.base) in API:
             raise EngineError(f"The server {self.address.base} refuses the key ({said}); set {API_KEY}.")
-        if status in (408, 409, 425, 429) or status >= 500:
+        if status in (408, 409, 425, 429) or (status >= 500 and status != NOT_IMPLEMENTED):
             raise _UnwellError(said, _retry_after(response.headers.get("retry-after")), status in (429, 503))
         raise RefusedError(said)
+
+    @contextmanager
+    def _responding(self, method: str, url: str, body: Mapping[str, Any] | None) -> Iterator[httpx.Response]:
+        """The response, once its head is there."""
+        connected, began = [], time.monotonic()
+
+        def trace(event: str, _: Any) -> None:
+            if event == "connection.connect_tcp.started":
+                connected.append(event)
+
+        with ExitStack() as stack:
+            try:
+                streaming = self._http.stream(method, url, json=body, extensions={"trace": trace})
+                response = stack.enter_context(streaming)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+                if connected or time.monotonic() - began > LEFT_OPEN_SECONDS:
+                    raise
+                raise _LeftOpenError(f"the server had ended the connection: {error}") from error
+            yield response
 
     def _hidden(self, text: str) -> str:
         """Without the key, should a server repeat it."""

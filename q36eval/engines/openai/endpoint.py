@@ -44,7 +44,9 @@ class Continuation:
     `text` is without the mark of the end. `completion_tokens` is the server's own count of them.
 
     `log_probs[t]` are the likeliest tokens at place t with their log-probabilities, the chosen one among them; None
-    where the server gives none. `cached_tokens` is how much of the prompt it says it had in its prefix cache.
+    where the server gives none. Where it gives none of some places `token_ids` is None, and `row_ids[t]` is the token
+    that was chosen where `log_probs[t]` are from. `cached_tokens` is how much of the prompt it says it had in its
+    prefix cache.
     """
 
     text: str
@@ -53,6 +55,7 @@ class Continuation:
     log_probs: tuple[Mapping[int, float], ...] | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
+    row_ids: tuple[int, ...] | None = None
 
 
 class _Details(Answered):
@@ -84,7 +87,9 @@ class Endpoint:
         self.server: Server = server.server
         self.tokenizer = server.tokenizer
         self._stop_ids = end_ids(configured_end(hold(settings.folder)), server.tokenizer)
-        self.gives_log_probs = server.can.top_k is not None or server.can.scores == "all"
+        self.gives_log_probs = (
+            server.can.top_k is not None or server.can.scores == "all" or server.server.flavour == LLAMA_CPP
+        )
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "Endpoint":
@@ -109,6 +114,11 @@ class Endpoint:
     def attempts(self) -> tuple[int, int]:
         """How often it was asked so far, and how many of these attempts ended with no usable answer and no refusal."""
         return self._client.sent, self._client.unsound
+
+    @property
+    def last_unsound(self) -> str:
+        """What the newest of these was; empty where there was none."""
+        return self._client.unsound_last
 
     def close(self) -> None:
         """End all connections."""
@@ -151,6 +161,8 @@ class Endpoint:
         if self.server.flavour == VLLM:
             body |= {"stop_token_ids": list(self._stop_ids)}
             body |= {"logprobs": TOP, "return_tokens_as_token_ids": True} if self.gives_log_probs else {}
+        if self.server.flavour == LLAMA_CPP:
+            body |= {"logprobs": TOP}
         address = f"{self._client.address.base}/completions"
         if stream:
             streaming = body | {"stream": True, "stream_options": {"include_usage": True}}
@@ -168,11 +180,13 @@ class Endpoint:
         reason = finished(answer, budget)
         choice = answer.choice
         log_probs = None
-        if self.gives_log_probs and choice.logprobs is not None and choice.logprobs.top_logprobs is not None:
-            log_probs = tuple(_by_id(entry) for entry in choice.logprobs.top_logprobs)
-        ids = None if choice.token_ids is None else tuple(choice.token_ids)
+        if self.gives_log_probs and choice.logprobs is not None and choice.logprobs.rows is not None:
+            log_probs = tuple(_by_id(entry) for entry in choice.logprobs.rows)
+        ids = None if choice.generated is None else tuple(choice.generated)
         count = None if answer.usage is None else answer.usage.completion_tokens
-        return Continuation(self._without_end(choice.text), ids, reason, log_probs, cached, count)
+        # llama.cpp names no token by which a character is not whole yet
+        all_ids = ids if choice.token_ids is not None or ids is None or len(ids) == count else None
+        return Continuation(self._without_end(choice.text), all_ids, reason, log_probs, cached, count, ids)
 
     def _streamed(self, events: Sequence[Any]) -> Continuation:
         """What a client puts together: pieces of text in the order in which they came."""
@@ -182,6 +196,7 @@ class Endpoint:
                 pieces += [read_as(Choice, choice) for choice in event["choices"]]
         if not pieces:
             raise MalformedError("the stream has no piece of a text")
+        # llama.cpp's pieces name no token that gave no whole character, so that their ids are not all that came
         ids = [token for piece in pieces for token in piece.token_ids or ()]
         tells_ids = any(piece.token_ids is not None for piece in pieces)
         reasons = [piece.finish_reason for piece in pieces if piece.finish_reason is not None]

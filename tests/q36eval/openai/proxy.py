@@ -8,10 +8,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
+
+from tests.q36eval.openai.server import ManyAtOnce
 
 
 class Proxy:
@@ -185,7 +187,7 @@ def proxied(upstream: str) -> Iterator[tuple[Proxy, str]]:
     """The proxy before that server, and its address."""
     proxy = Proxy(upstream)
     handler = type("Handler", (_Handler,), {"proxy": proxy})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ManyAtOnce(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

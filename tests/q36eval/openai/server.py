@@ -129,6 +129,7 @@ class Handler(BaseHTTPRequestHandler):
             owner = {"vllm": "vllm", "llama.cpp": "llamacpp", "sglang": "sglang"}.get(served.shape, "someone")
             card = {"id": served.name, "object": "model", "created": int(time.time()), "owned_by": owner}
             card |= {"root": f"/models/{served.name}", "max_model_len": served.context} if owner == "vllm" else {}
+            card |= {"meta": {"n_ctx": served.context}} if owner == "llamacpp" else {}
             self._send(200, {"object": "list", "data": [card]})
         elif self.path == "/version" and served.shape == "vllm":
             self._send(200, {"version": served.version})
@@ -137,6 +138,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/metrics" and served.shape == "vllm":
             text = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {served.started}\n"
             self._send(200, text.encode())
+        elif self.path == "/metrics" and served.shape == "llama.cpp":
+            self._send(501, {"error": {"message": "This server does not support metrics endpoint."}})
         else:
             self._send(404, {"error": {"message": "Not Found"}})
 
@@ -286,11 +289,17 @@ def _position(row: torch.Tensor, count: int, token: int) -> bytes:
     return to_json({name: {"logprob": value, "rank": rank} for name, (value, rank) in entry.items()})
 
 
+class ManyAtOnce(ThreadingHTTPServer):
+    """One that lets as many connections wait as are opened at once: on a loaded machine five, the default, are few."""
+
+    request_queue_size = 256
+
+
 @contextmanager
 def serving(served: Served, port: int = 0, handles: type[Handler] = Handler) -> Iterator[str]:
     """The server in threads of this process; gives its address."""
     handler = type("Handler", (handles,), {"served": served})
-    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    server = ManyAtOnce(("127.0.0.1", port), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

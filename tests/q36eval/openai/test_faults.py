@@ -1,6 +1,8 @@
 """Every fault between client and server: no wrong answer is counted, nothing is lost or doubled, the rest is exit 4."""
 
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -220,28 +222,67 @@ def test_what_a_server_refuses_is_not_asked_again(fresh: Through) -> None:
     assert waits.seconds == []
 
 
+def test_a_connection_that_was_ended_between_two_requests_is_no_fault_of_the_server() -> None:
+    """llama-server ends each after a hundred; one that ends before it ever answered, or in the middle, is a fault."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        script = [(1, 0.0), (1, 0.0), (0, 0.0), (1, 1.5), (1, 0.0)]
+        """Of each connection how many requests are answered, and after how long the next one meets its end."""
+
+        def serve() -> None:
+            for answers, wait in script:
+                connection = listening.accept()[0]
+                for _ in range(answers):
+                    connection.recv(4096)
+                    connection.sendall(answer)
+                connection.recv(4096)
+                time.sleep(wait)
+                connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        client = Client(Address(f"http://127.0.0.1:{listening.getsockname()[1]}/v1"), Limits(), lambda _: None)
+        seen = []
+        for _ in range(4):
+            client.get(f"{client.address.base}/models", lambda content: content)
+            seen.append(client.unsound)
+        client.close()
+        thread.join()
+    # the second went over the ended connection; so did the third, and its second attempt over one that never answered
+    assert seen == [0, 0, 1, 2]
+    assert client.unsound_last.startswith("RemoteProtocol")
+
+
 def test_an_open_breaker_lets_one_request_at_a_time_try(fresh: Through) -> None:
     """Of many threads whose server is gone; once it answers, all go on."""
     fresh.proxy.fault, fresh.proxy.times = "500", 60
     client, _ = client_of(fresh, Limits(attempts=100, opens_after=4, spare_requests=10**6))
-    under_way, most, lock = 0, 0, threading.Lock()
-    content_of = client._content
+    under_way, most, tries, lock = 0, 0, 0, threading.Lock()
+    content_of, admitted_by, mine = client._content, client._admitted, threading.local()
+
+    def admitted() -> bool:
+        was_open = client._failures >= 4  # before it asked: others that it let in may have failed since
+        is_trial = admitted_by()
+        mine.counted = was_open and client._failures >= 4
+        return is_trial
 
     def watched(*arguments: Any) -> bytes:
-        nonlocal under_way, most
+        nonlocal under_way, most, tries
+        counted = mine.counted
         with lock:
-            under_way += 1
-            is_open = client._failures >= 4 + 8  # those that were admitted before it opened have ended
-            most = max(most, under_way if is_open else 0)
+            under_way += counted
+            tries += counted
+            most = max(most, under_way)
         try:
             return content_of(*arguments)
         finally:
             with lock:
-                under_way -= 1
+                under_way -= counted
 
-    client._content = watched  # type: ignore[method-assign]
+    client._admitted, client._content = admitted, watched  # type: ignore[method-assign]
     assert list(in_flight(lambda _: asked_once(client), range(16), 8)) == ["sandbox"] * 16
     assert most == 1
+    assert tries > 60 // 2
 
 
 # -- many under way

@@ -51,3 +51,4 @@ def test_other_programs_are_known_too(local: Engine, shape: str, flavour: str) -
         server = server_of(client, None)
         client.close()
     assert (server.flavour, server.version) == (flavour, "unknown" if flavour == "unknown" else "0.26.0")
+    assert server.model.max_model_len == (None if flavour == "unknown" else Served.context)

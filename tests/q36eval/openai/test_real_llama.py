@@ -1,0 +1,76 @@
+"""The same model served by a real llama.cpp: what it answers is read rightly, and what only a served model shows.
+
+`Q36EVAL_LLAMA_CPP` names a folder with its sources and its server (`.ci/llama-cpp`); without it these are skipped.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from q36eval.engines import Engine, EngineSettings, GenerationRequest, open_engine
+from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.gate import CriterionVerdict
+from tests.q36eval.openai.llama_server import converted, llama_server
+from tests.q36eval.openai.server import SANDBOX
+from tests.q36eval.openai.test_real_vllm import TEXTS
+from tests.q36eval.served.judging import judged
+
+LLAMA = os.environ.get("Q36EVAL_LLAMA_CPP")
+NEEDS = {"served-conversation": "cache_salt", "served-eviction": "KV cache"}
+"""What llama.cpp shows nothing of, and for want of what."""
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(LLAMA is None, reason="Q36EVAL_LLAMA_CPP names no folder with llama.cpp"),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The reference, converted and served."""
+    folder = tmp_path_factory.mktemp("llama")
+    with llama_server(Path(str(LLAMA)), converted(Path(str(LLAMA)), folder), folder / "log") as url:
+        yield url
+
+
+def test_a_real_llama_cpp_answers_as_the_model_does(local: Engine, address: str) -> None:
+    ids = [tuple(local.tokenizer.encode(text, add_special_tokens=False)) for text in TEXTS]
+    questions = [GenerationRequest(str(n), one, 24, stop=("Kč",) if n % 2 else ()) for n, one in enumerate(ids)]
+    engine = open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address, batch_rows=4))
+    assert engine.identity.engine_version.startswith("llama.cpp ")
+    assert engine.identity.settings["prompts"] == "token ids"
+    assert engine.scores == "nothing"
+    answered = {each.request.key: each for each in engine.generate(questions)}
+    same = 0
+    for own in local.generate(questions):
+        other = answered[own.request.key]
+        assert other.error is None
+        same += (other.text, other.finish_reason) == (own.text, own.finish_reason)
+    assert same > len(questions) // 2  # near ties part
+    too_long = GenerationRequest("long", ids[0] * (4096 // len(ids[0]) + 1), 24)
+    (refused,) = engine.generate([too_long])
+    assert refused.error == f"{len(too_long.token_ids)} tokens and 24 more do not fit the server's context of 4096"
+
+
+def test_ids_and_likeliest_tokens_of_a_real_llama_cpp_are_those_of_its_answer(local: Engine, address: str) -> None:
+    endpoint = Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
+    prompt = local.tokenizer.encode(TEXTS[1], add_special_tokens=False)
+    said = endpoint.complete(prompt, 16)
+    streamed = endpoint.complete(prompt, 16, stream=True)
+    endpoint.close()
+    assert said.row_ids is not None
+    assert said.log_probs is not None
+    assert [max(row, key=row.__getitem__) for row in said.log_probs] == list(said.row_ids)
+    assert said.token_ids is None or local.tokenizer.decode(said.token_ids).startswith(said.text)
+    assert streamed.text == said.text
+
+
+def test_a_real_llama_cpp_passes_every_criterion_that_it_can_show(address: str, tmp_path: Path) -> None:
+    """More requests than it answers over one connection: it ends each after a hundred."""
+    found = judged(address, tmp_path)
+    others = {name for name, verdict in found.verdicts.items() if verdict is not CriterionVerdict.PASS}
+    assert others == set(NEEDS)
+    assert all(any(what in trouble for trouble in found.troubles) for what in NEEDS.values())
+    assert len(found.troubles) == len(NEEDS)
