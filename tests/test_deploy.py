@@ -78,6 +78,27 @@ def test_the_containerfile_copies_every_folder_of_the_package() -> None:
     assert set(copied) == linked | {"q36eval"}
 
 
+def exported() -> dict[str, set[str]]:
+    """Every series that the watch exports, with its labels, by the page that says so."""
+    page = (DEPLOY.parent / "watch.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(q36eval_\w+)` \| \w+ \|([^|]*)\|", page, re.MULTILINE)
+    # "`metric`: `loss_share`, …; `slice` as above; …": names stand before what says of their values
+    parts = {name: [re.split(r":| as above", part)[0] for part in labels.split(";")] for name, labels in rows}
+    return {name: {"deployment", *re.findall(r"`(\w+)`", " ".join(told))} for name, told in parts.items()}
+
+
+@pytest.mark.parametrize("file", [RULES, RULES.with_suffix(".test.yaml"), DASHBOARD], ids=lambda file: file.name)
+def test_every_series_and_label_that_is_named_is_exported(file: Path) -> None:
+    known = exported()
+    assert len(known) > 20
+    text = file.read_text(encoding="utf-8").replace('\\"', '"')
+    named = re.findall(r"\b(q36eval_[a-z_]+)(?:\{([^}]*)\})?", text)
+    assert {name for name, _ in named} <= set(known)
+    for name, labels in named:
+        used = set(re.findall(r"(\w+)(?:=~|=|!=)", labels)) - {"instance", "job"}
+        assert used <= known[name], f"{name} has no {used - known[name]}"
+
+
 def test_grafana_reads_the_dashboard_as_it_stands() -> None:
     sdk = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
     from grafana_foundation_sdk.cog import plugins
