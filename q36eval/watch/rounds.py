@@ -19,7 +19,7 @@ from q36eval.canaries.probe import rendered
 from q36eval.canaries.specification import CanarySpec, for_family, load_specs
 from q36eval.config import Family
 from q36eval.engines.openai.endpoint import Continuation, fresh_salt
-from q36eval.errors import EngineError
+from q36eval.errors import EngineError, UsageError
 from q36eval.files import json_sha256
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.served.comparing import difference
@@ -75,12 +75,17 @@ class Rounds:
     def __init__(self, deployment: Deployment, family: Family, store: Store, seed: str) -> None:
         self._deployment, self._store, self._seed = deployment, store, seed
         self._format = family.tool_format
-        specs = for_family(load_specs(skills=family.skills), family.answers)
+        named = load_specs(only=list(deployment.canaries) or None, skills=family.skills)
+        specs = for_family(named, family.answers)
         greedy = [spec for spec in specs if spec.generation.sampling is None]
         self._families = [spec for spec in greedy if spec.family is not None]
         fixed = [case for spec in greedy if spec.must_pass is not None for case in cases_of(spec)]
         self._required = {case.name: in_format(case, self._format) for case in fixed}
         self._order = sorted(self._required, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
+        if (not self._required and deployment.amounts.required) or not self._families:
+            raise UsageError(
+                f"The canaries of {deployment.name} have no required prompts, or no family to draw from; name others."
+            )
         contents = sorted(case.content for case in self._required.values())
         drawn = [spec.model_dump(mode="json") for spec in self._families]
         self.suite_sha256 = json_sha256([ROUND_VERSION, CHECKS_VERSION, contents, drawn])
@@ -95,7 +100,7 @@ class Rounds:
         budget, amounts = self._deployment.budget, self._deployment.amounts
         items = sum(amounts.model_dump().values())
         requests = min(budget.requests_per_round, OPENING_REQUESTS + 2 * items)
-        longest = max(case.generation.max_new_tokens for case in self._required.values()) + 1_024
+        longest = max((case.generation.max_new_tokens for case in self._required.values()), default=256) + 1_024
         return requests, min(budget.tokens_per_round, OPENING_TOKENS + 2 * items * longest)
 
     def ask(self, asker: Asker, state: State, number: int) -> Round:

@@ -119,6 +119,7 @@ class Watch:
         """The newest round's figures, for whoever reads them."""
         self.unkept: dict[str, int] = {}
         """Rounds put off by a disk that could not even count them."""
+        self.disk_full = False
         self.endpoint_up = False
         self.not_before: datetime | None = None
 
@@ -178,6 +179,20 @@ class Watch:
         self.not_before = None if until is None else datetime.fromisoformat(until)
         self._leave_interrupted("the process that watched was killed")
 
+    @property
+    def policy_name(self) -> str:
+        """By which rounds are judged."""
+        return self._setting.policy.name
+
+    @property
+    def backoff_s(self) -> float:
+        """For how long the server is let alone yet."""
+        return 0.0 if self.not_before is None else max(0.0, (self.not_before - self.now()).total_seconds())
+
+    def now(self) -> datetime:
+        """The time that the watch lives by."""
+        return self._clock.now()
+
     def beat(self) -> None:
         """Show that the loop is alive."""
         self.beaten = time.monotonic()
@@ -228,6 +243,7 @@ class Watch:
         at = self._clock.now()
         try:
             self.store.check_writable()
+            self.disk_full = False
             self._refuse_beforehand(at)
             number = int(self.store.kept("number") or 0) + 1
             run = self._begun(at, number)
@@ -243,6 +259,7 @@ class Watch:
             self.endpoint_up = self.endpoint_up or error.reason in ("throttled", "latency")
             return self._put_off(at, error.reason, str(error), error.wait)
         except StorageError as error:
+            self.disk_full = True
             return self._put_off(at, "disk", str(error), 0.0)
         except KeyboardInterrupt:
             with closing(), suppress(StorageError):
@@ -324,7 +341,10 @@ class Watch:
             self.gauge.measured()
             self.store.forget("not_before")
             self.store.forget("pauses")
-            outcome = self._finish(whole, newest, at, events=tuple(events), items=tuple(result.items))
+            words = None
+            if state.phase is Phase.CALIBRATING:
+                words = f"the baseline is being made; {remaining} rounds of calibration remain"
+            outcome = self._finish(whole, newest, at, reason=words, events=tuple(events), items=tuple(result.items))
         self.state, self.newest, self.not_before = state, newest | {"at": at.timestamp()}, None
         self.newest["verdict"] = VERDICTS[outcome.result]
         for line in lines:
@@ -363,7 +383,8 @@ class Watch:
         self.store.forget("round")
         self.store.count("rounds", result)
         self.store.keep("newest", json.dumps(newest | {"at": at.timestamp(), "verdict": VERDICTS[result]}))
-        why = reason or "; ".join(one.reason for one in report.criteria if one.id in report.decisive) or report.headline
+        decisive = [f"{one.heading}: {one.reason}" for one in report.criteria if one.id in report.decisive]
+        why = reason or "; ".join(decisive) or _summary(items)
         return Outcome(at, result, code, why, whole.run.id, events, items)
 
     def _put_off(self, at: datetime, reason: Reason, words: str, wait: float) -> Outcome:
@@ -423,6 +444,12 @@ class Watch:
 
 
 _SLICES = ("required", "families", "kl", "differentials")
+
+
+def _summary(items: tuple[Item, ...]) -> str:
+    scored = [item for item in items if item.lost is not None]
+    lost = sum(bool(item.lost) for item in scored)
+    return f"{len(scored)} items, {lost} lost" if lost else f"{len(scored)} items, none lost"
 
 
 def _share(items: tuple[Item, ...] | list[Item], name: str) -> float | None:

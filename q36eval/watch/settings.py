@@ -93,6 +93,8 @@ class Deployment(Written):
     policy: str = "watch"
     every: str = "15m"
     budget: Budget = Budget()
+    canaries: tuple[str, ...] = ()
+    """Ids of the canaries that are drawn from; all that the family knows where none is named."""
     amounts: Amounts = Amounts()
     alarm: Alarm = Alarm()
     back_off: BackOff = BackOff()
