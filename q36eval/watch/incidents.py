@@ -31,8 +31,8 @@ REQUIRED, PROMPTS, FAMILIES, KL, DIFFERENTIALS = "required", "prompts", "familie
 SLICES = (REQUIRED, FAMILIES, KL, DIFFERENTIALS)
 """What a round asks; `PROMPTS` are the required ones again, each by itself."""
 STREAMS = (REQUIRED, PROMPTS, FAMILIES, KL, DIFFERENTIALS)
-WATCHABLE = 0.5
-"""A stream that loses so much in the calibration shows no change."""
+WATCHABLE = 0.9
+"""A stream that may lose so much, by its calibration, shows no change."""
 NOTICEABLE = 0.05
 """A stream is one of those that alarmed if its part of the evidence is at least so much."""
 

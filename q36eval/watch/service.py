@@ -315,7 +315,10 @@ class Watch:
             all_seen=all(name in seen for name in self.rounds.required) or deployment.amounts.required == 0,
         )
         remaining = remaining_rounds(state, alarm)
-        measured, failures = verdicts.figures(state, result.items, result.unmeasured, threshold, remaining)
+        words = None
+        if self.state.phase is Phase.CALIBRATING:
+            words = f"the baseline is being made; {remaining} rounds of calibration remain"
+        measured, failures = verdicts.figures(state, result.items, result.unmeasured, threshold, words)
         run = run.model_copy(update={"provenance": run.provenance | {"server": result.server}})
         lines = [verdicts.sentence(deployment.name, event) for event in events]
         whole = verdicts.finished(run, self._setting.policy, measured, failures, result.outcomes, lines, at)
@@ -341,9 +344,6 @@ class Watch:
             self.gauge.measured()
             self.store.forget("not_before")
             self.store.forget("pauses")
-            words = None
-            if state.phase is Phase.CALIBRATING:
-                words = f"the baseline is being made; {remaining} rounds of calibration remain"
             outcome = self._finish(whole, newest, at, reason=words, events=tuple(events), items=tuple(result.items))
         self.state, self.newest, self.not_before = state, newest | {"at": at.timestamp()}, None
         self.newest["verdict"] = VERDICTS[outcome.result]
@@ -383,8 +383,7 @@ class Watch:
         self.store.forget("round")
         self.store.count("rounds", result)
         self.store.keep("newest", json.dumps(newest | {"at": at.timestamp(), "verdict": VERDICTS[result]}))
-        decisive = [f"{one.heading}: {one.reason}" for one in report.criteria if one.id in report.decisive]
-        why = reason or "; ".join(decisive) or _summary(items)
+        why = reason or _why(whole) or _summary(items)
         return Outcome(at, result, code, why, whole.run.id, events, items)
 
     def _put_off(self, at: datetime, reason: Reason, words: str, wait: float) -> Outcome:
@@ -444,6 +443,16 @@ class Watch:
 
 
 _SLICES = ("required", "families", "kl", "differentials")
+
+
+def _why(whole: WholeRun) -> str:
+    """What kept a round from PASS, each thing once; empty where nothing did."""
+    report = whole.run.report
+    assert report is not None, "it was decided"
+    measured = {measurement.slice for measurement in whole.measurements if measurement.metric == "watch_incidents"}
+    told = [failure.reason for failure in whole.about.failures]
+    told += [f"{one.heading}: {one.reason}" for one in report.criteria if one.id in report.decisive and one.slice in measured]
+    return "; ".join(told)
 
 
 def _summary(items: tuple[Item, ...]) -> str:

@@ -90,9 +90,12 @@ def crashed(reason: str) -> ProbeFailure:
 
 
 def figures(
-    state: State, items: Sequence[Item], unmeasured: Mapping[str, str], threshold: float, remaining: int
+    state: State, items: Sequence[Item], unmeasured: Mapping[str, str], threshold: float, calibrating: str | None
 ) -> tuple[list[Measurement], list[ProbeFailure]]:
-    """What a measured round shows, in that state after it, and why what is missing is missing."""
+    """What a measured round shows, in that state after it, and why what is missing is missing.
+
+    `calibrating` says of a round that made the baseline that it did: it is held against nothing.
+    """
     measured, failures = list[Measurement](), list[ProbeFailure]()
     shares = evidence(state, threshold)
     incident = state.incident
@@ -106,8 +109,8 @@ def figures(
             if name in state.quiet:
                 measured.append(_derived("watch_evidence", shares[name], name, counts))
         why = unmeasured.get(name)
-        if state.phase is Phase.CALIBRATING:
-            why = f"the baseline is not known yet; {remaining} rounds of calibration remain"
+        if calibrating is not None:
+            why = calibrating
         elif why is None and name not in state.quiet:
             why = "the calibration lost too many of these, or had none, so that no change shows"
         concerned = incident is not None and name in {REQUIRED if s == PROMPTS else s for s in incident.streams}
