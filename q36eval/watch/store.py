@@ -25,6 +25,8 @@ CREATE TABLE IF NOT EXISTS outbox (
 );
 """
 FILE = "watch.sqlite"
+ROOM_BYTES = 512 * 1024
+"""More than a round adds to the file."""
 
 
 class Spent(NamedTuple):
@@ -85,9 +87,13 @@ class Store:
                 raise
 
     def check_writable(self) -> None:
-        """Write to the disk, so that what cannot be recorded is noticed before anything is asked."""
+        """Write as much as a round will, so that what cannot be recorded is noticed before anything is asked.
+
+        What was written is removed again; its room in the file stays, for the round that follows.
+        """
         with self.transaction():
-            self.keep("checked", "x" * 4096)
+            self.keep("checked", "x" * ROOM_BYTES)
+        with self.transaction():
             self.forget("checked")
 
     # -- single values

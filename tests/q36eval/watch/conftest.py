@@ -14,13 +14,16 @@ from q36eval.gate import Policy
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.watch.service import Setting
-from q36eval.watch.settings import Alarm, Amounts, Deployment
+from q36eval.watch.settings import Alarm, Amounts, BackOff, Deployment
 from tests.q36eval.openai.server import SANDBOX, opened, serving
 from tests.q36eval.served.chat_server import ChatHandler, Chatting
 
 PATHS = Paths.default()
-FEW = Amounts(required=4, suspects=2, families=4, kl=3, differentials=1)
-QUICK = Alarm(calibration_rounds=4, anchors=6, closing_rounds=2, rounds_between_false_closings=20)
+FEW = Amounts(required=4, suspects=2, families=4, kl=12, differentials=1)
+QUICK = Alarm(
+    calibration_rounds=4, anchors=12, closing_rounds=2, years_between_false_openings=0.1, rounds_between_false_closings=20
+)
+"""A short calibration shows little, so that the threshold is low too; both are the default's in what runs long."""
 
 
 class Clock:
@@ -87,6 +90,7 @@ class Place:
     def deployment(self, **fields: Any) -> Deployment:
         given: dict[str, Any] = {"name": "prod", "branch": "bf16", "base_url": self.address}
         given |= {"canaries": ("enum-select", "enum-select-must-pass"), "amounts": FEW, "alarm": QUICK}
+        given |= {"back_off": BackOff(latency_floor_s=60.0)}  # how busy this machine is decides nothing
         return Deployment(**(given | fields))
 
 

@@ -122,6 +122,7 @@ def test_a_full_disk_asks_nothing_and_the_watch_recovers(place: Place, clock: Cl
     with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
         assert watch.once().put_off is None
         sqlite = watch.store._sqlite
+        sqlite.execute("VACUUM")
         pages = sqlite.execute("PRAGMA page_count").fetchone()[0]
         sqlite.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own limit fails as a full disk does
         sent = place.seen["requests"]
