@@ -3,15 +3,16 @@
     python -m benchmarks.watch_simulation --years 64 --replicas 64
 
 A year is 35,064 rounds, one every 15 minutes; each asks what a round asks by default, of 71 required prompts (the
-sandbox's). Every replica draws its own calibration. `at the bound` loses exactly what is called quiet, which is the worst that
-the promise allows; `as calibrated` loses at the true rates, and what is quiet is what its calibration found. The years
-are computed by arrays, and the first rounds of one replica by the program's own `advance`: both must agree. An opening is
-followed to its end by `advance` itself.
+sandbox's). Every replica draws its own calibration. `at the bound` loses exactly what is called quiet, which is the
+worst that the promise allows; `as calibrated` loses at the true rates, and what is quiet is what its calibration found.
+The years are computed by arrays, and the first rounds of one replica by the program's own `advance`: both must agree.
+An opening is followed to its end by `advance` itself.
 """
 
 import argparse
 import math
 import statistics
+import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 ALARM, AMOUNTS = Alarm(), Amounts()
 THRESHOLD = Deployment(name="quiet", branch="bf16").alarm_rounds
 N_PROMPTS = 71
+BEFORE = ALARM.calibration_rounds + 50
 COUNTS = {"required": AMOUNTS.required, "families": AMOUNTS.families, "kl": AMOUNTS.kl, "differentials": 2}
 TRUE = {"required": 0.005, "families": 0.01, "kl": 0.005, "differentials": 0.02}
 """Losses of a quiet deployment: more than was ever seen of the sandbox, which loses none."""
@@ -54,7 +56,9 @@ class Quiet:
 def quiet_of(kind: str, replicas: int, rng: np.random.Generator) -> Quiet:
     """What the replicas' calibrations found."""
     called = {"required": np.full(replicas, ALARM.quiet_floor)}
-    items = {"families": 12 * COUNTS["families"], "kl": 8 * COUNTS["kl"], "differentials": 12 * COUNTS["differentials"]}
+    rounds = ALARM.calibration_rounds
+    items = {name: rounds * COUNTS[name] for name in ("families", "differentials")}
+    items["kl"] = rounds * COUNTS["kl"] - ALARM.anchors  # each text is kept once before it is compared
     for name, count in items.items():
         lost = rng.binomial(count, TRUE[name], replicas) if name != "kl" else np.zeros(replicas, dtype=np.int64)
         called[name] = np.array([quiet_share(int(each), count, ALARM.quiet_floor) for each in lost])
@@ -71,8 +75,8 @@ def log_bets(lost: Floats, count: Floats, quiet: Floats) -> Floats:
     return lost[..., None] * gain + (count - lost)[..., None] * np.log1p(-shares)
 
 
-def years(kind: str, replicas: int, rounds: int, seed: int) -> tuple[int, int, float]:
-    """Openings, those confirmed, and rounds watched, of so many replicas of so many rounds."""
+def years(kind: str, replicas: int, rounds: int, seed: int) -> tuple[NDArray[np.int64], int, float]:
+    """Openings of each replica, how many were confirmed, and rounds watched, of so many replicas of so many rounds."""
     rng = np.random.default_rng(seed)
     quiet = quiet_of(kind, replicas, rng)
     names = list(COUNTS)
@@ -83,7 +87,7 @@ def years(kind: str, replicas: int, rounds: int, seed: int) -> tuple[int, int, f
     prompts = np.full((replicas, N_PROMPTS, len(SHARES)), -np.inf)
     suspects: list[set[int]] = [set() for _ in range(replicas)]
     weight = 1.0 / len(STREAMS)
-    opened = confirmed = 0
+    opened, confirmed = np.zeros(replicas, dtype=np.int64), 0
     floor = np.array(ALARM.quiet_floor)
     for number in range(rounds):
         turn = (number * AMOUNTS.required + np.arange(AMOUNTS.required)) % N_PROMPTS
@@ -104,7 +108,7 @@ def years(kind: str, replicas: int, rounds: int, seed: int) -> tuple[int, int, f
             suspects[replica] = {p for p in suspects[replica] if p in again} | set(turn[flips[replica]].tolist())
         total = weight * np.exp(pooled).mean(axis=2).sum(axis=1) + weight * np.exp(prompts).mean(axis=2).mean(axis=1)
         for replica in np.flatnonzero(total >= THRESHOLD):
-            opened += 1
+            opened[replica] += 1
             confirmed += followed(quiet, int(replica), pooled[replica], number, rng)
             pooled[replica], prompts[replica], suspects[replica] = -np.inf, -np.inf, set()
     return opened, confirmed, float(replicas * rounds)
@@ -142,9 +146,9 @@ def items_of(rates: dict[str, float], number: int, rng: np.random.Generator, bro
 
 
 def calibrated(rng: np.random.Generator, rates: dict[str, float]) -> State:
-    """A state after its calibration and 50 quiet rounds."""
+    """A state after its calibration and some quiet rounds."""
     state = State()
-    for number in range(62):
+    for number in range(BEFORE):
         state, _ = advance(state, items_of(rates, number, rng), ALARM, THRESHOLD, AT, all_seen=number >= 8)
     return state
 
@@ -156,9 +160,9 @@ def agrees(seed: int) -> float:
     counts = np.array(list(COUNTS.values()), dtype=np.float64)
     called = np.array([state.quiet[name] for name in COUNTS])
     for number in range(300):
-        if number >= 12:
+        if number >= ALARM.calibration_rounds:
             pooled = np.logaddexp(pooled, 0.0) + log_bets(np.zeros(len(COUNTS)), counts, called)
-        if number >= 62:
+        if number >= BEFORE:
             items = items_of(dict.fromkeys(SLICES, 0.0), number, np.random.default_rng(0))
             state, _ = advance(state, items, ALARM, THRESHOLD, AT, all_seen=True)
     worst = 0.0
@@ -191,7 +195,7 @@ def delays(seed: int, repeats: int, longest: int) -> list[str]:
         found: dict[EventKind, list[float]] = {EventKind.OPENED: [], EventKind.CONFIRMED: []}
         for _ in range(repeats):
             state, seen = calibrated(rng, quiet), set[EventKind]()
-            first = 62 + int(rng.integers(N_PROMPTS))
+            first = BEFORE + int(rng.integers(N_PROMPTS))
             for number in range(first, first + longest):
                 items = items_of(quiet | damage, number, rng, broken)
                 items += [
@@ -231,7 +235,9 @@ def main() -> None:
         opened, confirmed, watched = years(kind, given.replicas, rounds, given.seed)
         told = watched / THRESHOLD
         most = f"{told:.0f} | {confirmed} | {ALARM.false_confirmations:.0%}"
-        print(f"| {kind} | {told:.0f} | {opened} | {most} |  ({time.monotonic() - began:.0f} s)", flush=True)
+        worst = f"{opened.max()} of one deployment in {told / given.replicas:.1f} years"
+        print(f"| {kind} | {told:.0f} | {opened.sum()} ({worst}) | {most} |", flush=True)
+        print(f"({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
     print("| damage | opened: median | 95 % | confirmed: median | 95 % |", flush=True)
     for line in delays(given.seed, given.repeats, 200):
         print(line, flush=True)

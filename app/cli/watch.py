@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from q36eval.app.cli import completing
-from q36eval.app.cli.options import BaseUrl, FamilyOption, JsonOption, Quiet, ServedModel, load_policy, open_history, say
+from q36eval.app.cli.options import (
+    BaseUrl,
+    FamilyOption,
+    JsonOption,
+    Quiet,
+    ServedModel,
+    load_policy,
+    open_history,
+    say,
+)
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Family
@@ -80,8 +89,8 @@ def watch(
 ) -> int:
     """Watch a served model, and say when it has changed.
 
-    The first rounds are the baseline; required prompts, fresh variants, log-probabilities and repeated requests are held
-    against it, within a budget. Each round is kept in history. Exit codes of --once: 0 PASS, 1 FAIL (a confirmed
+    The first rounds are the baseline; required prompts, fresh variants, log-probabilities and repeated requests are
+    held against it, within a budget. Each round is kept in history. Exit codes of --once: 0 PASS, 1 FAIL (a confirmed
     incident), 2 usage, 3 INCONCLUSIVE, 4 not measured. SIGTERM ends the service with 0.
     """
     from q36eval.interrupts import Terminated

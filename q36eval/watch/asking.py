@@ -1,4 +1,4 @@
-"""One endpoint, asked within the budget: opened briefly, looked at before each round, opened anew where it was restarted.
+"""One endpoint, asked within the budget: opened briefly, looked at before each round, opened anew after a restart.
 
 One request at a time, and behind everybody else's where the server was seen to take a priority.
 """
@@ -106,7 +106,7 @@ class Asker:
         endpoint = self.endpoint
         if endpoint.server.flavour != VLLM:
             return {}
-        more = {"priority": LOWEST_PRIORITY}
+        more: dict[str, Any] = {"priority": LOWEST_PRIORITY}
         with suppress(RefusedError, NoAnswerError):
             endpoint.complete(endpoint.tokenizer.encode("1", add_special_tokens=False), 1, **more)
             return more

@@ -4,13 +4,13 @@ An item is lost or not. Quiet means: whatever was seen before, the chance that t
 most `quiet`. Then every factor 1 + b (lost - quiet), 0 <= b <= 1 / quiet, has expectation at most 1, and so has the
 product over a round's items: an e-value (Waudby-Smith & Ramdas, arXiv 2010.09686).
 
-- `Detector` never ends: M <- (M + 1) e, the e-detector of Shiryaev-Roberts type (Shin, Ramdas & Rinaldo,
-  arXiv 2203.03532). M minus the rounds so far is a supermartingale, so that a quiet stream reaches A only after A rounds
-  on average, or more: an average run length that holds without a limit distribution, at every look. It restarts
+- A detector (`detected`) never ends: M <- (M + 1) e, the e-detector of Shiryaev-Roberts type (Shin, Ramdas & Rinaldo,
+  arXiv 2203.03532). M minus the rounds so far is a supermartingale, so that a quiet stream reaches A only after A
+  rounds on average, or more: an average run length that holds without a limit distribution, at every look. It restarts
   by itself, so a change after months of quiet is found as fast as one on the first day.
 - A weighted mean of e-detectors is one. So several streams share one rate: the alarm is the mean's.
-- `Trial` begins once and starts at 1: by Ville's inequality a quiet stream ever reaches 1 / alpha with a chance of at
-  most alpha. It confirms an alarm on items that had no part in it.
+- A trial (`tried`) begins once and starts at 1: by Ville's inequality a quiet stream ever reaches 1 / alpha with a
+  chance of at most alpha. It confirms an alarm on items that had no part in it.
 - `recovery_bets` hold against the opposite: lost with a chance of at least `damaged`.
 
 How large a bet is best depends on the damage, which nobody knows: the mean over `SHARES` of the greatest bet is as good
@@ -22,8 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 """Bets as shares of the greatest, by which a stream that loses nothing would lose all."""
-CALIBRATION_LEVEL = 0.99
-"""Confidence of the bound on the quiet share of losses that a calibration gives, for each stream."""
+CALIBRATION_LEVEL = 0.999
+"""Confidence of the bound on the quiet share of losses that a calibration gives, for each stream. At 0.99 those few that
+it does not cover alarmed often enough to spend the rate of all together (benchmarks/watch_simulation.py)."""
 
 Logs = tuple[float, ...]
 """The logarithm of each bet's wealth."""
@@ -57,10 +58,11 @@ def tried(before: Logs, bets: Logs) -> Logs:
 def log_mean(logs: Iterable[float]) -> float:
     """Log of the mean of what has those logarithms."""
     values = list(logs)
-    return log_total({n: value for n, value in enumerate(values)}, {n: 1.0 / len(values) for n in range(len(values))})
+    keyed = {str(n): value for n, value in enumerate(values)}
+    return log_total(keyed, dict.fromkeys(keyed, 1.0 / len(values)))
 
 
-def log_total(logs: Mapping[object, float], weights: Mapping[object, float]) -> float:
+def log_total(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
     """Log of the weighted sum over those keys of what has those logarithms."""
     terms = [logs[key] + math.log(weights[key]) for key in logs if weights[key] > 0.0]
     top = max(terms, default=-math.inf)

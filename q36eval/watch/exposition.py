@@ -10,7 +10,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
 
 from q36eval.watch.incidents import Phase, remaining_rounds
 from q36eval.watch.service import VERDICTS, Watch
@@ -24,7 +23,7 @@ SLICES = ("required", "prompts", "families", "kl", "differentials", "all")
 Sample = tuple[dict[str, str], float]
 
 
-class Exposed(Collector):
+class Exposed:
     """The series of one watch."""
 
     def __init__(self, watch: Watch, version: str) -> None:
@@ -38,10 +37,10 @@ class Exposed(Collector):
         spent, budget = store.spent(day), deployment.budget
         unkept = watch.unkept
 
-        def gauge(name: str, meaning: str, samples: Iterable[Sample]) -> GaugeMetricFamily:
+        def gauge(name: str, meaning: str, samples: Iterable[Sample]) -> Any:
             return _filled(GaugeMetricFamily, name, meaning, deployment.name, samples)
 
-        def counter(name: str, meaning: str, samples: Iterable[Sample]) -> CounterMetricFamily:
+        def counter(name: str, meaning: str, samples: Iterable[Sample]) -> Any:
             return _filled(CounterMetricFamily, name, meaning, deployment.name, samples)
 
         verdict = newest.get("verdict")
@@ -81,7 +80,9 @@ class Exposed(Collector):
         holds = {"none": state.incident is None, "opened": state.phase is Phase.OPENED}
         holds["confirmed"] = state.phase is Phase.CONFIRMED
         yield gauge(
-            "q36eval_incident_state", "1 for the state that holds.", [({"state": s}, float(v)) for s, v in holds.items()]
+            "q36eval_incident_state",
+            "1 for the state that holds.",
+            [({"state": s}, float(v)) for s, v in holds.items()],
         )
         opened = 0.0 if state.incident is None else state.incident.opened.timestamp()
         yield gauge("q36eval_incident_opened_timestamp_seconds", "When the incident was opened.", [({}, opened)])
@@ -102,7 +103,9 @@ class Exposed(Collector):
         )
         yield gauge("q36eval_history_reachable", "1 where history answers.", [({}, float(watch.spool.reachable))])
         yield gauge("q36eval_spool_rounds", "Finished rounds that history lacks.", [({}, float(store.spooled()))])
-        yield gauge("q36eval_spool_rounds_limit", "At so many nothing is asked.", [({}, float(deployment.spool_rounds))])
+        yield gauge(
+            "q36eval_spool_rounds_limit", "At so many nothing is asked.", [({}, float(deployment.spool_rounds))]
+        )
         yield gauge("q36eval_webhook_pending", "Deliveries nobody has taken.", [({}, float(store.pending()))])
         yield counter(
             "q36eval_webhook_deliveries",

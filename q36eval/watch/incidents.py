@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from pydantic import Field
+
 from q36eval.records import Record
 from q36eval.watch.detector import (
     NOTHING,
@@ -73,9 +75,9 @@ class Incident(Record):
     """Names of items that were lost when it was opened: they confirm nothing."""
     confirmed: datetime | None = None
     rounds: int = 0
-    trials: dict[str, Logs] = {}
-    recoveries: dict[str, Logs] = {}
-    right: dict[str, int] = {}
+    trials: dict[str, Logs] = Field(default_factory=dict)
+    recoveries: dict[str, Logs] = Field(default_factory=dict)
+    right: dict[str, int] = Field(default_factory=dict)
     """How often in a row each alarmed prompt was answered right since."""
 
 
@@ -85,14 +87,14 @@ class State(Record):
     phase: Phase = Phase.CALIBRATING
     rounds: int = 0
     """That were measured, the calibration's among them."""
-    counted: dict[str, tuple[int, int]] = {}
+    counted: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """In the calibration, by slice: items, and those lost."""
-    prompts: dict[str, bool] = {}
+    prompts: dict[str, bool] = Field(default_factory=dict)
     """Required prompts that the calibration evaluated: whether each was right whenever it was."""
     widest: float = 0.0
     """The greatest divergence of a document in the calibration, nats a token."""
-    quiet: dict[str, float] = {}
-    detectors: dict[str, Logs] = {}
+    quiet: dict[str, float] = Field(default_factory=dict)
+    detectors: dict[str, Logs] = Field(default_factory=dict)
     incident: Incident | None = None
     suspects: tuple[str, ...] = ()
     events: int = 0
@@ -121,7 +123,7 @@ class Event(Record):
     at: datetime
     reason: str
     incident: str | None = None
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = Field(default_factory=dict)
 
 
 def tolerance(state: State, alarm: Alarm) -> float:
@@ -210,9 +212,7 @@ def _watched(state: State, items: Sequence[Item], threshold: float, at: datetime
     parts = {key: math.exp(log + math.log(weights[key]) - total) for key, log in logs.items()}
     prompts = tuple(key.partition("/")[2] for key, part in parts.items() if "/" in key and part >= NOTICEABLE)
     streams = tuple(
-        stream
-        for stream in STREAMS
-        if sum(part for key, part in parts.items() if _stream(key) == stream) >= NOTICEABLE
+        stream for stream in STREAMS if sum(part for key, part in parts.items() if _stream(key) == stream) >= NOTICEABLE
     )
     lost_items = [item for item in items if item.lost]
     incident = Incident(
@@ -277,7 +277,7 @@ def _recovered(incident: Incident, alarm: Alarm) -> bool:
 
 def _by_detector(state: State, items: Sequence[Item]) -> dict[str, list[bool]]:
     """What is bet on, by detector. A suspect counts by itself alone, and what the baseline answers wrong not at all."""
-    bets: dict[str, list[bool]] = {}
+    bets: dict[str, list[bool]] = Field(default_factory=dict)
     for item in items:
         if item.lost is None:
             continue
@@ -294,13 +294,13 @@ def _stream(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _weights(state: State) -> dict[object, float]:
+def _weights(state: State) -> dict[str, float]:
     """Equal among the streams, and among the prompts that share one; the sum is at most 1."""
     each, prompts = 1.0 / len(STREAMS), max(1, len(state.watched))
     return {key: each / prompts if "/" in key else each for key in state.detectors}
 
 
-def _log_wealth(detectors: dict[str, Logs]) -> dict[object, float]:
+def _log_wealth(detectors: dict[str, Logs]) -> dict[str, float]:
     return {key: log_mean(logs) for key, logs in detectors.items()}
 
 

@@ -242,7 +242,7 @@ class Rounds:
         return Case(**{**vars(renamed), "name": f"{spec.id}/{name}"})
 
     def _anchors(self, state: State) -> list[int]:
-        """Texts of this round: in a calibration those that are not kept yet first; then by turns one half or the other."""
+        """Texts of this round: in a calibration first those that are not kept yet; then of one half, or the other."""
         alarm, count = self._deployment.alarm, self._deployment.amounts.kl
         places = range(alarm.anchors)
         start = state.rounds * count

@@ -130,7 +130,9 @@ class Watch:
             try:
                 self._stack.enter_context(exclusive(self._setting.state / "lock"))
             except BlockingIOError as error:
-                raise UsageError(f"Another process watches {name}; end that one, or give this one another name.") from error
+                raise UsageError(
+                    f"Another process watches {name}; end that one, or give this one another name."
+                ) from error
             self.store = Store(self._setting.state)
             self._stack.callback(self.store.close)
             self._begin()
@@ -273,7 +275,9 @@ class Watch:
                 "spool", f"{self.deployment.spool_rounds} finished rounds wait for a history that takes none"
             )
         if self.not_before is not None and at < self.not_before:
-            raise PutOffError("throttled", f"the server is let alone until {self.not_before:%Y-%m-%d %H:%M:%S} UTC", -1.0)
+            raise PutOffError(
+                "throttled", f"the server is let alone until {self.not_before:%Y-%m-%d %H:%M:%S} UTC", -1.0
+            )
         self.gauge.begin(self.rounds.worst())
 
     def _begun(self, at: datetime, number: int) -> RunRecord:
@@ -451,7 +455,9 @@ def _why(whole: WholeRun) -> str:
     assert report is not None, "it was decided"
     measured = {measurement.slice for measurement in whole.measurements if measurement.metric == "watch_incidents"}
     told = [failure.reason for failure in whole.about.failures]
-    told += [f"{one.heading}: {one.reason}" for one in report.criteria if one.id in report.decisive and one.slice in measured]
+    told += [
+        f"{one.heading}: {one.reason}" for one in report.criteria if one.id in report.decisive and one.slice in measured
+    ]
     return "; ".join(told)
 
 

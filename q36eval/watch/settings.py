@@ -2,9 +2,9 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from q36eval.config.answering import Written
 from q36eval.errors import UsageError
@@ -62,7 +62,7 @@ class Alarm(Written):
     recovery_margin: Annotated[float, Field(gt=0, lt=0.9)] = 0.15
     rounds_between_false_closings: Annotated[float, Field(gt=1)] = 1_000.0
     closing_rounds: Annotated[int, Field(ge=1)] = 4
-    calibration_rounds: Annotated[int, Field(ge=2)] = 12
+    calibration_rounds: Annotated[int, Field(ge=2)] = 24
     quiet_floor: Annotated[float, Field(gt=0, lt=0.5)] = 0.02
     """Losses that are called quiet whatever a calibration saw; of a required prompt that was right it is the rate."""
     kl_tolerance: Annotated[float, Field(gt=0)] = 0.001
@@ -146,15 +146,14 @@ class Deployment(Written):
         """
         given = {name: value for name, value in options.items() if value is not None and value != ()}
         is_file = name_or_file.endswith((".yaml", ".yml"))
-        body = cls.load(Path(name_or_file)).model_dump() if is_file else {"name": name_or_file}
+        body: dict[str, Any] = cls.load(Path(name_or_file)).model_dump() if is_file else {"name": name_or_file}
         budget = {name: given.pop(name) for name in Budget.model_fields if name in given}
         body |= given | {"budget": {**body.get("budget", {}), **budget}}
         if "branch" not in body:
             raise UsageError("Name the branch that the deployment serves (--branch): its tokenizer writes the prompts.")
         try:
             return cls.model_validate(body)
-        except ValueError as error:
-            details = getattr(error, "errors", lambda: [])()
-            where = ".".join(str(part) for part in details[0]["loc"]) if details else ""
-            what = details[0]["msg"].removeprefix("Value error, ") if details else str(error)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where, what = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
             raise UsageError(f"The deployment {name_or_file}: {where + ': ' if where else ''}{what}.") from error

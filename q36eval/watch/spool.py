@@ -1,7 +1,7 @@
 """Finished rounds on their way into history: from the disk, the oldest first, each once.
 
-A round is in the spool before it is anywhere else. Its id was made before it began, and history takes no id twice: so one
-that was written just before a kill is found there, and leaves the spool without being written again.
+A round is in the spool before it is anywhere else. Its id was made before it began, and history takes no id twice: so
+one that was written just before a kill is found there, and leaves the spool without being written again.
 """
 
 from collections.abc import Callable

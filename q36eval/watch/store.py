@@ -1,4 +1,4 @@
-"""What must survive a kill: one SQLite file a deployment, every change one transaction that is on the disk when it ends.
+"""What must survive a kill: an SQLite file a deployment, every change a transaction that is on the disk when it ends.
 
 State, budget, finished rounds that history does not hold yet, deliveries that no receiver has taken: a round's end
 changes all of them at once, or none. Any thread may use it.
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from q36eval.errors import StorageError
 from q36eval.interrupts import uninterrupted
@@ -116,7 +116,8 @@ class Store:
     def count(self, name: str, label: str = "", by: float = 1.0) -> None:
         """Raise a counter."""
         self._run(
-            "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT (name, label) DO UPDATE SET value = value + excluded.value",
+            "INSERT INTO counts VALUES (?, ?, ?) "
+            "ON CONFLICT (name, label) DO UPDATE SET value = value + excluded.value",
             name,
             label,
             by,
@@ -202,11 +203,11 @@ class Store:
         with self._storing(), self._lock:
             self._sqlite.execute(statement, values)
 
-    def _row(self, statement: str, *values: object) -> tuple[object, ...] | None:
+    def _row(self, statement: str, *values: object) -> tuple[Any, ...] | None:
         with self._storing(), self._lock:
-            row: tuple[object, ...] | None = self._sqlite.execute(statement, values).fetchone()
+            row: tuple[Any, ...] | None = self._sqlite.execute(statement, values).fetchone()
             return row
 
-    def _rows(self, statement: str, *values: object) -> list[tuple[str, ...]]:
+    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._storing(), self._lock:
             return self._sqlite.execute(statement, values).fetchall()

@@ -1,8 +1,8 @@
 """Events to receivers over HTTP: kept until they are taken, tried again with growing pauses, signed.
 
 At least once: a receiver that keeps the delivery's id (`X-Q36eval-Delivery`) sees none twice. The signature is
-`X-Q36eval-Signature: t=SECONDS,v1=HEX`, the HMAC-SHA256 of `SECONDS.BODY` by the shared secret, so that neither the body nor
-the time can be another's. Addresses may be secrets themselves: only their host is ever named.
+`X-Q36eval-Signature: t=SECONDS,v1=HEX`, the HMAC-SHA256 of `SECONDS.BODY` by the shared secret, so that neither the
+body nor the time can be another's. Addresses may be secrets themselves: only their host is ever named.
 """
 
 import hashlib

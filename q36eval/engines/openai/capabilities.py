@@ -124,7 +124,9 @@ def tried_briefly(client: Client, server: Server, tokenizer: Any, vocabulary: in
         raise EngineError(f"The server {client.address.base} does not answer as one of its kind: {error}.") from error
     return Capabilities(
         takes_ids=takes_ids,
-        returns_ids=takes_ids and answer.choice.prompt_token_ids == list(prompt) and answer.choice.token_ids is not None,
+        returns_ids=takes_ids
+        and answer.choice.prompt_token_ids == list(prompt)
+        and answer.choice.token_ids is not None,
         counts=answer.usage is not None and answer.usage.prompt_tokens == len(prompt),
         scores="top" if few else "nothing",
         top_k=FEW if few else None,

@@ -21,7 +21,11 @@ from tests.q36eval.served.chat_server import ChatHandler, Chatting
 PATHS = Paths.default()
 FEW = Amounts(required=4, suspects=2, families=4, kl=12, differentials=1)
 QUICK = Alarm(
-    calibration_rounds=4, anchors=12, closing_rounds=2, years_between_false_openings=0.1, rounds_between_false_closings=20
+    calibration_rounds=4,
+    anchors=12,
+    closing_rounds=2,
+    years_between_false_openings=0.1,
+    rounds_between_false_closings=20,
 )
 """A short calibration shows little, so that the threshold is low too; both are the default's in what runs long."""
 
@@ -62,11 +66,11 @@ class Counting(ChatHandler):
         self.end_headers()
         return True
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the standard library's name
         if not self._refused():
             super().do_GET()
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the standard library's name
         if not self._refused():
             super().do_POST()
 
@@ -133,5 +137,3 @@ def setting(tmp_path: Path, policy: Policy, family: Family) -> Callable[..., Set
         return Setting(**(given | fields))
 
     return made
-
-

@@ -1,4 +1,4 @@
-"""Deliveries to a real receiver: signed, repeated until taken under one id, and never with a secret in what is logged."""
+"""Deliveries to a real receiver: signed, repeated until taken under one id, and no secret in what is logged."""
 
 import hashlib
 import hmac
@@ -17,7 +17,9 @@ from q36eval.watch.incidents import Event, EventKind
 from q36eval.watch.store import Store
 from q36eval.watch.webhooks import DELIVERY, SECRET, SIGNATURE, SLACK, Courier, Receiver, payload, post, receivers
 
-EVENT = Event(number=3, kind=EventKind.OPENED, at=datetime(2026, 11, 20, tzinfo=UTC), reason="lost 6 of 6", incident="i")
+EVENT = Event(
+    number=3, kind=EventKind.OPENED, at=datetime(2026, 11, 20, tzinfo=UTC), reason="lost 6 of 6", incident="i"
+)
 
 
 class Taking(BaseHTTPRequestHandler):
