@@ -277,7 +277,7 @@ def _recovered(incident: Incident, alarm: Alarm) -> bool:
 
 def _by_detector(state: State, items: Sequence[Item]) -> dict[str, list[bool]]:
     """What is bet on, by detector. A suspect counts by itself alone, and what the baseline answers wrong not at all."""
-    bets: dict[str, list[bool]] = Field(default_factory=dict)
+    bets: dict[str, list[bool]] = {}
     for item in items:
         if item.lost is None:
             continue

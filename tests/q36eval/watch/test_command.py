@@ -41,7 +41,8 @@ def command(state: Path, place: Place, *more: str) -> list[str]:
 
 @contextmanager
 def running(arguments: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(arguments, env=dict(os.environ), **pipes)
     try:
         yield process
     finally:
