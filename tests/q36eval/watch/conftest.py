@@ -1,6 +1,8 @@
 """A real sandbox model behind a real server that counts what it is sent, and a clock that a test moves."""
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -74,9 +76,11 @@ class Counting(ChatHandler):
         if not self._refused():
             super().do_POST()
 
-    def _whole(self, ids: Any, tokens: Any, cached: int) -> dict[str, Any]:
-        self.seen["tokens"] += len(ids) + len(tokens)
-        return super()._whole(ids, tokens, cached)
+    def _send(self, status: int, content: Mapping[str, Any] | bytes) -> None:
+        """What a request took is what it is told, whole or streamed: once, the last time that it is said."""
+        said = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.seen["tokens"] += sum(map(int, dict(re.findall(rb'"(prompt|completion)_tokens": ?(\d+)', said)).values()))
+        super()._send(status, content)
 
 
 class Place:
