@@ -81,6 +81,8 @@ class Rounds:
         self._families = [spec for spec in greedy if spec.family is not None]
         fixed = [case for spec in greedy if spec.must_pass is not None for case in cases_of(spec)]
         self._required = {case.name: in_format(case, self._format) for case in fixed}
+        self.too_long: set[str] = set()
+        """Required prompts that no round's budget has room for, as far as their turn has come."""
         self._order = sorted(self._required, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
         if (not self._required and deployment.amounts.required) or not self._families:
             raise UsageError(
@@ -92,8 +94,8 @@ class Rounds:
 
     @property
     def required(self) -> Sequence[str]:
-        """Names of all required prompts."""
-        return self._order
+        """Names of all required prompts that a round has room for."""
+        return [name for name in self._order if name not in self.too_long]
 
     def worst(self) -> tuple[int, int]:
         """Requests and tokens that a round may take at most."""
@@ -121,6 +123,8 @@ class Rounds:
         for one in plan:
             if not self._has_room(asker, one):
                 result.cut += 1
+                if 2 * one.cost > self._deployment.budget.tokens_per_round and one.slice == REQUIRED:
+                    self.too_long.add(one.name)
                 continue
             salt = fresh_salt()
             error = self._asked(asker, state, one, salt, result, answered)
@@ -216,9 +220,12 @@ class Rounds:
         first = [*state.suspects, *(() if incident is None else incident.prompts)]
         suspects = [name for name in dict.fromkeys(first) if name in self._required][: amounts.suspects]
         yield from (self._case(tokenizer, REQUIRED, self._required[name], suspect=True) for name in suspects)
-        order = [name for name in self._order if name not in suspects]
+        order = [name for name in self.required if name not in suspects]
         start = state.rounds * amounts.required
         turn = [order[(start + n) % len(order)] for n in range(min(amounts.required, len(order)))]
+        if state.phase is Phase.CALIBRATING:  # what a tight budget cut off comes first, so that all have their turn
+            unseen = [name for name in order if name not in state.prompts]
+            turn = [*unseen, *(name for name in turn if name not in unseen)][: amounts.required]
         required = [self._case(tokenizer, REQUIRED, self._required[name]) for name in turn]
         families = [self._case(tokenizer, FAMILIES, case) for case in self._variants(number)]
         texts = [self._anchor(tokenizer, index) for index in self._anchors(state)]

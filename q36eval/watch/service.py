@@ -231,8 +231,10 @@ class Watch:
         for _ in range(AT_ONCE):
             if self.state.phase is not Phase.OPENED or outcome.run is None:
                 break
-            outcome = self.round()
-            events += outcome.events
+            further = self.round()
+            if further.run is None:  # put off: what the round before said still holds
+                break
+            outcome, events = further, events + further.events
         return Outcome(**{**vars(outcome), "events": events})
 
     def round(self) -> Outcome:

@@ -8,7 +8,7 @@ import pytest
 from q36eval.watch.incidents import Event, EventKind, Item, Phase, State, advance, evidence
 from q36eval.watch.settings import Alarm
 
-ALARM = Alarm(calibration_rounds=12, closing_rounds=3)
+ALARM = Alarm(calibration_rounds=24, closing_rounds=3)
 THRESHOLD = 35_000.0
 START = datetime(2026, 11, 20, tzinfo=UTC)
 PROMPTS = [f"required/{n}" for n in range(24)]
@@ -37,7 +37,7 @@ def after(state: State, items: Sequence[Item], number: int) -> tuple[State, list
 @pytest.fixture
 def quiet() -> State:
     state = State()
-    for number in range(12):
+    for number in range(24):
         state, events = after(state, items_of(number), number)
     assert [event.kind for event in events] == [EventKind.CALIBRATED]
     return state
@@ -103,7 +103,7 @@ def test_what_errored_is_neither_lost_nor_kept(quiet: State) -> None:
 
 def test_what_the_baseline_cannot_do_is_not_watched() -> None:
     state = State()
-    for number in range(12):
+    for number in range(24):
         state, _ = after(state, items_of(number, lost=PROMPTS[:1], slices=["families"]), number)
     assert "families" not in state.quiet
     assert PROMPTS[0] not in state.watched

@@ -14,7 +14,7 @@ from q36eval.watch.incidents import EventKind, Phase
 from q36eval.watch.service import Outcome, Setting, Watch
 from tests.branches import folder_of
 from tests.q36eval.openai.server import opened
-from tests.q36eval.watch.conftest import Clock, Place
+from tests.q36eval.watch.conftest import FEW, Clock, Place
 
 Made = Callable[..., Setting]
 
@@ -32,21 +32,22 @@ def test_a_damaged_model_is_alarmed_confirmed_and_closed_once_it_is_mended(
     place: Place, clock: Clock, setting: Made, tmp_path: Path, good: Engine
 ) -> None:
     log: list[str] = []
-    with Watch(setting(place.deployment()), log.append, clock) as watch:
+    many_texts = place.deployment(amounts=FEW.model_copy(update={"kl": 12}))  # so that a short calibration shows much
+    with Watch(setting(many_texts), log.append, clock) as watch:
         calibrating = rounds(watch, clock, 4)
         assert {outcome.result for outcome in calibrating} == {"inconclusive"}
         assert watch.state.phase is Phase.QUIET
-        quiet = rounds(watch, clock, 2)
-        assert [(outcome.result, outcome.exit_code) for outcome in quiet] == [("pass", ExitCode.PASS)] * 2
+        (quiet,) = rounds(watch, clock, 1)
+        assert (quiet.result, quiet.exit_code) == ("pass", ExitCode.PASS)
         place.exchange(opened(folder_of("int2-experts")))
-        damaged = rounds(watch, clock, 3)
+        damaged = rounds(watch, clock, 2)
     kinds = [event.kind for outcome in damaged for event in outcome.events]
     assert kinds == [EventKind.OPENED, EventKind.CONFIRMED]
     assert damaged[-1].exit_code is ExitCode.FAIL
     place.exchange(good)
-    with Watch(setting(place.deployment()), log.append, clock) as watch:  # the incident survives a restart
+    with Watch(setting(many_texts), log.append, clock) as watch:  # the incident survives a restart
         assert watch.state.phase is Phase.CONFIRMED
-        mended = rounds(watch, clock, 4)
+        mended = rounds(watch, clock, 3)
         spent = watch.store.spent("2026-11-20")
         assert watch.store.spooled() == 0
     assert [event.kind for outcome in mended for event in outcome.events] == [EventKind.CLOSED]
