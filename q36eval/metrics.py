@@ -627,7 +627,43 @@ def _served() -> Iterator[Metric]:
     )
 
 
-METRICS = _registry((*_weights(), *_kl(), *_evals(), *_canaries(), *_engine(), *_served()))
+def _watch() -> Iterator[Metric]:
+    yield Metric(
+        SERVED,
+        "watch_incidents",
+        "confirmed incidents of a watched deployment",
+        "Incidents that are confirmed and not closed, by what was lost; its counts are those of one round.",
+        "incidents",
+        estimator="census",
+    )
+    yield Metric(
+        SERVED,
+        "watch_lost",
+        "items of a round that a watched deployment lost",
+        "Items of one round that the deployment answers worse than in its own first rounds.",
+        "items",
+        estimator="census",
+    )
+    yield Metric(
+        SERVED,
+        "watch_evidence",
+        "evidence that a watched deployment has changed",
+        "Logarithm of the evidence of a change, over all rounds, as a share of the alarm's threshold: 1 is the alarm.",
+        "of the threshold",
+        estimator="derived",
+    )
+    yield Metric(
+        SERVED,
+        "watch_divergence",
+        "KL divergence of a watched deployment from its own first rounds",
+        "Mean over a round's documents of the KL divergence from the same endpoint's first rounds, by its likeliest "
+        "tokens: a lower bound.",
+        "nats/token",
+        estimator="derived",
+    )
+
+
+METRICS = _registry((*_weights(), *_kl(), *_evals(), *_canaries(), *_engine(), *_served(), *_watch()))
 """Every metric by its probe and name."""
 
 

@@ -32,6 +32,7 @@ from q36eval.app.cli import (
     sign_off,
     ui,
     waive,
+    watch,
 )
 from q36eval.app.cli.everywhere import with_everywhere
 from q36eval.app.cli.options import PRECEDENCE, say, worst
@@ -80,6 +81,7 @@ app.command("kl")(kl.kl)
 app.command("evals")(evals.evals)
 app.add_typer(canaries.app, name="canaries")
 app.command("served")(served.served)
+app.command("watch")(watch.watch)
 app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")
 app.add_typer(policy.app, name="policy")

@@ -33,6 +33,10 @@ KINDS: dict[FaultKind, str] = {
 """What a parser can do wrong with a right text."""
 
 
+WATCHED = ("required", "families", "kl", "differentials")
+"""What `q36eval watch` asks in a round, by slice (`q36eval.watch.incidents`)."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How much is asked. `concurrency` requests are under way at once where that is what is changed."""
@@ -51,7 +55,8 @@ class Plan:
 def declared_figures() -> tuple[DeclaredFigure, ...]:
     """What one endpoint is measured by; what a second one is held against it by is none of a policy's.
 
-    `rejected_drafts` is there where the server drafts, and tells.
+    `rejected_drafts` is there where the server drafts, and tells. `watch_incidents` is of `q36eval watch` alone: in any
+    other run it is NOT MEASURED.
     """
     names = (
         "answer_differences",
@@ -62,6 +67,7 @@ def declared_figures() -> tuple[DeclaredFigure, ...]:
         "call_failure_rate",
         "rejected_drafts",
         "trigger_f1",
+        "watch_incidents",
     )
     metric = {name: metric_of(ProbeName.SERVED, name) for name in names}
     plan = Plan()
@@ -76,4 +82,5 @@ def declared_figures() -> tuple[DeclaredFigure, ...]:
         metric["rejected_drafts"].declared(clusters=plan.items),
         metric["call_failure_rate"].declared(items=plan.items, clusters=plan.items),
         *(metric["trigger_f1"].declared(part) for part in ("served", "raw")),
+        *(metric["watch_incidents"].declared(part) for part in WATCHED),
     )

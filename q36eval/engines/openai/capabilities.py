@@ -107,6 +107,50 @@ def _tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> C
     )
 
 
+def tried_briefly(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> Capabilities:
+    """What whoever asks little needs to know, in some ten requests: of log-probabilities, whether `FEW` are given.
+
+    Raises:
+        UsageError, EngineError: as `tried`.
+    """
+    try:
+        prompt = tuple(tokenizer.encode(PROOF_TEXTS[0], add_special_tokens=False))
+        takes_ids, answer = _plain(client, server, tokenizer, prompt)
+        tokenized = _by_ids(client, server, tokenizer)
+        if not tokenized:
+            _by_counts(client, server, tokenizer)
+        few = takes_ids and server.flavour == VLLM and _scores_few(client, server, prompt, vocabulary)
+    except (RefusedError, NoAnswerError) as error:
+        raise EngineError(f"The server {client.address.base} does not answer as one of its kind: {error}.") from error
+    return Capabilities(
+        takes_ids=takes_ids,
+        returns_ids=takes_ids
+        and answer.choice.prompt_token_ids == list(prompt)
+        and answer.choice.token_ids is not None,
+        counts=answer.usage is not None and answer.usage.prompt_tokens == len(prompt),
+        scores="top" if few else "nothing",
+        top_k=FEW if few else None,
+        label_first=False,
+        gives_few=False,
+        takes_lists=False,
+        tokenizer="by ids" if tokenized else "by counts",
+        fingerprint=answer.system_fingerprint,
+        echoed_model=answer.model,
+    )
+
+
+def _scores_few(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> bool:
+    """Whether it gives the `FEW` likeliest of a prompt's positions, the last one as when it generates there."""
+    in_prompt = partial(prompt_rows, prompt=prompt, first=1, vocabulary=vocabulary, top_k=FEW, label_first=False)
+    after_it = partial(next_row, vocabulary=vocabulary, top_k=FEW)
+    try:
+        _, rows = _asked(client, body_of(server, prompt, 1, prompt_logprobs=FEW), prompt, in_prompt)
+        _, generated = _asked(client, scoring_next(server, prompt[:-1], vocabulary, FEW), prompt[:-1], after_it)
+    except (RefusedError, NoAnswerError):
+        return False
+    return _alike(rows[-1], generated, FEW)
+
+
 def body_of(
     server: Server, prompt: "Sequence[int] | Sequence[Sequence[int]] | str", max_tokens: int, **more: Any
 ) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -153,16 +153,30 @@ def expected_bytes(body: Mapping[str, Any] | None, vocabulary: int | None) -> in
     return PAGE_BYTES + entries * ENTRY_BYTES + generated * TOKEN_BYTES
 
 
+class Meter(Protocol):
+    """Counts what a server is sent. Whatever it raises ends the request, and is no attempt that failed."""
+
+    def before(self, body: Mapping[str, Any] | None) -> None:
+        """An attempt is about to be made with that body; None of a page that is only read."""
+
+    def after(self, status: int, seconds: float, retry_after: float | None, content: bytes) -> None:
+        """It was answered."""
+
+
 class Client:
     """Requests to one server, from any number of threads.
 
-    `pause` waits between attempts.
+    `pause` waits between attempts; `meter` sees each of them.
     """
 
     def __init__(
-        self, address: Address, limits: Limits | None = None, pause: Callable[[float], object] = time.sleep
+        self,
+        address: Address,
+        limits: Limits | None = None,
+        pause: Callable[[float], object] = time.sleep,
+        meter: Meter | None = None,
     ) -> None:
-        self.address, self._limits, self._pause = address, limits or Limits(), pause
+        self.address, self._limits, self._pause, self._meter = address, limits or Limits(), pause, meter
         timeout = httpx.Timeout(self._limits.silence, connect=self._limits.connect, pool=None)
         headers = {} if address.key is None else {"Authorization": f"Bearer {address.key}"}
         connections = httpx.Limits(max_connections=None, max_keepalive_connections=None)
@@ -308,7 +322,10 @@ class Client:
 
     def _content(self, method: str, url: str, body: Mapping[str, Any] | None) -> bytes:
         """The answer's bytes, whole and in time."""
-        deadline, parts, size = time.monotonic() + self._limits.answer, [], 0
+        if self._meter is not None:
+            self._meter.before(body)
+        began = time.monotonic()
+        deadline, parts, size = began + self._limits.answer, [], 0
         most = min(self._limits.answer_bytes, expected_bytes(body, self.vocabulary))
         with self._responding(method, url, body) as response:
             for part in response.iter_bytes():
@@ -320,6 +337,9 @@ class Client:
                     raise TooLongError(f"more than {most:,} bytes came, and the answer to what was asked has fewer")
         content = b"".join(parts)
         status = response.status_code
+        wait = _retry_after(response.headers.get("retry-after"))
+        if self._meter is not None:
+            self._meter.after(status, time.monotonic() - began, wait, content)
         if status < 300:
             return content
         told = self._hidden(_said(content))[:SAID_CHARACTERS]  # a key that is cut in two is not found any more
@@ -327,7 +347,7 @@ class Client:
         if status in (401, 403) and url.removeprefix(self.address.base) in API:
             raise EngineError(f"The server {self.address.base} refuses the key ({said}); set {API_KEY}.")
         if status in (408, 409, 425, 429) or (status >= 500 and status != NOT_IMPLEMENTED):
-            raise _UnwellError(said, _retry_after(response.headers.get("retry-after")), status in (429, 503))
+            raise _UnwellError(said, wait, status in (429, 503))
         raise RefusedError(said)
 
     @contextmanager

@@ -7,8 +7,8 @@ from typing import Any
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
 from q36eval.checkpoints.opened import hold
 from q36eval.engines.base import EngineSettings
-from q36eval.engines.openai.capabilities import Capabilities, tried
-from q36eval.engines.openai.client import Address, Client, Limits, NoAnswerError
+from q36eval.engines.openai.capabilities import Capabilities, tried, tried_briefly
+from q36eval.engines.openai.client import Address, Client, Limits, Meter, NoAnswerError
 from q36eval.engines.openai.flavour import Server, server_of
 from q36eval.errors import CorruptCheckpointError, EngineError
 from q36eval.records import DeploymentIdentity
@@ -31,20 +31,24 @@ class Opened:
     vocabulary: int
 
 
-def opened(settings: EngineSettings, limits: Limits) -> Opened:
+def opened(settings: EngineSettings, limits: Limits, *, meter: Meter | None = None, briefly: bool = False) -> Opened:
     """Look at the server, try what it can do, and prove its tokenizer equal.
+
+    `briefly` tries less, in some ten requests, for whoever must be cheap (`capabilities.tried_briefly`). What `meter`
+    raises is raised.
 
     Raises:
         UsageError: no address, no such model, or a tokenizer that is not the branch's.
         CorruptCheckpointError: the branch does not say its vocabulary.
         EngineError: it does not answer.
     """
-    client = Client(Address.named(settings.base_url), limits)
+    client = Client(Address.named(settings.base_url), limits, meter=meter)
     try:
         tokenizer = load_tokenizer(settings.folder)
         server = server_of(client, settings.served_model)
         client.vocabulary = vocabulary = _vocabulary(settings)
-        return Opened(client, server, tried(client, server, tokenizer, vocabulary), tokenizer, vocabulary)
+        can = (tried_briefly if briefly else tried)(client, server, tokenizer, vocabulary)
+        return Opened(client, server, can, tokenizer, vocabulary)
     except NoAnswerError as error:
         client.close()
         raise EngineError(f"The server {client.address.base} does not answer: {error}.") from error

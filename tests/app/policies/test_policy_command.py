@@ -32,6 +32,7 @@ def test_list_names_what_ships(tmp_path: Path) -> None:
         "strict",
         "pre-check",
         "served",
+        "watch",
     }
     assert rows["release-structured"]["lanes"] == ["structured"]
     assert rows["strict"]["lineage"] == ["release"]

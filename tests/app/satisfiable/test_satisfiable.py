@@ -21,14 +21,17 @@ from tests.profiles import LONG
 
 REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
+OF_ENDPOINTS = {"served", "watch"}
 SHIPPED = {
-    name: file for name, file in shipped_policies(PATHS).items() if (name == "pre-check") == LONG and name != "served"
+    name: file
+    for name, file in shipped_policies(PATHS).items()
+    if (name == "pre-check") == LONG and name not in OF_ENDPOINTS
 }
 SUITES = ["quick"] if LONG else ["extended", "sandbox"]
 """A pre-check asks less of what a release asks: its evidence is made by `make test-long`, and nothing else is there.
 
-What `served` adds to `release` no stub in this process can show: `tests/q36eval/served` holds it to endpoints with and
-without each fault.
+What `served` and `watch` ask of an endpoint no stub in this process can show: `tests/q36eval/served` and
+`tests/q36eval/watch` hold them to endpoints with and without faults.
 """
 
 pytestmark = [pytest.mark.slow, pytest.mark.sized]

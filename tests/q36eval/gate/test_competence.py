@@ -80,8 +80,9 @@ def test_two_models_that_fail_alike_never_pass(right: int) -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_no_shipped_policy_judges_a_reference_that_solves_a_fifth(path: Path) -> None:
     """Whatever families its right answers are in: less than `min_weight` times `min_share` of all items is too few."""
-    asked = {c.id: c.informative for c in read_policy(path).criteria if c.informative is not None}
-    assert asked
+    policy = read_policy(path)
+    asked = {c.id: c.informative for c in policy.criteria if c.informative is not None}
+    assert asked or all(c.margin.kind == "max_count" for c in policy.criteria)  # a watch has no reference
     assert all(informative.min_share * informative.min_weight > 0.2 for informative in asked.values()), asked
 
 

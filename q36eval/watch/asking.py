@@ -1,0 +1,146 @@
+"""One endpoint, asked within the budget: opened briefly, looked at before each round, opened anew after a restart.
+
+One request at a time, and behind everybody else's where the server was seen to take a priority.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from q36eval.engines import EngineOptions
+from q36eval.engines.openai.answers import completion_of
+from q36eval.engines.openai.capabilities import FEW, body_of
+from q36eval.engines.openai.client import Limits, MalformedError, NoAnswerError, RefusedError
+from q36eval.engines.openai.deployment import OPENAI, Opened, opened
+from q36eval.engines.openai.endpoint import Continuation, Endpoint, fresh_salt
+from q36eval.engines.openai.flavour import VLLM
+from q36eval.errors import EngineError
+from q36eval.served.differentials import asked
+from q36eval.watch.budget import Gauge
+
+LIMITS = Limits(connect=5.0, silence=60.0, answer=120.0, attempts=2, first_pause=1.0, longest_pause=5.0, give_up=600.0)
+"""A request that fails is repeated once: what is overloaded is let alone (`budget.Gauge`), not asked again."""
+OPENING_REQUESTS, OPENING_TOKENS = 14, 2_000
+"""The most that opening an endpoint takes."""
+LOWEST_PRIORITY = 1_000
+"""vLLM's scheduler takes the least number first; others' requests have 0."""
+LEAST_MASS = 1e-6
+"""Of the tokens that are not listed: rounding leaves less than that."""
+
+Row = Mapping[int, float]
+"""Log-probabilities of a position's likeliest tokens."""
+
+
+def coarse_kl(baseline: Row, now: Row) -> float:
+    """KL(baseline || now) in nats over the tokens that both list and all others together: at most the true one.
+
+    Lumping outcomes together never raises a divergence (Cover & Thomas 2006, theorem 2.7.1).
+    """
+    both = baseline.keys() & now.keys()
+    pairs = [(baseline[token], now[token]) for token in both]
+    total = math.fsum(math.exp(p) * (p - q) for p, q in pairs)
+    p_rest = max(LEAST_MASS, 1.0 - math.fsum(math.exp(p) for p, _ in pairs))
+    q_rest = max(LEAST_MASS, 1.0 - math.fsum(math.exp(q) for _, q in pairs))
+    return max(0.0, total + p_rest * math.log(p_rest / q_rest))
+
+
+class Asker:
+    """Opens the endpoint when it is first needed, and keeps it until it is another one.
+
+    `changed` is told once of each server that takes another's place: what it was and what it is, in words.
+    """
+
+    def __init__(
+        self, folder: Path, base_url: str | None, served_model: str | None, gauge: Gauge, changed: Callable[[str], None]
+    ) -> None:
+        self._settings = EngineOptions(kind=OPENAI, base_url=base_url, served_model=served_model).of(folder)
+        self._gauge, self._changed = gauge, changed
+        self._there: Opened | None = None
+        self._endpoint: Endpoint | None = None
+        self._more: dict[str, Any] = {}
+        self._was: str | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint that `look` found."""
+        if self._endpoint is None:
+            raise EngineError("The endpoint was not opened.")
+        return self._endpoint
+
+    @property
+    def scores(self) -> bool:
+        """Whether it gives log-probabilities of a prompt's tokens."""
+        return self._there is not None and self._there.can.top_k is not None
+
+    def room(self) -> tuple[int, int]:
+        """Requests and tokens that the round may still take."""
+        return self._gauge.room()
+
+    def look(self) -> str:
+        """Find the server as it is now: its name. One that is still the same costs three requests.
+
+        Raises:
+            UsageError: no such model, or another tokenizer than the branch's.
+            EngineError: it does not answer.
+        """
+        if self._endpoint is not None:
+            try:
+                self._endpoint.confirm()
+                return self._endpoint.name
+            except EngineError:
+                self.close()
+        self._there = opened(self._settings, LIMITS, meter=self._gauge, briefly=True)
+        self._endpoint = Endpoint(self._there, self._settings)
+        self._more = self._priority()
+        server = self._endpoint.server
+        now = f"{self._endpoint.name}, started {server.started or 'at an unknown time'}"
+        if self._was is not None and self._was != now:
+            self._changed(f"the server was {self._was}; it is {now}")
+        self._was = now
+        return self._endpoint.name
+
+    def _priority(self) -> dict[str, Any]:
+        """What asks at low priority; nothing where the server does not take it."""
+        endpoint = self.endpoint
+        if endpoint.server.flavour != VLLM:
+            return {}
+        more: dict[str, Any] = {"priority": LOWEST_PRIORITY}
+        with suppress(RefusedError, NoAnswerError):
+            endpoint.complete(endpoint.tokenizer.encode("1", add_special_tokens=False), 1, **more)
+            return more
+        return {}
+
+    def complete(
+        self, ids: Sequence[int], budget: int, *, salt: str | None = None, stream: bool = False
+    ) -> "Continuation | str":
+        """The greedy continuation, or why there is none."""
+        return asked(
+            lambda: self.endpoint.complete(ids, budget, salt=salt or fresh_salt(), stream=stream, **self._more)
+        )
+
+    def prompt_rows(self, ids: Sequence[int], first: int) -> "list[Row] | str":
+        """The likeliest tokens at each of `ids[first:]`, or why there are none."""
+        assert self._there is not None, "it was looked at"
+        client, server = self._there.client, self._there.server
+        body = body_of(server, ids, 1, prompt_logprobs=FEW, **self._more)
+
+        def read(content: Any) -> list[Row]:
+            entries = completion_of(content, ids, echoes_ids=False, counts=False).choice.prompt_logprobs
+            if not isinstance(entries, list) or len(entries) != len(ids):
+                raise MalformedError("the answer lacks the log-probabilities of the prompt's tokens")
+            try:
+                return [
+                    {int(token): float(one["logprob"]) for token, one in entry.items()} for entry in entries[first:]
+                ]
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                raise MalformedError("the log-probabilities of the prompt's tokens cannot be read") from error
+
+        return asked(lambda: client.post(f"{client.address.base}/completions", body, read))
+
+    def close(self) -> None:
+        """End its connections."""
+        if self._there is not None:
+            self._there.client.close()
+        self._there = self._endpoint = None

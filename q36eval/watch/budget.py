@@ -1,0 +1,169 @@
+"""The budget of requests and tokens, charged on the disk before a request is sent, and when the server is let alone.
+
+A request is charged with the most that it can cost: its prompt, and all tokens that it allows. What it did not use is
+given back with the next charge; a kill in between forgets the gift, never the charge.
+"""
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from q36eval.watch.settings import BackOff, Budget
+from q36eval.watch.store import Store
+
+Reason = Literal["throttled", "latency", "budget", "spool", "disk"]
+TEMPLATE_TOKENS = 2048
+"""That a server's chat template may add to a conversation: its instructions for tools, and marks around each turn."""
+FEWEST_TIMED = 4
+"""Answers of a round before it is called slow."""
+REMEMBERED = 20
+"""Rounds in the baseline of latency."""
+_USED = re.compile(rb'"(prompt|completion)_tokens"\s*:\s*(\d+)')
+
+
+class PutOffError(Exception):
+    """The round ends here and counts for nothing; `wait` is for how long the server wants to be let alone (s)."""
+
+    def __init__(self, reason: Reason, words: str, wait: float = 0.0) -> None:
+        super().__init__(words)
+        self.reason, self.wait = reason, wait
+
+
+def most_tokens(body: Mapping[str, Any] | None) -> int:
+    """The most tokens that a request can cost. A text has at most as many as it has bytes."""
+    if body is None:
+        return 0
+    prompt = body.get("prompt", body.get("content", ""))
+    if "messages" in body:
+        said = json.dumps([body["messages"], body.get("tools")], ensure_ascii=False)
+        read = len(said.encode()) + TEMPLATE_TOKENS
+    elif isinstance(prompt, str):
+        read = len(prompt.encode())
+    else:
+        read = sum(map(len, prompt)) if prompt and isinstance(prompt[0], list | tuple) else len(prompt)
+    return read + int(body.get("max_tokens") or 0)
+
+
+class Gauge:
+    """Stands before and after every request: the budget, then what the answer says of the server's load.
+
+    `baseline_s` is the usual time per generated token in seconds; None until a few rounds are known.
+    """
+
+    def __init__(self, store: Store, budget: Budget, back_off: BackOff, now: Callable[[], datetime]) -> None:
+        self._store, self._budget, self._back_off, self._now = store, budget, back_off, now
+        self._reserved = self._unused = self._settled = 0
+        self._reserved_day, self._generates = "", False
+        self.requests = self.tokens = 0
+        self.beat: Callable[[], None] = lambda: None
+        self._timed: list[float] = []
+        self.medians: list[float] = json.loads(store.kept("latencies") or "[]")
+
+    @property
+    def baseline_s(self) -> float | None:
+        """The median of the newest measured rounds' medians."""
+        return statistics.median(self.medians) if len(self.medians) >= 3 else None
+
+    @property
+    def latency_ratio(self) -> float | None:
+        """This round's time per token over the baseline."""
+        base = self.baseline_s
+        return None if base is None or base <= 0 or not self._timed else statistics.median(self._timed) / base
+
+    def begin(self, worst: tuple[int, int]) -> None:
+        """A round begins that may cost so many requests and tokens.
+
+        Raises:
+            PutOffError: today's budget does not hold that much any more.
+        """
+        self.requests = self.tokens = 0
+        self._timed = []
+        day = self._day()
+        spent = self._store.spent(day)
+        left = (self._budget.requests_per_day - spent.requests, self._budget.tokens_per_day - spent.tokens)
+        if worst[0] > left[0] or worst[1] > left[1]:
+            raise PutOffError(
+                "budget",
+                f"today's budget has {max(0, left[0]):,} requests and {max(0, left[1]):,} tokens left; a round may "
+                f"take {worst[0]:,} and {worst[1]:,}",
+            )
+
+    def room(self) -> tuple[int, int]:
+        """Requests and tokens that this round may still take."""
+        return (
+            self._budget.requests_per_round - self.requests,
+            self._budget.tokens_per_round - self.tokens + self._unused,
+        )
+
+    def before(self, body: Mapping[str, Any] | None) -> None:
+        """Charge a request, on the disk.
+
+        Raises:
+            PutOffError: it may exceed the round's or the day's budget. Nothing was charged, and nothing may be sent.
+            StorageError: the disk does not keep the charge.
+        """
+        self.beat()
+        tokens, day = most_tokens(body), self._day()
+        back = self._unused if day == self._reserved_day else 0
+        if self.requests + 1 > self._budget.requests_per_round:
+            raise PutOffError("budget", f"a round may take {self._budget.requests_per_round:,} requests")
+        if self.tokens - self._unused + tokens > self._budget.tokens_per_round:
+            raise PutOffError("budget", f"a round may take {self._budget.tokens_per_round:,} tokens")
+        with self._store.transaction():
+            spent = self._store.spent(day)
+            if spent.requests + 1 > self._budget.requests_per_day:
+                raise PutOffError("budget", f"{self._budget.requests_per_day:,} requests a day are spent")
+            if spent.tokens - back + tokens > self._budget.tokens_per_day:
+                raise PutOffError("budget", f"{self._budget.tokens_per_day:,} tokens a day are spent")
+            self._store.spend(day, 1, tokens - back)
+            self._store.count("budget_requests")
+            self._store.count("budget_tokens", by=self._settled)
+        self.requests, self.tokens = self.requests + 1, self.tokens - self._unused + tokens
+        self._reserved, self._unused, self._settled, self._reserved_day = tokens, 0, tokens, day
+        self._generates = int((body or {}).get("max_tokens") or 0) > 1
+
+    def after(self, status: int, seconds: float, retry_after: float | None, content: bytes) -> None:
+        """Take back what was not used, and look at how the server is.
+
+        Raises:
+            PutOffError: it is throttled, or has become slow.
+        """
+        self.beat()
+        used = dict(_USED.findall(content)) if status < 300 else {}
+        completion = int(used[b"completion"]) if b"completion" in used else None
+        if b"prompt" in used and completion is not None:
+            actual = min(self._reserved, int(used[b"prompt"]) + completion)
+            self._unused, self._settled = self._reserved - actual, actual
+        if status in (429, 503):
+            wait = max(retry_after or 0.0, 1.0)
+            raise PutOffError("throttled", f"the server answers with status {status}", wait)
+        if completion is not None and self._generates:
+            self._timed.append(seconds / (1 + completion))
+            self._look_at_latency()
+
+    def _look_at_latency(self) -> None:
+        ratio = self.latency_ratio
+        if len(self._timed) < FEWEST_TIMED or ratio is None or ratio <= self._back_off.latency_multiple:
+            return
+        if statistics.median(self._timed) > self._back_off.latency_floor_s:
+            words = f"the server takes {ratio:.1f} times as long for a token as it did"
+            raise PutOffError("latency", words)
+
+    def end(self) -> None:
+        """Give back what the last request did not use. Within a transaction of the store."""
+        if self._reserved_day and (self._unused or self._settled):
+            self._store.spend(self._reserved_day, 0, -self._unused)
+            self._store.count("budget_tokens", by=self._settled)
+            self.tokens, self._unused, self._settled = self.tokens - self._unused, 0, 0
+
+    def measured(self) -> None:
+        """The round was measured: its time per token belongs to the baseline. Within a transaction of the store."""
+        if self._timed:
+            self.medians = [*self.medians, statistics.median(self._timed)][-REMEMBERED:]
+            self._store.keep("latencies", json.dumps(self.medians))
+
+    def _day(self) -> str:
+        return f"{self._now():%Y-%m-%d}"

@@ -1,0 +1,479 @@
+"""The loop: a round, what it means, what is kept and told of it, and a wait. One process a deployment.
+
+All that must not be lost is in the store before it is anywhere else: the charge before the request, the round's id
+before its first question, and state, run and events in one transaction at its end.
+"""
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from q36eval.checkpoints import chat_template_sha256, tokenizer_sha256
+from q36eval.config import Family
+from q36eval.errors import EngineError, ExitCode, StorageError, UsageError
+from q36eval.gate import Policy
+from q36eval.history import History, RunRecord, WholeRun
+from q36eval.interrupts import closing
+from q36eval.locks import exclusive
+from q36eval.watch import verdicts
+from q36eval.watch.asking import Asker
+from q36eval.watch.budget import Gauge, PutOffError, Reason
+from q36eval.watch.clock import Clock, SystemClock
+from q36eval.watch.incidents import Event, Item, Phase, State, advance, evidence, remaining_rounds, tolerance
+from q36eval.watch.rounds import Round, Rounds
+from q36eval.watch.settings import Deployment
+from q36eval.watch.spool import Spool
+from q36eval.watch.store import Store
+from q36eval.watch.webhooks import Courier, Receiver, payload, post
+
+AT_ONCE = 3
+"""Rounds on end where an incident is open and not confirmed yet."""
+TICK_S = 2.0
+"""Between two looks of the courier and the spool at what waits."""
+FIRST_PAUSE_S = 30.0
+"""After a round that the server's state put off; it doubles with each further one."""
+DELIVERING_S = 30.0
+"""So long one round alone waits for history and receivers; the next one goes on with what remains."""
+CLOSING_S = 2.0
+
+RESULTS = {
+    ExitCode.PASS: "pass",
+    ExitCode.FAIL: "fail",
+    ExitCode.INCONCLUSIVE: "inconclusive",
+    ExitCode.NOT_MEASURED: "not_measured",
+}
+VERDICTS = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE", "not_measured": "NOT_MEASURED"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one round. `result` is a label of `q36eval_rounds_total`; `run` is None where it was put off."""
+
+    at: datetime
+    result: str
+    exit_code: ExitCode
+    reason: str
+    run: str | None = None
+    events: tuple[Event, ...] = ()
+    items: tuple[Item, ...] = ()
+    put_off: Reason | None = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """As JSON."""
+        lost = [{"slice": item.slice, "item": item.name, "why": item.reason} for item in self.items if item.lost]
+        scored = [item for item in self.items if item.lost is not None]
+        return {
+            "at": self.at.isoformat(),
+            "result": self.result,
+            "exit_code": int(self.exit_code),
+            "reason": self.reason,
+            "run": self.run,
+            "put_off": self.put_off,
+            "items": len(self.items),
+            "scored": len(scored),
+            "lost": lost,
+            "events": [event.model_dump(mode="json") for event in self.events],
+        }
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a watch is put together from. `folder` is the branch's: tokenizer, template, configuration."""
+
+    deployment: Deployment
+    family: Family
+    policy: Policy
+    folder: Path
+    state: Path
+    open_history: Callable[[], History]
+    receivers: tuple[Receiver, ...] = ()
+    provenance: Mapping[str, Any] | None = None
+
+
+class Watch:
+    """One deployment, watched by this process alone. A context: it opens and closes what it keeps.
+
+    Raises:
+        UsageError: another process watches it, or its baseline is of another branch or of other prompts.
+        StorageError: its folder cannot be written.
+    """
+
+    def __init__(
+        self, setting: Setting, log: Callable[[str], None], clock: Clock | None = None, *, recalibrate: bool = False
+    ) -> None:
+        self.deployment, self._setting, self._log = setting.deployment, setting, log
+        self._clock = clock or SystemClock()
+        self._recalibrate = recalibrate
+        self._stack = ExitStack()
+        self._stop = threading.Event()
+        self.beaten = time.monotonic()
+        self.newest: dict[str, Any] = {}
+        """The newest round's figures, for whoever reads them."""
+        self.unkept: dict[str, int] = {}
+        """Rounds put off by a disk that could not even count them."""
+        self.disk_full = False
+        self.endpoint_up = False
+        self.not_before: datetime | None = None
+
+    def __enter__(self) -> "Watch":
+        name = self.deployment.name
+        with self._stack:
+            self._setting.state.mkdir(parents=True, exist_ok=True)
+            try:
+                self._stack.enter_context(exclusive(self._setting.state / "lock"))
+            except BlockingIOError as error:
+                raise UsageError(
+                    f"Another process watches {name}; end that one, or give this one another name."
+                ) from error
+            self.store = Store(self._setting.state)
+            self._stack.callback(self.store.close)
+            self._begin()
+            self.gauge = Gauge(self.store, self.deployment.budget, self.deployment.back_off, self._clock.now)
+            self.gauge.beat = self.beat
+            self.asker = Asker(
+                self._setting.folder, self.deployment.base_url, self.deployment.served_model, self.gauge, self._log
+            )
+            self._stack.callback(self.asker.close)
+            self.spool = Spool(self.store, self._setting.open_history, self._log)
+            self.courier = Courier(self.store, self._setting.receivers, self._log)
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        with closing():
+            self._stack.close()
+
+    def _begin(self) -> None:
+        """Take up the state that is there, or begin one."""
+        seed = self.store.kept("seed")
+        self.rounds = Rounds(self.deployment, self._setting.family, self.store, seed or "")
+        baseline = json.dumps(
+            [self.rounds.suite_sha256, *(of(self._setting.folder) for of in (tokenizer_sha256, chat_template_sha256))]
+        )
+        if seed is not None and not self._recalibrate and self.store.kept("baseline") != baseline:
+            raise UsageError(
+                f"The baseline of {self.deployment.name} is of another branch, or of prompts of another version; "
+                f"begin a new one with --recalibrate once the deployment is known to be good."
+            )
+        if seed is None or self._recalibrate:
+            seed = secrets.token_hex(8)
+            with self.store.transaction():
+                for place in range(10_000):
+                    if self.store.kept(f"anchor/text-{place}") is None:
+                        break
+                    self.store.forget(f"anchor/text-{place}")
+                for key, value in {"seed": seed, "baseline": baseline, "begun": seed, "latencies": "[]"}.items():
+                    self.store.keep(key, value)
+                self.store.keep("state", State().model_dump_json())
+            self.rounds = Rounds(self.deployment, self._setting.family, self.store, seed)
+        self.state = State.model_validate_json(self.store.kept("state") or "{}")
+        self.newest = json.loads(self.store.kept("newest") or "{}")
+        until = self.store.kept("not_before")
+        self.not_before = None if until is None else datetime.fromisoformat(until)
+        self._leave_interrupted("the process that watched was killed")
+
+    @property
+    def policy_name(self) -> str:
+        """By which rounds are judged."""
+        return self._setting.policy.name
+
+    @property
+    def backoff_s(self) -> float:
+        """For how long the server is let alone yet."""
+        return 0.0 if self.not_before is None else max(0.0, (self.not_before - self.now()).total_seconds())
+
+    def now(self) -> datetime:
+        """The time that the watch lives by."""
+        return self._clock.now()
+
+    def beat(self) -> None:
+        """Show that the loop is alive."""
+        self.beaten = time.monotonic()
+
+    # -- rounds
+
+    def once(self) -> Outcome:
+        """A round, and more at once where an incident waits to be confirmed; then history and receivers are served."""
+        outcome = self.wake()
+        worker = threading.Thread(target=self.serve_outside, daemon=True, name="deliveries")
+        worker.start()
+        worker.join(DELIVERING_S)
+        return outcome
+
+    def forever(self, told: Callable[[Outcome], None]) -> None:
+        """Rounds until a signal comes. History and receivers are served beside them."""
+        worker = threading.Thread(target=self._serve, daemon=True, name="deliveries")
+        worker.start()
+        every = timedelta(seconds=self.deployment.every_s)
+        planned = self._clock.now()
+        try:
+            while True:
+                told(self.wake())
+                missed = max(0, int((self._clock.now() - planned) / every))
+                planned += every * (missed + 1)
+                self._clock.wait(planned, self.beat)
+        finally:
+            self._stop.set()
+
+    def wake(self) -> Outcome:
+        """One round; where it leaves an incident open and not confirmed, further ones on fresh items at once."""
+        outcome = self.round()
+        events = outcome.events
+        for _ in range(AT_ONCE):
+            if self.state.phase is not Phase.OPENED or outcome.run is None:
+                break
+            further = self.round()
+            if further.run is None:  # put off: what the round before said still holds
+                break
+            outcome, events = further, events + further.events
+        return Outcome(**{**vars(outcome), "events": events})
+
+    def round(self) -> Outcome:
+        """Ask once; never raises for what the server, the disk or the history does.
+
+        Raises:
+            UsageError: the server cannot be used, and never could.
+        """
+        self.beat()
+        at = self._clock.now()
+        try:
+            self.store.check_writable()
+            self.disk_full = False
+            self._refuse_beforehand(at)
+            number = int(self.store.kept("number") or 0) + 1
+            run = self._begun(at, number)
+            try:
+                result = self.rounds.ask(self.asker, self.state, number)
+            except (EngineError, UsageError) as error:
+                if isinstance(error, UsageError) and self.state.rounds == 0:
+                    raise
+                return self._unmeasured(run, str(error))
+            self.endpoint_up = True
+            return self._measured(run, result)
+        except PutOffError as error:
+            self.endpoint_up = self.endpoint_up or error.reason in ("throttled", "latency")
+            return self._put_off(at, error.reason, str(error), error.wait)
+        except StorageError as error:
+            self.disk_full = True
+            return self._put_off(at, "disk", str(error), 0.0)
+        except KeyboardInterrupt:
+            with closing(), suppress(StorageError):
+                self._leave_interrupted("the watch was stopped")
+            raise
+
+    def _refuse_beforehand(self, at: datetime) -> None:
+        """Raise PutOffError where nothing may be asked now."""
+        if self.store.spooled() >= self.deployment.spool_rounds:
+            raise PutOffError(
+                "spool", f"{self.deployment.spool_rounds} finished rounds wait for a history that takes none"
+            )
+        if self.not_before is not None and at < self.not_before:
+            raise PutOffError(
+                "throttled", f"the server is let alone until {self.not_before:%Y-%m-%d %H:%M:%S} UTC", -1.0
+            )
+        self.gauge.begin(self.rounds.worst())
+
+    def _begun(self, at: datetime, number: int) -> RunRecord:
+        self._leave_interrupted("the round could not be kept")
+        deployment = self.deployment
+        watched = {
+            "deployment": deployment.name,
+            "branch": deployment.branch,
+            "round": number,
+            "phase": self.state.phase.value,
+            "alarm": deployment.alarm.model_dump(),
+            "every_s": deployment.every_s,
+        }
+        run = verdicts.begun(
+            verdicts.new_run_id(at),
+            deployment.name,
+            self._setting.family.name,
+            at,
+            self._setting.policy,
+            self.rounds.suite_sha256,
+            {**(self._setting.provenance or {}), "watched": watched},
+        )
+        with self.store.transaction():
+            self.store.keep("number", str(number))
+            self.store.keep("round", run.model_dump_json())
+        return run
+
+    def _measured(self, run: RunRecord, result: Round) -> Outcome:
+        at = self._clock.now()
+        deployment, alarm = self.deployment, self.deployment.alarm
+        threshold = deployment.alarm_rounds
+        seen = {**self.state.prompts, **{item.name: True for item in result.items if item.lost is not None}}
+        state, events = advance(
+            self.state,
+            result.items,
+            alarm,
+            threshold,
+            at,
+            all_seen=all(name in seen for name in self.rounds.required) or deployment.amounts.required == 0,
+        )
+        remaining = remaining_rounds(state, alarm)
+        words = None
+        if self.state.phase is Phase.CALIBRATING:
+            words = f"the baseline is being made; {remaining} rounds of calibration remain"
+        measured, failures = verdicts.figures(state, result.items, result.unmeasured, threshold, words)
+        run = run.model_copy(update={"provenance": run.provenance | {"server": result.server}})
+        lines = [verdicts.sentence(deployment.name, event) for event in events]
+        whole = verdicts.finished(run, self._setting.policy, measured, failures, result.outcomes, lines, at)
+        newest = {
+            "evidence": evidence(state, threshold),
+            "quiet": state.quiet,
+            "tolerance": tolerance(state, alarm),
+            "lost": {name: share for name in _SLICES if (share := _share(result.items, name)) is not None},
+            "divergence": _divergence(result.items),
+            "success_at": at.timestamp(),
+        }
+        begun = self.store.kept("begun") or ""
+        with self.store.transaction():
+            self.store.keep("state", state.model_dump_json())
+            for name, rows in result.anchors.items():
+                self.store.keep(f"anchor/{name}", rows)
+            for event in events:
+                said = payload(deployment.name, deployment.branch, begun, run.id, event)
+                post(self.store, self._setting.receivers, said, event, time.time())
+                if event.kind.value.startswith("incident."):
+                    self.store.count("incidents", event.kind.value.removeprefix("incident."))
+            self.gauge.end()
+            self.gauge.measured()
+            self.store.forget("not_before")
+            self.store.forget("pauses")
+            outcome = self._finish(whole, newest, at, reason=words, events=tuple(events), items=tuple(result.items))
+        self.state, self.newest, self.not_before = state, newest | {"at": at.timestamp()}, None
+        self.newest["verdict"] = VERDICTS[outcome.result]
+        for line in lines:
+            self._log(line)
+        return outcome
+
+    def _unmeasured(self, run: RunRecord, reason: str) -> Outcome:
+        """The endpoint does not answer: a run that says so; the state stays as it was."""
+        self.endpoint_up = False
+        self.asker.close()
+        at = self._clock.now()
+        failure = verdicts.crashed(reason)
+        whole = verdicts.finished(run, self._setting.policy, (), (failure,), (), (), at)
+        with self.store.transaction():
+            self.gauge.end()
+            outcome = self._finish(whole, self.newest, at, reason=reason)
+        self.newest = self.newest | {"at": at.timestamp(), "verdict": VERDICTS[outcome.result]}
+        return outcome
+
+    def _finish(
+        self,
+        whole: WholeRun,
+        newest: dict[str, Any],
+        at: datetime,
+        *,
+        reason: str | None = None,
+        events: tuple[Event, ...] = (),
+        items: tuple[Item, ...] = (),
+    ) -> Outcome:
+        """Keep a run that ended, within the transaction of its round."""
+        report = whole.run.report
+        assert report is not None, "it was decided"
+        code = ExitCode(report.exit_code)
+        result = RESULTS[code]
+        self.store.spool(whole.run.id, whole.model_dump_json())
+        self.store.forget("round")
+        self.store.count("rounds", result)
+        self.store.keep("newest", json.dumps(newest | {"at": at.timestamp(), "verdict": VERDICTS[result]}))
+        why = reason or _why(whole) or _summary(items)
+        return Outcome(at, result, code, why, whole.run.id, events, items)
+
+    def _put_off(self, at: datetime, reason: Reason, words: str, wait: float) -> Outcome:
+        """Nothing was measured, and nothing is concluded; the server is let alone for as long as it wants and more."""
+        if reason in ("throttled", "latency") and wait >= 0:
+            self.asker.close()
+            try:
+                with self.store.transaction():
+                    pauses = int(self.store.kept("pauses") or 0)
+                    own = min(self.deployment.back_off.longest_s, FIRST_PAUSE_S * 2.0**pauses)
+                    until = self._clock.now() + timedelta(seconds=max(wait, own))
+                    self.store.keep("pauses", str(pauses + 1))
+                    self.store.keep("not_before", until.isoformat())
+                self.not_before = until
+            except StorageError:
+                self.not_before = self._clock.now() + timedelta(seconds=max(wait, FIRST_PAUSE_S))
+        try:
+            with self.store.transaction():
+                self.gauge.end()
+                self.store.forget("round")
+                self.store.count("rounds", "put_off")
+                self.store.count("put_off", reason)
+        except StorageError:
+            self.unkept[reason] = self.unkept.get(reason, 0) + 1
+        self.newest = self.newest | {"at": at.timestamp()}
+        self._log(f"{self.deployment.name}: the round is put off ({reason}): {words}.")
+        return Outcome(at, "put_off", ExitCode.NOT_MEASURED, words, put_off=reason)
+
+    def _leave_interrupted(self, why: str) -> None:
+        """A round that was begun and has no end stays as one that was interrupted."""
+        begun = self.store.kept("round")
+        if begun is None:
+            return
+        run = RunRecord.model_validate_json(begun)
+        with self.store.transaction():
+            self.store.spool(run.id, verdicts.interrupted(run, self._clock.now(), why).model_dump_json())
+            self.store.forget("round")
+            self.store.count("rounds", "not_measured")
+
+    # -- history and receivers
+
+    def serve_outside(self) -> None:
+        """Bring what waits to history and to receivers, once."""
+        with suppress(StorageError):
+            self.spool.deliver()
+        with suppress(StorageError):
+            self.courier.deliver()
+
+    def _serve(self) -> None:
+        checked = 0.0
+        while not self._stop.is_set():
+            self.serve_outside()
+            if time.monotonic() - checked > 60.0:
+                self.spool.check()
+                checked = time.monotonic()
+            self._stop.wait(TICK_S)
+
+
+_SLICES = ("required", "families", "kl", "differentials")
+
+
+def _why(whole: WholeRun) -> str:
+    """What kept a round from PASS, each thing once; empty where nothing did."""
+    report = whole.run.report
+    assert report is not None, "it was decided"
+    measured = {measurement.slice for measurement in whole.measurements if measurement.metric == "watch_incidents"}
+    told = [failure.reason for failure in whole.about.failures]
+    told += [
+        f"{one.heading}: {one.reason}" for one in report.criteria if one.id in report.decisive and one.slice in measured
+    ]
+    return "; ".join(told)
+
+
+def _summary(items: tuple[Item, ...]) -> str:
+    scored = [item for item in items if item.lost is not None]
+    lost = sum(bool(item.lost) for item in scored)
+    return f"{len(scored)} items, {lost} lost" if lost else f"{len(scored)} items, none lost"
+
+
+def _share(items: tuple[Item, ...] | list[Item], name: str) -> float | None:
+    known = [bool(item.lost) for item in items if item.slice == name and item.lost is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _divergence(items: list[Item]) -> float | None:
+    moved = [item.divergence for item in items if item.divergence is not None]
+    return sum(moved) / len(moved) if moved else None

@@ -1,0 +1,213 @@
+"""What must survive a kill: an SQLite file a deployment, every change a transaction that is on the disk when it ends.
+
+State, budget, finished rounds that history does not hold yet, deliveries that no receiver has taken: a round's end
+changes all of them at once, or none. Any thread may use it.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from q36eval.errors import StorageError
+from q36eval.interrupts import uninterrupted
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS counts (name TEXT, label TEXT, value REAL NOT NULL, PRIMARY KEY (name, label));
+CREATE TABLE IF NOT EXISTS days (day TEXT PRIMARY KEY, requests INTEGER NOT NULL, tokens INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS spool (run TEXT PRIMARY KEY, position INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS outbox (
+  delivery TEXT, target TEXT, kind TEXT NOT NULL, body TEXT NOT NULL, made REAL NOT NULL, attempts INTEGER NOT NULL,
+  due REAL NOT NULL, PRIMARY KEY (delivery, target)
+);
+"""
+FILE = "watch.sqlite"
+ROOM_BYTES = 512 * 1024
+"""More than a round adds to the file."""
+
+
+class Spent(NamedTuple):
+    """Of a day's budget."""
+
+    requests: int
+    tokens: int
+
+
+class Delivery(NamedTuple):
+    """One event for one receiver. `target` is a hash of its address, which may be a secret."""
+
+    delivery: str
+    target: str
+    kind: str
+    body: str
+    made: float
+    attempts: int
+    due: float
+
+
+class Store:
+    """The file in a deployment's folder. What the disk refuses is a `StorageError`, and nothing of it was written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / FILE
+        self._lock = threading.RLock()
+        with self._storing():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._sqlite = sqlite3.connect(self.file, timeout=30.0, isolation_level=None, check_same_thread=False)
+            for pragma in ("journal_mode = WAL", "synchronous = FULL"):
+                self._sqlite.execute(f"PRAGMA {pragma}")
+            self._sqlite.executescript(TABLES)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._sqlite.close()
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StorageError(f"The watch's state {self.file} cannot be used: {error}.") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Within, all changes or none; a signal waits for its end."""
+        with uninterrupted(), self._storing(), self._lock:
+            self._sqlite.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._sqlite.execute("COMMIT")
+            except BaseException:
+                if self._sqlite.in_transaction:
+                    self._sqlite.execute("ROLLBACK")
+                raise
+
+    def check_writable(self) -> None:
+        """Write as much as a round will, so that what cannot be recorded is noticed before anything is asked.
+
+        What was written is removed again; its room in the file stays, for the round that follows.
+        """
+        with self.transaction():
+            self.keep("checked", "x" * ROOM_BYTES)
+        with self.transaction():
+            self.forget("checked")
+
+    # -- single values
+
+    def kept(self, name: str) -> str | None:
+        """A value; None where there is none."""
+        row = self._row("SELECT value FROM kept WHERE name = ?", name)
+        return None if row is None else str(row[0])
+
+    def keep(self, name: str, value: str) -> None:
+        """Keep a value."""
+        self._run("INSERT INTO kept VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
+
+    def forget(self, name: str) -> None:
+        """Forget it."""
+        self._run("DELETE FROM kept WHERE name = ?", name)
+
+    # -- counters, which never fall
+
+    def count(self, name: str, label: str = "", by: float = 1.0) -> None:
+        """Raise a counter."""
+        self._run(
+            "INSERT INTO counts VALUES (?, ?, ?) "
+            "ON CONFLICT (name, label) DO UPDATE SET value = value + excluded.value",
+            name,
+            label,
+            by,
+        )
+
+    def counts(self) -> dict[tuple[str, str], float]:
+        """All counters, by name and label."""
+        return {(name, label): value for name, label, value in self._rows("SELECT name, label, value FROM counts")}
+
+    # -- the budget's days
+
+    def spent(self, day: str) -> Spent:
+        """What was spent of a day's budget."""
+        row = self._row("SELECT requests, tokens FROM days WHERE day = ?", day)
+        return Spent(0, 0) if row is None else Spent(int(row[0]), int(row[1]))
+
+    def spend(self, day: str, requests: int, tokens: int) -> None:
+        """Add to it; tokens that were reserved and not used are given back as a negative number."""
+        self._run(
+            "INSERT INTO days VALUES (?, ?, MAX(0, ?)) ON CONFLICT (day) DO UPDATE SET requests = requests + ?, "
+            "tokens = MAX(0, tokens + ?)",
+            day,
+            requests,
+            tokens,
+            requests,
+            tokens,
+        )
+
+    # -- finished rounds
+
+    def spool(self, run: str, body: str) -> None:
+        """Keep a finished round until history holds it."""
+        self._run(
+            "INSERT OR IGNORE INTO spool SELECT ?, COALESCE(MAX(position), 0) + 1, ? FROM spool",
+            run,
+            body,
+        )
+
+    def spooled(self) -> int:
+        """How many wait."""
+        row = self._row("SELECT COUNT(*) FROM spool")
+        return 0 if row is None else int(row[0])
+
+    def next_spooled(self) -> tuple[str, str] | None:
+        """The oldest that waits: run id and body."""
+        row = self._row("SELECT run, body FROM spool ORDER BY position LIMIT 1")
+        return None if row is None else (str(row[0]), str(row[1]))
+
+    def unspool(self, run: str) -> None:
+        """History holds it."""
+        self._run("DELETE FROM spool WHERE run = ?", run)
+
+    # -- deliveries
+
+    def post(self, delivery: Delivery) -> None:
+        """Keep a delivery until its receiver has taken it."""
+        self._run("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?)", *delivery)
+
+    def due(self, now: float) -> list[Delivery]:
+        """Deliveries that may be tried, the oldest first."""
+        rows = self._rows("SELECT * FROM outbox WHERE due <= ? ORDER BY made, delivery", now)
+        return [Delivery(*row) for row in rows]
+
+    def pending(self) -> int:
+        """How many deliveries no receiver has taken."""
+        row = self._row("SELECT COUNT(*) FROM outbox")
+        return 0 if row is None else int(row[0])
+
+    def delivered(self, one: Delivery) -> None:
+        """It was taken, or given up."""
+        self._run("DELETE FROM outbox WHERE delivery = ? AND target = ?", one.delivery, one.target)
+
+    def postpone(self, one: Delivery, due: float) -> None:
+        """It was not taken; try again then."""
+        self._run(
+            "UPDATE outbox SET attempts = attempts + 1, due = ? WHERE delivery = ? AND target = ?",
+            due,
+            one.delivery,
+            one.target,
+        )
+
+    def _run(self, statement: str, *values: object) -> None:
+        with self._storing(), self._lock:
+            self._sqlite.execute(statement, values)
+
+    def _row(self, statement: str, *values: object) -> tuple[Any, ...] | None:
+        with self._storing(), self._lock:
+            row: tuple[Any, ...] | None = self._sqlite.execute(statement, values).fetchone()
+            return row
+
+    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._storing(), self._lock:
+            return self._sqlite.execute(statement, values).fetchall()

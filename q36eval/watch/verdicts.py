@@ -1,0 +1,154 @@
+"""A round as a run of history: its figures, its verdict by the policy, what was lost. Pure.
+
+It goes by the branch `watch:DEPLOYMENT`, so that no round stands for a release of the branch that is served, and
+drift, listings and blessings of the two stay apart.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from q36eval.gate import Circumstances, Policy, Stage, StageState, decide
+from q36eval.history import About, EventKind, RunEvent, RunRecord, RunState, WholeRun
+from q36eval.metrics import metric_of
+from q36eval.records import Counts, Interval, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.stats import DEFAULT_LEVEL
+from q36eval.watch.incidents import KL, PROMPTS, REQUIRED, SLICES, Event, Item, Phase, State, evidence
+
+BRANCH = "watch:"
+"""Before a deployment's name, its branch in history."""
+
+
+def new_run_id(at: datetime) -> str:
+    """An id as history gives them, made before anything is asked."""
+    return f"{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def begun(
+    run_id: str, deployment: str, family: str, at: datetime, policy: Policy, suite: str, provenance: Mapping[str, Any]
+) -> RunRecord:
+    """The record of a round that begins."""
+    return RunRecord(
+        id=run_id,
+        family=family,
+        branch=f"{BRANCH}{deployment}",
+        identity=None,
+        reference_identity=None,
+        policy=policy.model_dump(mode="json"),
+        suites={ProbeName.SERVED.value: suite},
+        provenance=dict(provenance),
+        state=RunState.RUNNING,
+        started=at,
+    )
+
+
+def interrupted(run: RunRecord, at: datetime, why: str) -> WholeRun:
+    """A round that did not end: kept, and never resumed."""
+    event = RunEvent(run_id=run.id, at=at, kind=EventKind.INTERRUPTED, message=why)
+    run = run.model_copy(update={"state": RunState.INTERRUPTED, "finished": at})
+    return WholeRun(run=run, measurements=(), items=(), about=About(events=(event,)))
+
+
+def finished(
+    run: RunRecord,
+    policy: Policy,
+    measurements: Sequence[Measurement],
+    failures: Sequence[ProbeFailure],
+    outcomes: Sequence[ItemOutcome],
+    events: Sequence[str],
+    at: datetime,
+) -> WholeRun:
+    """A round that ended, decided: the same evidence gives the same verdict whenever it is replayed."""
+    circumstances = Circumstances(on=at.date())
+    items = max((one.counts.total for one in measurements), default=0)
+    state = StageState.MEASURED if measurements else StageState.NOT_EVALUATED
+    stages = (Stage(name=ProbeName.SERVED.value, state=state, items=items, planned=items),)
+    report = decide(policy, measurements, (), failures, on=circumstances.on, stages=stages)
+    told = [RunEvent(run_id=run.id, at=run.started, kind=EventKind.BEGUN, message="by q36eval watch")]
+    told += [RunEvent(run_id=run.id, at=at, kind=EventKind.FINISHED, message=words) for words in events]
+    told.append(RunEvent(run_id=run.id, at=at, kind=EventKind.FINISHED, message=report.headline))
+    update = {
+        "state": RunState.FINISHED,
+        "finished": at,
+        "verdict": report.verdict,
+        "report": report,
+        "circumstances": circumstances,
+        "timings": {ProbeName.SERVED.value: (at - run.started).total_seconds()},
+    }
+    return WholeRun(
+        run=run.model_copy(update=update),
+        measurements=tuple(measurements),
+        items=tuple(outcomes),
+        about=About(failures=tuple(failures), events=tuple(told)),
+    )
+
+
+def crashed(reason: str) -> ProbeFailure:
+    """The endpoint could not be measured."""
+    return ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="crashed")
+
+
+def figures(
+    state: State, items: Sequence[Item], unmeasured: Mapping[str, str], threshold: float, calibrating: str | None
+) -> tuple[list[Measurement], list[ProbeFailure]]:
+    """What a measured round shows, in that state after it, and why what is missing is missing.
+
+    `calibrating` says of a round that made the baseline that it did: it is held against nothing.
+    """
+    measured, failures = list[Measurement](), list[ProbeFailure]()
+    shares = evidence(state, threshold)
+    incident = state.incident
+    for name in SLICES:
+        known = [item for item in items if item.slice == name]
+        scored = [item for item in known if item.lost is not None]
+        counts = Counts(total=len(known), scored=len(scored), errored=len(known) - len(scored))
+        lost = sum(bool(item.lost) for item in scored)
+        if known:
+            measured.append(_metric("watch_lost").counted(lost, counts, name, note=_named(scored)))
+            if name in state.quiet:
+                measured.append(_derived("watch_evidence", shares[name], name, counts))
+        why = unmeasured.get(name)
+        if calibrating is not None:
+            why = calibrating
+        elif why is None and name not in state.quiet:
+            why = "the calibration lost too many of these, or had none, so that no change shows"
+        concerned = incident is not None and name in {REQUIRED if s == PROMPTS else s for s in incident.streams}
+        if why is None and state.phase is Phase.OPENED and concerned:
+            assert incident is not None, "one is open"
+            why = f"incident {incident.id} is open since {incident.opened:%Y-%m-%d %H:%M} UTC and not confirmed"
+        if why is not None:
+            failures.append(ProbeFailure(probe=ProbeName.SERVED, reason=f"{name}: {why}", kind="skipped"))
+            continue
+        confirmed = state.phase is Phase.CONFIRMED and concerned
+        if known or confirmed:  # what is confirmed stands, whatever this round shows
+            measured.append(_metric("watch_incidents").counted(int(confirmed), counts, name))
+    moved = [item.divergence for item in items if item.divergence is not None]
+    if moved:
+        counts = Counts(total=len(moved), scored=len(moved), errored=0)
+        measured.append(_derived("watch_divergence", sum(moved) / len(moved), KL, counts))
+    return measured, failures
+
+
+def sentence(deployment: str, event: Event) -> str:
+    """An event in a line, for people."""
+    incident = "" if event.incident is None else f" {event.incident}"
+    what = event.kind.value.replace("incident.", "incident ")
+    return f"{deployment}: {what}{incident}: {event.reason}."
+
+
+def _metric(name: str) -> Any:
+    return metric_of(ProbeName.SERVED, name)
+
+
+def _derived(name: str, value: float, slice: str, counts: Counts) -> Measurement:
+    exact = Interval(lower=value, upper=value, level=DEFAULT_LEVEL, method="derived")
+    measurement: Measurement = _metric(name).measured(
+        slice, value=value, effect=value, effect_interval=exact, counts=counts
+    )
+    return measurement
+
+
+def _named(items: Sequence[Item]) -> str:
+    """Some of the lost ones, with their reasons."""
+    return "; ".join(f"{item.name}: {item.reason}"[:160] for item in items if item.lost)[:800]

@@ -1,0 +1,112 @@
+"""Incidents open on what was lost, are confirmed by other items, and close by evidence; each survives a restart."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from q36eval.watch.incidents import Event, EventKind, Item, Phase, State, advance, evidence
+from q36eval.watch.settings import Alarm
+
+ALARM = Alarm(calibration_rounds=24, closing_rounds=3)
+THRESHOLD = 35_000.0
+START = datetime(2026, 11, 20, tzinfo=UTC)
+PROMPTS = [f"required/{n}" for n in range(24)]
+
+
+def items_of(number: int, lost: Sequence[str] = (), slices: Sequence[str] = (), fresh: bool = False) -> list[Item]:
+    """A round: six required prompts by turns, eight variants, six texts; of `slices` everything is lost."""
+    turn = [PROMPTS[(number * 6 + n) % len(PROMPTS)] for n in range(6)]
+    names = [("required", name) for name in turn]
+    names += [("families", f"variant/{number}-{n}") for n in range(8)]
+    half = "b" if fresh else "a"
+    names += [("kl", f"text-{half}{n}") for n in range(6)]
+    return [
+        Item(slice=part, name=name, lost=part in slices or name in lost, fresh=fresh, divergence=None)
+        for part, name in names
+    ]
+
+
+def after(state: State, items: Sequence[Item], number: int) -> tuple[State, list[Event]]:
+    """One more round, and the state as it is read from disk again."""
+    at = START + timedelta(minutes=15 * number)
+    state, events = advance(state, items, ALARM, THRESHOLD, at, all_seen=True)
+    return State.model_validate_json(state.model_dump_json()), events
+
+
+@pytest.fixture
+def quiet() -> State:
+    state = State()
+    for number in range(24):
+        state, events = after(state, items_of(number), number)
+    assert [event.kind for event in events] == [EventKind.CALIBRATED]
+    return state
+
+
+def test_a_damage_opens_is_confirmed_by_fresh_items_alone_and_closes_once_it_is_gone(quiet: State) -> None:
+    state, events = after(quiet, items_of(12, slices=["kl"]), 12)
+    assert [event.kind for event in events] == [EventKind.OPENED]
+    assert state.incident is not None
+    assert state.incident.streams == ("kl",)
+    # what was lost when it opened, and what is not fresh, confirms nothing however often it is lost
+    for number in range(13, 16):
+        state, events = after(state, items_of(number, slices=["kl"]), number)
+        assert events == []
+    state, events = after(state, items_of(16, slices=["kl"], fresh=True), 16)
+    assert [event.kind for event in events] == [EventKind.CONFIRMED]
+    kinds = list[EventKind]()
+    for number in range(17, 30):
+        state, events = after(state, items_of(number, fresh=True), number)
+        kinds += [event.kind for event in events]
+    assert (kinds, state.phase) == ([EventKind.CLOSED], Phase.QUIET)
+    assert evidence(state, THRESHOLD)["all"] < 0.5
+
+
+def test_an_alarm_that_fresh_items_do_not_share_is_dismissed(quiet: State) -> None:
+    state, _ = after(quiet, items_of(12, slices=["families"]), 12)
+    assert state.phase is Phase.OPENED
+    kinds = list[EventKind]()
+    for number in range(13, 26):
+        state, events = after(state, items_of(number, fresh=True), number)
+        kinds += [event.kind for event in events]
+    assert kinds == [EventKind.DISMISSED]
+
+
+def test_one_required_prompt_that_breaks_for_good_opens_and_stays_open_until_it_is_right(quiet: State) -> None:
+    broken = PROMPTS[3]
+    state, opened_at = quiet, None
+    for number in range(12, 60):
+        known = items_of(number, lost=[broken], fresh=state.incident is not None)
+        repeated = [Item(slice="required", name=broken, lost=True, suspect=True)] if broken in state.suspects else []
+        others = [item for item in known if not repeated or item.name != broken]
+        state, events = after(state, [*repeated, *others], number)
+        opened_at = opened_at or next((number for event in events if event.kind is EventKind.OPENED), None)
+        assert not any(event.kind is EventKind.CONFIRMED for event in events)
+    assert opened_at is not None
+    assert opened_at - 12 <= 8  # it is lost for the first time within four rounds, and repeated in each after that
+    assert state.phase is Phase.OPENED
+    assert state.incident is not None
+    assert state.incident.prompts == (broken,)
+    for number in range(60, 70):
+        items = [*items_of(number, fresh=True), Item(slice="required", name=broken, lost=False, suspect=True)]
+        state, events = after(state, items, number)
+        if events:
+            break
+    assert [event.kind for event in events] == [EventKind.DISMISSED]
+
+
+def test_what_errored_is_neither_lost_nor_kept(quiet: State) -> None:
+    silent = [item.model_copy(update={"lost": None}) for item in items_of(12)]
+    state, events = after(quiet, silent, 12)
+    assert (state.detectors, events) == (quiet.detectors, [])
+
+
+def test_what_the_baseline_cannot_do_is_not_watched() -> None:
+    state = State()
+    for number in range(24):
+        state, _ = after(state, items_of(number, lost=PROMPTS[:1], slices=["families"]), number)
+    assert "families" not in state.quiet
+    assert PROMPTS[0] not in state.watched
+    for number in range(12, 40):
+        state, events = after(state, items_of(number, lost=PROMPTS[:1], slices=["families"]), number)
+        assert events == []

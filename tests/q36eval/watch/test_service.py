@@ -1,0 +1,174 @@
+"""Rounds against a real model over HTTP: quiet, damaged, mended, throttled, away; each kept in history once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from q36eval.engines import Engine
+from q36eval.errors import ExitCode
+from q36eval.gate import Policy
+from q36eval.history import History, RunState
+from q36eval.history.deciding import circumstances_then, decided, evidence_of
+from q36eval.watch.incidents import EventKind, Phase
+from q36eval.watch.service import Outcome, Setting, Watch
+from tests.branches import folder_of
+from tests.q36eval.openai.server import opened
+from tests.q36eval.watch.conftest import FEW, Clock, Place
+
+Made = Callable[..., Setting]
+
+
+def rounds(watch: Watch, clock: Clock, count: int) -> list[Outcome]:
+    outcomes = []
+    for _ in range(count):
+        outcomes.append(watch.once())
+        clock.later(minutes=15)
+    return outcomes
+
+
+@pytest.mark.slow
+def test_a_damaged_model_is_alarmed_confirmed_and_closed_once_it_is_mended(
+    place: Place, clock: Clock, setting: Made, tmp_path: Path, good: Engine
+) -> None:
+    log: list[str] = []
+    many_texts = place.deployment(amounts=FEW.model_copy(update={"kl": 12}))  # so that a short calibration shows much
+    with Watch(setting(many_texts), log.append, clock) as watch:
+        calibrating = rounds(watch, clock, 4)
+        assert {outcome.result for outcome in calibrating} == {"inconclusive"}
+        assert watch.state.phase is Phase.QUIET
+        (quiet,) = rounds(watch, clock, 1)
+        assert (quiet.result, quiet.exit_code) == ("pass", ExitCode.PASS)
+        place.exchange(opened(folder_of("int2-experts")))
+        damaged = rounds(watch, clock, 2)
+    kinds = [event.kind for outcome in damaged for event in outcome.events]
+    assert kinds == [EventKind.OPENED, EventKind.CONFIRMED]
+    assert damaged[-1].exit_code is ExitCode.FAIL
+    place.exchange(good)
+    with Watch(setting(many_texts), log.append, clock) as watch:  # the incident survives a restart
+        assert watch.state.phase is Phase.CONFIRMED
+        mended = rounds(watch, clock, 3)
+        spent = watch.store.spent("2026-11-20")
+        assert watch.store.spooled() == 0
+    assert [event.kind for outcome in mended for event in outcome.events] == [EventKind.CLOSED]
+    assert mended[-1].result == "pass"
+    # what the server counted is no more than what was charged before it was sent
+    assert place.seen["requests"] == spent.requests
+    assert 0 < place.seen["tokens"] <= spent.tokens
+    history = History.open(tmp_path / "history.sqlite")
+    runs = history.list_runs(family="sandbox", branch="watch:prod")
+    assert all(run.state is RunState.FINISHED for run in runs)
+    assert sum(run.verdict == "FAIL" for run in runs) >= 1
+    for run in runs:  # and each verdict can be decided again from history
+        whole = history.get_run(run.id)
+        then = circumstances_then(history, whole)
+        again = decided(Policy.model_validate(whole.policy), evidence_of(history, whole, then), then)
+        assert again == whole.report
+
+
+def test_what_the_server_wants_ends_a_round_that_then_counts_for_nothing(
+    place: Place, clock: Clock, setting: Made
+) -> None:
+    log: list[str] = []
+    with Watch(setting(place.deployment()), log.append, clock) as watch:
+        assert watch.once().result == "inconclusive"
+        before = watch.state
+        place.refusing |= {"status": 429, "retry_after": 120}
+        sent = place.seen["requests"]
+        throttled = watch.once()
+        assert (throttled.put_off, throttled.exit_code) == ("throttled", ExitCode.NOT_MEASURED)
+        assert place.seen["requests"] == sent + 1  # nothing is repeated to a server that is overloaded
+        place.refusing.clear()
+        clock.later(seconds=119)
+        assert watch.once().put_off == "throttled"
+        assert place.seen["requests"] == sent + 1
+        assert watch.state == before
+        clock.later(seconds=2)
+        assert watch.once().put_off is None
+        counts = watch.store.counts()
+    assert counts["put_off", "throttled"] == 2
+    assert counts["rounds", "put_off"] == 2
+
+
+def test_an_endpoint_that_is_away_is_not_measured_and_the_next_round_goes_on(
+    place: Place, clock: Clock, setting: Made, tmp_path: Path
+) -> None:
+    with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
+        place.refusing |= {"status": 500}
+        away = watch.once()
+        assert (away.result, away.exit_code) == ("not_measured", ExitCode.NOT_MEASURED)
+        assert watch.state.rounds == 0
+        place.refusing.clear()
+        assert watch.once().result == "inconclusive"
+        assert watch.state.rounds == 1
+    history = History.open(tmp_path / "history.sqlite")
+    reports = [history.get_run(run.id).report for run in history.list_runs()]
+    assert sorted(report.exit_code for report in reports if report is not None) == [3, 4]
+
+
+def test_a_round_stays_within_its_budget_and_a_spent_day_puts_off(place: Place, clock: Clock, setting: Made) -> None:
+    tight = place.deployment(
+        budget={"requests_per_day": 60, "tokens_per_day": 9_000, "requests_per_round": 25, "tokens_per_round": 3_000}
+    )
+    with Watch(setting(tight), lambda _: None, clock) as watch:
+        results = [outcome.put_off for outcome in rounds(watch, clock, 8)]
+        spent = watch.store.spent("2026-11-20")
+        assert results[-1] == "budget"
+        assert (place.seen["requests"], spent.requests <= 60, spent.tokens <= 9_000) == (spent.requests, True, True)
+        clock.later(days=1)
+        assert watch.once().put_off is None
+
+
+def test_a_full_disk_asks_nothing_and_the_watch_recovers(place: Place, clock: Clock, setting: Made) -> None:
+    with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
+        assert watch.once().put_off is None
+        sqlite = watch.store._sqlite
+        sqlite.execute("VACUUM")
+        pages = sqlite.execute("PRAGMA page_count").fetchone()[0]
+        sqlite.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own limit fails as a full disk does
+        sent = place.seen["requests"]
+        full = [watch.once() for _ in range(2)]
+        assert {outcome.put_off for outcome in full} == {"disk"}
+        assert place.seen["requests"] == sent
+        sqlite.execute("PRAGMA max_page_count = 1000000")
+        assert watch.once().put_off is None
+        assert watch.state.rounds == 2
+
+
+def test_a_history_that_is_away_gets_every_round_once_when_it_is_back(
+    place: Place, clock: Clock, setting: Made, tmp_path: Path
+) -> None:
+    away = {"now": True}
+
+    def history() -> History:
+        if away["now"]:  # nobody listens there
+            return History.open("postgresql://nobody@127.0.0.1:9/none?connect_timeout=2")
+        return History.open(tmp_path / "history.sqlite")
+
+    deployment = place.deployment(spool_rounds=3)
+    with Watch(setting(deployment, open_history=history), lambda _: None, clock) as watch:
+        outcomes = rounds(watch, clock, 4)
+        assert [outcome.put_off for outcome in outcomes] == [None, None, None, "spool"]
+        assert not watch.spool.reachable
+        away["now"] = False
+        watch.serve_outside()
+        assert (watch.store.spooled(), watch.spool.reachable) == (0, True)
+        later = watch.once()
+    kept = {run.id for run in History.open(tmp_path / "history.sqlite").list_runs()}
+    assert kept == {outcome.run for outcome in [*outcomes[:3], later]}
+
+
+def test_a_baseline_of_other_prompts_is_refused_until_a_new_one_is_wanted(
+    place: Place, clock: Clock, setting: Made
+) -> None:
+    from q36eval.errors import UsageError
+
+    with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
+        watch.once()
+        with pytest.raises(UsageError, match="Another process watches prod"), Watch(setting(place.deployment()), print):
+            pass
+    other = place.deployment(canaries=("json-flat", "json-flat-must-pass"))
+    with pytest.raises(UsageError, match="--recalibrate"), Watch(setting(other), print):
+        pass
+    with Watch(setting(other), print, clock, recalibrate=True) as watch:
+        assert watch.state.rounds == 0

@@ -1,0 +1,109 @@
+"""Deliveries to a real receiver: signed, repeated until taken under one id, and no secret in what is logged."""
+
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from q36eval.errors import UsageError
+from q36eval.watch.incidents import Event, EventKind
+from q36eval.watch.store import Store
+from q36eval.watch.webhooks import DELIVERY, SECRET, SIGNATURE, SLACK, Courier, Receiver, payload, post, receivers
+
+EVENT = Event(
+    number=3, kind=EventKind.OPENED, at=datetime(2026, 11, 20, tzinfo=UTC), reason="lost 6 of 6", incident="i"
+)
+
+
+class Taking(BaseHTTPRequestHandler):
+    got: list[tuple[str, dict[str, str], bytes]]
+    answers: list[int]
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is logged."""
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        self.got.append((self.path, dict(self.headers), content))
+        self.send_response(self.answers.pop(0) if self.answers else 200)
+        self.send_header("Location", "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@pytest.fixture
+def taking() -> Iterator[tuple[str, Any]]:
+    handler: Any = type("Handler", (Taking,), {"got": [], "answers": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/hook/T0KEN", handler
+    server.shutdown()
+    server.server_close()
+
+
+def posted(store: Store, everyone: list[Receiver]) -> dict[str, Any]:
+    said = payload("prod", "bf16", "seed", "run-1", EVENT)
+    with store.transaction():
+        post(store, everyone, said, EVENT, now=1_000.0)
+    return said
+
+
+def test_a_delivery_is_repeated_under_one_id_until_it_is_taken(tmp_path: Path, taking: tuple[str, Any]) -> None:
+    url, handler = taking
+    handler.answers += [500, 302]
+    everyone, log = [Receiver(url, "json")], list[str]()
+    said = posted(Store(tmp_path), everyone)
+    now, taken = 1_000.0, []
+    for _ in range(3):
+        courier = Courier(Store(tmp_path), everyone, log.append, secret="hush")  # a restart in between loses nothing
+        taken.append(courier.deliver(now))
+        assert courier.deliver(now) == 0  # not before its pause is over
+        now += 20.0
+    assert taken == [0, 0, 1]
+    assert [path for path, _, _ in handler.got] == ["/hook/T0KEN"] * 3  # no redirect is followed
+    assert {headers[DELIVERY] for _, headers, _ in handler.got} == {said["id"]}
+    for _, headers, content in handler.got:
+        stamp, mac = (part.partition("=")[2] for part in headers[SIGNATURE].split(","))
+        assert mac == hmac.new(b"hush", f"{stamp}.".encode() + content, hashlib.sha256).hexdigest()
+        assert json.loads(content) == said
+    assert Store(tmp_path).pending() == 0
+    assert not [line for line in log if "T0KEN" in line or "hush" in line]
+
+
+def test_the_same_event_has_the_same_id_and_is_kept_once(tmp_path: Path) -> None:
+    store, everyone = Store(tmp_path), [Receiver("http://127.0.0.1:9/x", "json")]
+    assert posted(store, everyone)["id"] == posted(store, everyone)["id"]
+    assert store.pending() == 1
+    other = payload("prod", "bf16", "begun anew", "run-1", EVENT)
+    assert other["id"] != posted(store, everyone)["id"]
+
+
+def test_slack_reads_a_text_and_who_never_takes_it_is_given_up(tmp_path: Path, taking: tuple[str, Any]) -> None:
+    url, handler = taking
+    store, gone = Store(tmp_path), Receiver("http://127.0.0.1:9/x", "json")
+    everyone = [Receiver(url, "slack"), gone]
+    posted(store, everyone)
+    courier = Courier(store, everyone, lambda _: None)
+    assert courier.deliver(1_000.0) == 1
+    said = json.loads(handler.got[0][2])
+    assert said["text"] == "prod: incident opened i: lost 6 of 6."
+    assert store.pending() == 1
+    courier.deliver(1_000.0 + 8 * 86_400.0)
+    assert (store.pending(), store.counts()["webhook", "given_up"]) == (0, 1)
+
+
+def test_addresses_come_from_options_and_environment_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SLACK, "https://hooks.example.org/a https://hooks.example.org/a")
+    monkeypatch.delenv(SECRET, raising=False)
+    everyone = receivers(["https://hooks.example.org/b"], [])
+    assert [(one.kind, one.host) for one in everyone] == [("json", "hooks.example.org"), ("slack", "hooks.example.org")]
+    with pytest.raises(UsageError, match="no http address") as told:
+        receivers(["file:///etc/T0KEN"], [])
+    assert "T0KEN" not in str(told.value)
