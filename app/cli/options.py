@@ -168,6 +168,22 @@ Placement = Annotated[
         metavar="WHERE",
     ),
 ]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Spread the work over this many replicas, each on a GPU (or core) of its own; no figure depends on it.",
+        metavar="N",
+    ),
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Place the workers on this Ray cluster: auto, HOST:PORT or ray://HOST:PORT; on this machine by default.",
+        metavar="ADDRESS",
+    ),
+]
 PlanOption = Annotated[
     bool, typer.Option("--plan", help="Print batches, memory and the requests of every stage, and measure nothing.")
 ]
@@ -215,6 +231,8 @@ PANELS = {
         "--conv-state-dtype",
         "--as-served",
         "--placement",
+        "--workers",
+        "--ray",
         "--plan",
         "--template-declared",
         "--batch-size",
@@ -276,6 +294,9 @@ class Quiet:
     wanted = False
 
 
+WORKERS_OWN = ("cuda", "cuda:0")
+"""Devices that each worker has for itself."""
+
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
 
@@ -295,6 +316,8 @@ def engine_options(
     placement: str | None = None,
     engine_python: str | None = None,
     engine_arguments: list[str] | None = None,
+    workers: int | None = None,
+    ray: str | None = None,
 ) -> EngineOptions:
     """How the branch is opened, as the options of the command line say it; checked before anything is measured.
 
@@ -302,7 +325,8 @@ def engine_options(
         UsageError: no such engine or device, an option that the engine does not have, or a value that an option does
             not have.
     """
-    check_device(device)
+    if ray is None or device not in WORKERS_OWN:  # a cluster has GPUs where this machine may have none
+        check_device(device)
     check_as_served(as_served)
     check_kv_scales(kv_scales)
     check_placement(placement)
@@ -325,8 +349,10 @@ def engine_options(
         engine_arguments=tuple(engine_arguments or ()),
         base_url=base_url,
         served_model=served_model,
+        workers=workers,
+        ray=ray,
     )
-    of_others = (base_url, served_model, engine_python, engine_arguments)
+    of_others = (base_url, served_model, engine_python, engine_arguments, workers, ray)
     if engine != IN_PROCESS or any(of_others):  # its import takes seconds
         check_options(options)
     return options
