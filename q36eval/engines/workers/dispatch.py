@@ -16,7 +16,7 @@ WINDOW = 4
 """Units for each worker that are under way or wait to be handed out, at most: the bound of memory. Whoever takes
 results slowly holds the workers back."""
 KILLS = 3
-"""So many workers may die over one unit; then it is given up, with the reason."""
+"""So many workers may die while they hold one unit and nothing else; then it is given up, with the reason."""
 
 
 class FatalUnitError(EngineError):
@@ -38,6 +38,8 @@ class Dispatch:
     """By call: who has it, and which unit it is. A worker's calls are in the order in which it got them."""
     _done: dict[int, Outcome] = field(default_factory=dict)
     _kills: dict[int, int] = field(default_factory=dict)
+    """Units that a lost worker held, each with how many were lost while they held it alone. It is handed out alone from
+    then on, so that no unit pays for another."""
 
     def outcomes(self) -> Iterator[tuple[Sequence[Batch], Outcome]]:
         """Every unit with its results, or why it has none; in order.
@@ -65,13 +67,14 @@ class Dispatch:
         while self._waiting and self._waiting[0] < last:
             loads = [(self._load(member), place) for place, member in enumerate(self.pool.members)]
             load, place = min(loads, default=(AHEAD, 0))
-            if load >= AHEAD:
+            if load >= (1 if self._waiting[0] in self._kills else AHEAD):
                 return
             unit, member = self._waiting.popleft(), self.pool.members[place]
             self._held[member.actor.compute.remote(self.engine, self.units[unit])] = (member, unit)
 
     def _load(self, member: Member) -> int:
-        return sum(holder is member for holder, _ in self._held.values())
+        units = [unit for holder, unit in self._held.values() if holder is member]
+        return AHEAD if any(unit in self._kills for unit in units) else len(units)
 
     def _take_back(self) -> None:
         """Wait for something to end: a unit, or the set-up of a worker that joins."""
@@ -94,20 +97,18 @@ class Dispatch:
                 self._held.pop(call, None)
 
     def _bury(self, member: Member, reason: str) -> None:
-        """The unit it was at counts as its killer; what it held goes to whoever is left."""
+        """What it held goes to whoever is left; what it held alone, too often, is given up."""
         mine = [(call, unit) for call, (holder, unit) in self._held.items() if holder is member]
-        for call, _ in mine:
+        for call, unit in mine:
             del self._held[call]
-        units = [unit for _, unit in mine]
-        if units:
-            killer = units[0]
-            self._kills[killer] = self._kills.get(killer, 0) + 1
-            if self._kills[killer] >= KILLS:
-                units.remove(killer)
-                keys = ", ".join(request.key for request in self.units[killer][0][:3])
-                self._done[killer] = FatalUnitError(
-                    f"{KILLS} workers died while they computed a unit of {sum(map(len, self.units[killer]))} requests "
-                    f"({keys}, …), the last of them: {reason}"
+            self._kills[unit] = self._kills.get(unit, 0) + (len(mine) == 1)
+            if self._kills[unit] >= KILLS:
+                requests = [request for batch in self.units[unit] for request in batch]
+                keys = ", ".join(request.key for request in requests[:3])
+                more = ", …" if len(requests) > 3 else ""
+                self._done[unit] = FatalUnitError(
+                    f"{KILLS} workers died while they computed {keys}{more}, the last of them: {reason}"
                 )
-        self._waiting.extendleft(reversed(units))
-        self.pool.lost(member, reason)
+        again = [unit for _, unit in mine if unit not in self._done]
+        self._waiting.extendleft(reversed(again))
+        self.pool.lost(member, reason, at_work=bool(mine))

@@ -20,10 +20,14 @@ from q36eval.records import DeploymentIdentity
 PLACED_WITHIN_S = 300.0
 """A worker that Ray has not placed and started by then has no place."""
 REPLACEMENTS_IN_A_ROW = 3
-"""So many replacements of one worker may die or fail before they have computed anything; then its place stays empty."""
+"""So many replacements of one worker may fail in their set-up or die idle, none having computed anything; then its
+place stays empty. What a unit may cost stands in `dispatch`."""
 OBJECT_STORE_BYTES = 2 * 2**30
 """Of a local cluster's shared memory: what workers have computed and nobody has taken (see `dispatch.WINDOW`)."""
 SMALLEST_STORE_BYTES = 128 * 2**20
+SPARE = 2
+"""Cores that a local cluster counts for each worker, whatever the machine has: one that takes the place of a lost one
+need not wait until that one's core counts as free."""
 CALLS_AT_ONCE = 2
 """While a worker computes a unit it packs the one before."""
 FIXED_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
@@ -35,7 +39,7 @@ class LostError(Exception):
 
 @dataclass
 class Member:
-    """One worker: its actor, who it is, and how many in its place died before it without computing anything."""
+    """One worker: its actor, who it is, and how many in its place failed since one of them computed something."""
 
     actor: Any
     facts: Facts | None = None
@@ -150,6 +154,11 @@ class Pool:
                 )
             self.joined(ended)
 
+    def await_all(self) -> None:
+        """Wait for every worker that is being set up; raises as `joined`."""
+        while self.joining:
+            self.joined(self.ready(list(self.joining)))
+
     def joined(self, calls: Sequence[Any]) -> None:
         """Take in workers whose set-up ended, well or not.
 
@@ -162,16 +171,16 @@ class Pool:
                 answer = self.value(call)
                 member.facts = self.value(member.actor.facts.remote())
             except LostError as error:
-                self._replace(member, str(error))
+                self._replace(str(error), member.failures + 1)
                 continue
             if isinstance(answer, Q36Error):
                 _kill(member.actor)
-                self._replace(member, str(answer))
+                self._replace(str(answer), member.failures + 1)
                 continue
             self.members.append(member)
 
-    def lost(self, member: Member, reason: str) -> None:
-        """Put another worker in the place of one that is gone.
+    def lost(self, member: Member, reason: str, *, at_work: bool = False) -> None:
+        """Put another worker in the place of one that is gone; `at_work` where what it was at may be to blame.
 
         Raises:
             EngineError: none is left.
@@ -179,12 +188,12 @@ class Pool:
         self.losses += 1
         _kill(member.actor)  # it may only be out of reach
         self.members.remove(member)
-        self._replace(member, reason)
+        self._replace(reason, member.failures if at_work else member.failures + 1)
 
-    def _replace(self, member: Member, reason: str) -> None:
-        if member.failures < REPLACEMENTS_IN_A_ROW:
+    def _replace(self, reason: str, failures: int) -> None:
+        if failures <= REPLACEMENTS_IN_A_ROW:
             new = self._actor()
-            new.failures = member.failures + 1
+            new.failures = failures
             self.joining[self._follow(new)] = new
         elif not self.members and not self.joining:
             raise EngineError(f"No worker is left, and none that was started instead stayed; the last one: {reason}.")
@@ -277,6 +286,16 @@ def pool_at(place: Place) -> Pool:
     return _pools[place]
 
 
+def disconnect() -> None:
+    """End all workers, and a cluster of this machine with them."""
+    import ray
+
+    for pool in _pools.values():
+        pool.end()
+    _pools.clear()
+    ray.shutdown()
+
+
 def _check_version(theirs: Facts, own: Facts) -> None:
     for name, here, there in (
         ("version of q36eval", own.version, theirs.version),
@@ -304,10 +323,9 @@ def _connect(place: Place) -> None:
     with _signals_kept(), _environment(local=place.address is None):
         try:
             if place.address is None:
-                cores = place.workers if not place.gpus else max(place.workers, os.cpu_count() or 1)
                 ray.init(
                     address="local",
-                    num_cpus=cores,
+                    num_cpus=SPARE * place.workers,
                     include_dashboard=False,
                     object_store_memory=_store_bytes(),
                     **quiet,
@@ -317,6 +335,9 @@ def _connect(place: Place) -> None:
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             there = "started here" if place.address is None else f"reached at {place.address}"
             raise UsageError(f"Ray cannot be {there}: {_first_line(error)}") from error
+    # what a node says of a process that died goes to stdout, whatever is asked of logs; who lost it says it in words
+    if hasattr(ray, "_private"):
+        ray._private.worker.print_to_stdstream = lambda *said, **how: None
     _connected_to[:] = [place.address]
     if place.address is None and place.gpus * place.workers > ray.cluster_resources().get("GPU", 0):
         has = _has()
