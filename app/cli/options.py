@@ -65,12 +65,30 @@ SuiteOption = Annotated[
         autocompletion=completing.suites,
     ),
 ]
+
+
+def _pack_folder(named: str) -> Path:
+    """The folder of the pack that an option names, fetched where that is an address.
+
+    Raises:
+        UsageError: see `q36eval.references.fetched`.
+    """
+    from q36eval.references import fetched, is_address
+
+    if not is_address(named):
+        return Path(named)
+    note(f"The reference pack {named} is fetched, unless it is here already.")
+    return fetched(named, Paths.default().fetched_packs)
+
+
 ReferencePackOption = Annotated[
     Path | None,
     typer.Option(
         "--reference-pack",
-        help="Judge against this reference pack; the reference's weights are not needed.",
-        metavar="DIR",
+        help="Judge against this reference pack, a folder or an address such as s3://BUCKET/PACK (fetched once); the "
+        "reference's weights are not needed.",
+        metavar="DIR|URL",
+        parser=_pack_folder,
     ),
 ]
 EngineOption = Annotated[

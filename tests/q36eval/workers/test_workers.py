@@ -180,6 +180,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_refused_as_without_workers(two: W
     assert two.divided([]).batches == [], "the workers live on"
 
 
+@pytest.mark.long
 def test_a_unit_that_no_worker_survives_errors_and_the_rest_is_computed(
     alone: Engine, ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, two: WorkersEngine, capfd: Any
 ) -> None:
@@ -208,7 +209,7 @@ def test_workers_with_other_code_are_refused(two: WorkersEngine, monkeypatch: py
 def test_another_checkpoint_under_the_same_path_is_refused_with_the_node(two: WorkersEngine) -> None:
     expected = two.identity.model_copy(update={"checkpoint_sha256": "0" * 64})
     number = two._pool.new_number()
-    with pytest.raises(UsageError, match="On node .* it is another deployment: checkpoint_sha256 differ"):
+    with pytest.raises(UsageError, match=r"On node .* it is another deployment: checkpoint_sha256 differ"):
         two._pool.instruct(number, "open", (EngineSettings(SANDBOX), expected))
 
 
