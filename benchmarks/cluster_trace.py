@@ -39,7 +39,8 @@ ANSWER_TOKENS = 128
 READ_PER_SECOND = {131072: 3377.0, 65536: 10900.0, 32768: 10900.0, 16384: 10900.0, 8192: 10900.0, 4096: 10900.0}
 MMLU_ITEMS, MMLU_TOKENS, MMLU_PER_SECOND = 14042, 744, 5037.0
 WIKITEXT_TOKENS, WIKITEXT_PER_SECOND = 300_000, 26_600.0
-KL_TOKENS, KL_PER_SECOND = 300_000, 12_700.0
+KL_TOKENS, KL_PER_SECOND = 1450 * 318, 12_700.0
+MMLU_ROWS = 4  # of an item's tokens those whose logits are read: a token of each choice
 # both heads and the divergence of 4,096 tokens on one H200: 10.4 and 13.1 ms
 DIVERGENCE_PER_SECOND = 4096 / 0.0235
 H100_BYTES, DECODED_BYTES, BRANCH_BYTES = int(79.1 * GIB), int(64.9 * GIB), int(20.4 * GIB)
@@ -147,22 +148,23 @@ def blocks_of_release(carried: Sequence[Carried]) -> list[tuple[str, list[Unit]]
     token_s = max(0.0, long.seconds - short.seconds) / long.prompt_tokens
     byte_s = max(0.0, states[-1].seconds - states[0].seconds) / (states[-1].result_bytes - states[0].result_bytes)
 
-    def scored(tokens: int, per_second: float, *, judged: bool) -> Unit:
-        back = tokens * STATE_BYTES * byte_s + (tokens / DIVERGENCE_PER_SECOND if judged else 0.0)
+    def scored(tokens: int, per_second: float, read: float) -> Unit:
+        back = read * tokens * (STATE_BYTES * byte_s + 1 / DIVERGENCE_PER_SECOND)
         return Unit(tokens / per_second, short.seconds + tokens * token_s + back)
 
-    def scoring(tokens: int, per_second: float, *, judged: bool) -> list[Unit]:
+    def scoring(tokens: int, per_second: float, read: float = 1.0) -> list[Unit]:
+        """`read` is the share of the tokens whose logits are read, and whose states so come back."""
         whole, rest = divmod(tokens, plan.score_tokens)
         sizes = [plan.score_tokens] * whole + ([rest] if rest else [])
-        return [scored(size, per_second, judged=judged) for size in sizes]
+        return [scored(size, per_second, read) for size in sizes]
 
     rounds = [
-        ("kl", scoring(KL_TOKENS, KL_PER_SECOND, judged=True)),
-        ("wikitext", scoring(WIKITEXT_TOKENS, WIKITEXT_PER_SECOND, judged=True)),
+        ("kl", scoring(KL_TOKENS, KL_PER_SECOND)),
+        ("wikitext", scoring(WIKITEXT_TOKENS, WIKITEXT_PER_SECOND)),
     ]
     for begin in range(0, MMLU_ITEMS, BLOCK):
         tokens = min(BLOCK, MMLU_ITEMS - begin) * MMLU_TOKENS
-        rounds.append(("mmlu", scoring(tokens, MMLU_PER_SECOND, judged=True)))
+        rounds.append(("mmlu", scoring(tokens, MMLU_PER_SECOND, MMLU_ROWS / MMLU_TOKENS)))
     items = [length for _ in range(SAMPLES) for length in LENGTHS]
     for begin in range(0, len(items), BLOCK):
         units = []

@@ -343,7 +343,8 @@ def engine_options(
         UsageError: no such engine or device, an option that the engine does not have, or a value that an option does
             not have.
     """
-    if ray is None or device not in WORKERS_OWN:  # a cluster has GPUs where this machine may have none
+    # a cluster may have GPUs where this machine has none
+    if workers is None or (ray is None and device in WORKERS_OWN):
         check_device(device)
     check_as_served(as_served)
     check_kv_scales(kv_scales)

@@ -47,19 +47,18 @@ def open_engine(settings: EngineSettings | Path) -> Engine:
         EngineError: the engine could not be opened.
     """
     settings = as_settings(settings)
-    engine = _engine_class(settings)
-    return engine.load(settings) if settings.workers is None else _named(WORKERS).load(settings)
+    return _opened_by(settings).load(settings)
 
 
 def identity_of(settings: EngineSettings | Path) -> DeploymentIdentity:
     """The identity that `open_engine` would give, without loading any weights; raises as it does."""
     settings = as_settings(settings)
-    return _engine_class(settings).identity_of(settings)
+    return _opened_by(settings).identity_of(settings)
 
 
 def planned(settings: EngineSettings) -> MemoryPlan | None:
     """The batches that the engine of `open_engine` would form, without loading any weights; raises as it does."""
-    return _engine_class(settings).planned(settings)
+    return _opened_by(settings).planned(settings)
 
 
 def as_reference(options: EngineOptions) -> EngineOptions:
@@ -126,6 +125,13 @@ def _engine_class(settings: EngineOptions) -> type[Engine]:
             raise UsageError(said + (why if option.name in ("workers", "ray") else ""))
     check_workers(settings)
     return engine
+
+
+def _opened_by(settings: EngineSettings) -> type[Engine]:
+    """The class of the engine itself, or of what stands for its replicas."""
+    engine = _engine_class(settings)
+    replicas: type[Engine] = engine if settings.workers is None else _named(WORKERS)
+    return replicas
 
 
 def class_of(kind: str) -> Any:

@@ -31,15 +31,15 @@ from q36eval.engines.forks import new_results
 from q36eval.engines.head import Embeddings, Head
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import rounded
-from q36eval.engines.opening import as_settings, identity_of
+from q36eval.engines.opening import as_settings, identity_of, planned
 from q36eval.engines.resident import drafted
 from q36eval.engines.worker_places import Place
 from q36eval.engines.workers.dispatch import Dispatch, FatalUnitError
 from q36eval.engines.workers.packing import unpacked
-from q36eval.engines.workers.pool import LostError, Pool, pool_at
+from q36eval.engines.workers.pool import Pool, pool_at
 from q36eval.engines.workers.units import in_units
 from q36eval.engines.workers.worker import ALIKE, Division, Opened
-from q36eval.errors import EngineError, UsageError
+from q36eval.errors import EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
 
 LAYERS_REFUSED = (
@@ -75,14 +75,11 @@ class WorkersEngine(Engine):
                 that cannot be had, or that have another deployment than this machine.
         """
         settings = as_settings(settings)
-        place = Place.of(settings)
-        theirs = replace(settings, folder=settings.folder.resolve(), workers=None, ray=None)
-        if theirs.device != "cpu":
-            theirs = replace(theirs, device="cuda:0")  # the first of those that it is given
-        here = replace(theirs, device=theirs.device if theirs.device == "cpu" or torch.cuda.is_available() else "cpu")
+        place, theirs = Place.of(settings), _of_a_worker(settings)
+        here = theirs if _has_device(theirs.device) else replace(theirs, device="cpu")
         with opened_once():
             held = hold(settings.folder)
-            expected = identity_of(theirs) if here.device == theirs.device else None
+            expected = identity_of(theirs) if here is theirs else None
             # before workers plan by what memory it leaves them
             head, tokenizer = Head.of(here), load_tokenizer(held)
             held.verify(after_reading=True)
@@ -100,6 +97,31 @@ class WorkersEngine(Engine):
                 )
                 engine._embeddings = Embeddings.of(here)
         return engine
+
+    @classmethod
+    def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
+        """Of the engine alone; where this machine has no such device a worker says it, and its files are held to those
+        that are here.
+
+        Raises:
+            UsageError, CorruptCheckpointError: as the engine alone.
+            EngineError: there is no worker to ask.
+        """
+        settings = as_settings(settings)
+        theirs = _of_a_worker(settings)
+        if _has_device(theirs.device):
+            return identity_of(theirs)
+        said = pool_at(Place.of(settings)).whichever("identify", theirs)
+        if isinstance(said, Q36Error):
+            raise said
+        assert isinstance(said, DeploymentIdentity)
+        check_alike(said, _with_files_here(said, settings.folder))
+        return said
+
+    @classmethod
+    def planned(cls, settings: EngineSettings) -> MemoryPlan | None:
+        theirs = _of_a_worker(settings)
+        return planned(theirs) if _has_device(theirs.device) else None
 
     _draft_head: Any = None
     _embeddings: Embeddings | None = None
@@ -158,17 +180,9 @@ class WorkersEngine(Engine):
 
     def _division(self, requests: Sequence[Request]) -> Division:
         """By whichever worker; it is the same by each."""
-        sent = self._pool.put(list(requests))
-        while True:
-            if not self._pool.members:
-                self._pool.await_joining()
-            member = self._pool.members[0]
-            try:
-                division = self._pool.value(member.actor.divide.remote(self._number, sent))
-                assert isinstance(division, Division)
-                return division
-            except LostError as error:
-                self._pool.lost(member, str(error))
+        division = self._pool.whichever("divide", self._number, self._pool.put(list(requests)))
+        assert isinstance(division, Division)
+        return division
 
     def _evaluated(self, requests: Sequence[Request], known: Collection[str]) -> Iterator[Result]:
         if all(request.key in known for request in requests):
@@ -261,12 +275,27 @@ def _check_alike(opened: Sequence[Opened], folder: Path) -> None:
     first = opened[0].identity
     for other in opened[1:]:
         check_alike(other.identity, first)
+    check_alike(first, _with_files_here(first, folder))
+
+
+def _with_files_here(identity: DeploymentIdentity, folder: Path) -> DeploymentIdentity:
     here = {
         "checkpoint_sha256": checkpoint_sha256(folder),
         "tokenizer_sha256": tokenizer_sha256(folder),
         "chat_template_sha256": chat_template_sha256(folder),
     }
-    check_alike(first, first.model_copy(update=here))
+    return identity.model_copy(update=here)
+
+
+def _of_a_worker(settings: EngineSettings) -> EngineSettings:
+    """As a worker opens it: on the first of the GPUs that it is given."""
+    device = settings.device if settings.device == "cpu" else "cuda:0"
+    return replace(settings, folder=settings.folder.resolve(), device=device, workers=None, ray=None)
+
+
+def _has_device(device: str) -> bool:
+    """Whether this machine has it."""
+    return device == "cpu" or torch.cuda.is_available()
 
 
 def check_alike(theirs: DeploymentIdentity, expected: DeploymentIdentity) -> None:

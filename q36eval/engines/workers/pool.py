@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from q36eval.records import DeploymentIdentity
 
 PLACED_WITHIN_S = 300.0
 """A worker that Ray has not placed and started by then has no place."""
+REACHED_WITHIN_S = 10.0
 REPLACEMENTS_IN_A_ROW = 3
 """So many replacements of one worker may fail in their set-up or die idle, none having computed anything; then its
 place stays empty. What a unit may cost stands in `dispatch`."""
@@ -222,6 +224,21 @@ class Pool:
         except (*gone, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError) as error:
             raise LostError(_first_line(error)) from error
 
+    def whichever(self, method: str, *values: Any) -> Any:
+        """What one of the workers answers; another one where it is lost meanwhile.
+
+        Raises:
+            EngineError: none is left.
+        """
+        while True:
+            if not self.members:
+                self.await_joining()
+            member = self.members[0]
+            try:
+                return self.value(getattr(member.actor, method).remote(*values))
+            except LostError as error:
+                self.lost(member, str(error))
+
     def put(self, value: Any) -> Any:
         """Into the object store, once for all that it is sent to."""
         import ray
@@ -322,7 +339,10 @@ def _connect(place: Place) -> None:
     }
     with _signals_kept(), _environment(local=place.address is None):
         try:
-            if place.address is None:
+            if place.address is not None:
+                _reach(place.address)
+                ray.init(address=place.address, **quiet)
+            else:
                 ray.init(
                     address="local",
                     num_cpus=SPARE * place.workers,
@@ -330,8 +350,6 @@ def _connect(place: Place) -> None:
                     object_store_memory=_store_bytes(),
                     **quiet,
                 )
-            else:
-                ray.init(address=place.address, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             there = "started here" if place.address is None else f"reached at {place.address}"
             raise UsageError(f"Ray cannot be {there}: {_first_line(error)}") from error
@@ -348,6 +366,17 @@ def _connect(place: Place) -> None:
 
 
 _connected_to: list[str | None] = []
+
+
+def _reach(address: str) -> None:
+    """See that somebody listens there: Ray itself would try for minutes.
+
+    Raises:
+        OSError: nobody does.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), REACHED_WITHIN_S).close()
 
 
 def _store_bytes() -> int:
@@ -375,7 +404,8 @@ def _kill(actor: Any) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 

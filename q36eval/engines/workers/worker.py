@@ -14,7 +14,7 @@ from q36eval.engines.base import Batch, Engine, EngineSettings, Perturbation, Re
 from q36eval.engines.device_memory import give_back
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import NUMERICS_VERSION
-from q36eval.engines.opening import open_engine
+from q36eval.engines.opening import identity_of, open_engine
 from q36eval.engines.workers.packing import Packed, packed
 from q36eval.errors import EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
@@ -125,6 +125,13 @@ class Worker:
     def facts(self) -> Facts:
         """Who answers."""
         return Facts.here()
+
+    def identify(self, settings: EngineSettings) -> DeploymentIdentity | Q36Error:
+        """What a deployment is where this worker is, or why it is none."""
+        try:
+            return identity_of(settings)
+        except Q36Error as error:
+            return error
 
     def follow(self, instructions: Sequence[Instruction]) -> "Opened | Q36Error | None":
         """Take the steps that were not taken yet, of all that count; the last one's answer, or why it failed."""

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.engines import Engine, EngineOptions, EngineSettings, GenerationRequest, Scored, ScoreRequest, open_engine
+from q36eval.engines import (
+    Engine,
+    EngineOptions,
+    EngineSettings,
+    GenerationRequest,
+    Scored,
+    ScoreRequest,
+    identity_of,
+    open_engine,
+    planned,
+)
+from q36eval.engines.workers import engine as engines
 from q36eval.engines.workers import pool as pools
 from q36eval.engines.workers.dispatch import AHEAD, KILLS, WINDOW, Dispatch
 from q36eval.engines.workers.engine import WorkersEngine
@@ -211,6 +222,22 @@ def test_another_checkpoint_under_the_same_path_is_refused_with_the_node(two: Wo
     number = two._pool.new_number()
     with pytest.raises(UsageError, match=r"On node .* it is another deployment: checkpoint_sha256 differ"):
         two._pool.instruct(number, "open", (EngineSettings(SANDBOX), expected))
+
+
+def test_a_machine_without_the_device_asks_a_worker_what_the_deployment_is(
+    alone: Engine, two: WorkersEngine, monkeypatch: pytest.MonkeyPatch, texts: list[ScoreRequest]
+) -> None:
+    """As where only the cluster has GPUs: workers are held to each other, and their files to those that are here."""
+    monkeypatch.setattr(engines, "_has_device", lambda device: False)
+    assert identity_of(TWO) == alone.identity
+    assert planned(TWO) is None
+    other = open_engine(TWO)
+    assert other.identity == alone.identity
+    assert same(states(list(other.score(texts[:2]))), states(list(alone.score(texts[:2]))))
+    monkeypatch.setattr(engines, "checkpoint_sha256", lambda folder: "0" * 64)
+    for opens in (identity_of, open_engine):
+        with pytest.raises(UsageError, match=r"different deployments: checkpoint_sha256 differ"):
+            opens(TWO)
 
 
 def test_batches_after_one_prefix_travel_together(texts: list[ScoreRequest]) -> None:
