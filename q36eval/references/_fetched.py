@@ -17,12 +17,13 @@ from q36eval.errors import UsageError
 from q36eval.files import json_sha256
 from q36eval.locks import exclusive
 from q36eval.references._files import cannot_write, inside, sha256_of, write_whole
-from q36eval.references._manifest import MANIFEST_FILE, FileEntry, Manifest
+from q36eval.references._manifest import HEADER_FILE, MANIFEST_FILE, FileEntry, Manifest
 
 BLOCK_BYTES = 8 * 2**20
-SMALL = (".json",)
-"""What lies beside a pack's captures, and in them beside what their manifests list: headers, manifests, floors."""
-LARGEST_SMALL_BYTES = 64 * 2**20
+BESIDE = (".json", ".jsonl")
+"""What lies beside a pack's captures: noise floors, sampled answers, templates. Each has its own hash within, or is
+compared with what it is used for."""
+LARGEST_SMALL_BYTES = 256 * 2**20
 
 Advanced = Callable[[int, int], None]
 
@@ -76,17 +77,16 @@ def _system(address: str) -> tuple[Any, str]:
 
 
 def _small_files(system: Any, root: str, address: str) -> dict[str, bytes]:
-    """All files but those that manifests list, by their names within the pack."""
+    """What lies beside the captures, and the header and manifest of each, by their names within the pack."""
     prefix = root.rstrip("/") + "/"
     names = sorted(name.removeprefix(prefix) for name in system.find(root, maxdepth=2) if name.startswith(prefix))
-    wanted = [name for name in names if name.endswith(SMALL) and not name.endswith("shared.json")]
-    finished = {name.partition("/")[0] for name in wanted if name.endswith(f"/{MANIFEST_FILE}")}
+    finished = {name.partition("/")[0] for name in names if name.endswith(f"/{MANIFEST_FILE}")}
+    of_captures = {f"{folder}/{file}" for folder in finished for file in (HEADER_FILE, MANIFEST_FILE)}
+    wanted = [name for name in names if name in of_captures or ("/" not in name and name.endswith(BESIDE))]
     if not finished:
         raise UsageError(f"{address} holds no finished reference pack; name what `reference capture --out` wrote.")
     kept = {}
     for name in wanted:
-        if "/" in name and name.partition("/")[0] not in finished:
-            continue  # a capture that never ended
         if system.size(prefix + name) > LARGEST_SMALL_BYTES:
             raise UsageError(f"{address} holds {name} of more than {LARGEST_SMALL_BYTES:,} bytes; it is no pack.")
         kept[name] = system.cat_file(prefix + name)

@@ -27,6 +27,8 @@ def pack(tmp_path: Path) -> Path:
     unfinished = Capture(folder, IDENTITY, ProbeName.EVALS, "t" * 64, "answers", None)
     unfinished.add("one", Digest({"text": "x"}), "asked")
     (folder / "chat_templates.json").write_text("{}")
+    (folder / "on-policy-1.jsonl").write_text("sampled")
+    (folder / "last-used").touch()
     return folder
 
 
@@ -56,7 +58,9 @@ def test_what_is_fetched_is_the_pack(pack: Path, remote: str, tmp_path: Path) ->
     assert [each[2] is not None for each in Pack.open(place).captures] == [True], "only what is finished"
     for file in listed(pack):
         assert (place / file.relative_to(pack)).read_bytes() == file.read_bytes()
-    assert (place / "chat_templates.json").read_text() == "{}"
+    beside = {path.name for path in place.iterdir() if path.is_file()}
+    assert beside == {"chat_templates.json", "on-policy-1.jsonl"}
+    assert (place / "on-policy-1.jsonl").read_text() == "sampled"
     assert told[-1][0] == told[-1][1] == sum(file.stat().st_size for file in listed(pack))
 
 

@@ -39,7 +39,10 @@ TWO = EngineOptions(workers=2).of(SANDBOX)
 
 @pytest.fixture(scope="module")
 def alone() -> Engine:
-    return open_engine(SANDBOX)
+    """In this process: beside Ray's threads nothing is forked. (Whole gates are compared with forks, in their own.)"""
+    engine = open_engine(SANDBOX)
+    engine._workers = lambda: 1  # type: ignore[attr-defined]
+    return engine
 
 
 @pytest.fixture(scope="module")
