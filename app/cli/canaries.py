@@ -24,12 +24,14 @@ from q36eval.app.cli.options import (
     KVScales,
     OwnCanaries,
     Quiet,
+    RayOption,
     RecurrentState,
     ReferenceOption,
     ReferencePackOption,
     ServedModel,
     SuiteOption,
     WeightsOnly,
+    WorkersOption,
     engine_options,
     open_history,
     print_json,
@@ -74,6 +76,8 @@ def canaries(
     recurrent_state_dtype: RecurrentState = None,
     conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
+    workers: WorkersOption = None,
+    ray: RayOption = None,
     own: OwnCanaries = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Evaluate only this canary; repeat it for several.", metavar="ID")
@@ -131,6 +135,8 @@ def canaries(
             kv_scales=kv_scales,
             recurrent_state_dtype=recurrent_state_dtype,
             conv_state_dtype=conv_state_dtype,
+            workers=workers,
+            ray=ray,
         ),
         paths=paths,
     )

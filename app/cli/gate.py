@@ -33,6 +33,7 @@ from q36eval.app.cli.options import (
     OwnCanaries,
     Placement,
     PlanOption,
+    RayOption,
     RecurrentState,
     ReferenceOption,
     ReferencePackOption,
@@ -40,6 +41,7 @@ from q36eval.app.cli.options import (
     SuiteOption,
     TemplateDeclared,
     WeightsOnly,
+    WorkersOption,
     engine_options,
     folder_to_write,
     load_policy,
@@ -121,6 +123,8 @@ def gate(
     conv_state_dtype: ConvState = None,
     as_served: AsServed = None,
     placement: Placement = None,
+    workers: WorkersOption = None,
+    ray: RayOption = None,
     plan: PlanOption = False,
     template_declared: TemplateDeclared = None,
     batch_size: BatchSize = None,
@@ -194,6 +198,8 @@ def gate(
             recurrent_state_dtype=recurrent_state_dtype,
             conv_state_dtype=conv_state_dtype,
             placement=placement,
+            workers=workers,
+            ray=ray,
         )
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out, formats)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]

@@ -65,12 +65,30 @@ SuiteOption = Annotated[
         autocompletion=completing.suites,
     ),
 ]
+
+
+def _pack_folder(named: str) -> Path:
+    """The folder of the pack that an option names, fetched where that is an address.
+
+    Raises:
+        UsageError: see `q36eval.references.fetched`.
+    """
+    from q36eval.references import fetched, is_address
+
+    if not is_address(named):
+        return Path(named)
+    note(f"The reference pack {named} is fetched, unless it is here already.")
+    return fetched(named, Paths.default().fetched_packs)
+
+
 ReferencePackOption = Annotated[
     Path | None,
     typer.Option(
         "--reference-pack",
-        help="Judge against this reference pack; the reference's weights are not needed.",
-        metavar="DIR",
+        help="Judge against this reference pack, a folder or an address such as s3://BUCKET/PACK (fetched once); the "
+        "reference's weights are not needed.",
+        metavar="DIR|URL",
+        parser=_pack_folder,
     ),
 ]
 EngineOption = Annotated[
@@ -168,6 +186,22 @@ Placement = Annotated[
         metavar="WHERE",
     ),
 ]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Spread the work over this many replicas, each on a GPU (or core) of its own; no figure depends on it.",
+        metavar="N",
+    ),
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Place the workers on this Ray cluster: auto, HOST:PORT or ray://HOST:PORT; on this machine by default.",
+        metavar="ADDRESS",
+    ),
+]
 PlanOption = Annotated[
     bool, typer.Option("--plan", help="Print batches, memory and the requests of every stage, and measure nothing.")
 ]
@@ -215,6 +249,8 @@ PANELS = {
         "--conv-state-dtype",
         "--as-served",
         "--placement",
+        "--workers",
+        "--ray",
         "--plan",
         "--template-declared",
         "--batch-size",
@@ -276,6 +312,9 @@ class Quiet:
     wanted = False
 
 
+WORKERS_OWN = ("cuda", "cuda:0")
+"""Devices that each worker has for itself."""
+
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
 
@@ -295,6 +334,8 @@ def engine_options(
     placement: str | None = None,
     engine_python: str | None = None,
     engine_arguments: list[str] | None = None,
+    workers: int | None = None,
+    ray: str | None = None,
 ) -> EngineOptions:
     """How the branch is opened, as the options of the command line say it; checked before anything is measured.
 
@@ -302,7 +343,9 @@ def engine_options(
         UsageError: no such engine or device, an option that the engine does not have, or a value that an option does
             not have.
     """
-    check_device(device)
+    # a cluster may have GPUs where this machine has none
+    if workers is None or (ray is None and device in WORKERS_OWN):
+        check_device(device)
     check_as_served(as_served)
     check_kv_scales(kv_scales)
     check_placement(placement)
@@ -325,8 +368,10 @@ def engine_options(
         engine_arguments=tuple(engine_arguments or ()),
         base_url=base_url,
         served_model=served_model,
+        workers=workers,
+        ray=ray,
     )
-    of_others = (base_url, served_model, engine_python, engine_arguments)
+    of_others = (base_url, served_model, engine_python, engine_arguments, workers, ray)
     if engine != IN_PROCESS or any(of_others):  # its import takes seconds
         check_options(options)
     return options

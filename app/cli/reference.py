@@ -22,8 +22,10 @@ from q36eval.app.cli.options import (
     Placement,
     PlanOption,
     Quiet,
+    RayOption,
     ReferenceOption,
     SuiteOption,
+    WorkersOption,
     engine_options,
     folder_to_write,
     print_json,
@@ -55,6 +57,8 @@ def capture(
     engine: EngineOption = IN_PROCESS,
     device: DeviceOption = "cpu",
     placement: Placement = None,
+    workers: WorkersOption = None,
+    ray: RayOption = None,
     plan: PlanOption = False,
     corpus: CorpusOption = None,
     context: ContextOption = None,
@@ -88,7 +92,7 @@ def capture(
     by = as_reference(EngineOptions(kind=engine)).kind
     if by != engine:
         raise UsageError(f"The engine {engine} gives no reference: it is captured by {by}; leave --engine out.")
-    chosen_engine = engine_options(engine=engine, device=device, placement=placement)
+    chosen_engine = engine_options(engine=engine, device=device, placement=placement, workers=workers, ray=ray)
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
         raise UsageError(f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}.")

@@ -97,6 +97,11 @@ class Paths:
         """A reference pack a folder. (`references` beside it, of an older version, is not read.)"""
         return self.state / "packs"
 
+    @property
+    def fetched_packs(self) -> Path:
+        """Packs that were fetched from an address, by their content."""
+        return self.state / "fetched-packs"
+
     def run_lock(self, run_id: str) -> Path:
         """Held for as long as that run is being measured."""
         return self.state / "runs" / f"{run_id}.lock"

@@ -4,8 +4,9 @@ The contract in words stands in the docstring of `q36eval.engines`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -60,6 +61,11 @@ class EngineOptions:
     """The interpreter of the environment that the engine runs in, where that is another one."""
     engine_arguments: tuple[str, ...] = _option((), "--engine-arg")
     """Arguments of the engine's own, each `NAME=VALUE`."""
+    workers: int | None = _option(None, "--workers")
+    """So many replicas of the engine share the work, each a process on a GPU or a core of its own; None: this process
+    does it. No number depends on it."""
+    ray: str | None = _option(None, "--ray")
+    """The Ray cluster that the workers are placed on; None: this machine."""
 
     def of(self, folder: Path) -> "EngineSettings":
         """The deployment of that checkpoint folder with these options."""
@@ -174,6 +180,24 @@ class Generated:
     served_calls: "tuple[Mapping[str, Any], ...] | None" = None
 
 
+Request = ScoreRequest | GenerationRequest
+Result = Scored | Generated
+Batch = Sequence[Request]
+"""Requests of one kind that an engine computes together."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A list of requests as an engine computes it: `batches`, and errors of the requests that it computes in none."""
+
+    batches: Sequence[Batch]
+    refused: Sequence[Result] = ()
+
+
+BLOCK = 64
+"""Requests that are handed together to an engine that forms no batches of its own accord."""
+
+
 @dataclass(frozen=True)
 class Perturbation:
     """Another way to compute what a deployment computes, which ought to change no answer: for the noise floor.
@@ -218,6 +242,9 @@ class Engine(ABC):
 
     device: "torch.device | str" = "cpu"
     """Where its hidden states lie."""
+
+    spread: Mapping[str, Any] | None = None
+    """Over which workers its work is spread, as a run's provenance has it; None where this process does it."""
 
     @classmethod  # noqa: B027 - most are checked where they are read
     def check_options(cls, options: EngineOptions) -> None:
@@ -268,6 +295,24 @@ class Engine(ABC):
         """What it computes together, and where its memory goes; None where it does not plan that."""
         return None
 
+    def divided(self, requests: Sequence[Request]) -> Divided:
+        """The batches of `score` or `generate` of these requests, all of one kind, known ones included, in order.
+
+        They follow from the list alone, and a batch has the same numbers whichever engine of this deployment computes
+        it: so several may share the work. Where an engine forms no batches they are blocks of the list.
+        """
+        groups = (list(members) for _, members in groupby(requests, key=lambda request: request.group))
+        return Divided([group[at : at + BLOCK] for group in groups for at in range(0, len(group), BLOCK)])
+
+    def computed(self, batches: Iterable[Batch]) -> Iterator[list[Result]]:
+        """The results of each batch of `divided`, in order, each result in the place of its request."""
+        for batch in batches:
+            scored = self.score([each for each in batch if isinstance(each, ScoreRequest)])
+            generated = self.generate([each for each in batch if isinstance(each, GenerationRequest)])
+            results: dict[str, Result] = {each.request.key: each for each in scored}
+            results |= {each.request.key: each for each in generated}
+            yield [results[each.key] for each in batch]
+
     @abstractmethod
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         """A result for every request whose key is not `known`, in any order."""
@@ -308,6 +353,15 @@ class Engine(ABC):
         """Tell a person, if there is one."""
         if self._notify is not None:
             self._notify(sentence)
+
+    def use_kv_scales(self, which: str | None) -> None:
+        """Compute with these scales of a quantized KV cache from here on (`q36eval.checkpoints.kv_cache`); with None
+        without quantizing it.
+
+        Raises:
+            EngineError: it has no choice of them.
+        """
+        raise EngineError(f"The engine {self.identity.engine} has no choice of KV-cache scales.")
 
     @property
     def splits(self) -> int:

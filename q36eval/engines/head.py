@@ -1,6 +1,9 @@
 """The head of a checkpoint on its own: logits from final hidden states that another engine computed."""
 
+from collections.abc import Sequence
+
 import torch
+import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 from torch import Tensor
 
 from q36eval.checkpoints.emulation import InputQuantizer
@@ -13,6 +16,30 @@ from q36eval.engines.numerics import float32_logits
 from q36eval.errors import CorruptCheckpointError, EngineError
 
 HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
+
+
+class Embeddings:
+    """The decoded input embeddings [V, H] in BF16: what a draft head reads beside hidden states."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = weight
+
+    @classmethod
+    def of(cls, settings: EngineSettings) -> "Embeddings":
+        """Decode them.
+
+        Raises:
+            UsageError: a quantization that is not decoded.
+            CorruptCheckpointError: there are none, or a tensor is missing or unexpected.
+        """
+        stored = index_weights(open_checkpoint(hold(settings.folder))).weights.get(EMBEDDINGS)
+        if stored is None:
+            raise CorruptCheckpointError(f"{settings.folder} stores no {EMBEDDINGS}.")
+        return cls(stored.read(settings.device)[0].to(torch.bfloat16))
+
+    def of_tokens(self, token_ids: Sequence[int]) -> Tensor:
+        """Rows [T, H]."""
+        return F.embedding(torch.tensor(list(token_ids), device=self._weight.device), self._weight)
 
 
 class Head:

@@ -88,7 +88,7 @@ def _check_kernels(device: str) -> None:
 class InProcessEngine(ResidentEngine):
     """A resident model with the identity of the checkpoint and the settings it was loaded by."""
 
-    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "placement", *TRACED})
+    options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "placement", "workers", "ray", *TRACED})
 
     @classmethod
     def load(cls, settings: EngineSettings | Path) -> ResidentEngine:

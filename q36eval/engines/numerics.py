@@ -17,6 +17,11 @@ NUMERICS_VERSION = 1
 """
 
 
+def rounded(logits: Tensor) -> Tensor:
+    """Logits as most engines keep them: in BF16."""
+    return logits.to(torch.bfloat16).float()
+
+
 def float32_logits(states: Tensor, weight: Tensor) -> Tensor:
     """Logits [T, V] of `states` [T, H] through the head `weight` [V, H], products accumulated in float32.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from q36eval.engines.base import IN_PROCESS, Engine, EngineOptions, EngineSettings
 from q36eval.engines.memory_plan import MemoryPlan
+from q36eval.engines.worker_places import check as check_workers
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -23,6 +24,9 @@ class Kind:
     repeats_itself_on: frozenset[str] = frozenset()
     reference: str | None = None
 
+
+WORKERS = "q36eval.engines.workers.engine:WorkersEngine"
+"""What stands for several replicas of an engine of any kind that has the option."""
 
 KINDS: dict[str, Kind] = {
     # batches follow from the whole list, and reductions of a CPU have one order; a GPU's kernels choose their own
@@ -43,18 +47,18 @@ def open_engine(settings: EngineSettings | Path) -> Engine:
         EngineError: the engine could not be opened.
     """
     settings = as_settings(settings)
-    return _engine_class(settings).load(settings)
+    return _opened_by(settings).load(settings)
 
 
 def identity_of(settings: EngineSettings | Path) -> DeploymentIdentity:
     """The identity that `open_engine` would give, without loading any weights; raises as it does."""
     settings = as_settings(settings)
-    return _engine_class(settings).identity_of(settings)
+    return _opened_by(settings).identity_of(settings)
 
 
 def planned(settings: EngineSettings) -> MemoryPlan | None:
     """The batches that the engine of `open_engine` would form, without loading any weights; raises as it does."""
-    return _engine_class(settings).planned(settings)
+    return _opened_by(settings).planned(settings)
 
 
 def as_reference(options: EngineOptions) -> EngineOptions:
@@ -67,7 +71,7 @@ def as_reference(options: EngineOptions) -> EngineOptions:
     engine = _engine_class(options)
     kind = KINDS[options.kind].reference or options.kind
     if kind != options.kind:
-        engine = _class_of(kind)
+        engine = class_of(kind)
         others: dict[str, Any] = {
             option.name: option.default for option in fields(EngineOptions) if option.name not in engine.options
         }
@@ -112,16 +116,31 @@ def check_deployment(settings: EngineSettings) -> None:
 def _engine_class(settings: EngineOptions) -> type[Engine]:
     if settings.kind not in KINDS:
         raise UsageError(f"There is no engine {settings.kind!r}; known: {', '.join(KINDS)}.")
-    engine: type[Engine] = _class_of(settings.kind)
+    engine: type[Engine] = class_of(settings.kind)
     for option in fields(EngineOptions):
         is_set = getattr(settings, option.name) != option.default
         if option.name != "kind" and is_set and option.name not in engine.options:
-            raise UsageError(f"The engine {settings.kind} has no {option.metadata['flag']}; leave that option out.")
+            why = "" if engine.opens_checkpoints else " What computes there, and on how many GPUs, is the server's."
+            said = f"The engine {settings.kind} has no {option.metadata['flag']}; leave that option out."
+            raise UsageError(said + (why if option.name in ("workers", "ray") else ""))
+    check_workers(settings)
     return engine
 
 
-def _class_of(kind: str) -> Any:
-    module, _, name = KINDS[kind].engine.partition(":")
+def _opened_by(settings: EngineSettings) -> type[Engine]:
+    """The class of the engine itself, or of what stands for its replicas."""
+    engine = _engine_class(settings)
+    replicas: type[Engine] = engine if settings.workers is None else _named(WORKERS)
+    return replicas
+
+
+def class_of(kind: str) -> Any:
+    """The class of the engines of that kind."""
+    return _named(KINDS[kind].engine)
+
+
+def _named(engine: str) -> Any:
+    module, _, name = engine.partition(":")
     return getattr(import_module(module), name)
 
 
@@ -136,5 +155,5 @@ def repeats_itself(identity: DeploymentIdentity) -> bool:
 
 def engine_around(model: Any, tokenizer: Any, identity: DeploymentIdentity, *, batch_rows: int | None = None) -> Engine:
     """An in-process engine of a transformers model that is in memory already: one made or changed by hand."""
-    engine: Engine = _class_of(IN_PROCESS)(model, tokenizer, identity, batch_rows=batch_rows)
+    engine: Engine = class_of(IN_PROCESS)(model, tokenizer, identity, batch_rows=batch_rows)
     return engine

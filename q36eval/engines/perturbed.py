@@ -18,6 +18,7 @@ from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length
 from q36eval.engines.decoding import fast_steps
 from q36eval.engines.forks import in_forks
 from q36eval.engines.fused_layers import plain_layers
+from q36eval.engines.numerics import rounded
 from q36eval.engines.resident import FORKED_WEIGHT_BYTES, ResidentEngine
 
 SHIFT = 33
@@ -156,7 +157,7 @@ class RoundedLogits(ResidentEngine):
     """Logits in BF16, as most engines keep them."""
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return super().logits(hidden_states).to(torch.bfloat16).float()
+        return rounded(super().logits(hidden_states))
 
 
 class OtherKernels(ResidentEngine):

@@ -9,10 +9,21 @@ from typing import Any
 
 import torch
 
+from q36eval.checkpoints.kv_cache import use_scales
 from q36eval.checkpoints.packed import weight_bytes
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines import cpu_products, fused_layers
-from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.base import (
+    Batch,
+    Divided,
+    Engine,
+    Generated,
+    GenerationRequest,
+    Request,
+    Result,
+    Scored,
+    ScoreRequest,
+)
 from q36eval.engines.batches import (
     MAX_SPREAD,
     RequestT,
@@ -91,16 +102,15 @@ class ResidentEngine(Engine):
         if self.draft_head is None:
             return super().drafted(hidden_states, token_ids, first_position, guesses)
         embedded = self._model.model.embed_tokens(torch.tensor(list(token_ids), device=self.device))
-        states, drafted = hidden_states.to(self.device), []
-        for guess in range(1, min(guesses, len(token_ids) - 1) + 1):
-            states = self.draft_head.states(states[:-1], embedded[guess - 1 : -1], first_position + guess - 1)
-            drafted.append(states)
-        return drafted
+        return drafted(self.draft_head, hidden_states.to(self.device), embedded, first_position, guesses)
 
     @property
     def model(self) -> Any:
         """The resident transformers model."""
         return self._model
+
+    def use_kv_scales(self, which: str | None) -> None:
+        use_scales(self._model, which)
 
     @cached_property
     def plan(self) -> MemoryPlan:
@@ -144,15 +154,39 @@ class ResidentEngine(Engine):
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         """Final hidden states of every request, in batches of similar length, right-padded."""
-        # anew for every call: between two of them, another model may lend this one its parts
-        self._last_prefix = LastPrefix(self._model, self._chunk)
         usable, refused = self._that_fit(requests)
         yield from (each for each in refused if each.request.key not in known)
-        batches = with_news(self._score_batches(usable), known)
-        for batch, results in self._scored_batches(batches):
-            if isinstance(results, Exception):
-                results = [Scored(request, None, f"engine: {results}") for request in batch]
+        for results in self._computed_scores(with_news(self._score_batches(usable), known)):
             yield from new_results(results, known)
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        """Continuations, in left-padded batches of similar prompt length.
+
+        Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
+        """
+        usable, refused = self._that_can_be_answered(requests)
+        yield from (each for each in refused if each.request.key not in known)
+        for results in self._computed_answers(with_news(self._answer_batches(usable), known)):
+            yield from new_results(results, known)
+
+    def divided(self, requests: Sequence[Request]) -> Divided:
+        scores = [each for each in requests if isinstance(each, ScoreRequest)]
+        if scores:
+            usable, refused = self._that_fit(scores)
+            return Divided([*self._score_batches(usable)], refused)
+        prompts, unanswered = self._that_can_be_answered(
+            [each for each in requests if isinstance(each, GenerationRequest)]
+        )
+        return Divided([*self._answer_batches(prompts)], unanswered)
+
+    def computed(self, batches: Iterable[Batch]) -> Iterator[list[Result]]:
+        batches = list(batches)
+        scores = [[each for each in batch if isinstance(each, ScoreRequest)] for batch in batches]
+        prompts = [[each for each in batch if isinstance(each, GenerationRequest)] for batch in batches]
+        for results in self._computed_scores(filter(None, scores)):
+            yield [*results]
+        for answers in self._computed_answers(filter(None, prompts)):
+            yield [*answers]
 
     def _that_fit(self, requests: Sequence[ScoreRequest]) -> tuple[list[ScoreRequest], list[Scored]]:
         """The requests that fit the context, and the errors of the others."""
@@ -161,32 +195,39 @@ class ResidentEngine(Engine):
         refused = [request for request in requests if problems[request.key] is not None]
         return usable, [Scored(each, None, error=problems[each.key], permanent=True) for each in refused]
 
+    def _that_can_be_answered(
+        self, requests: Sequence[GenerationRequest]
+    ) -> tuple[list[GenerationRequest], list[Generated]]:
+        """The requests that fit the context with their budgets, and the errors of the others."""
+        usable, refused = [], []
+        for request in requests:
+            problem = self._unusable(len(request.token_ids), request.max_new_tokens)
+            if problem is None:
+                usable.append(request)
+            else:
+                refused.append(Generated(request, (), "", "error", error=problem, permanent=True))
+        return usable, refused
+
+    def _computed_scores(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[list[Scored]]:
+        # anew for every call: between two of them, another model may lend this one its parts
+        self._last_prefix = LastPrefix(self._model, self._chunk)
+        for batch, results in self._scored_batches(batches):
+            if isinstance(results, Exception):
+                results = [Scored(request, None, f"engine: {results}") for request in batch]
+            yield results
+
+    def _computed_answers(self, batches: Iterable[list[GenerationRequest]]) -> Iterator[list[Generated]]:
+        self._last_prefix = LastPrefix(self._model, self._chunk)
+        for batch, results in self._computed(self._generate_batch, batches, _no_answer):
+            if isinstance(results, Exception):
+                results = [Generated(request, (), "", "error", f"engine: {results}") for request in batch]
+            yield results
+
     def _scored_batches(
         self, batches: Iterable[list[ScoreRequest]]
     ) -> Iterator[tuple[list[ScoreRequest], list[Scored] | Exception]]:
         """Every batch with its results, or what prevented them."""
         return self._computed(self._score_batch, batches, _not_scored)
-
-    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        """Continuations, in left-padded batches of similar prompt length.
-
-        Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
-        """
-        self._last_prefix = LastPrefix(self._model, self._chunk)
-        usable: list[GenerationRequest] = []
-        for request in requests:
-            problem = self._unusable(len(request.token_ids), request.max_new_tokens)
-            if problem is None:
-                usable.append(request)
-            elif request.key not in known:
-                yield Generated(request, (), "", "error", error=problem, permanent=True)
-        plan = self.plan
-        rows_of = None if plan.cache_bytes is None else plan.rows_of
-        batches = with_news(generation_batches(usable, plan.prompt_tokens, plan.rows, rows_of), known)
-        for batch, results in self._computed(self._generate_batch, batches, _no_answer):
-            if isinstance(results, Exception):
-                results = [Generated(request, (), "", "error", f"engine: {results}") for request in batch]
-            yield from new_results(results, known)
 
     def _computed(
         self,
@@ -225,6 +266,11 @@ class ResidentEngine(Engine):
 
     def _workers(self) -> int:
         return workers_of(self.device, self.weight_bytes)
+
+    @property
+    def computes_by_single_threads(self) -> bool:
+        """Whether batches are computed by one thread each, for which there is a process of one on every free core."""
+        return self.device.type == "cpu" and self.weight_bytes <= FORKED_WEIGHT_BYTES
 
     def _in_parts(
         self,
@@ -298,6 +344,11 @@ class ResidentEngine(Engine):
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         return scoring_batches(requests, self.plan.score_tokens, self.plan.worth_sharing)
 
+    def _answer_batches(self, requests: list[GenerationRequest]) -> Iterator[list[GenerationRequest]]:
+        plan = self.plan
+        rows_of = None if plan.cache_bytes is None else plan.rows_of
+        return generation_batches(requests, plan.prompt_tokens, plan.rows, rows_of)
+
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
         prefix = common_prefix(batch)
@@ -332,6 +383,17 @@ class ResidentEngine(Engine):
             replace(finished(self.tokenizer, stop_ids, request, tokens), rows=len(batch))
             for request, tokens in zip(batch, answers, strict=True)
         ]
+
+
+def drafted(
+    draft_head: Any, states: torch.Tensor, embedded: torch.Tensor, first_position: int, guesses: int
+) -> list[torch.Tensor]:
+    """`Engine.drafted` of final hidden `states` [T, H] and the embeddings [T, H] of the tokens that they predict."""
+    guessed = []
+    for guess in range(1, min(guesses, len(embedded) - 1) + 1):
+        states = draft_head.states(states[:-1], embedded[guess - 1 : -1], first_position + guess - 1)
+        guessed.append(states)
+    return guessed
 
 
 def workers_of(device: torch.device, weight_bytes: int) -> int:

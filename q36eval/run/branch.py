@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 WEIGHTS_STAGE = ProbeName.WEIGHTS.value
 SET_UP = "set-up"
 """What goes before the first item: loading the branch, planning, and the reference where it was not captured."""
+WORKERS = "workers"
+"""Under what a run's provenance says over which workers its work was spread, each time that it was begun or resumed."""
 HOLD_BOTH = frozenset({"cpu"})
 """Devices that hold branch and reference at once: what cannot be compared is found there before the reference is asked.
 On a GPU the reference alone takes 65 GiB, and vLLM takes at its start what it finds."""
@@ -177,6 +179,7 @@ class Running:
             self.history.update_run(self.run.id, provenance=run.provenance | {CACHE_SCALES: str(losses)})
             self.progress.stage(str(losses), 0)
         self._note_batches(branch)
+        self._note_workers(branch)
         branch.report_to(self._told)
         folder = None if self.request.fresh else self.files.state / PASSES
         branch.keep_in(folder, partial(self.progress.within, "layer"))
@@ -196,6 +199,16 @@ class Running:
             self.history.update_run(self.run.id, provenance=run.provenance | {BATCHES: now})
         elif begun != now:
             self._told(other_batches(begun, now))
+
+    def _note_workers(self, branch: Engine) -> None:
+        """Say over which workers the branch's work is spread, of each time that the run was begun or resumed."""
+        if branch.spread is None:
+            return
+        run = self.history.get_run(self.run.id)
+        spread = [*run.provenance.get(WORKERS, ()), dict(branch.spread)]
+        self.history.update_run(self.run.id, provenance=run.provenance | {WORKERS: spread})
+        nodes = ", ".join(f"{count} on {node}" for node, count in branch.spread["nodes"].items())
+        self.progress.note(f"Workers: {nodes}")
 
     def _told(self, sentence: str) -> None:
         self.progress.note(sentence)

@@ -12,7 +12,7 @@ from itertools import islice
 
 import torch
 
-from q36eval.checkpoints.kv_cache import IGNORED, STORED, scales_matter, use_scales, using_scales
+from q36eval.checkpoints.kv_cache import IGNORED, STORED, scales_matter
 from q36eval.checkpoints.opened import hold
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.engines import Engine, EngineSettings, identity_of
@@ -63,14 +63,14 @@ def judge_worse_scales(engine: Engine, settings: EngineSettings, texts: Texts) -
     if not scales_matter(open_checkpoint(hold(settings.folder)), engine.identity.kv_cache_dtype):
         return None
     requests = _requests(engine, texts())
-    with using_scales(engine.model, None):
-        unquantized = hidden_states(engine, requests)
+    engine.use_kv_scales(None)
+    unquantized = hidden_states(engine, requests)
     kl = {}
     for which in (STORED, IGNORED):
-        with using_scales(engine.model, which):
-            kl[which] = _divergence(engine, unquantized, hidden_states(engine, requests))
+        engine.use_kv_scales(which)
+        kl[which] = _divergence(engine, unquantized, hidden_states(engine, requests))
     losses = Losses(kl[STORED], kl[IGNORED])
-    use_scales(engine.model, losses.judged)
+    engine.use_kv_scales(losses.judged)
     engine.identity = identity_of(replace(settings, kv_scales=losses.judged))
     return losses
 

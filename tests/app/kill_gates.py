@@ -22,7 +22,7 @@ import q36eval.run.measure
 from q36eval.app.targets import load_family, resolve
 from q36eval.canaries.specification import load_specs
 from q36eval.config import Paths
-from q36eval.engines import open_engine
+from q36eval.engines import EngineOptions, open_engine
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy
 from q36eval.history import History, RunState
@@ -49,6 +49,7 @@ POLICY = Policy(
     ),
 )
 COUNTS = {f"mmlu{kind}/law.jsonl": 15 for kind in ("", "_dev")}
+ALONE = EngineOptions()
 CORPUS = """
 name: few
 json_lines: [{path: few.jsonl}]
@@ -73,7 +74,7 @@ class Killing(Progress):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def gate(state: Path, files: Path, progress: Progress) -> None:
+def gate(state: Path, files: Path, progress: Progress, engine: EngineOptions = ALONE) -> None:
     """A gate, or what is left of it where the process that began it died."""
     paths = Paths(ROOT, state)
     history = History.open(paths.history)
@@ -91,6 +92,7 @@ def gate(state: Path, files: Path, progress: Progress) -> None:
         branch=resolve("fp8-head", family, paths),
         reference=resolve("bf16", family, paths),
         suite="sandbox",
+        engine=engine,
         policy=POLICY,
         probes=(ProbeName.KL, ProbeName.CANARIES, ProbeName.EVALS),
         corpus=files / "corpus.yaml",
@@ -104,14 +106,19 @@ def gate(state: Path, files: Path, progress: Progress) -> None:
         (state / "stages").write_text("".join(f"{steps} {title}\n" for title, steps in progress.seen.items()))
 
 
-def main(folder: Path, kills: int, seed: int) -> None:
-    files = folder / "files"
-    files.mkdir()
+def write_files(files: Path) -> None:
+    """The suite and the corpus of all these gates."""
     write_small_suite(files, COUNTS, block_items=15)
     shortest = sorted(load_corpus(ROOT / "data/corpus/sandbox"), key=lambda document: len(document.text))[:6]
     lines = [json.dumps({"id": d.id, "slice": d.slice, "text": d.text}) + "\n" for d in shortest]
     (files / "few.jsonl").write_text("".join(lines))
     (files / "corpus.yaml").write_text(CORPUS)
+
+
+def main(folder: Path, kills: int, seed: int) -> None:
+    files = folder / "files"
+    files.mkdir()
+    write_files(files)
     q36eval.kl.floor.TOKENS, q36eval.kl.floor.DOCUMENTS = 1000, 3  # a whole one takes ten seconds
     open_engine(ROOT / "data" / "sandbox" / "bf16")  # so that every fork has imported what it needs
     rng = random.Random(seed)

@@ -54,6 +54,8 @@ OTHERS = {
     "engine_arguments": ("seed=1",),
     "base_url": "http://127.0.0.1:1/v1",
     "served_model": "other",
+    "workers": 2,
+    "ray": "auto",
 }
 """A value of every option that is not its default."""
 

@@ -18,12 +18,14 @@ from q36eval.checkpoints import (
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
 from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.engines.base import (
+    Divided,
     Engine,
     EngineOptions,
     EngineSettings,
     Generated,
     GenerationRequest,
     Perturbation,
+    Request,
     Scored,
     ScoreRequest,
 )
@@ -60,7 +62,7 @@ class VLLMEngine(Engine):
     """A checkpoint that vLLM has open in another process."""
 
     options: ClassVar[frozenset[str]] = frozenset(
-        {"device", "kv_cache_dtype", "recurrent_state_dtype", "engine_python", "engine_arguments"}
+        {"device", "kv_cache_dtype", "recurrent_state_dtype", "engine_python", "engine_arguments", "workers", "ray"}
     )
 
     def __init__(
@@ -156,25 +158,11 @@ class VLLMEngine(Engine):
         return self._head.plain_weight()
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        yield from self._scored(requests, known, lambda fitting: batches_by_length(fitting, self._window_tokens))
-
-    def _scored(
-        self,
-        requests: Sequence[ScoreRequest],
-        known: Collection[str],
-        windows_of: Callable[[list[ScoreRequest]], Iterator[list[ScoreRequest]]],
-    ) -> Iterator[Scored]:
-        fitting = []
-        for request in requests:
-            length = len(request.token_ids)
-            if length <= self._context:
-                fitting.append(request)
-            elif request.key not in known:
-                why = f"{length} tokens do not fit the context of {self._context}"
-                yield Scored(request, None, error=why, permanent=True)
+        fitting, refused = self._that_fit(requests)
+        yield from (each for each in refused if each.request.key not in known)
         under_way: ScoringWindow | None = None
         try:
-            for window in with_news(windows_of(fitting), known):
+            for window in with_news(self._windows_of_texts(fitting), known):
                 if under_way is not None:
                     under_way.wait()
                 # the next one is computed while the states of the one before are read and used
@@ -188,16 +176,45 @@ class VLLMEngine(Engine):
                 under_way.forget()
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        fitting = []
+        fitting, refused = self._that_can_be_answered(requests)
+        yield from (each for each in refused if each.request.key not in known)
+        for window in with_news(windows_of_answers(fitting), known):
+            yield from new_results(self._answer_window(window), known)
+
+    def divided(self, requests: Sequence[Request]) -> Divided:
+        """The windows; each is the same window where it is handed over alone."""
+        scores = [each for each in requests if isinstance(each, ScoreRequest)]
+        if scores:
+            texts, refused = self._that_fit(scores)
+            return Divided([*self._windows_of_texts(texts)], refused)
+        prompts, unanswered = self._that_can_be_answered(
+            [each for each in requests if isinstance(each, GenerationRequest)]
+        )
+        return Divided([*windows_of_answers(prompts)], unanswered)
+
+    def _windows_of_texts(self, fitting: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+        return batches_by_length(fitting, self._window_tokens)
+
+    def _that_fit(self, requests: Sequence[ScoreRequest]) -> tuple[list[ScoreRequest], list[Scored]]:
+        """The requests that fit the context, and the errors of the others."""
+        fitting = [request for request in requests if len(request.token_ids) <= self._context]
+        why = f"tokens do not fit the context of {self._context}"
+        too_long = (request for request in requests if len(request.token_ids) > self._context)
+        return fitting, [Scored(r, None, error=f"{len(r.token_ids)} {why}", permanent=True) for r in too_long]
+
+    def _that_can_be_answered(
+        self, requests: Sequence[GenerationRequest]
+    ) -> tuple[list[GenerationRequest], list[Generated]]:
+        """The requests that fit the context with their budgets, and the errors of the others."""
+        fitting, refused = [], []
         for request in requests:
             length = len(request.token_ids) + request.max_new_tokens
             if length <= self._context:
                 fitting.append(request)
-            elif request.key not in known:
+            else:
                 why = f"{length} tokens with the answer's budget do not fit the context of {self._context}"
-                yield Generated(request, (), "", "error", error=why, permanent=True)
-        for window in with_news(windows_of_answers(fitting), known):
-            yield from new_results(self._answer_window(window), known)
+                refused.append(Generated(request, (), "", "error", error=why, permanent=True))
+        return fitting, refused
 
     def _answer_window(self, window: list[GenerationRequest]) -> list[Generated]:
         started = time.monotonic()
@@ -246,8 +263,8 @@ class _InWindows(VLLMEngine):
         self.__dict__ |= engine.__dict__
         self._windows_of = windows_of
 
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        yield from self._scored(requests, known, self._windows_of)
+    def _windows_of_texts(self, fitting: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+        return self._windows_of(fitting)
 
 
 def one_by_one(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:

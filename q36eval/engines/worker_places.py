@@ -1,0 +1,67 @@
+"""What the options of workers may be, and what each takes of a machine. Free of torch and of Ray."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from q36eval.engines.base import EngineOptions
+from q36eval.errors import UsageError
+
+EXTRA = 'pip install "q36eval[ray]"'
+PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
+"""Arguments of an engine that say over how many GPUs it spreads one model."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where workers run: so many, each on so many GPUs (0: on a core), in a cluster or (None) on this machine."""
+
+    workers: int
+    gpus: int
+    address: str | None = None
+
+    @classmethod
+    def of(cls, options: EngineOptions) -> "Place":
+        """As options say that were checked."""
+        assert options.workers is not None, "asked where there are workers"
+        return cls(options.workers, 0 if options.device == "cpu" else gpus_of(options), options.ray)
+
+    def __str__(self) -> str:
+        on = f"{self.gpus} GPU{'s' * (self.gpus > 1)} each" if self.gpus else "one core each"
+        where = "this machine" if self.address is None else f"the Ray cluster {self.address}"
+        return f"{self.workers} worker{'s' * (self.workers > 1)} on {where}, {on}"
+
+
+def check(options: EngineOptions) -> None:
+    """Refuse what workers cannot have.
+
+    Raises:
+        UsageError: no number of workers, a GPU by its number, layers one at a time, or Ray is not installed.
+    """
+    if options.workers is None:
+        if options.ray is not None:
+            raise UsageError("--ray names a cluster and not how many workers to place there; add --workers.")
+        return
+    if options.workers < 1:
+        raise UsageError(f"--workers {options.workers} leaves nobody to compute; give at least 1.")
+    if options.device not in ("cpu", "cuda", "cuda:0"):
+        raise UsageError(
+            f"--device {options.device} names one GPU, and workers take the GPUs that Ray gives them; write --device "
+            f"cuda, and choose among the GPUs of this machine with CUDA_VISIBLE_DEVICES."
+        )
+    if options.placement == "layers":
+        raise UsageError(
+            "--placement layers reads all weights in every pass, so workers would read them once for each part of the "
+            "work; leave out --workers."
+        )
+    if find_spec("ray") is None:
+        raise UsageError(f"--workers needs Ray, which is not installed here: {EXTRA}")
+
+
+def gpus_of(options: EngineOptions) -> int:
+    """How many GPUs one replica of the engine spreads its model over, as its arguments say."""
+    count = 1
+    for argument in options.engine_arguments:
+        name, _, value = argument.partition("=")
+        if name.strip().replace("-", "_") in PARALLEL and value.strip().isdigit():
+            count *= int(value)
+    return count

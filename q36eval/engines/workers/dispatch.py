@@ -1,0 +1,114 @@
+"""Units out to whichever worker is free, results back in the order of the units, a lost worker's units again."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from q36eval.engines.base import Batch
+from q36eval.engines.workers.pool import LostError, Member, Pool
+from q36eval.engines.workers.worker import Computed
+from q36eval.errors import EngineError
+
+AHEAD = 2
+"""Units a worker holds at a time, so that it has the next one when it has computed one."""
+WINDOW = 4
+"""Units for each worker that are under way or wait to be handed out, at most: the bound of memory. Whoever takes
+results slowly holds the workers back."""
+KILLS = 3
+"""So many workers may die while they hold one unit and nothing else; then it is given up, with the reason."""
+
+
+class FatalUnitError(EngineError):
+    """A unit that no worker survives."""
+
+
+Outcome = Computed | EngineError
+
+
+@dataclass
+class Dispatch:
+    """One list of units on its way through the workers of a pool."""
+
+    pool: Pool
+    engine: int
+    units: Sequence[Sequence[Batch]]
+    _waiting: deque[int] = field(default_factory=deque)
+    _held: dict[Any, tuple[Member, int]] = field(default_factory=dict)
+    """By call: who has it, and which unit it is. A worker's calls are in the order in which it got them."""
+    _done: dict[int, Outcome] = field(default_factory=dict)
+    _kills: dict[int, int] = field(default_factory=dict)
+    """Units that a lost worker held, each with how many were lost while they held it alone. It is handed out alone from
+    then on, so that no unit pays for another."""
+
+    def outcomes(self) -> Iterator[tuple[Sequence[Batch], Outcome]]:
+        """Every unit with its results, or why it has none; in order.
+
+        Raises:
+            EngineError: no worker is left.
+        """
+        self._waiting = deque(range(len(self.units)))
+        handed_out = 0
+        try:
+            while handed_out < len(self.units):
+                self._hand_out(handed_out)
+                while handed_out in self._done:
+                    yield self.units[handed_out], self._done.pop(handed_out)
+                    handed_out += 1
+                    self._hand_out(handed_out)
+                if handed_out < len(self.units):
+                    self._take_back()
+        finally:
+            self._held.clear()  # whoever stops in the middle leaves units behind that nobody takes
+
+    def _hand_out(self, handed_out: int) -> None:
+        """Fill the workers' hands, as far as the window goes: the one who holds least first."""
+        last = handed_out + WINDOW * max(1, len(self.pool.members))
+        while self._waiting and self._waiting[0] < last:
+            loads = [(self._load(member), place) for place, member in enumerate(self.pool.members)]
+            load, place = min(loads, default=(AHEAD, 0))
+            if load >= (1 if self._waiting[0] in self._kills else AHEAD):
+                return
+            unit, member = self._waiting.popleft(), self.pool.members[place]
+            self._held[member.actor.compute.remote(self.engine, self.units[unit])] = (member, unit)
+
+    def _load(self, member: Member) -> int:
+        units = [unit for holder, unit in self._held.values() if holder is member]
+        return AHEAD if any(unit in self._kills for unit in units) else len(units)
+
+    def _take_back(self) -> None:
+        """Wait for something to end: a unit, or the set-up of a worker that joins."""
+        if not self.pool.members:
+            self.pool.await_joining()
+            return
+        for call in self.pool.ready([*self._held, *self.pool.joining]):
+            if call in self.pool.joining:
+                self.pool.joined([call])
+            elif call in self._held:
+                member, unit = self._held[call]
+                try:
+                    self._done[unit] = self.pool.value(call)
+                    member.failures = 0
+                except LostError as error:
+                    self._bury(member, str(error))
+                    continue
+                except EngineError as error:  # raised where it was to be computed: the unit is at fault, not the worker
+                    self._done[unit] = error
+                self._held.pop(call, None)
+
+    def _bury(self, member: Member, reason: str) -> None:
+        """What it held goes to whoever is left; what it held alone, too often, is given up."""
+        mine = [(call, unit) for call, (holder, unit) in self._held.items() if holder is member]
+        for call, unit in mine:
+            del self._held[call]
+            self._kills[unit] = self._kills.get(unit, 0) + (len(mine) == 1)
+            if self._kills[unit] >= KILLS:
+                requests = [request for batch in self.units[unit] for request in batch]
+                keys = ", ".join(request.key for request in requests[:3])
+                more = ", …" if len(requests) > 3 else ""
+                self._done[unit] = FatalUnitError(
+                    f"{KILLS} workers died while they computed {keys}{more}, the last of them: {reason}"
+                )
+        again = [unit for _, unit in mine if unit not in self._done]
+        self._waiting.extendleft(reversed(again))
+        self.pool.lost(member, reason, at_work=bool(mine))

@@ -1,0 +1,322 @@
+"""The engine in front of workers: it plans by one of them, has all of them compute, and applies the head itself."""
+
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
+from q36eval.checkpoints.draft import load_draft_head
+from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.reader import open_checkpoint
+from q36eval.engines.base import (
+    Divided,
+    Engine,
+    EngineSettings,
+    Generated,
+    GenerationRequest,
+    Perturbation,
+    Request,
+    Result,
+    Scored,
+    ScoreRequest,
+)
+from q36eval.engines.forks import new_results
+from q36eval.engines.head import Embeddings, Head
+from q36eval.engines.memory_plan import MemoryPlan
+from q36eval.engines.numerics import rounded
+from q36eval.engines.opening import as_settings, identity_of, planned
+from q36eval.engines.resident import drafted
+from q36eval.engines.worker_places import Place
+from q36eval.engines.workers.dispatch import Dispatch, FatalUnitError
+from q36eval.engines.workers.packing import unpacked
+from q36eval.engines.workers.pool import Pool, pool_at
+from q36eval.engines.workers.units import in_units
+from q36eval.engines.workers.worker import ALIKE, Division, Opened
+from q36eval.errors import EngineError, Q36Error, UsageError
+from q36eval.records import DeploymentIdentity
+
+LAYERS_REFUSED = (
+    "The model does not fit the device and would be run layer by layer, which reads all weights in every pass: workers "
+    "would read them once for each part of the work. Leave out --workers."
+)
+
+
+class WorkersEngine(Engine):
+    """Replicas of one deployment."""
+
+    def __init__(
+        self, pool: Pool, number: int, opened: Opened, settings: EngineSettings, head: Head, tokenizer: Any
+    ) -> None:
+        self._pool, self._number, self._opened, self._settings = pool, number, opened, settings
+        self._head, self.tokenizer, self.identity = head, tokenizer, opened.identity
+        self.device = head.weight.device
+        self.generates, self.scores, self.deterministic = opened.generates, opened.scores, opened.deterministic
+        self.ignores_activation_quantization, self.drafts = opened.ignores_activation_quantization, opened.drafts
+        self._plan = opened.plan
+        self._splits = 0
+        self._told: set[str] = set()
+        self._losses = pool.losses
+        self._rounds_logits = False
+        weakref.finalize(self, pool.close, number)
+
+    @classmethod
+    def load(cls, settings: EngineSettings | Path) -> "WorkersEngine":
+        """Open the deployment in every worker, and its head here.
+
+        Raises:
+            UsageError, CorruptCheckpointError, EngineError: as the engine alone, said by whichever worker; or workers
+                that cannot be had, or that have another deployment than this machine.
+        """
+        settings = as_settings(settings)
+        place, theirs = Place.of(settings), _of_a_worker(settings)
+        here = theirs if _has_device(theirs.device) else replace(theirs, device="cpu")
+        with opened_once():
+            held = hold(settings.folder)
+            expected = identity_of(theirs) if here is theirs else None
+            # before workers plan by what memory it leaves them
+            head, tokenizer = Head.of(here), load_tokenizer(held)
+            held.verify(after_reading=True)
+            pool = pool_at(place)
+            number = pool.new_number()
+            opened = pool.instruct(number, "open", (theirs, expected))
+            engine = cls(pool, number, opened[0], theirs, head, tokenizer)
+            if expected is None:
+                _check_alike(opened, settings.folder)
+                pool.expect(number, theirs, opened[0].identity)
+            engine._plan_alike([each.plan for each in opened if each.plan is not None])
+            if engine.drafts:
+                engine._draft_head = load_draft_head(
+                    open_checkpoint(held), torch.device(here.device), torch.bfloat16, here.emulate_activations
+                )
+                engine._embeddings = Embeddings.of(here)
+        return engine
+
+    @classmethod
+    def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
+        """Of the engine alone; where this machine has no such device a worker says it, and its files are held to those
+        that are here.
+
+        Raises:
+            UsageError, CorruptCheckpointError: as the engine alone.
+            EngineError: there is no worker to ask.
+        """
+        settings = as_settings(settings)
+        theirs = _of_a_worker(settings)
+        if _has_device(theirs.device):
+            return identity_of(theirs)
+        said = pool_at(Place.of(settings)).whichever("identify", theirs)
+        if isinstance(said, Q36Error):
+            raise said
+        assert isinstance(said, DeploymentIdentity)
+        check_alike(said, _with_files_here(said, settings.folder))
+        return said
+
+    @classmethod
+    def planned(cls, settings: EngineSettings) -> MemoryPlan | None:
+        theirs = _of_a_worker(settings)
+        return planned(theirs) if _has_device(theirs.device) else None
+
+    _draft_head: Any = None
+    _embeddings: Embeddings | None = None
+
+    def _plan_alike(self, plans: Sequence[MemoryPlan]) -> None:
+        """All workers form the batches of the one that has least room."""
+        if not plans:
+            return
+        least = min(plans, key=lambda plan: (plan.score_tokens, plan.prompt_tokens, plan.rows, plan.batches))
+        if least.room.placement == "layers":
+            raise UsageError(LAYERS_REFUSED)
+        if any(plan != least for plan in plans):
+            self._pool.instruct(self._number, "plan", least)
+        self._plan = least
+
+    @property
+    def options(self) -> frozenset[str]:  # type: ignore[override]
+        """Those of the engine that is replicated."""
+        from q36eval.engines.opening import class_of
+
+        options: frozenset[str] = class_of(self._settings.kind).options
+        return options
+
+    @property
+    def spread(self) -> dict[str, Any]:  # type: ignore[override]
+        """How many workers there are, where, and how many were lost."""
+        nodes = sorted(member.facts.node for member in self._pool.members if member.facts is not None)
+        return {
+            "workers": self._pool.place.workers,
+            "ray": self._pool.place.address or "this machine",
+            "nodes": {node: nodes.count(node) for node in dict.fromkeys(nodes)},
+            "lost": self._pool.losses - self._losses,
+        }
+
+    def batches(self) -> MemoryPlan | None:
+        return self._plan
+
+    @property
+    def splits(self) -> int:
+        return self._splits
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        for result in self._evaluated(requests, known):
+            assert isinstance(result, Scored), "it is what was asked for"
+            yield result
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        for result in self._evaluated(requests, known):
+            assert isinstance(result, Generated), "it is what was asked for"
+            yield result
+
+    def divided(self, requests: Sequence[Request]) -> Divided:
+        division = self._division(requests)
+        refused = [_of(requests[place], result) for place, result in division.refused]
+        return Divided([[requests[place] for place in batch] for batch in division.batches], refused)
+
+    def _division(self, requests: Sequence[Request]) -> Division:
+        """By whichever worker; it is the same by each."""
+        division = self._pool.whichever("divide", self._number, self._pool.put(list(requests)))
+        assert isinstance(division, Division)
+        return division
+
+    def _evaluated(self, requests: Sequence[Request], known: Collection[str]) -> Iterator[Result]:
+        if all(request.key in known for request in requests):
+            return
+        divided = self.divided(requests)
+        yield from (each for each in divided.refused if each.request.key not in known)
+        batches = [batch for batch in divided.batches if any(request.key not in known for request in batch)]
+        units = [[batches[place] for place in unit] for unit in in_units(batches)]
+        with _one_thread(self._opened.one_thread):
+            for unit, outcome in Dispatch(self._pool, self._number, units).outcomes():
+                self._tell_of_losses()
+                if isinstance(outcome, EngineError):
+                    for request in chain.from_iterable(unit):
+                        if request.key not in known:
+                            yield _failed(request, f"engine: {outcome}", isinstance(outcome, FatalUnitError))
+                    continue
+                self._splits = max(self._splits, outcome.splits)
+                for sentence in outcome.said:
+                    self._tell_once(sentence)
+                for results in unpacked(outcome.results, unit, self.device):
+                    yield from new_results(results, known)  # type: ignore[type-var]
+
+    def _tell_once(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self.notify(sentence)
+
+    def _tell_of_losses(self) -> None:
+        lost = self._pool.losses - self._losses
+        if lost:
+            self._tell_once(
+                f"{lost} worker{'s were' if lost > 1 else ' was'} lost so far; what "
+                f"{'they' if lost > 1 else 'it'} had not handed over is computed again by others."
+            )
+
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Float32 logits [T, V], by the head of this process."""
+        logits = self._head.logits(hidden_states)
+        return rounded(logits) if self._rounds_logits else logits
+
+    def head_weight(self) -> torch.Tensor:
+        return self._head.plain_weight()
+
+    @torch.inference_mode()
+    def drafted(
+        self, hidden_states: torch.Tensor, token_ids: Sequence[int], first_position: int, guesses: int
+    ) -> list[torch.Tensor]:
+        if self._draft_head is None or self._embeddings is None:
+            return super().drafted(hidden_states, token_ids, first_position, guesses)
+        embedded = self._embeddings.of_tokens(token_ids)
+        return drafted(self._draft_head, hidden_states.to(self.device), embedded, first_position, guesses)
+
+    def use_kv_scales(self, which: str | None) -> None:
+        self._pool.instruct(self._number, "scales", which)
+
+    def perturbations(self) -> Sequence[Perturbation]:
+        return tuple(
+            replace(each, variant=partial(self._varied, each.name, each.rescores)) if there else each
+            for each, there in self._opened.perturbations
+        )
+
+    def _varied(self, name: str, rescores: bool) -> "WorkersEngine":
+        number = self._pool.new_number()
+        opened = self._pool.instruct(number, "vary", (self._number, name))
+        variant = WorkersEngine(self._pool, number, opened[0], self._settings, self._head, self.tokenizer)
+        variant._varies, variant._rounds_logits = self, not rescores
+        return variant
+
+    _varies: "WorkersEngine | None" = None
+    """The engine whose variant this is, which stays open as long as this one."""
+
+
+def _of(request: Request, result: Result) -> Result:
+    return replace(result, request=request)  # type: ignore[arg-type]
+
+
+def _failed(request: Request, reason: str, permanent: bool) -> Result:
+    """`permanent` where another attempt would cost as many workers again."""
+    if isinstance(request, ScoreRequest):
+        return Scored(request, None, error=reason, permanent=permanent)
+    return Generated(request, (), "", "error", error=reason, permanent=permanent)
+
+
+def _check_alike(opened: Sequence[Opened], folder: Path) -> None:
+    """Where this machine has no such device: hold workers to each other, and to the files that are here.
+
+    Raises:
+        UsageError: names what differs.
+    """
+    first = opened[0].identity
+    for other in opened[1:]:
+        check_alike(other.identity, first)
+    check_alike(first, _with_files_here(first, folder))
+
+
+def _with_files_here(identity: DeploymentIdentity, folder: Path) -> DeploymentIdentity:
+    here = {
+        "checkpoint_sha256": checkpoint_sha256(folder),
+        "tokenizer_sha256": tokenizer_sha256(folder),
+        "chat_template_sha256": chat_template_sha256(folder),
+    }
+    return identity.model_copy(update=here)
+
+
+def _of_a_worker(settings: EngineSettings) -> EngineSettings:
+    """As a worker opens it: on the first of the GPUs that it is given."""
+    device = settings.device if settings.device == "cpu" else "cuda:0"
+    return replace(settings, folder=settings.folder.resolve(), device=device, workers=None, ray=None)
+
+
+def _has_device(device: str) -> bool:
+    """Whether this machine has it."""
+    return device == "cpu" or torch.cuda.is_available()
+
+
+def check_alike(theirs: DeploymentIdentity, expected: DeploymentIdentity) -> None:
+    """Refuse workers of different deployments.
+
+    Raises:
+        UsageError: names the fields.
+    """
+    differing = theirs.differing_fields(expected)
+    if differing:
+        raise UsageError(f"The workers open different deployments: {', '.join(differing)} differ. {ALIKE}")
+
+
+@contextmanager
+def _one_thread(wanted: bool) -> Iterator[None]:
+    """While workers compute, torch has one thread in this process, as it has where it forks them."""
+    before = torch.get_num_threads()
+    if wanted:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if wanted:
+            torch.set_num_threads(before)

@@ -1,0 +1,150 @@
+"""A pack from somewhere else: any address that fsspec reads, fetched once and kept by what it holds.
+
+The cache goes by content: two addresses of one pack are fetched once, and a pack that changed under its address is
+another one. A file takes its name when its bytes have the hash that the pack's manifest lists, the folder takes its
+name when all are there: what was half fetched is gone on with, and never used.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from q36eval.errors import UsageError
+from q36eval.files import json_sha256
+from q36eval.locks import exclusive
+from q36eval.references._files import cannot_write, inside, sha256_of, write_whole
+from q36eval.references._manifest import HEADER_FILE, MANIFEST_FILE, FileEntry, Manifest
+
+BLOCK_BYTES = 8 * 2**20
+BESIDE = (".json", ".jsonl")
+"""What lies beside a pack's captures: noise floors, sampled answers, templates. Each has its own hash within, or is
+compared with what it is used for."""
+LARGEST_SMALL_BYTES = 256 * 2**20
+
+Advanced = Callable[[int, int], None]
+
+
+def is_address(named: str) -> bool:
+    """Whether a pack is named by an address, not by a folder of this machine's."""
+    return "://" in named
+
+
+def fetched(address: str, cache: Path, advanced: Advanced = lambda done, of: None) -> Path:
+    """The folder below `cache` with the pack at an address; `advanced` is told of the bytes that are there.
+
+    Raises:
+        UsageError: nothing reads such addresses here, there is no finished pack, or a file is not what its manifest
+            says, however often it is asked for.
+    """
+    system, root = _system(address)
+    try:
+        small = _small_files(system, root, address)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The reference pack {address} cannot be read: {error}.") from error
+    manifests = _manifests(small, address)
+    listed = {f"{folder}/{name}": entry for folder, one in manifests.items() for name, entry in one.files.items()}
+    small = {name: payload for name, payload in small.items() if name not in listed}
+    key = json_sha256({name: sha256_of(payload) for name, payload in small.items()})[:32]
+    place, partial = cache / key, cache / f"{key}.part"
+    if place.is_dir():
+        return place
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with exclusive(cache / f"{key}.lock", lambda: None):
+            if not place.is_dir():
+                _fetch(system, root, address, partial, listed, advanced)
+                for name, payload in small.items():
+                    write_whole(inside(partial, name), payload)
+                partial.rename(place)
+    except OSError as error:
+        raise cannot_write(cache, error) from error
+    return place
+
+
+def _system(address: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise UsageError(f"{address} is read by fsspec, which is not installed here: pip install fsspec") from error
+    try:
+        return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"Nothing here reads {address}: {str(error).rstrip('.')}.") from error
+
+
+def _small_files(system: Any, root: str, address: str) -> dict[str, bytes]:
+    """What lies beside the captures, and the header and manifest of each, by their names within the pack."""
+    prefix = root.rstrip("/") + "/"
+    names = sorted(name.removeprefix(prefix) for name in system.find(root, maxdepth=2) if name.startswith(prefix))
+    finished = {name.partition("/")[0] for name in names if name.endswith(f"/{MANIFEST_FILE}")}
+    of_captures = {f"{folder}/{file}" for folder in finished for file in (HEADER_FILE, MANIFEST_FILE)}
+    wanted = [name for name in names if name in of_captures or ("/" not in name and name.endswith(BESIDE))]
+    if not finished:
+        raise UsageError(f"{address} holds no finished reference pack; name what `reference capture --out` wrote.")
+    kept = {}
+    for name in wanted:
+        if system.size(prefix + name) > LARGEST_SMALL_BYTES:
+            raise UsageError(f"{address} holds {name} of more than {LARGEST_SMALL_BYTES:,} bytes; it is no pack.")
+        kept[name] = system.cat_file(prefix + name)
+    return kept
+
+
+def _manifests(small: Mapping[str, bytes], address: str) -> dict[str, Manifest]:
+    """By the folder of each capture."""
+    manifests = {}
+    for name, payload in small.items():
+        folder, _, file = name.partition("/")
+        if file != MANIFEST_FILE:
+            continue
+        try:
+            manifest = Manifest.model_validate_json(payload)
+        except ValidationError as error:
+            raise UsageError(f"{address}/{name} is not what this version writes; copy the pack there again.") from error
+        if not manifest.intact:
+            raise UsageError(f"{address}/{name} is not as it was written; copy the pack there again.")
+        manifests[folder] = manifest
+    return manifests
+
+
+def _fetch(
+    system: Any,
+    root: str,
+    address: str,
+    place: Path,
+    listed: Mapping[str, FileEntry],
+    advanced: Advanced,
+) -> None:
+    total, there = sum(entry.bytes for entry in listed.values()), 0
+    place.mkdir(exist_ok=True)
+    for name, entry in listed.items():
+        path = inside(place, name)
+        if not path.is_file() or path.stat().st_size != entry.bytes:  # it has its name since its hash was right
+            _fetch_file(system, f"{root.rstrip('/')}/{name}", path, entry, f"{address}/{name}")
+        there += entry.bytes
+        advanced(there, total)
+
+
+def _fetch_file(system: Any, source: str, path: Path, entry: FileEntry, named: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(path.name + ".half")
+    digest, size = hashlib.sha256(), 0
+    try:
+        with system.open(source, "rb") as reader, half.open("wb") as writer:
+            while block := reader.read(BLOCK_BYTES):
+                digest.update(block)
+                size += len(block)
+                writer.write(block)
+    except FileNotFoundError as error:
+        raise UsageError(f"{named} is missing; copy the pack there again.") from error
+    if (digest.hexdigest(), size) != (entry.sha256, entry.bytes):
+        with suppress(OSError):
+            half.unlink()
+        raise UsageError(
+            f"{named} is not what the pack's manifest lists ({size:,} of {entry.bytes:,} bytes came, or others); copy "
+            f"the pack there again."
+        )
+    half.rename(path)

@@ -1,0 +1,109 @@
+"""A pack at an address is fetched once, held to its manifest, and never used half."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from q36eval.errors import UsageError
+from q36eval.probes import Digest
+from q36eval.records import ProbeName
+from q36eval.references import Capture, Pack, fetched, is_address
+from tests.q36eval.test_references import IDENTITY
+
+ITEMS = {f"item{n}": f"answer {n}" for n in range(4)}
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    """A small one, whole; beside it a capture that never ended."""
+    folder = tmp_path / "pack"
+    capture = Capture(folder, IDENTITY, ProbeName.CANARIES, "s" * 64, "answers", None)
+    for key, text in ITEMS.items():
+        capture.add(key, Digest({"text": text}), "asked")
+    capture.finish(list(ITEMS))
+    unfinished = Capture(folder, IDENTITY, ProbeName.EVALS, "t" * 64, "answers", None)
+    unfinished.add("one", Digest({"text": "x"}), "asked")
+    (folder / "chat_templates.json").write_text("{}")
+    (folder / "on-policy-1.jsonl").write_text("sampled")
+    (folder / "last-used").touch()
+    return folder
+
+
+@pytest.fixture
+def remote(pack: Path) -> Iterator[str]:
+    """The same in another kind of file system."""
+    memory = fsspec.filesystem("memory")
+    memory.put(str(pack), "/packs/one", recursive=True)
+    yield "memory://packs/one"
+    memory.rm("/packs", recursive=True)
+
+
+def listed(pack: Path) -> list[Path]:
+    """Its finished capture's files that the manifest lists."""
+    (folder,) = [path.parent for path in pack.glob("*/pack.json")]
+    (_, _, manifest), *_ = [each for each in Pack.open(pack).captures if each[2] is not None]
+    assert manifest is not None
+    return [folder / name for name in manifest.files]
+
+
+def test_what_is_fetched_is_the_pack(pack: Path, remote: str, tmp_path: Path) -> None:
+    assert is_address(remote)
+    assert not is_address(str(pack))
+    told: list[tuple[int, int]] = []
+    place = fetched(remote, tmp_path / "cache", lambda done, of: told.append((done, of)))
+    assert Pack.open(place).identity == Pack.open(pack).identity
+    assert [each[2] is not None for each in Pack.open(place).captures] == [True], "only what is finished"
+    for file in listed(pack):
+        assert (place / file.relative_to(pack)).read_bytes() == file.read_bytes()
+    beside = {path.name for path in place.iterdir() if path.is_file()}
+    assert beside == {"chat_templates.json", "on-policy-1.jsonl"}
+    assert (place / "on-policy-1.jsonl").read_text() == "sampled"
+    assert told[-1][0] == told[-1][1] == sum(file.stat().st_size for file in listed(pack))
+
+
+def test_one_pack_at_two_addresses_is_fetched_once(pack: Path, remote: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = fetched(remote, cache)
+    before = {file: file.stat().st_mtime_ns for file in first.rglob("*")}
+    assert fetched(f"file://{pack}", cache) == first
+    assert {file: file.stat().st_mtime_ns for file in first.rglob("*")} == before
+
+
+def test_what_was_half_fetched_is_gone_on_with_and_never_used(pack: Path, remote: str, tmp_path: Path) -> None:
+    cache, memory = tmp_path / "cache", fsspec.filesystem("memory")
+    victim = listed(pack)[-1]
+    there = f"/packs/one/{victim.relative_to(pack)}"
+    whole = memory.cat_file(there)
+    memory.pipe_file(there, whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(UsageError, match=rf"{victim.name} is not what the pack's manifest lists"):
+        fetched(remote, cache)
+    assert [path for path in cache.iterdir() if path.is_dir() and path.suffix != ".part"] == []
+    assert not list(cache.rglob(victim.name))
+    memory.rm_file(there)
+    with pytest.raises(UsageError, match="is missing"):
+        fetched(remote, cache)
+    memory.pipe_file(there, whole)
+    assert Pack.open(fetched(remote, cache)).identity == IDENTITY
+    assert [path.suffix for path in cache.iterdir() if path.is_dir()] == [""]
+
+
+def test_a_pack_that_changed_under_its_address_is_another_one(pack: Path, remote: str, tmp_path: Path) -> None:
+    first = fetched(remote, tmp_path / "cache")
+    fsspec.filesystem("memory").pipe_file("/packs/one/chat_templates.json", b'{"default": "x"}')
+    assert fetched(remote, tmp_path / "cache") != first
+
+
+def test_what_is_no_pack_is_refused_in_words(pack: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with pytest.raises(UsageError, match="holds no finished reference pack"):
+        fetched(f"file://{tmp_path / 'nothing'}", cache)
+    with pytest.raises(UsageError, match="Nothing here reads abacus://"):
+        fetched("abacus://packs/one", cache)
+    manifest = next(pack.glob("*/pack.json"))
+    manifest.write_text(manifest.read_text().replace('"items": 4', '"items": 5'))
+    with pytest.raises(UsageError, match=r"pack\.json is not as it was written"):
+        fetched(f"file://{pack}", cache)
+    shutil.rmtree(pack)

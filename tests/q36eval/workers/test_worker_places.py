@@ -1,0 +1,55 @@
+"""What workers cannot have is refused in a sentence, before anything is opened and without Ray."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from q36eval.engines import EngineOptions, check_options, open_engine
+from q36eval.engines import worker_places as places
+from q36eval.engines.worker_places import Place, gpus_of
+from q36eval.errors import UsageError
+
+SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
+
+
+@pytest.fixture
+def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "find_spec", lambda name: find_spec("json"))
+
+
+@pytest.mark.usefixtures("with_ray")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (EngineOptions(ray="auto"), r"--ray names a cluster .*; add --workers\."),
+        (EngineOptions(workers=0), r"--workers 0 leaves nobody to compute; give at least 1\."),
+        (EngineOptions(workers=2, device="cuda:1"), r"--device cuda:1 names one GPU.* write --device cuda"),
+        (
+            EngineOptions(workers=2, placement="layers"),
+            r"--placement layers reads all weights .*; leave out\.",
+        ),
+        (
+            EngineOptions(workers=2, kind="openai", base_url="http://127.0.0.1:1/v1"),
+            r"The engine openai has no --workers; leave that option out\. What computes there.* is the server's\.",
+        ),
+    ],
+)
+def test_what_workers_cannot_have(options: EngineOptions, said: str) -> None:
+    for opens in (lambda: check_options(options), lambda: open_engine(options.of(SANDBOX))):
+        with pytest.raises(UsageError, match=said):
+            opens()
+
+
+def test_without_ray_one_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r'needs Ray, which is not installed here: pip install "q36eval\[ray\]"'):
+        open_engine(EngineOptions(workers=2).of(SANDBOX))
+    check_options(EngineOptions())
+
+
+def test_a_worker_takes_the_gpus_that_its_engine_spreads_a_model_over() -> None:
+    two = EngineOptions(workers=3, device="cuda", kind="vllm", engine_arguments=("tensor-parallel-size=2", "seed=4"))
+    assert gpus_of(two) == 2
+    assert str(Place.of(two)) == "3 workers on this machine, 2 GPUs each"
+    assert str(Place.of(EngineOptions(workers=1, ray="a:1"))) == "1 worker on the Ray cluster a:1, one core each"
