@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.test_docs import options
+
 DEPLOY = Path(__file__).parents[1] / "docs" / "deploy"
 RULES = DEPLOY / "prometheus" / "q36eval.rules.yaml"
 DASHBOARD = DEPLOY / "grafana" / "q36eval.json"
@@ -65,6 +67,14 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         (tmp_path / unit.name.replace("@.", "@prod.")).write_text(text, encoding="utf-8")
     ran = run("systemd-analyze", "verify", *tmp_path.iterdir())
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_units_and_manifests_use_options_that_there_are() -> None:
+    files = [*(DEPLOY / "systemd").iterdir(), *(DEPLOY / "kubernetes").rglob("*.yaml")]
+    used = {name: re.findall(r"(?<![\w-])--[a-z][a-z-]*", name.read_text(encoding="utf-8")) for name in files}
+    assert sum(map(len, used.values())) > 15
+    unknown = {name.name: set(found) - options("q36eval watch") - {"--now"} for name, found in used.items()}
+    assert not any(unknown.values()), unknown
 
 
 def test_hadolint_finds_nothing_in_the_containerfile() -> None:

@@ -8,7 +8,8 @@ import pytest
 from benchmarks import words
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(page for place in (ROOT, ROOT / "docs", ROOT / "benchmarks") for page in place.glob("*.md"))
+FOLDERS_OF_PAGES = (ROOT / "docs", ROOT / "docs" / "deploy", ROOT / "benchmarks")
+PAGES = sorted(page for place in (ROOT, *FOLDERS_OF_PAGES) for page in place.glob("*.md"))
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES if page.name != "CHANGELOG.md"]
 COMMANDS = dict(words.command_tree())
 FOLDERS = ("app", "benchmarks", "canaries", "data", "docs", "evals", "kl", "q36eval", "tests")
