@@ -117,17 +117,19 @@ class Pool:
         ]
 
     def close(self, engine: int) -> None:
-        """Have an engine given up everywhere."""
+        """Have an engine given up everywhere, once what is under way there has ended: nobody waits for that.
+
+        The instruction stays among those that count, so that no worker opens the next engine before it.
+        """
         import ray
 
         if not ray.is_initialized():
             return
         self._forget(engine)
         self._remember(Instruction(self._serial + 1, engine, "close"))
-        for call in [member.actor.follow.remote(self._instructions) for member in self.members]:
+        for member in self.members:
             with suppress(Exception):  # a lost worker has nothing open
-                self.value(call)
-        self._forget(engine)
+                self._follow(member)
 
     def _remember(self, instruction: Instruction) -> None:
         self._serial = instruction.serial
