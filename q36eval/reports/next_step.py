@@ -48,6 +48,10 @@ class Since:
 NOTHING_SINCE = Since()
 
 
+WATCHED = "watch_incidents"
+"""The metric of a deployment that is watched: the next round comes by itself."""
+
+
 def next_steps(
     report: GateReport, run: "RunRecord | None" = None, since: Since = NOTHING_SINCE
 ) -> tuple[NextStep, ...]:
@@ -95,6 +99,10 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
 def _of_server(report: GateReport, run: "RunRecord") -> NextStep:
     """After what an endpoint shows by itself, which says nothing of the weights."""
     branch = branch_option(run)
+    if any(result.metric == WATCHED for result in report.criteria):
+        if report.verdict is Verdict.FAIL:
+            return NextStep("q36eval gate --branch BRANCH --engine openai --base-url URL", "judges what is served now")
+        return NextStep("q36eval history list", "shows the rounds before and after")
     if report.verdict is Verdict.PASS:
         why = "whether it may ship: its answers beside the reference's"
         return NextStep(f"q36eval gate {branch} --engine openai --base-url URL", why)

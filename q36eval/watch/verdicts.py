@@ -96,7 +96,7 @@ def figures(
 
     `calibrating` says of a round that made the baseline that it did: it is held against nothing.
     """
-    measured, failures = list[Measurement](), list[ProbeFailure]()
+    measured, missing = list[Measurement](), dict[str, list[str]]()
     shares = evidence(state, threshold)
     incident = state.incident
     for name in SLICES:
@@ -117,17 +117,17 @@ def figures(
         if why is None and state.phase is Phase.OPENED and concerned:
             assert incident is not None, "one is open"
             why = f"incident {incident.id} is open since {incident.opened:%Y-%m-%d %H:%M} UTC and not confirmed"
-        if why is not None:
-            failures.append(ProbeFailure(probe=ProbeName.SERVED, reason=f"{name}: {why}", kind="skipped"))
-            continue
         confirmed = state.phase is Phase.CONFIRMED and concerned
-        if known or confirmed:  # what is confirmed stands, whatever this round shows
+        if why is not None and not confirmed:
+            missing.setdefault(why, []).append(name)
+        elif known or confirmed:  # what is confirmed stands, whatever this round shows
             measured.append(_metric("watch_incidents").counted(int(confirmed), counts, name))
     moved = [item.divergence for item in items if item.divergence is not None]
     if moved:
         counts = Counts(total=len(moved), scored=len(moved), errored=0)
         measured.append(_derived("watch_divergence", sum(moved) / len(moved), KL, counts))
-    return measured, failures
+    reasons = (f"{', '.join(names)}: {why}" for why, names in missing.items())
+    return measured, [ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped") for reason in reasons]
 
 
 def sentence(deployment: str, event: Event) -> str:
