@@ -27,7 +27,7 @@ def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         (EngineOptions(workers=2, device="cuda:1"), r"--device cuda:1 names one GPU.* write --device cuda"),
         (
             EngineOptions(workers=2, placement="layers"),
-            r"--placement layers reads all weights .*; leave out\.",
+            r"--placement layers reads all weights .*; leave out --workers",
         ),
         (
             EngineOptions(workers=2, kind="openai", base_url="http://127.0.0.1:1/v1"),
