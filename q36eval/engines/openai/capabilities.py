@@ -87,7 +87,7 @@ def _tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> C
     counts = answer.usage is not None and answer.usage.prompt_tokens == len(prompt)
     returns_ids = takes_ids and answer.choice.prompt_token_ids == list(prompt) and answer.choice.token_ids is not None
     tokenized = _by_ids(client, server, tokenizer)
-    if tokenized is None:
+    if not tokenized:
         _by_counts(client, server, tokenizer)
     scores, top_k, label_first = "nothing", None, False
     if takes_ids and server.flavour == VLLM:
