@@ -154,6 +154,10 @@ URL_LIKE = re.compile(
 FORMS = "give a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 
 
+ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+"""How soon a server that went away without a word is noticed: s, s, number, ms."""
+
+
 def _postgresql(url: URL, writing: bool) -> Engine:
     from importlib.util import find_spec
 
@@ -161,7 +165,7 @@ def _postgresql(url: URL, writing: bool) -> Engine:
         raise UsageError(INSTALL)
     # a connection that the server closed meanwhile is made anew before it is used
     read_only = {} if writing else {"options": "-c default_transaction_read_only=on"}
-    arguments = {"connect_timeout": int(PATIENCE_SECONDS), **read_only}
+    arguments = {"connect_timeout": int(PATIENCE_SECONDS), **ALIVE, **read_only}
     engine = create_engine(url, pool_pre_ping=True, connect_args=arguments)
     event.listen(engine, "connect", _limit_lock_waits)
     return engine

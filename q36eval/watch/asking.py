@@ -26,6 +26,8 @@ OPENING_REQUESTS, OPENING_TOKENS = 14, 2_000
 """The most that opening an endpoint takes."""
 LOWEST_PRIORITY = 1_000
 """vLLM's scheduler takes the least number first; others' requests have 0."""
+ROUNDED_UP = 1e-3
+"""Nats by which rounding may put a sure token above 1."""
 LEAST_MASS = 1e-6
 """Of the tokens that are not listed: rounding leaves less than that."""
 
@@ -34,16 +36,40 @@ Row = Mapping[int, float]
 
 
 def coarse_kl(baseline: Row, now: Row) -> float:
-    """KL(baseline || now) in nats over the tokens that both list and all others together: at most the true one.
+    """A lower bound of KL(baseline || now) in nats, from the likeliest tokens that each lists.
 
-    Lumping outcomes together never raises a divergence (Cover & Thomas 2006, theorem 2.7.1).
+    Tokens that both list count as they are, and what neither lists together: lumping outcomes together never raises a
+    divergence (Cover & Thomas 2006, theorem 2.7.1). A token that only the baseline lists is at most as likely now as the
+    least likely one listed, and as all that is not: of what these bounds allow the smallest divergence is taken.
     """
-    both = baseline.keys() & now.keys()
-    pairs = [(baseline[token], now[token]) for token in both]
-    total = math.fsum(math.exp(p) * (p - q) for p, q in pairs)
-    p_rest = max(LEAST_MASS, 1.0 - math.fsum(math.exp(p) for p, _ in pairs))
-    q_rest = max(LEAST_MASS, 1.0 - math.fsum(math.exp(q) for _, q in pairs))
+    both, gone = baseline.keys() & now.keys(), baseline.keys() - now.keys()
+    total = math.fsum(math.exp(baseline[token]) * (baseline[token] - now[token]) for token in both)
+    p_rest = max(LEAST_MASS, 1.0 - math.fsum(map(math.exp, baseline.values())))
+    q_rest = max(LEAST_MASS, 1.0 - math.fsum(math.exp(now[token]) for token in both))
+    unlisted = max(LEAST_MASS, 1.0 - math.fsum(map(math.exp, now.values())))
+    # beside the likeliest a list has the prompt's own token, which says nothing of those that are not listed
+    most = min(unlisted, *map(math.exp, sorted(now.values(), reverse=True)[:FEW]))
+    # the mass that is left goes to tokens in proportion to what they had, but for those that would exceed their bound
+    lost = sorted((math.exp(baseline[token]) for token in gone), reverse=True)
+    for place, p in enumerate(lost):
+        free = p_rest + math.fsum(lost[place:])
+        if p * q_rest / free <= most:
+            p_rest = free
+            break
+        total += p * math.log(p / most)
+        q_rest = max(LEAST_MASS, q_rest - most)
     return max(0.0, total + p_rest * math.log(p_rest / q_rest))
+
+
+def _log_prob(given: object) -> float:
+    """A log-probability, as a number; of the least likely tokens servers write any very small one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(given, bool) or not isinstance(given, int | float) or not -math.inf < given <= ROUNDED_UP:
+        raise ValueError(f"{given!r} is no log-probability")
+    return min(0.0, float(given))
 
 
 class Asker:
@@ -131,11 +157,14 @@ class Asker:
             if not isinstance(entries, list) or len(entries) != len(ids):
                 raise MalformedError("the answer lacks the log-probabilities of the prompt's tokens")
             try:
-                return [
-                    {int(token): float(one["logprob"]) for token, one in entry.items()} for entry in entries[first:]
+                rows = [
+                    {int(token): _log_prob(one["logprob"]) for token, one in entry.items()} for entry in entries[first:]
                 ]
             except (TypeError, ValueError, KeyError, AttributeError) as error:
                 raise MalformedError("the log-probabilities of the prompt's tokens cannot be read") from error
+            if not all(rows):
+                raise MalformedError("the answer lacks the log-probabilities of some of the prompt's tokens")
+            return rows
 
         return asked(lambda: client.post(f"{client.address.base}/completions", body, read))
 

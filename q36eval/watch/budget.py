@@ -1,7 +1,8 @@
 """The budget of requests and tokens, charged on the disk before a request is sent, and when the server is let alone.
 
 A request is charged with the most that it can cost: its prompt, and all tokens that it allows. What it did not use is
-given back with the next charge; a kill in between forgets the gift, never the charge.
+given back with the next charge; a kill in between forgets the gift, never the charge. A server that counts more than that
+is charged what it counts, within bounds.
 """
 
 import json
@@ -47,6 +48,14 @@ def most_tokens(body: Mapping[str, Any] | None) -> int:
     return read + int(body.get("max_tokens") or 0)
 
 
+def least_tokens(body: Mapping[str, Any] | None) -> int:
+    """The least tokens that a request can cost, whatever the server counts."""
+    prompt = (body or {}).get("prompt")
+    if not isinstance(prompt, list | tuple) or not prompt:
+        return 0
+    return sum(map(len, prompt)) if isinstance(prompt[0], list | tuple) else len(prompt)
+
+
 class Gauge:
     """Stands before and after every request: the budget, then what the answer says of the server's load.
 
@@ -55,7 +64,7 @@ class Gauge:
 
     def __init__(self, store: Store, budget: Budget, back_off: BackOff, now: Callable[[], datetime]) -> None:
         self._store, self._budget, self._back_off, self._now = store, budget, back_off, now
-        self._reserved = self._unused = self._settled = 0
+        self._reserved = self._unused = self._settled = self._sent = 0
         self._reserved_day, self._generates = "", False
         self.requests = self.tokens = 0
         self.beat: Callable[[], None] = lambda: None
@@ -123,6 +132,7 @@ class Gauge:
             self._store.count("budget_tokens", by=self._settled)
         self.requests, self.tokens = self.requests + 1, self.tokens - self._unused + tokens
         self._reserved, self._unused, self._settled, self._reserved_day = tokens, 0, tokens, day
+        self._sent = least_tokens(body)
         self._generates = int((body or {}).get("max_tokens") or 0) > 1
 
     def after(self, status: int, seconds: float, retry_after: float | None, content: bytes) -> None:
@@ -135,7 +145,9 @@ class Gauge:
         used = dict(_USED.findall(content)) if status < 300 else {}
         completion = int(used[b"completion"]) if b"completion" in used else None
         if b"prompt" in used and completion is not None:
-            actual = min(self._reserved, int(used[b"prompt"]) + completion)
+            # a server is believed neither that it read less than it was sent, nor more than any template can add
+            told = max(self._sent, int(used[b"prompt"]) + completion)
+            actual = min(self._reserved + TEMPLATE_TOKENS, told)
             self._unused, self._settled = self._reserved - actual, actual
         if status in (429, 503):
             wait = max(retry_after or 0.0, 1.0)

@@ -24,7 +24,9 @@ class SystemClock:
         return datetime.now(UTC)
 
     def wait(self, until: datetime, beat: Callable[[], None]) -> None:
-        """Return then; a signal interrupts. `beat` is called meanwhile."""
-        while (remaining := (until - self.now()).total_seconds()) > 0:
+        """Return then, or once as long has passed as it was away, should the clock be set back meanwhile; a signal
+        interrupts. `beat` is called meanwhile."""
+        end = time.monotonic() + (until - self.now()).total_seconds()
+        while (remaining := min((until - self.now()).total_seconds(), end - time.monotonic())) > 0:
             beat()
             time.sleep(min(STEP_S, remaining))

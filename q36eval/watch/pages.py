@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from q36eval.errors import StorageError, UsageError
 from q36eval.watch.service import Watch
 
+ROUNDS_LATE = 3
+"""So many rounds may be late before the process is no longer well."""
 STALLED_S = 300.0
 """Without a beat so long, the loop hangs: no request that it makes lasts longer."""
 SILENCE_S = 10.0
@@ -68,8 +70,12 @@ class Pages:
 
 def health(watch: Watch) -> list[str]:
     """Why the process should be started anew."""
-    silent = time.monotonic() - watch.beaten
-    return [f"the loop has shown no sign of life for {silent:.0f} s"] if silent > STALLED_S else []
+    now = time.monotonic()
+    silent, without = now - watch.beaten, now - watch.rounded
+    problems = [f"the loop has shown no sign of life for {silent:.0f} s"] if silent > STALLED_S else []
+    if without > ROUNDS_LATE * watch.deployment.every_s + STALLED_S:
+        problems.append(f"no round has ended for {without:.0f} s")
+    return problems
 
 
 def readiness(watch: Watch) -> list[str]:

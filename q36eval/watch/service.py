@@ -5,6 +5,7 @@ before its first question, and state, run and events in one transaction at its e
 """
 
 import json
+import math
 import secrets
 import threading
 import time
@@ -114,7 +115,8 @@ class Watch:
         self._recalibrate = recalibrate
         self._stack = ExitStack()
         self._stop = threading.Event()
-        self.beaten = time.monotonic()
+        self.beaten = self.rounded = time.monotonic()
+        """When the loop last moved, and when a round last ended."""
         self.newest: dict[str, Any] = {}
         """The newest round's figures, for whoever reads them."""
         self.unkept: dict[str, int] = {}
@@ -136,6 +138,8 @@ class Watch:
             self.store = Store(self._setting.state)
             self._stack.callback(self.store.close)
             self._begin()
+            if self._recalibrate:
+                self._let_alone_no_more()
             self.gauge = Gauge(self.store, self.deployment.budget, self.deployment.back_off, self._clock.now)
             self.gauge.beat = self.beat
             self.asker = Asker(
@@ -181,6 +185,12 @@ class Watch:
         self.not_before = None if until is None else datetime.fromisoformat(until)
         self._leave_interrupted("the process that watched was killed")
 
+    def _let_alone_no_more(self) -> None:
+        with self.store.transaction():
+            self.store.forget("not_before")
+            self.store.forget("pauses")
+        self.not_before = None
+
     @property
     def policy_name(self) -> str:
         """By which rounds are judged."""
@@ -204,22 +214,26 @@ class Watch:
     def once(self) -> Outcome:
         """A round, and more at once where an incident waits to be confirmed; then history and receivers are served."""
         outcome = self.wake()
-        worker = threading.Thread(target=self.serve_outside, daemon=True, name="deliveries")
-        worker.start()
-        worker.join(DELIVERING_S)
+        until = time.monotonic() + DELIVERING_S
+        # receivers do not wait for a history that hangs, nor it for them
+        workers = [threading.Thread(target=each, daemon=True) for each in (self.serve_receivers, self.serve_history)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(max(0.0, until - time.monotonic()))
         return outcome
 
     def forever(self, told: Callable[[Outcome], None]) -> None:
         """Rounds until a signal comes. History and receivers are served beside them."""
-        worker = threading.Thread(target=self._serve, daemon=True, name="deliveries")
-        worker.start()
+        for serving in (self._serve_receivers, self._serve_history):
+            threading.Thread(target=serving, daemon=True, name=serving.__name__.strip("_")).start()
         every = timedelta(seconds=self.deployment.every_s)
         planned = self._clock.now()
         try:
             while True:
                 told(self.wake())
                 missed = max(0, int((self._clock.now() - planned) / every))
-                planned += every * (missed + 1)
+                planned = min(planned + every * (missed + 1), self._clock.now() + every)  # the clock may be set back
                 self._clock.wait(planned, self.beat)
         finally:
             self._stop.set()
@@ -260,7 +274,8 @@ class Watch:
             self.endpoint_up = True
             return self._measured(run, result)
         except PutOffError as error:
-            self.endpoint_up = self.endpoint_up or error.reason in ("throttled", "latency")
+            if error.reason in ("throttled", "latency") and error.wait >= 0:  # it was asked, and answered so
+                self.endpoint_up = True
             return self._put_off(at, error.reason, str(error), error.wait)
         except StorageError as error:
             self.disk_full = True
@@ -269,6 +284,8 @@ class Watch:
             with closing(), suppress(StorageError):
                 self._leave_interrupted("the watch was stopped")
             raise
+        finally:
+            self.rounded = time.monotonic()
 
     def _refuse_beforehand(self, at: datetime) -> None:
         """Raise PutOffError where nothing may be asked now."""
@@ -276,6 +293,9 @@ class Watch:
             raise PutOffError(
                 "spool", f"{self.deployment.spool_rounds} finished rounds wait for a history that takes none"
             )
+        longest = timedelta(seconds=self.deployment.back_off.longest_s)
+        if self.not_before is not None and self.not_before > at + longest:
+            self.not_before = at + longest  # the clock was set back since
         if self.not_before is not None and at < self.not_before:
             raise PutOffError(
                 "throttled", f"the server is let alone until {self.not_before:%Y-%m-%d %H:%M:%S} UTC", -1.0
@@ -334,8 +354,10 @@ class Watch:
             "tolerance": tolerance(state, alarm),
             "lost": {name: share for name in _SLICES if (share := _share(result.items, name)) is not None},
             "divergence": _divergence(result.items),
-            "success_at": at.timestamp(),
+            "success_at": self.newest.get("success_at"),
         }
+        if whole.run.report is not None and whole.run.report.exit_code != ExitCode.NOT_MEASURED:
+            newest["success_at"] = at.timestamp()
         begun = self.store.kept("begun") or ""
         with self.store.transaction():
             self.store.keep("state", state.model_dump_json())
@@ -393,13 +415,16 @@ class Watch:
         return Outcome(at, result, code, why, whole.run.id, events, items)
 
     def _put_off(self, at: datetime, reason: Reason, words: str, wait: float) -> Outcome:
-        """Nothing was measured, and nothing is concluded; the server is let alone for as long as it wants and more."""
+        """Nothing was measured, and nothing is concluded; the server is let alone for as long as it wants and more, and
+        never for longer than the deployment allows."""
+        longest = self.deployment.back_off.longest_s
+        wait = min(wait, longest) if math.isfinite(wait) else longest
         if reason in ("throttled", "latency") and wait >= 0:
             self.asker.close()
             try:
                 with self.store.transaction():
                     pauses = int(self.store.kept("pauses") or 0)
-                    own = min(self.deployment.back_off.longest_s, FIRST_PAUSE_S * 2.0**pauses)
+                    own = min(longest, FIRST_PAUSE_S * 2.0 ** min(pauses, 30))
                     until = self._clock.now() + timedelta(seconds=max(wait, own))
                     self.store.keep("pauses", str(pauses + 1))
                     self.store.keep("not_before", until.isoformat())
@@ -432,16 +457,29 @@ class Watch:
     # -- history and receivers
 
     def serve_outside(self) -> None:
-        """Bring what waits to history and to receivers, once."""
+        """Bring what waits to receivers and to history, once."""
+        self.serve_receivers()
+        self.serve_history()
+
+    def serve_history(self) -> None:
+        """Bring what waits to history, once."""
         with suppress(StorageError):
             self.spool.deliver()
+
+    def serve_receivers(self) -> None:
+        """Bring what waits to receivers, once."""
         with suppress(StorageError):
             self.courier.deliver()
 
-    def _serve(self) -> None:
+    def _serve_receivers(self) -> None:
+        while not self._stop.is_set():
+            self.serve_receivers()
+            self._stop.wait(TICK_S)
+
+    def _serve_history(self) -> None:
         checked = 0.0
         while not self._stop.is_set():
-            self.serve_outside()
+            self.serve_history()
             if time.monotonic() - checked > 60.0:
                 self.spool.check()
                 checked = time.monotonic()

@@ -116,6 +116,16 @@ class Deployment(Written):
             raise ValueError("amounts: a round without required prompts, families and kl measures nothing")
         return self
 
+    @model_validator(mode="after")
+    def _holds_a_round(self) -> Self:
+        for what in ("requests", "tokens"):
+            day, one = (getattr(self.budget, f"{what}_per_{span}") for span in ("day", "round"))
+            if day < one:
+                raise ValueError(
+                    f"budget: {day:,} {what} a day hold no round, which may take {one:,}; raise the one or lower the other"
+                )
+        return self
+
     @property
     def every_s(self) -> float:
         """Seconds between the beginnings of two rounds."""

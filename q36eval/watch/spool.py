@@ -4,7 +4,9 @@ A round is in the spool before it is anywhere else. Its id was made before it be
 one that was written just before a kill is found there, and leaves the spool without being written again.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pydantic import ValidationError
 
@@ -14,16 +16,32 @@ from q36eval.history.moving import put_run
 from q36eval.watch.store import Store
 
 
-class Spool:
-    """Brings rounds into a history that may be away. `open_history` is called again after every failure.
+SILENT_S = 30.0
+"""So long an attempt may take before history counts as away."""
 
-    `reachable` says how the newest attempt went.
-    """
+
+class Spool:
+    """Brings rounds into a history that may be away. `open_history` is called again after every failure."""
 
     def __init__(self, store: Store, open_history: Callable[[], History], log: Callable[[str], None]) -> None:
         self._store, self._open, self._log = store, open_history, log
         self._history: History | None = None
-        self.reachable = True
+        self._answered = True
+        self._began: float | None = None
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the newest attempt went well, and none has been under way for long."""
+        began = self._began
+        return self._answered and (began is None or time.monotonic() - began < SILENT_S)
+
+    @contextmanager
+    def _attempt(self) -> Iterator[None]:
+        self._began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._began = None
 
     def deliver(self) -> int:
         """Write what waits, until history fails; how many were written.
@@ -36,9 +54,10 @@ class Spool:
             run_id, body = waiting
             try:
                 whole = WholeRun.model_validate_json(body)
-                history = self._opened()
-                if not history.holds(run_id):
-                    put_run(history, whole, imported=None)
+                with self._attempt():
+                    history = self._opened()
+                    if not history.holds(run_id):
+                        put_run(history, whole, imported=None)
             except ValidationError as error:
                 self._refuse(f"round {run_id} in the spool cannot be read: {error.error_count()} problems")
                 return written
@@ -53,15 +72,16 @@ class Spool:
                 return written
             with self._store.transaction():
                 self._store.unspool(run_id)
-            self.reachable = True
+            self._answered = True
             written += 1
         return written
 
     def check(self) -> None:
         """Look whether history answers, while nothing waits."""
         try:
-            self._opened().holds("none")
-            self.reachable = True
+            with self._attempt():
+                self._opened().holds("none")
+            self._answered = True
         except Exception as error:
             self._refuse(str(error))
 
@@ -77,7 +97,7 @@ class Spool:
         return self._history
 
     def _refuse(self, why: str) -> None:
-        if self.reachable:
+        if self._answered:
             self._log(f"History takes no round ({why}); finished rounds wait on disk.")
-        self.reachable = False
+        self._answered = False
         self.close()
