@@ -39,8 +39,8 @@ def coarse_kl(baseline: Row, now: Row) -> float:
     """A lower bound of KL(baseline || now) in nats, from the likeliest tokens that each lists.
 
     Tokens that both list count as they are, and what neither lists together: lumping outcomes together never raises a
-    divergence (Cover & Thomas 2006, theorem 2.7.1). A token that only the baseline lists is at most as likely now as the
-    least likely one listed, and as all that is not: of what these bounds allow the smallest divergence is taken.
+    divergence (Cover & Thomas 2006, theorem 2.7.1). A token that only the baseline lists is at most as likely now as
+    the least likely one listed, and as all that is not: of what these bounds allow the smallest divergence is taken.
     """
     both, gone = baseline.keys() & now.keys(), baseline.keys() - now.keys()
     total = math.fsum(math.exp(baseline[token]) * (baseline[token] - now[token]) for token in both)
@@ -157,7 +157,7 @@ class Asker:
             if not isinstance(entries, list) or len(entries) != len(ids):
                 raise MalformedError("the answer lacks the log-probabilities of the prompt's tokens")
             try:
-                rows = [
+                rows: list[Row] = [
                     {int(token): _log_prob(one["logprob"]) for token, one in entry.items()} for entry in entries[first:]
                 ]
             except (TypeError, ValueError, KeyError, AttributeError) as error:
