@@ -1,8 +1,8 @@
 """The budget of requests and tokens, charged on the disk before a request is sent, and when the server is let alone.
 
 A request is charged with the most that it can cost: its prompt, and all tokens that it allows. What it did not use is
-given back with the next charge; a kill in between forgets the gift, never the charge. A server that counts more than that
-is charged what it counts, within bounds.
+given back with the next charge; a kill in between forgets the gift, never the charge. A server that counts more than
+that is charged what it counts, within bounds.
 """
 
 import json

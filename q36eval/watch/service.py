@@ -356,7 +356,10 @@ class Watch:
             "divergence": _divergence(result.items),
             "success_at": self.newest.get("success_at"),
         }
-        if whole.run.report is not None and whole.run.report.exit_code != ExitCode.NOT_MEASURED:
+        assert whole.run.report is not None, "it was decided"
+        decided = whole.run.report.exit_code in (ExitCode.PASS, ExitCode.FAIL)
+        # a quiet round without a verdict measured too little to have noticed a change
+        if decided or state.phase is not Phase.QUIET or self.state.phase is not Phase.QUIET:
             newest["success_at"] = at.timestamp()
         begun = self.store.kept("begun") or ""
         with self.store.transaction():

@@ -122,7 +122,8 @@ class Deployment(Written):
             day, one = (getattr(self.budget, f"{what}_per_{span}") for span in ("day", "round"))
             if day < one:
                 raise ValueError(
-                    f"budget: {day:,} {what} a day hold no round, which may take {one:,}; raise the one or lower the other"
+                    f"budget: {day:,} {what} a day hold no round, which may take {one:,}; raise the one or lower the "
+                    f"other"
                 )
         return self
 

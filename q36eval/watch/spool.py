@@ -15,7 +15,6 @@ from q36eval.history import History, WholeRun
 from q36eval.history.moving import put_run
 from q36eval.watch.store import Store
 
-
 SILENT_S = 30.0
 """So long an attempt may take before history counts as away."""
 
