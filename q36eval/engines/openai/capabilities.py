@@ -7,11 +7,12 @@ position equal to what the same server says when it generates there.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from q36eval.engines.openai.answers import (
+    TOKEN_ID,
     Completion,
     Tokenized,
     completion_of,
@@ -24,6 +25,8 @@ from q36eval.engines.openai.answers import (
 from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
 from q36eval.engines.openai.flavour import LLAMA_CPP, SGLANG, VLLM, Server
 from q36eval.errors import EngineError, UsageError
+
+ValueT = TypeVar("ValueT")
 
 TOP_KS = (1024, 256, 128, 64, 50, 40, 20, 10, 5)
 """How many log-probabilities are requested where the whole vocabulary is refused, until one number is granted."""
@@ -66,6 +69,8 @@ class Capabilities:
     fingerprint: str | None
     echoed_model: str
     """The model as answers name it."""
+    names_likeliest: bool = False
+    """Whether llama.cpp gave log-probabilities of what it generates, by the tokens' ids."""
 
 
 def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> Capabilities:
@@ -196,6 +201,21 @@ def _plain(client: Client, server: Server, tokenizer: Any, prompt: tuple[int, ..
     return False, client.post(address, body_of(server, tokenizer.decode(list(prompt)), 1), read)
 
 
+def _names_likeliest(client: Client, server: Server, tokenizer: Any, takes_ids: bool, prompt: tuple[int, ...]) -> bool:
+    """Whether what is generated comes with the likeliest tokens' log-probabilities, the chosen one's among them."""
+    text = prompt if takes_ids else tokenizer.decode(list(prompt))
+    try:
+        answer, rows = _asked(client, body_of(server, text, 1, logprobs=FEW), prompt, _generated_rows)
+    except (RefusedError, NoAnswerError):
+        return False
+    generated = answer.choice.generated
+    return bool(rows and generated) and f"{TOKEN_ID}{(generated or [0])[0]}" in rows[0]
+
+
+def _generated_rows(answer: Completion) -> list[dict[str, float]]:
+    return (answer.choice.logprobs.rows if answer.choice.logprobs is not None else None) or []
+
+
 def _by_ids(client: Client, server: Server, tokenizer: Any) -> bool:
     """Whether its tokenizer gives our ids of all proof texts; False where it has no page that tells.
 
@@ -303,9 +323,9 @@ def scoring_next(
 
 
 def _asked(
-    client: Client, body: dict[str, Any], prompt: Sequence[int], rows: Callable[[Completion], torch.Tensor]
-) -> tuple[Completion, torch.Tensor]:
-    def read(content: Any) -> tuple[Completion, torch.Tensor]:
+    client: Client, body: dict[str, Any], prompt: Sequence[int], rows: Callable[[Completion], ValueT]
+) -> tuple[Completion, ValueT]:
+    def read(content: Any) -> tuple[Completion, ValueT]:
         answer = completion_of(content, prompt, echoes_ids=False, counts=False)
         return answer, rows(answer)
 

@@ -87,9 +87,7 @@ class Endpoint:
         self.server: Server = server.server
         self.tokenizer = server.tokenizer
         self._stop_ids = end_ids(configured_end(hold(settings.folder)), server.tokenizer)
-        self.gives_log_probs = (
-            server.can.top_k is not None or server.can.scores == "all" or server.server.flavour == LLAMA_CPP
-        )
+        self.gives_log_probs = server.can.top_k is not None or server.can.scores == "all" or server.can.names_likeliest
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "Endpoint":
@@ -161,7 +159,7 @@ class Endpoint:
         if self.server.flavour == VLLM:
             body |= {"stop_token_ids": list(self._stop_ids)}
             body |= {"logprobs": TOP, "return_tokens_as_token_ids": True} if self.gives_log_probs else {}
-        if self.server.flavour == LLAMA_CPP:
+        if self._can.names_likeliest:
             body |= {"logprobs": TOP}
         address = f"{self._client.address.base}/completions"
         if stream:
