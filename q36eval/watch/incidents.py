@@ -131,6 +131,11 @@ def tolerance(state: State, alarm: Alarm) -> float:
     return max(alarm.kl_tolerance, 2.0 * state.widest)
 
 
+def is_watched(state: State, item: Item) -> bool:
+    """Whether its loss says anything: a required prompt that the baseline answers wrong is lost as it was before."""
+    return item.slice != REQUIRED or state.prompts.get(item.name, False)
+
+
 def remaining_rounds(state: State, alarm: Alarm) -> int:
     """Of the calibration."""
     return max(0, alarm.calibration_rounds - state.rounds) if state.phase is Phase.CALIBRATING else 0
@@ -236,7 +241,11 @@ def _followed(
     for name in SLICES:
         if name not in state.quiet:
             continue
-        known = [item for item in items if item.slice == name and item.lost is not None and not item.suspect]
+        known = [
+            item
+            for item in items
+            if item.slice == name and item.lost is not None and not item.suspect and is_watched(state, item)
+        ]
         fresh = [bool(item.lost) for item in known if item.fresh and item.name not in incident.seen]
         trials[name] = tried(trials.get(name, ONE), quiet_bets(fresh, state.quiet[name]))
         if known:
@@ -279,11 +288,9 @@ def _by_detector(state: State, items: Sequence[Item]) -> dict[str, list[bool]]:
     """What is bet on, by detector. A suspect counts by itself alone, and what the baseline answers wrong not at all."""
     bets: dict[str, list[bool]] = {}
     for item in items:
-        if item.lost is None:
+        if item.lost is None or not is_watched(state, item):
             continue
-        if item.slice == REQUIRED:
-            if REQUIRED not in state.quiet or not state.prompts.get(item.name, False):
-                continue
+        if item.slice == REQUIRED and REQUIRED in state.quiet:
             bets.setdefault(f"{PROMPTS}/{item.name}", []).append(item.lost)
         if item.slice in state.quiet and not item.suspect:
             bets.setdefault(item.slice, []).append(item.lost)

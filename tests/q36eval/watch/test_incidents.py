@@ -110,3 +110,16 @@ def test_what_the_baseline_cannot_do_is_not_watched() -> None:
     for number in range(12, 40):
         state, events = after(state, items_of(number, lost=PROMPTS[:1], slices=["families"]), number)
         assert events == []
+
+
+def test_prompts_that_the_baseline_answers_wrong_confirm_nothing_and_do_not_hinder_recovery() -> None:
+    state, wrong = State(), PROMPTS[:12]
+    for number in range(24):
+        state, _ = after(state, items_of(number, lost=wrong), number)
+    state, events = after(state, items_of(24, lost=wrong, slices=["families"]), 24)
+    assert [event.kind for event in events] == [EventKind.OPENED]
+    kinds = list[EventKind]()
+    for number in range(25, 45):
+        state, events = after(state, items_of(number, lost=wrong, fresh=True), number)
+        kinds += [event.kind for event in events]
+    assert kinds == [EventKind.DISMISSED]
