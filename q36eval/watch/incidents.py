@@ -33,8 +33,10 @@ REQUIRED, PROMPTS, FAMILIES, KL, DIFFERENTIALS = "required", "prompts", "familie
 SLICES = (REQUIRED, FAMILIES, KL, DIFFERENTIALS)
 """What a round asks; `PROMPTS` are the required ones again, each by itself."""
 STREAMS = (REQUIRED, PROMPTS, FAMILIES, KL, DIFFERENTIALS)
-WATCHABLE = 0.9
-"""A stream that may lose so much, by its calibration, shows no change."""
+WATCHABLE = 0.5
+"""A stream that may lose so much, by its calibration, shows too little of a change."""
+FEWEST = 10
+"""At least so many required prompts are watched, and half of all; all of them where there are fewer."""
 NOTICEABLE = 0.05
 """A stream is one of those that alarmed if its part of the evidence is at least so much."""
 
@@ -134,6 +136,14 @@ def tolerance(state: State, alarm: Alarm) -> float:
 def is_watched(state: State, item: Item) -> bool:
     """Whether its loss says anything: a required prompt that the baseline answers wrong is lost as it was before."""
     return item.slice != REQUIRED or state.prompts.get(item.name, False)
+
+
+def too_few_watched(state: State) -> str | None:
+    """Why the required prompts show no change, where the baseline answers too few of them right."""
+    watched, known = len(state.watched), len(state.prompts)
+    if known and (2 * watched < known or watched < min(FEWEST, known)):
+        return f"only {watched} of {known} required prompts are watched; the baseline answers the others wrong"
+    return None
 
 
 def remaining_rounds(state: State, alarm: Alarm) -> int:

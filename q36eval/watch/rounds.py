@@ -221,6 +221,8 @@ class Rounds:
         suspects = [name for name in dict.fromkeys(first) if name in self._required][: amounts.suspects]
         yield from (self._case(tokenizer, REQUIRED, self._required[name], suspect=True) for name in suspects)
         order = [name for name in self.required if name not in suspects]
+        if state.phase is not Phase.CALIBRATING:
+            order = [name for name in order if name in state.watched]
         start = state.rounds * amounts.required
         turn = [order[(start + n) % len(order)] for n in range(min(amounts.required, len(order)))]
         if state.phase is Phase.CALIBRATING:  # what a tight budget cut off comes first, so that all have their turn

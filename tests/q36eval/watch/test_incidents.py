@@ -7,6 +7,7 @@ import pytest
 
 from q36eval.watch.incidents import Event, EventKind, Item, Phase, State, advance, evidence
 from q36eval.watch.settings import Alarm
+from q36eval.watch.verdicts import figures
 
 ALARM = Alarm(calibration_rounds=24, closing_rounds=3)
 THRESHOLD = 35_000.0
@@ -123,3 +124,18 @@ def test_prompts_that_the_baseline_answers_wrong_confirm_nothing_and_do_not_hind
         state, events = after(state, items_of(number, lost=wrong, fresh=True), number)
         kinds += [event.kind for event in events]
     assert kinds == [EventKind.DISMISSED]
+
+
+@pytest.mark.parametrize(("wrong", "counted"), [(0, 6), (3, 3), (13, None), (24, None)])
+def test_required_prompts_count_as_measured_where_they_are_watched_and_enough_are(
+    wrong: int, counted: int | None
+) -> None:
+    state = State()
+    for number in range(24):
+        state, _ = after(state, items_of(number, lost=PROMPTS[:wrong]), number)
+    items = items_of(24, lost=PROMPTS[:wrong])  # asks the first six
+    measured, missing = figures(state, items, {}, THRESHOLD, None)
+    scored = {one.slice: one.counts.scored for one in measured if one.metric == "watch_incidents"}
+    assert scored.get("required") == counted
+    assert any("required" in failure.reason for failure in missing) == (counted is None)
+    assert scored["families"] == 8
