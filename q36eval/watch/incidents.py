@@ -184,6 +184,15 @@ def advance(
     return _followed(state, state.incident, items, alarm, at)
 
 
+def abandoned(state: State, at: datetime) -> tuple[State, list[Event]]:
+    """The end of an incident whose baseline is given up, for whoever was told of it."""
+    if state.incident is None:
+        return state, []
+    kind = EventKind.DISMISSED if state.incident.confirmed is None else EventKind.CLOSED
+    words = "a new baseline was begun; whether what was lost is as before was not measured"
+    return _happened(state.model_copy(update={"incident": None}), kind, at, words, state.incident.id, {})
+
+
 def _calibrated(
     state: State, items: Sequence[Item], alarm: Alarm, at: datetime, *, all_seen: bool
 ) -> tuple[State, list[Event]]:
