@@ -41,7 +41,7 @@ def test_a_damaged_model_is_alarmed_confirmed_and_closed_once_it_is_mended(
         (quiet,) = rounds(watch, clock, 1)
         assert (quiet.result, quiet.exit_code) == ("pass", ExitCode.PASS)
         place.exchange(opened(folder_of("int2-experts")))
-        damaged = rounds(watch, clock, 4)  # three that confirm, an interval apart
+        damaged = rounds(watch, clock, 6)  # those that confirm are an interval apart
     kinds = [event.kind for outcome in damaged for event in outcome.events]
     assert kinds == [EventKind.OPENED, EventKind.CONFIRMED]
     assert damaged[-1].exit_code is ExitCode.FAIL
