@@ -6,7 +6,11 @@ A year is 35,064 rounds, one every 15 minutes; each asks what a round asks by de
 sandbox's). Every replica draws its own calibration. `at the bound` loses exactly what is called quiet, which is the
 worst that the promise allows; `as calibrated` loses at the true rates, and what is quiet is what its calibration found.
 The years are computed by arrays, and the first rounds of one replica by the program's own `advance`: both must agree.
-An opening is followed to its end by `advance` itself.
+An opening is followed to its end by `advance` itself, with a sixth of the prompts answered wrong since the baseline.
+
+The promise of openings needs that each item, whatever was seen before, is lost with a chance of at most what is called
+quiet. `breaches` counts what happens where that holds on average alone: prompts that flip, and bad minutes in which all
+fresh variants are lost. Delays are in intervals: what follows at once lies in the interval of the opening.
 """
 
 import argparse
@@ -14,8 +18,10 @@ import math
 import statistics
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +30,7 @@ from q36eval.watch.detector import SHARES, quiet_share
 from q36eval.watch.incidents import (
     SLICES,
     STREAMS,
+    Event,
     EventKind,
     Incident,
     Item,
@@ -32,12 +39,16 @@ from q36eval.watch.incidents import (
     advance,
     evidence,
 )
+from q36eval.watch.service import AT_ONCE
 from q36eval.watch.settings import Alarm, Amounts, Deployment
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 ALARM, AMOUNTS = Alarm(), Amounts()
 THRESHOLD = Deployment(name="quiet", branch="bf16").alarm_rounds
+EVERY = timedelta(minutes=15)
 N_PROMPTS = 71
+WRONG = 12
+"""Prompts that the baseline answers wrong, where an opening is followed."""
 BEFORE = ALARM.calibration_rounds + 50
 COUNTS = {"required": AMOUNTS.required, "families": AMOUNTS.families, "kl": AMOUNTS.kl, "differentials": 2}
 TRUE = {"required": 0.005, "families": 0.01, "kl": 0.005, "differentials": 0.02}
@@ -120,17 +131,43 @@ def followed(quiet: Quiet, replica: int, pooled: Floats, number: int, rng: np.ra
     state = State(
         phase=Phase.OPENED,
         quiet={name: float(each[replica]) for name, each in quiet.called.items()},
+        prompts={f"prompt-{place}": place >= WRONG for place in range(N_PROMPTS)},
         incident=Incident(id="i", opened=AT, streams=tuple(loud) or ("required",), prompts=(), seen=()),
     )
     rates = {name: float(each[replica]) for name, each in quiet.lost.items()}
-    for later in range(number + 1, number + 2_000):
-        state, events = advance(state, items_of(rates, later, rng), ALARM, THRESHOLD, AT, all_seen=True)
+
+    def items(state: State, again: int) -> list[Item]:
+        drawn = items_of(rates, state.rounds, rng)
+        wrong = {name for name, right in state.prompts.items() if not right}
+        return [item.model_copy(update={"lost": True}) if item.name in wrong else item for item in drawn]
+
+    for later in range(2_000):
+        state, events = interval(state, later, items, begun=later == 0)
         for event in events:
             if event.kind is EventKind.CONFIRMED:
                 return True
             if event.kind is EventKind.DISMISSED:
                 return False
     return False
+
+
+Asking = Callable[[State, int], list[Item]]
+"""The items of a round in that state, the so-manieth of its interval, from 0."""
+
+
+def interval(state: State, number: int, items: Asking, *, begun: bool = False) -> tuple[State, list[Event]]:
+    """What a service does in one interval: a round, and up to `AT_ONCE` more where an incident is open.
+
+    `begun`: the opening's round was already asked.
+    """
+    events = list[Event]()
+    for again in range(int(begun), 1 + AT_ONCE):
+        at = AT + number * EVERY + again * timedelta(minutes=1)
+        state, new = advance(state, items(state, again), ALARM, THRESHOLD, at, all_seen=state.rounds >= 8)
+        events += new
+        if state.phase is not Phase.OPENED:
+            break
+    return state, events
 
 
 def items_of(rates: dict[str, float], number: int, rng: np.random.Generator, broken: int | None = None) -> list[Item]:
@@ -143,6 +180,72 @@ def items_of(rates: dict[str, float], number: int, rng: np.random.Generator, bro
             lost = bool(rng.random() < rates[name]) or (name == "required" and prompt == broken)
             items.append(Item(slice=name, name=key, lost=lost, fresh=True))
     return items
+
+
+def repeated(state: State, items: list[Item], rng: np.random.Generator, rates: dict[str, float]) -> list[Item]:
+    """The prompts that were lost last time or opened an incident, at a rate of their own, before the others."""
+    first = [*state.suspects, *(() if state.incident is None else state.incident.prompts)]
+    names = [name for name in dict.fromkeys(first) if all(item.name != name for item in items)][: AMOUNTS.suspects]
+    lost = [bool(rng.random() < rates.get(name, 0.0)) for name in names]
+    return [
+        Item(slice="required", name=name, lost=each, suspect=True, fresh=True)
+        for name, each in zip(names, lost, strict=True)
+    ] + items
+
+
+FLIPPING = {f"prompt-{place}": 0.25 for place in (3, 20, 41, 60)}
+BREACHES: dict[str, tuple[dict[str, float], float, int]] = {
+    "4 of 71 prompts flip 1 time in 4 (mean 1.4 %)": (FLIPPING, 0.0, 0),
+    "all variants of a round are lost, 1 round in 200": ({}, 0.005, 1),
+    "the same, 1 asking in 500, and in the one after it": ({}, 0.002, 2),
+    "the same, 1 asking in 500, and in the four after it": ({}, 0.002, 5),
+}
+"""Losses that are rarer than is quiet on average and not at each time: rates by prompt; how often, and how long, a bad
+time begins, in askings."""
+
+
+def breaches(seed: int, deployments: int, intervals: int) -> list[str]:
+    """What each kind of breach opens, confirms and dismisses, over all deployments."""
+    lines = []
+    none = dict.fromkeys(SLICES, 0.0)
+    for words, (rates, chance, lasting) in BREACHES.items():
+        seen, last = Counter[EventKind](), 0
+        for deployment in range(deployments):
+            rng = np.random.default_rng([seed, deployment])
+            state, bad = State(), 0
+
+            def items(
+                state: State,
+                again: int,
+                rates: dict[str, float] = rates,
+                rng: np.random.Generator = rng,
+                chance: float = chance,
+                lasting: int = lasting,
+            ) -> list[Item]:
+                nonlocal bad
+                if bad == 0 and state.phase is not Phase.CALIBRATING and rng.random() < chance:
+                    bad = lasting
+                lost, bad = bad > 0, max(0, bad - 1)
+                asked = items_of(none | {"families": float(lost)}, state.rounds, rng)
+                asked = [
+                    item.model_copy(update={"lost": bool(rng.random() < rates[item.name])})
+                    if item.name in rates
+                    else item
+                    for item in asked
+                ]
+                return repeated(state, asked, rng, rates)
+
+            # a calibration that saw them right by luck, as the worst case: prompts that were lost are not watched
+            for number in range(ALARM.calibration_rounds):
+                calm = items_of(none, state.rounds, rng)
+                state, _ = advance(state, calm, ALARM, THRESHOLD, AT - (30 - number) * EVERY, all_seen=number >= 8)
+            for number in range(intervals):
+                state, events = interval(state, number, items)
+                seen.update(event.kind for event in events)
+                last = max([last, *(number for event in events if event.kind is EventKind.OPENED)])
+        kinds = (EventKind.OPENED, EventKind.CONFIRMED, EventKind.DISMISSED)
+        lines.append(f"| {words} | {' | '.join(str(seen[kind]) for kind in kinds)} | {last} |")
+    return lines
 
 
 def calibrated(rng: np.random.Generator, rates: dict[str, float]) -> State:
@@ -175,6 +278,7 @@ def agrees(seed: int) -> float:
 
 
 DAMAGES: dict[str, tuple[dict[str, float], int | None]] = {
+    "every text moves, and half of the rest is lost": ({"kl": 1.0, "families": 0.5, "required": 0.5}, None),
     "every text moves": ({"kl": 1.0}, None),
     "half of the texts move": ({"kl": 0.5}, None),
     "a quarter of the texts move": ({"kl": 0.25}, None),
@@ -187,7 +291,7 @@ DAMAGES: dict[str, tuple[dict[str, float], int | None]] = {
 
 
 def delays(seed: int, repeats: int, longest: int) -> list[str]:
-    """By size of damage: rounds until it is opened and confirmed, median and 95 % quantile."""
+    """By size of damage: intervals until it is opened and confirmed, median and 95 % quantile."""
     rng = np.random.default_rng(seed)
     quiet = dict.fromkeys(SLICES, 0.0)
     lines = []
@@ -196,14 +300,20 @@ def delays(seed: int, repeats: int, longest: int) -> list[str]:
         for _ in range(repeats):
             state, seen = calibrated(rng, quiet), set[EventKind]()
             first = BEFORE + int(rng.integers(N_PROMPTS))
+            start = first - state.rounds
+
+            def items(
+                state: State,
+                again: int,
+                damage: dict[str, float] = damage,
+                broken: int | None = broken,
+                start: int = start,
+            ) -> list[Item]:
+                asked = items_of(quiet | damage, start + state.rounds, rng, broken)
+                return repeated(state, asked, rng, {f"prompt-{broken}": 1.0})
+
             for number in range(first, first + longest):
-                items = items_of(quiet | damage, number, rng, broken)
-                items += [
-                    Item(slice="required", name=name, lost=name == f"prompt-{broken}", suspect=True)
-                    for name in state.suspects
-                    if all(item.name != name for item in items)
-                ]
-                state, events = advance(state, items, ALARM, THRESHOLD, AT, all_seen=True)
+                state, events = interval(state, number, items)
                 for event in events:
                     if event.kind in found and event.kind not in seen:
                         seen.add(event.kind)
@@ -225,6 +335,7 @@ def main() -> None:
     parser.add_argument("--years", type=float, default=64.0, help="in all, of each kind")
     parser.add_argument("--replicas", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--breach-rounds", type=int, default=3_000, help="of each of 8 deployments")
     parser.add_argument("--seed", type=int, default=24)
     given = parser.parse_args()
     print(f"arrays against advance: {agrees(given.seed):.2g} apart", flush=True)
@@ -238,6 +349,9 @@ def main() -> None:
         worst = f"{opened.max()} of one deployment in {told / given.replicas:.1f} years"
         print(f"| {kind} | {told:.0f} | {opened.sum()} ({worst}) | {most} |", flush=True)
         print(f"({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
+    print("| beyond the promise | opened | confirmed | dismissed | last opening in interval |", flush=True)
+    for line in breaches(given.seed, 8, given.breach_rounds):
+        print(line, flush=True)
     print("| damage | opened: median | 95 % | confirmed: median | 95 % |", flush=True)
     for line in delays(given.seed, given.repeats, 200):
         print(line, flush=True)

@@ -11,6 +11,8 @@ product over a round's items: an e-value (Waudby-Smith & Ramdas, arXiv 2010.0968
 - A weighted mean of e-detectors is one. So several streams share one rate: the alarm is the mean's.
 - A trial (`tried`) begins once and starts at 1: by Ville's inequality a quiet stream ever reaches 1 / alpha with a
   chance of at most alpha. It confirms an alarm on items that had no part in it.
+- `share_bets` hold however the items of one round depend on each other; `quiet_bets` need each item's chance, given all
+  before it, to be quiet: items of a round that are lost together are many losses to them.
 - `recovery_bets` hold against the opposite: lost with a chance of at least `damaged`.
 
 How large a bet is best depends on the damage, which nobody knows: the mean over `SHARES` of the greatest bet is as good
@@ -38,6 +40,23 @@ def quiet_bets(items: Sequence[bool], quiet: float) -> Logs:
     """Log of a round's e-value under each bet against: lost with a chance of at most `quiet` in (0, 1)."""
     lost, kept = sum(items), len(items) - sum(items)
     return tuple(lost * math.log1p(share * (1.0 - quiet) / quiet) + kept * math.log1p(-share) for share in SHARES)
+
+
+def mixed_bets(items: Sequence[tuple[bool, float]]) -> Logs:
+    """The same of items that each have a quiet chance of their own."""
+    total = (0.0,) * len(SHARES)
+    for lost, quiet in items:
+        total = tried(total, quiet_bets([lost], quiet))
+    return total
+
+
+def share_bets(share_lost: float, quiet: float) -> Logs:
+    """Log of the e-value of a round's share of losses in [0, 1] against: its mean, given the past, is at most `quiet`.
+
+    A round is one bet, so that what its items have in common (the same minute, the same load) cannot count often. The
+    factor 1 + b (x - quiet) is as valid for a bounded mean x as for one item (Waudby-Smith & Ramdas, section 4).
+    """
+    return tuple(math.log1p(share * (share_lost - quiet) / quiet) for share in SHARES)
 
 
 def recovery_bets(items: Sequence[bool], damaged: float) -> Logs:

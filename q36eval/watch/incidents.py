@@ -1,14 +1,15 @@
 """From rounds to incidents: calibrating, quiet, opened, confirmed, closed. Pure: a state, a round's items, a new state.
 
 The first rounds are the baseline. Then every stream of items has a detector, and their mean opens an incident. From
-there on fresh items alone count: they confirm it (`detector.Trial`), or show recovery, which closes or dismisses it.
+there on fresh items alone count: they confirm it, or show recovery, which closes or dismisses it. Rounds that follow at
+once ask in the same minutes, under the same condition: they may show recovery, and confirm nothing.
 Required prompts are watched twice: all together, and each by itself, so that one that breaks for good is not lost
 among seventy that do not.
 """
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -22,19 +23,22 @@ from q36eval.watch.detector import (
     detected,
     log_mean,
     log_total,
-    quiet_bets,
+    mixed_bets,
     quiet_share,
     recovery_bets,
+    share_bets,
     tried,
 )
-from q36eval.watch.settings import Alarm
+from q36eval.watch.settings import YEAR_S, Alarm
 
 REQUIRED, PROMPTS, FAMILIES, KL, DIFFERENTIALS = "required", "prompts", "families", "kl", "differentials"
 SLICES = (REQUIRED, FAMILIES, KL, DIFFERENTIALS)
 """What a round asks; `PROMPTS` are the required ones again, each by itself."""
 STREAMS = (REQUIRED, PROMPTS, FAMILIES, KL, DIFFERENTIALS)
-WATCHABLE = 0.9
-"""A stream that may lose so much, by its calibration, shows no change."""
+WATCHABLE = 0.5
+"""A stream that may lose so much, by its calibration, shows too little of a change."""
+FEWEST = 10
+"""At least so many required prompts are watched, and half of all; all of them where there are fewer."""
 NOTICEABLE = 0.05
 """A stream is one of those that alarmed if its part of the evidence is at least so much."""
 
@@ -74,6 +78,8 @@ class Incident(Record):
     seen: tuple[str, ...]
     """Names of items that were lost when it was opened: they confirm nothing."""
     confirmed: datetime | None = None
+    counted: datetime | None = None
+    """When the newest round ended that could confirm it."""
     rounds: int = 0
     trials: dict[str, Logs] = Field(default_factory=dict)
     recoveries: dict[str, Logs] = Field(default_factory=dict)
@@ -91,6 +97,10 @@ class State(Record):
     """In the calibration, by slice: items, and those lost."""
     prompts: dict[str, bool] = Field(default_factory=dict)
     """Required prompts that the calibration evaluated: whether each was right whenever it was."""
+    evaluated: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """By required prompt: how often it was evaluated, and lost."""
+    own: dict[str, float] = Field(default_factory=dict)
+    """Quiet shares of required prompts that opened an incident which was dismissed: so often they may be lost."""
     widest: float = 0.0
     """The greatest divergence of a document in the calibration, nats a token."""
     quiet: dict[str, float] = Field(default_factory=dict)
@@ -101,8 +111,8 @@ class State(Record):
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """The required prompts that the baseline answers right."""
-        return tuple(name for name, right in self.prompts.items() if right)
+        """The required prompts that the baseline answers right, less those that were too often wrong without damage."""
+        return tuple(name for name, right in self.prompts.items() if right and self.own.get(name, 0.0) < WATCHABLE)
 
 
 class EventKind(StrEnum):
@@ -131,6 +141,20 @@ def tolerance(state: State, alarm: Alarm) -> float:
     return max(alarm.kl_tolerance, 2.0 * state.widest)
 
 
+def is_watched(state: State, item: Item) -> bool:
+    """Whether its loss says anything: a required prompt that the baseline answers wrong is lost as it was before."""
+    own = state.own.get(item.name, 0.0)
+    return item.slice != REQUIRED or (state.prompts.get(item.name, False) and own < WATCHABLE)
+
+
+def too_few_watched(state: State) -> str | None:
+    """Why the required prompts show no change, where the baseline answers too few of them right."""
+    watched, known = len(state.watched), len(state.prompts)
+    if known and (2 * watched < known or watched < min(FEWEST, known)):
+        return f"only {watched} of {known} required prompts are watched; the others are wrong too often without damage"
+    return None
+
+
 def remaining_rounds(state: State, alarm: Alarm) -> int:
     """Of the calibration."""
     return max(0, alarm.calibration_rounds - state.rounds) if state.phase is Phase.CALIBRATING else 0
@@ -156,17 +180,29 @@ def advance(
     evaluated at least once, before which no calibration ends.
     """
     suspects = tuple(
-        dict.fromkeys(
-            item.name for item in items if item.slice == REQUIRED and item.lost and state.prompts.get(item.name, False)
-        )
+        dict.fromkeys(item.name for item in items if item.slice == REQUIRED and item.lost and is_watched(state, item))
     )
-    state = state.model_copy(update={"rounds": state.rounds + 1})
+    evaluated = dict(state.evaluated)
+    for item in items:
+        if item.slice == REQUIRED and item.lost is not None:
+            times, lost = evaluated.get(item.name, (0, 0))
+            evaluated[item.name] = (times + 1, lost + item.lost)
+    state = state.model_copy(update={"rounds": state.rounds + 1, "evaluated": evaluated})
     if state.phase is Phase.CALIBRATING:
         return _calibrated(state, items, alarm, at, all_seen=all_seen)
     state = state.model_copy(update={"suspects": suspects})
     if state.incident is None:
         return _watched(state, items, threshold, at)
-    return _followed(state, state.incident, items, alarm, at)
+    return _followed(state, state.incident, items, alarm, _apart(alarm, threshold), at)
+
+
+def abandoned(state: State, at: datetime) -> tuple[State, list[Event]]:
+    """The end of an incident whose baseline is given up, for whoever was told of it."""
+    if state.incident is None:
+        return state, []
+    kind = EventKind.DISMISSED if state.incident.confirmed is None else EventKind.CLOSED
+    words = "a new baseline was begun; whether what was lost is as before was not measured"
+    return _happened(state.model_copy(update={"incident": None}), kind, at, words, state.incident.id, {})
 
 
 def _calibrated(
@@ -202,8 +238,8 @@ def _calibrated(
 
 def _watched(state: State, items: Sequence[Item], threshold: float, at: datetime) -> tuple[State, list[Event]]:
     detectors = dict(state.detectors)
-    for key, lost in _by_detector(state, items).items():
-        detectors[key] = detected(detectors.get(key, NOTHING), quiet_bets(lost, state.quiet[_stream(key)]))
+    for key, bets in _by_detector(state, items).items():
+        detectors[key] = detected(detectors.get(key, NOTHING), mixed_bets(bets))
     state = state.model_copy(update={"detectors": detectors})
     logs, weights = _log_wealth(detectors), _weights(state)
     total = log_total(logs, weights)
@@ -230,23 +266,31 @@ def _watched(state: State, items: Sequence[Item], threshold: float, at: datetime
 
 
 def _followed(
-    state: State, incident: Incident, items: Sequence[Item], alarm: Alarm, at: datetime
+    state: State, incident: Incident, items: Sequence[Item], alarm: Alarm, apart: timedelta, at: datetime
 ) -> tuple[State, list[Event]]:
+    counts = at - (incident.counted or incident.opened) >= apart
     trials, recoveries, right = dict(incident.trials), dict(incident.recoveries), dict(incident.right)
     for name in SLICES:
         if name not in state.quiet:
             continue
-        known = [item for item in items if item.slice == name and item.lost is not None and not item.suspect]
-        fresh = [bool(item.lost) for item in known if item.fresh and item.name not in incident.seen]
-        trials[name] = tried(trials.get(name, ONE), quiet_bets(fresh, state.quiet[name]))
+        known = [
+            item
+            for item in items
+            if item.slice == name and item.lost is not None and not item.suspect and is_watched(state, item)
+        ]
+        fresh = [item for item in known if item.fresh and item.name not in incident.seen]
+        if fresh and counts:
+            share_lost = sum(bool(item.lost) for item in fresh) / len(fresh)
+            trials[name] = tried(trials.get(name, ONE), share_bets(share_lost, _mean_quiet(state, fresh)))
         if known:
-            damaged = min(0.95, state.quiet[name] + alarm.recovery_margin)
+            damaged = min(0.95, _mean_quiet(state, known) + alarm.recovery_margin)
             bets = recovery_bets([bool(item.lost) for item in known], damaged)
             recoveries[name] = detected(recoveries.get(name, NOTHING), bets)
     for item in items:
         if item.slice == REQUIRED and item.name in incident.prompts and item.lost is not None:
             right[item.name] = 0 if item.lost else right.get(item.name, 0) + 1
     update = {"trials": trials, "recoveries": recoveries, "right": right, "rounds": incident.rounds + 1}
+    update |= {"counted": at} if counts and any(item.fresh and item.lost is not None for item in items) else {}
     incident = incident.model_copy(update=update)
     state = state.model_copy(update={"incident": incident})
     combined = log_mean(log_mean(trials.get(name, ONE)) for name in SLICES)
@@ -254,14 +298,21 @@ def _followed(
     if incident.confirmed is None and combined >= -math.log(alarm.false_confirmations):
         incident = incident.model_copy(update={"confirmed": at})
         state = state.model_copy(update={"phase": Phase.CONFIRMED, "incident": incident})
-        words = f"{_losses(items)}; fresh items are lost as well, beyond what is quiet"
+        words = f"{_losses(items)}; in later rounds fresh items are lost as well, beyond what is quiet"
         return _happened(state, EventKind.CONFIRMED, at, words, incident.id, figures)
     if not _recovered(incident, alarm):
         return state, []
     was = incident.confirmed is not None
     words = f"for {incident.rounds} rounds since it was opened, the newest show what was lost as it was before"
     calm = {name: NOTHING for name in state.quiet if name != PROMPTS}
-    state = state.model_copy(update={"phase": Phase.QUIET, "incident": None, "detectors": calm})
+    own = {} if was else _own_quiet(state, incident, alarm)
+    if own:
+        figures["quiet"] = own
+        words += (
+            f"; from now on so often may be lost: {', '.join(f'{name} {share:.0%}' for name, share in own.items())}"
+        )
+    update = {"phase": Phase.QUIET, "incident": None, "detectors": calm, "own": state.own | own}
+    state = state.model_copy(update=update)
     return _happened(state, EventKind.CLOSED if was else EventKind.DISMISSED, at, words, incident.id, figures)
 
 
@@ -275,18 +326,49 @@ def _recovered(incident: Incident, alarm: Alarm) -> bool:
     return calm and all(incident.right.get(name, 0) >= alarm.closing_rounds for name in incident.prompts)
 
 
-def _by_detector(state: State, items: Sequence[Item]) -> dict[str, list[bool]]:
-    """What is bet on, by detector. A suspect counts by itself alone, and what the baseline answers wrong not at all."""
-    bets: dict[str, list[bool]] = {}
+def _own_quiet(state: State, incident: Incident, alarm: Alarm) -> dict[str, float]:
+    """Of required prompts that opened what was dismissed: the upper bound of how often each was lost so far.
+
+    That they are lost in 2 % was assumed, and they showed that it is wrong of them. They opened when they had just been
+    lost, so that the bound errs upwards.
+    """
+    if not {REQUIRED, PROMPTS} & set(incident.streams):
+        return {}
+    own = {}
+    for name in state.watched:
+        times, lost = state.evaluated.get(name, (0, 0))
+        if name in incident.prompts or (lost >= 2 and lost > alarm.quiet_floor * times):
+            own[name] = max(quiet_share(lost, times, alarm.quiet_floor), state.own.get(name, 0.0))
+    return own
+
+
+def _apart(alarm: Alarm, threshold: float) -> timedelta:
+    """So far apart are rounds that may confirm: half an interval, as their ends scatter about it.
+
+    `threshold` counts the intervals in `years_between_false_openings`.
+    """
+    return timedelta(seconds=0.5 * alarm.years_between_false_openings * YEAR_S / threshold)
+
+
+def _quiet_of(state: State, item: Item) -> float:
+    return state.own.get(item.name, state.quiet[REQUIRED]) if item.slice == REQUIRED else state.quiet[item.slice]
+
+
+def _mean_quiet(state: State, items: Sequence[Item]) -> float:
+    return sum(_quiet_of(state, item) for item in items) / len(items)
+
+
+def _by_detector(state: State, items: Sequence[Item]) -> dict[str, list[tuple[bool, float]]]:
+    """What is bet on, by detector, each with its quiet share. A suspect counts by itself alone."""
+    bets: dict[str, list[tuple[bool, float]]] = {}
     for item in items:
-        if item.lost is None:
+        if item.lost is None or item.slice not in state.quiet or not is_watched(state, item):
             continue
+        bet = (item.lost, _quiet_of(state, item))
         if item.slice == REQUIRED:
-            if REQUIRED not in state.quiet or not state.prompts.get(item.name, False):
-                continue
-            bets.setdefault(f"{PROMPTS}/{item.name}", []).append(item.lost)
-        if item.slice in state.quiet and not item.suspect:
-            bets.setdefault(item.slice, []).append(item.lost)
+            bets.setdefault(f"{PROMPTS}/{item.name}", []).append(bet)
+        if not item.suspect:
+            bets.setdefault(item.slice, []).append(bet)
     return bets
 
 

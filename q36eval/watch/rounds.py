@@ -176,10 +176,15 @@ class Rounds:
 
     def _compared(self, state: State, one: Planned, rows: list[Row], common: dict[str, Any], result: Round) -> None:
         kept = self._store.kept(f"anchor/{one.name}")
-        if kept is None:  # only a calibration asks for one that is not kept
+        if kept is None:
+            assert state.phase is Phase.CALIBRATING, "later only texts that are kept are planned"
             result.anchors[one.name] = json.dumps(rows)
             return
         baseline = [{int(token): value for token, value in row.items()} for row in json.loads(kept)]
+        if len(rows) != len(baseline):
+            words = f"log-probabilities of {len(rows)} tokens, where the baseline has {len(baseline)}"
+            result.items.append(Item(**common, lost=None, reason=words))
+            return
         moved = [coarse_kl(then, now) for then, now in zip(baseline, rows, strict=True)]
         divergence = sum(moved) / max(1, len(moved))
         limit = tolerance(state, self._deployment.alarm)
@@ -221,6 +226,8 @@ class Rounds:
         suspects = [name for name in dict.fromkeys(first) if name in self._required][: amounts.suspects]
         yield from (self._case(tokenizer, REQUIRED, self._required[name], suspect=True) for name in suspects)
         order = [name for name in self.required if name not in suspects]
+        if state.phase is not Phase.CALIBRATING:
+            order = [name for name in order if name in state.watched]
         start = state.rounds * amounts.required
         turn = [order[(start + n) % len(order)] for n in range(min(amounts.required, len(order)))]
         if state.phase is Phase.CALIBRATING:  # what a tight budget cut off comes first, so that all have their turn
@@ -249,16 +256,19 @@ class Rounds:
         return Case(**{**vars(renamed), "name": f"{spec.id}/{name}"})
 
     def _anchors(self, state: State) -> list[int]:
-        """Texts of this round: in a calibration first those that are not kept yet; then of one half, or the other."""
+        """Texts of this round: in a calibration first those that are not kept yet; then of one half, or the other.
+
+        What a calibration did not come to is never kept later: nobody knows which model would answer then.
+        """
         alarm, count = self._deployment.alarm, self._deployment.amounts.kl
         places = range(alarm.anchors)
+        missing = [place for place in places if self._store.kept(f"anchor/{_anchor_name(place)}") is None]
+        rest = [place for place in places if place not in missing]
         start = state.rounds * count
         if state.phase is Phase.CALIBRATING:
-            missing = [place for place in places if self._store.kept(f"anchor/{_anchor_name(place)}") is None]
-            rest = [place for place in places if place not in missing]
             turn = [rest[(start + n) % len(rest)] for n in range(min(count, len(rest)))]
             return [*missing[:count], *turn][:count]
-        half = [place for place in places if place % 2 == (state.incident is not None)]
+        half = [place for place in rest if place % 2 == (state.incident is not None)]
         return [half[(start + n) % len(half)] for n in range(min(count, len(half)))]
 
     def _anchor(self, tokenizer: Any, place: int) -> Planned:

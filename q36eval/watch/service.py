@@ -27,7 +27,17 @@ from q36eval.watch import verdicts
 from q36eval.watch.asking import Asker
 from q36eval.watch.budget import Gauge, PutOffError, Reason
 from q36eval.watch.clock import Clock, SystemClock
-from q36eval.watch.incidents import Event, Item, Phase, State, advance, evidence, remaining_rounds, tolerance
+from q36eval.watch.incidents import (
+    Event,
+    Item,
+    Phase,
+    State,
+    abandoned,
+    advance,
+    evidence,
+    remaining_rounds,
+    tolerance,
+)
 from q36eval.watch.rounds import Round, Rounds
 from q36eval.watch.settings import Deployment
 from q36eval.watch.spool import Spool
@@ -170,11 +180,16 @@ class Watch:
             )
         if seed is None or self._recalibrate:
             seed = secrets.token_hex(8)
+            before = State.model_validate_json(self.store.kept("state") or "{}")
             with self.store.transaction():
-                for place in range(10_000):
-                    if self.store.kept(f"anchor/text-{place}") is None:
-                        break
-                    self.store.forget(f"anchor/text-{place}")
+                _, ended = abandoned(before, self._clock.now())
+                for event in ended:
+                    name, branch = self.deployment.name, self.deployment.branch
+                    said = payload(name, branch, self.store.kept("begun") or "", "", event)
+                    post(self.store, self._setting.receivers, said, event, time.time())
+                    self.store.count("incidents", event.kind.value.removeprefix("incident."))
+                    self._log(verdicts.sentence(name, event))
+                self.store.forget_all("anchor/")  # they are texts of the seed before
                 for key, value in {"seed": seed, "baseline": baseline, "begun": seed, "latencies": "[]"}.items():
                     self.store.keep(key, value)
                 self.store.keep("state", State().model_dump_json())

@@ -111,6 +111,10 @@ class Store:
         """Forget it."""
         self._run("DELETE FROM kept WHERE name = ?", name)
 
+    def forget_all(self, prefix: str) -> None:
+        """Forget all values whose names begin so."""
+        self._run("DELETE FROM kept WHERE substr(name, 1, length(?)) = ?", prefix, prefix)
+
     # -- counters, which never fall
 
     def count(self, name: str, label: str = "", by: float = 1.0) -> None:

@@ -14,7 +14,19 @@ from q36eval.history import About, EventKind, RunEvent, RunRecord, RunState, Who
 from q36eval.metrics import metric_of
 from q36eval.records import Counts, Interval, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.stats import DEFAULT_LEVEL
-from q36eval.watch.incidents import KL, PROMPTS, REQUIRED, SLICES, Event, Item, Phase, State, evidence
+from q36eval.watch.incidents import (
+    KL,
+    PROMPTS,
+    REQUIRED,
+    SLICES,
+    Event,
+    Item,
+    Phase,
+    State,
+    evidence,
+    is_watched,
+    too_few_watched,
+)
 
 BRANCH = "watch:"
 """Before a deployment's name, its branch in history."""
@@ -94,8 +106,11 @@ def figures(
 ) -> tuple[list[Measurement], list[ProbeFailure]]:
     """What a measured round shows, in that state after it, and why what is missing is missing.
 
-    `calibrating` says of a round that made the baseline that it did: it is held against nothing.
+    `calibrating` says of a round that made the baseline that it did: it is held against nothing. Of the others, items
+    that nothing is held against do not count as measured.
     """
+    if calibrating is None:
+        items = [item for item in items if is_watched(state, item)]
     measured, missing = list[Measurement](), dict[str, list[str]]()
     shares = evidence(state, threshold)
     incident = state.incident
@@ -113,6 +128,8 @@ def figures(
             why = calibrating
         elif why is None and name not in state.quiet:
             why = "the calibration lost too many of these, or had none, so that no change shows"
+        elif why is None and name == REQUIRED:
+            why = too_few_watched(state)
         concerned = incident is not None and name in {REQUIRED if s == PROMPTS else s for s in incident.streams}
         if why is None and state.phase is Phase.OPENED and concerned:
             assert incident is not None, "one is open"

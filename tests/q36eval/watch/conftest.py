@@ -21,7 +21,7 @@ from tests.q36eval.openai.server import SANDBOX, opened, serving
 from tests.q36eval.served.chat_server import ChatHandler, Chatting
 
 PATHS = Paths.default()
-FEW = Amounts(required=4, suspects=2, families=4, kl=3, differentials=1)
+FEW = Amounts(required=4, suspects=2, families=4, kl=3, differentials=3)
 QUICK = Alarm(
     calibration_rounds=4,
     anchors=12,

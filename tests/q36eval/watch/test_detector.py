@@ -13,9 +13,11 @@ from q36eval.watch.detector import (
     SHARES,
     detected,
     log_mean,
+    mixed_bets,
     quiet_bets,
     quiet_share,
     recovery_bets,
+    share_bets,
     tried,
 )
 
@@ -30,6 +32,30 @@ def test_a_round_has_expectation_one_at_the_quiet_rate_and_less_below(quiet: flo
     for rate, most in ((quiet, 1.0), (quiet / 3, 1.0)):
         mean = sum(chance(i, rate) * math.exp(quiet_bets(i, quiet)[share]) for i in product([False, True], repeat=6))
         assert mean == pytest.approx(1.0) if rate == quiet else mean < most
+
+
+@pytest.mark.parametrize("share", range(len(SHARES)))
+def test_a_round_is_one_bet_whatever_its_items_have_in_common(share: int) -> None:
+    """Lost all together or not at all, at the quiet rate: a bet on the share has expectation 1, bets by item more."""
+    quiet = 0.02
+    for lost in (1, 8):  # of 8 items, so often that the mean share is the quiet one
+        rate = quiet * 8 / lost
+        mean = rate * math.exp(share_bets(lost / 8, quiet)[share]) + (1 - rate) * math.exp(
+            share_bets(0.0, quiet)[share]
+        )
+        assert mean == pytest.approx(1.0)
+    by_item = quiet * math.exp(quiet_bets([True] * 8, quiet)[share])
+    assert by_item > (1.0 if SHARES[share] > 0.05 else 0.1)
+
+
+@pytest.mark.parametrize("share", range(len(SHARES)))
+def test_items_with_quiet_shares_of_their_own_have_expectation_one_together(share: int) -> None:
+    quiet = (0.02, 0.3, 0.6)
+    mean = 0.0
+    for items in product([False, True], repeat=3):
+        chances = (rate if lost else 1.0 - rate for lost, rate in zip(items, quiet, strict=True))
+        mean += math.prod(chances) * math.exp(mixed_bets(list(zip(items, quiet, strict=True)))[share])
+    assert mean == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("share", range(len(SHARES)))

@@ -7,6 +7,7 @@ import pytest
 
 from q36eval.watch.incidents import Event, EventKind, Item, Phase, State, advance, evidence
 from q36eval.watch.settings import Alarm
+from q36eval.watch.verdicts import figures
 
 ALARM = Alarm(calibration_rounds=24, closing_rounds=3)
 THRESHOLD = 35_000.0
@@ -52,10 +53,13 @@ def test_a_damage_opens_is_confirmed_by_fresh_items_alone_and_closes_once_it_is_
     for number in range(13, 16):
         state, events = after(state, items_of(number, slices=["kl"]), number)
         assert events == []
-    state, events = after(state, items_of(16, slices=["kl"], fresh=True), 16)
-    assert [event.kind for event in events] == [EventKind.CONFIRMED]
     kinds = list[EventKind]()
-    for number in range(17, 30):
+    for number in range(16, 19):
+        state, events = after(state, items_of(number, slices=["kl"], fresh=True), number)
+        kinds += [event.kind for event in events]
+    assert kinds == [EventKind.CONFIRMED]
+    kinds = list[EventKind]()
+    for number in range(19, 32):
         state, events = after(state, items_of(number, fresh=True), number)
         kinds += [event.kind for event in events]
     assert (kinds, state.phase) == ([EventKind.CLOSED], Phase.QUIET)
@@ -110,3 +114,66 @@ def test_what_the_baseline_cannot_do_is_not_watched() -> None:
     for number in range(12, 40):
         state, events = after(state, items_of(number, lost=PROMPTS[:1], slices=["families"]), number)
         assert events == []
+
+
+def test_prompts_that_the_baseline_answers_wrong_confirm_nothing_and_do_not_hinder_recovery() -> None:
+    state, wrong = State(), PROMPTS[:12]
+    for number in range(24):
+        state, _ = after(state, items_of(number, lost=wrong), number)
+    state, events = after(state, items_of(24, lost=wrong, slices=["families"]), 24)
+    assert [event.kind for event in events] == [EventKind.OPENED]
+    kinds = list[EventKind]()
+    for number in range(25, 45):
+        state, events = after(state, items_of(number, lost=wrong, fresh=True), number)
+        kinds += [event.kind for event in events]
+    assert kinds == [EventKind.DISMISSED]
+
+
+@pytest.mark.parametrize(("wrong", "counted"), [(0, 6), (3, 3), (13, None), (24, None)])
+def test_required_prompts_count_as_measured_where_they_are_watched_and_enough_are(
+    wrong: int, counted: int | None
+) -> None:
+    state = State()
+    for number in range(24):
+        state, _ = after(state, items_of(number, lost=PROMPTS[:wrong]), number)
+    items = items_of(24, lost=PROMPTS[:wrong])  # asks the first six
+    measured, missing = figures(state, items, {}, THRESHOLD, None)
+    scored = {one.slice: one.counts.scored for one in measured if one.metric == "watch_incidents"}
+    assert scored.get("required") == counted
+    assert any("required" in failure.reason for failure in missing) == (counted is None)
+    assert scored["families"] == 8
+
+
+def test_rounds_that_follow_at_once_confirm_nothing_and_later_ones_do(quiet: State) -> None:
+    state, _ = after(quiet, items_of(24, slices=["families", "kl"]), 24)
+    for again in range(10):  # the same minutes, and so the same condition
+        items = items_of(100 + again, slices=["families", "kl"], fresh=True)
+        at = START + timedelta(minutes=15 * 24 + again / 2)
+        state, events = advance(state, items, ALARM, THRESHOLD, at, all_seen=True)
+        assert events == []
+    kinds = list[EventKind]()
+    for number in range(25, 28):
+        state, events = after(state, items_of(number, slices=["families", "kl"], fresh=True), number)
+        kinds += [event.kind for event in events]
+    assert kinds == [EventKind.CONFIRMED]
+
+
+def test_one_more_bad_time_confirms_nothing_however_many_items_it_loses(quiet: State) -> None:
+    state, _ = after(quiet, items_of(24, slices=["families"]), 24)
+    kinds = list[EventKind]()
+    for number in range(25, 45):
+        lost = ["families"] if number == 26 else []
+        state, events = after(state, items_of(number, slices=lost, fresh=True), number)
+        kinds += [event.kind for event in events]
+    assert kinds == [EventKind.DISMISSED]
+
+
+def test_a_prompt_that_flips_without_damage_opens_once_and_then_has_a_quiet_share_of_its_own(quiet: State) -> None:
+    flipping, kinds, state = PROMPTS[0], list[EventKind](), quiet
+    for number in range(24, 600):  # its turn comes every fourth round, and it is lost every fourth time
+        state, events = after(state, items_of(number, lost=[flipping] if number % 16 == 0 else [], fresh=True), number)
+        kinds += [event.kind for event in events]
+    assert kinds == [EventKind.OPENED, EventKind.DISMISSED]
+    assert list(state.own) == [flipping]
+    times, lost = state.evaluated[flipping]
+    assert lost / times < state.own[flipping]

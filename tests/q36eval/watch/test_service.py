@@ -14,7 +14,7 @@ from q36eval.watch.incidents import EventKind, Phase
 from q36eval.watch.service import Outcome, Setting, Watch
 from tests.branches import folder_of
 from tests.q36eval.openai.server import opened
-from tests.q36eval.watch.conftest import FEW, Clock, Place
+from tests.q36eval.watch.conftest import FEW, QUICK, Clock, Place
 
 Made = Callable[..., Setting]
 
@@ -32,15 +32,16 @@ def test_a_damaged_model_is_alarmed_confirmed_and_closed_once_it_is_mended(
     place: Place, clock: Clock, setting: Made, tmp_path: Path, good: Engine
 ) -> None:
     log: list[str] = []
-    many_texts = place.deployment(amounts=FEW.model_copy(update={"kl": 12}))  # so that a short calibration shows much
+    longer = QUICK.model_copy(update={"calibration_rounds": 6})  # it shows much, whichever variants are drawn
+    many_texts = place.deployment(amounts=FEW.model_copy(update={"kl": 12}), alarm=longer)
     with Watch(setting(many_texts), log.append, clock) as watch:
-        calibrating = rounds(watch, clock, 4)
+        calibrating = rounds(watch, clock, 6)
         assert {outcome.result for outcome in calibrating} == {"inconclusive"}
         assert watch.state.phase is Phase.QUIET
         (quiet,) = rounds(watch, clock, 1)
         assert (quiet.result, quiet.exit_code) == ("pass", ExitCode.PASS)
         place.exchange(opened(folder_of("int2-experts")))
-        damaged = rounds(watch, clock, 2)
+        damaged = rounds(watch, clock, 6)  # those that confirm are an interval apart
     kinds = [event.kind for outcome in damaged for event in outcome.events]
     assert kinds == [EventKind.OPENED, EventKind.CONFIRMED]
     assert damaged[-1].exit_code is ExitCode.FAIL
