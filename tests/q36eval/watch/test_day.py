@@ -23,7 +23,9 @@ def test_a_model_exchanged_at_a_random_time_is_alarmed_within_three_rounds_and_w
     assert before == [EventKind.CALIBRATED]
     assert day.opened_in is not None
     assert day.confirmed_in is not None
-    assert day.damaged_in <= day.opened_in <= day.confirmed_in <= day.damaged_in + 3
+    assert day.damaged_in <= day.opened_in <= day.damaged_in + 3
+    # confirmed on rounds an interval apart; eight rounds of calibration bound little, so that each weighs little
+    assert day.opened_in < day.confirmed_in <= day.damaged_in + 8
     assert day.outcomes[-1].result == "fail"
     assert day.counted[0] == day.charged[0] <= BUDGET.requests_per_day
     assert 0 < day.counted[1] <= day.charged[1] <= BUDGET.tokens_per_day
