@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from q36eval.engines.base import Batch
-from q36eval.engines.workers.pool import LostError, Member, Pool
+from q36eval.engines.workers.pool import PLACED_WITHIN_S, LostError, Member, Pool
 from q36eval.engines.workers.worker import Computed
 from q36eval.errors import EngineError
 
@@ -81,6 +81,9 @@ class Dispatch:
         if not self.pool.members:
             self.pool.await_joining()
             return
+        if not self._held:
+            self._await_another()
+            return
         for call in self.pool.ready([*self._held, *self.pool.joining]):
             if call in self.pool.joining:
                 self.pool.joined([call])
@@ -96,6 +99,15 @@ class Dispatch:
                     self._done[unit] = error
                 self._held.pop(call, None)
 
+    def _await_another(self) -> None:
+        """Nobody has anything, and nobody there can be given anything: wait for one that joins, but not for ever."""
+        joined = self.pool.ready(list(self.pool.joining), PLACED_WITHIN_S) if self.pool.joining else []
+        if not joined:
+            raise EngineError(
+                f"{len(self._waiting)} parts of the work wait, and no worker can be given one; resume the run."
+            )
+        self.pool.joined(joined)
+
     def _bury(self, member: Member, reason: str) -> None:
         """What it held goes to whoever is left; what it held alone, too often, is given up."""
         mine = [(call, unit) for call, (holder, unit) in self._held.items() if holder is member]
@@ -110,5 +122,6 @@ class Dispatch:
                     f"{KILLS} workers died while they computed {keys}{more}, the last of them: {reason}"
                 )
         again = [unit for _, unit in mine if unit not in self._done]
-        self._waiting.extendleft(reversed(again))
+        # in order whoever died first: what comes first must not wait behind what is beyond the window
+        self._waiting = deque(sorted([*again, *self._waiting]))
         self.pool.lost(member, reason, at_work=bool(mine))

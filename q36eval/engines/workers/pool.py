@@ -39,7 +39,7 @@ class LostError(Exception):
     """A worker is gone: its process or its node died."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
     """One worker: its actor, who it is, and how many in its place failed since one of them computed something."""
 
