@@ -11,10 +11,11 @@ from typing import Any, Literal
 import torch
 
 from q36eval.engines.base import Batch, Engine, EngineSettings, Perturbation, Request, Result, Scores
-from q36eval.engines.device_memory import give_back
+from q36eval.engines.device_memory import OUT_OF_MEMORY, give_back
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import identity_of, open_engine
+from q36eval.engines.out_of_memory import DOES_NOT_FIT
 from q36eval.engines.workers.packing import Packed, packed
 from q36eval.errors import EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
@@ -92,6 +93,17 @@ class Computed:
     results: Packed
     said: tuple[str, ...]
     splits: int
+    broken: str | None = None
+    """The error of all results, where another worker might have computed them: this one's device may be at fault."""
+
+
+def broken_of(batches: Sequence[Sequence[Result]]) -> str | None:
+    """Why every result of a unit is an error, unless it is one of a request, or of too little memory."""
+    errors = [result.error for batch in batches for result in batch if result.error and not result.permanent]
+    if not errors or len(errors) < sum(map(len, batches)):
+        return None
+    of_memory = any(words in error for error in errors for words in (*OUT_OF_MEMORY, DOES_NOT_FIT))
+    return None if of_memory else errors[0]
 
 
 def check_identity(own: DeploymentIdentity, expected: DeploymentIdentity) -> None:
@@ -215,7 +227,7 @@ class Worker:
             said = tuple(self._said[number])
             self._said[number].clear()
             splits = engine.splits
-        return Computed(packed(results), said, splits)
+        return Computed(packed(results), said, splits, broken_of(results))
 
     def _in_threads(self) -> None:
         """How many threads torch takes is said in each of a process's threads."""
