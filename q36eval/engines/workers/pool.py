@@ -1,13 +1,17 @@
 """Workers as Ray actors: connected to, placed, lost and replaced. The only module that imports Ray."""
 
+import atexit
 import logging
 import os
+import secrets
+import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,12 @@ need not wait until that one's core counts as free."""
 CALLS_AT_ONCE = 2
 """While a worker computes a unit it packs the one before."""
 FIXED_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+"""A local cluster listens on every interface, and whoever may call it runs code there: only who has this may."""
+NOT_FOR_WORKERS = ("Q36EVAL_HISTORY", "Q36EVAL_WATCH_*", "*_API_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD")
+"""Secrets of the command's, which no worker needs."""
+NOT_FOR_RAY = ("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",)
+"""With it all workers of a machine would take its first GPU."""
 
 
 class LostError(Exception):
@@ -307,12 +317,24 @@ def pool_at(place: Place) -> Pool:
 
 def disconnect() -> None:
     """End all workers, and a cluster of this machine with them."""
-    import ray
 
     for pool in _pools.values():
         pool.end()
     _pools.clear()
+    _shut_down()
+
+
+def _shut_down() -> None:
+    """Leave the cluster; one of this machine ends, and its logs go with it."""
+    import ray
+
     ray.shutdown()
+    for folder in _session_folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    _session_folders.clear()
+
+
+_session_folders: list[str] = []
 
 
 def _check_version(theirs: Facts, own: Facts) -> None:
@@ -333,13 +355,14 @@ def _connect(place: Place) -> None:
     if ray.is_initialized():
         if _connected_to == [place.address]:
             return
-        ray.shutdown()
+        _shut_down()
     quiet: dict[str, Any] = {
         "log_to_driver": False,
         "logging_level": logging.ERROR,
         "configure_logging": True,
     }
     with _signals_kept(), _environment(local=place.address is None):
+        _read_environment()
         try:
             if place.address is not None:
                 _reach(place.address)
@@ -359,15 +382,27 @@ def _connect(place: Place) -> None:
     if hasattr(ray, "_private"):
         ray._private.worker.print_to_stdstream = lambda *said, **how: None
     _connected_to[:] = [place.address]
+    if place.address is None:
+        with suppress(AttributeError):
+            _session_folders.append(ray._private.worker._global_node.get_session_dir_path())
+            atexit.register(_shut_down)
     if place.address is None and place.gpus * place.workers > ray.cluster_resources().get("GPU", 0):
         has = _has()
-        ray.shutdown()
+        _shut_down()
         raise UsageError(
             f"--workers {place.workers} needs {place.gpus * place.workers} GPUs, and this machine shows {has}."
         )
 
 
 _connected_to: list[str | None] = []
+
+
+def _read_environment() -> None:
+    """Ray reads how calls are authenticated once, when it is first imported in a process."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled, without types
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _reach(address: str) -> None:
@@ -411,23 +446,36 @@ def _first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
+def local_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """What a cluster of this machine and its workers find in their environment, of what the command has."""
+    unwanted = (*NOT_FOR_WORKERS, *NOT_FOR_RAY)
+    kept = {name: value for name, value in inherited.items() if not any(fnmatch(name, each) for each in unwanted)}
+    code = Path(__file__).resolve().parents[3]
+    if (code / "pyproject.toml").is_file():  # a checkout, which need not be installed
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), kept.get("PYTHONPATH", "")]))
+    return kept | FIXED_ENVIRONMENT | TOKEN
+
+
 @contextmanager
 def _environment(*, local: bool) -> Iterator[None]:
-    """What Ray and its local workers find in their environment: this code, one thread, and nothing that is reported."""
-    wanted = dict(FIXED_ENVIRONMENT)
-    if local:
-        code = str(Path(__file__).resolve().parents[3])
-        wanted["PYTHONPATH"] = os.pathsep.join(filter(None, [code, os.environ.get("PYTHONPATH", "")]))
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    """What Ray starts inherits this process's environment as it is meanwhile."""
+    before = dict(os.environ)
+    without = {name: value for name, value in before.items() if name not in NOT_FOR_RAY}
+    wanted = local_environment(before) if local else without | FIXED_ENVIRONMENT
+    changed = [name for name in {*before, *wanted} if before.get(name) != wanted.get(name)]
+    _set_environment(changed, wanted)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _set_environment(changed, before)  # Ray set some of its own meanwhile
+
+
+def _set_environment(names: Sequence[str], values: Mapping[str, str]) -> None:
+    for name in names:
+        if name in values:
+            os.environ[name] = values[name]
+        else:
+            os.environ.pop(name, None)
 
 
 @contextmanager
