@@ -127,14 +127,13 @@ class WorkersEngine(Engine):
     _embeddings: Embeddings | None = None
 
     def _plan_alike(self, plans: Sequence[MemoryPlan]) -> None:
-        """All workers form the batches of the one that has least room."""
+        """All workers form the batches of the one that has least room, whoever takes the place of one of them too."""
         if not plans:
             return
         least = min(plans, key=lambda plan: (plan.score_tokens, plan.prompt_tokens, plan.rows, plan.batches))
         if least.room.placement == "layers":
             raise UsageError(LAYERS_REFUSED)
-        if any(plan != least for plan in plans):
-            self._pool.instruct(self._number, "plan", least)
+        self._pool.instruct(self._number, "plan", least)
         self._plan = least
 
     @property

@@ -97,23 +97,34 @@ class Pool:
     def instruct(self, engine: int, step: Step, value: Any = None) -> list[Opened]:
         """Have all workers take a step, and all that replace them; what each answered, where it answers.
 
+        A worker that is gone is replaced; that one may have died of the step, so it has one replacement and no more.
+
         Raises:
             Q36Error: the step failed in one of them, as it would have failed here.
-            EngineError: a worker died of it, or none is left.
+            EngineError: none is left.
         """
         self._remember(Instruction(self._serial + 1, engine, step, value))
+        try:
+            while True:
+                answers = self._answers()
+                if self.members:
+                    return answers
+        except Q36Error:
+            self._forget(engine)
+            raise
+
+    def _answers(self) -> list[Opened]:
         if not self.members:
             self.await_joining()
-        calls = [(member, member.actor.follow.remote(self._instructions)) for member in self.members]
         answers = []
-        for member, call in calls:
+        for member, call in [(member, self._follow(member)) for member in self.members]:
             try:
                 answer = self.value(call)
             except LostError as error:
-                self._forget(engine)
-                raise EngineError(f"A worker on {member.node} died while it was set up: {error}.") from error
+                member.failures = max(member.failures, REPLACEMENTS_IN_A_ROW - 1)
+                self.lost(member, f"it died on {member.node} while it was set up: {error}")
+                continue
             if isinstance(answer, Q36Error):
-                self._forget(engine)
                 raise answer
             if answer is not None:
                 answers.append(answer)
@@ -184,9 +195,12 @@ class Pool:
             try:
                 answer = self.value(call)
                 member.facts = self.value(member.actor.facts.remote())
+                _check_version(member.facts, Facts.here())
             except LostError as error:
                 self._replace(str(error), member.failures + 1)
                 continue
+            except UsageError as error:  # another node than those that were asked at the start
+                answer = error
             if isinstance(answer, Q36Error):
                 _kill(member.actor)
                 self._replace(str(answer), member.failures + 1)
@@ -224,7 +238,7 @@ class Pool:
 
         Raises:
             LostError: its worker is gone, or its result with it.
-            Exception: what it raised.
+            EngineError: what it raised, or Ray's own memory or disk is full.
         """
         import ray
 
@@ -235,6 +249,8 @@ class Pool:
             raise EngineError(f"{type(error.cause).__name__}: {error.cause}") from error
         except (*gone, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError) as error:
             raise LostError(_first_line(error)) from error
+        except ray.exceptions.RayError as error:  # no room in memory or on the disk, above all
+            raise EngineError(f"Ray cannot hand over a result: {_first_line(error)}.") from error
 
     def whichever(self, method: str, *values: Any) -> Any:
         """What one of the workers answers; another one where it is lost meanwhile.
@@ -411,7 +427,7 @@ def _reach(address: str) -> None:
     Raises:
         OSError: nobody does.
     """
-    host, _, port = address.rpartition("://")[2].rpartition(":")
+    host, _, port = address.rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), REACHED_WITHIN_S).close()
 

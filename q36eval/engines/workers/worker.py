@@ -132,6 +132,7 @@ class Worker:
         self._engines: dict[int, Engine] = {}
         self._said: dict[int, list[str]] = {}
         self._followed = 0
+        self._answer: Opened | None = None
         self._busy = threading.Lock()
 
     def facts(self) -> Facts:
@@ -146,19 +147,21 @@ class Worker:
             return error
 
     def follow(self, instructions: Sequence[Instruction]) -> "Opened | Q36Error | None":
-        """Take the steps that were not taken yet, of all that count; the last one's answer, or why it failed."""
+        """Take the steps that were not taken yet, of all that count; the last one's answer, or why it failed.
+
+        The answer to a step that was taken before is given again.
+        """
         with self._busy:
             self._in_threads()
-            answer: Opened | None = None
             for instruction in (each for each in instructions if each.serial > self._followed):
                 try:
-                    answer = self._follow(instruction)
+                    self._answer = self._follow(instruction)
                 except Q36Error as error:
                     return error
                 except Exception as error:
                     return EngineError(f"{type(error).__name__}: {error}")
                 self._followed = instruction.serial
-            return answer
+            return self._answer
 
     def _follow(self, instruction: Instruction) -> Opened | None:
         number, value = instruction.engine, instruction.value
