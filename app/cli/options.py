@@ -198,7 +198,7 @@ RayOption = Annotated[
     str | None,
     typer.Option(
         "--ray",
-        help="Place the workers on this Ray cluster: auto, HOST:PORT or ray://HOST:PORT; on this machine by default.",
+        help="Place the workers on this Ray cluster: auto or HOST:PORT; on this machine by default.",
         metavar="ADDRESS",
     ),
 ]

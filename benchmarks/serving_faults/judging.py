@@ -1,7 +1,6 @@
 """What q36eval says of one vLLM as it is now: its KL criteria by hidden states, or the probes that ask an endpoint."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from benchmarks.serving_faults.faults import Probe
 from benchmarks.serving_faults.server import SANDBOX
@@ -92,8 +90,8 @@ def _answered(engine: Engine, items: Sequence[WorkItem]) -> Iterator[tuple[WorkI
 @contextmanager
 def opened(python: str | Path, switched: Switch) -> Iterator[Engine]:
     """vLLM with its hidden states, by the engine `vllm`, with the faults' plug-in beside q36eval's."""
-    with patch.dict(os.environ, switched.variables):
-        engine = open_engine(EngineSettings(SANDBOX, kind="vllm", engine_python=str(python)))
+    interpreter = switched.interpreter(python)
+    engine = open_engine(EngineSettings(SANDBOX, kind="vllm", engine_python=str(interpreter)))
     try:
         yield engine
     finally:

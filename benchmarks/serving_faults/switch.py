@@ -1,6 +1,7 @@
 """Where vLLM's own process finds the faults' plug-in, and the file by which it is told which fault to show."""
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,14 @@ class Switch:
     def variables(self) -> dict[str, str]:
         """The environment in which vLLM finds both."""
         return {"PYTHONPATH": os.pathsep.join([str(self.folder), str(PLUGIN)]), VARIABLE: str(self.file)}
+
+    def interpreter(self, python: str | Path) -> Path:
+        """A Python with these variables, for what starts one without the PYTHONPATH of its own."""
+        script = self.folder / "python"
+        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.variables.items())
+        script.write_text(f'#!/bin/sh\n{variables} exec {shlex.quote(str(python))} "$@"\n')
+        script.chmod(0o755)
+        return script
 
     def show(self, fault: str) -> None:
         """From the next step on that fault; none for an empty name."""

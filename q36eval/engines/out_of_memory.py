@@ -6,6 +6,8 @@ from q36eval.engines.batches import RequestT
 from q36eval.engines.device_memory import is_out_of_memory
 from q36eval.engines.forks import ResultT
 
+DOES_NOT_FIT = "do not fit into the memory that the weights leave"
+
 
 def in_parts(
     call: Callable[[list[RequestT], int], list[ResultT]],
@@ -38,7 +40,7 @@ def in_parts(
             return [result for part in parts for result in part]
         halvings += 1
         if not smaller(batch[0], halvings):
-            reason = f"{len(batch[0].token_ids):,} tokens do not fit into the memory that the weights leave"
+            reason = f"{len(batch[0].token_ids):,} tokens {DOES_NOT_FIT}"
             return [failed(batch[0], reason)]
 
 

@@ -6,8 +6,10 @@ name when all are there: what was half fetched is gone on with, and never used.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ BESIDE = (".json", ".jsonl")
 """What lies beside a pack's captures: noise floors, sampled answers, templates. Each has its own hash within, or is
 compared with what it is used for."""
 LARGEST_SMALL_BYTES = 256 * 2**20
+USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
+QUERY = re.compile(r"\?[^\s'\"]*")
 
 Advanced = Callable[[int, int], None]
 
@@ -41,22 +45,26 @@ def fetched(address: str, cache: Path, advanced: Advanced = lambda done, of: Non
             says, however often it is asked for.
     """
     system, root = _system(address)
-    try:
-        small = _small_files(system, root, address)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"The reference pack {address} cannot be read: {error}.") from error
-    manifests = _manifests(small, address)
+    named = shown(address)
+    with _read_from(f"The reference pack {named}"):
+        small = _small_files(system, root, named)
+    manifests = _manifests(small, named)
     listed = {f"{folder}/{name}": entry for folder, one in manifests.items() for name, entry in one.files.items()}
     small = {name: payload for name, payload in small.items() if name not in listed}
     key = json_sha256({name: sha256_of(payload) for name, payload in small.items()})[:32]
     place, partial = cache / key, cache / f"{key}.part"
-    if place.is_dir():
+    sizes = {name: len(payload) for name, payload in small.items()}
+    sizes |= {name: entry.bytes for name, entry in listed.items()}
+    if _whole(place, sizes):
         return place
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with exclusive(cache / f"{key}.lock", lambda: None):
-            if not place.is_dir():
-                _fetch(system, root, address, partial, listed, advanced)
+            if not _whole(place, sizes):
+                if place.is_dir():  # something of it is gone; what is left is gone on with
+                    shutil.rmtree(partial, ignore_errors=True)
+                    place.rename(partial)
+                _fetch(system, root, named, partial, listed, advanced)
                 for name, payload in small.items():
                     write_whole(inside(partial, name), payload)
                 partial.rename(place)
@@ -65,15 +73,46 @@ def fetched(address: str, cache: Path, advanced: Advanced = lambda done, of: Non
     return place
 
 
+def shown(address: str) -> str:
+    """The address without who asks and with what: names, passwords, signatures and tokens stay out of logs."""
+    return QUERY.sub("", USER_INFO.sub("", address))
+
+
+def _whole(place: Path, sizes: Mapping[str, int]) -> bool:
+    """Whether a pack has its name and all its files their sizes (their hashes were right when they were written)."""
+    return place.is_dir() and all(_has_size(inside(place, name), size) for name, size in sizes.items())
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+@contextmanager
+def _read_from(what: str) -> Iterator[None]:
+    """Each kind of file system has errors of its own; each is one sentence.
+
+    Raises:
+        UsageError: what is read there cannot be.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        said = " ".join(shown(str(error)).split()).rstrip(".") or type(error).__name__
+        raise UsageError(f"{what} cannot be read: {said}.") from error
+
+
 def _system(address: str) -> tuple[Any, str]:
+    named = shown(address)
     try:
         import fsspec
     except ImportError as error:
-        raise UsageError(f"{address} is read by fsspec, which is not installed here: pip install fsspec") from error
+        raise UsageError(f"{named} is read by fsspec, which is not installed here: pip install fsspec") from error
     try:
         return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"Nothing here reads {address}: {str(error).rstrip('.')}.") from error
+    except Exception as error:  # of whichever library it chose
+        raise UsageError(f"Nothing here reads {named}: {shown(str(error)).rstrip('.')}.") from error
 
 
 def _small_files(system: Any, root: str, address: str) -> dict[str, bytes]:
@@ -122,7 +161,7 @@ def _fetch(
     place.mkdir(exist_ok=True)
     for name, entry in listed.items():
         path = inside(place, name)
-        if not path.is_file() or path.stat().st_size != entry.bytes:  # it has its name since its hash was right
+        if not _has_size(path, entry.bytes):  # it has its name since its hash was right
             _fetch_file(system, f"{root.rstrip('/')}/{name}", path, entry, f"{address}/{name}")
         there += entry.bytes
         advanced(there, total)
@@ -133,18 +172,38 @@ def _fetch_file(system: Any, source: str, path: Path, entry: FileEntry, named: s
     half = path.with_name(path.name + ".half")
     digest, size = hashlib.sha256(), 0
     try:
-        with system.open(source, "rb") as reader, half.open("wb") as writer:
-            while block := reader.read(BLOCK_BYTES):
+        with half.open("wb") as writer:
+            for block in _blocks(system, source, named):
                 digest.update(block)
                 size += len(block)
+                if size > entry.bytes:  # whatever follows, it is not what is listed, and it could fill the disk
+                    break
                 writer.write(block)
-    except FileNotFoundError as error:
-        raise UsageError(f"{named} is missing; copy the pack there again.") from error
+    except UsageError:
+        with suppress(OSError):
+            half.unlink()
+        raise
     if (digest.hexdigest(), size) != (entry.sha256, entry.bytes):
         with suppress(OSError):
             half.unlink()
         raise UsageError(
-            f"{named} is not what the pack's manifest lists ({size:,} of {entry.bytes:,} bytes came, or others); copy "
-            f"the pack there again."
+            f"{named} is not what the pack's manifest lists ({_came(size, entry)}); copy the pack there again."
         )
     half.rename(path)
+
+
+def _came(size: int, entry: FileEntry) -> str:
+    if size > entry.bytes:
+        return f"more than its {entry.bytes:,} bytes came"
+    return f"{size:,} of {entry.bytes:,} bytes came" if size < entry.bytes else "other bytes came"
+
+
+def _blocks(system: Any, source: str, named: str) -> Iterator[bytes]:
+    with _read_from(named):
+        try:
+            reader = system.open(source, "rb")
+        except FileNotFoundError as error:
+            raise UsageError(f"{named} is missing; copy the pack there again.") from error
+        with reader:
+            while block := reader.read(BLOCK_BYTES):
+                yield block

@@ -73,11 +73,11 @@ def test_vllm_finds_the_plugin_and_the_fault_is_read_anew(monkeypatch: pytest.Mo
         "print(found.load().__name__)"
     )
     with switch("rope-base") as switched:
-        variables = os.environ | switched.variables
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.strip() == "register"
+        for python, variables in ((sys.executable, switched.variables), (switched.interpreter(sys.executable), {})):
+            done = subprocess.run(
+                [python, "-c", program], env=os.environ | variables, capture_output=True, text=True, check=True
+            )
+            assert done.stdout.strip() == "register"
         monkeypatch.setenv(read.VARIABLE, str(switched.file))
         assert read.active() == "rope-base"
         switched.show("kv-scales")

@@ -10,7 +10,7 @@ import pytest
 from q36eval.errors import UsageError
 from q36eval.probes import Digest
 from q36eval.records import ProbeName
-from q36eval.references import Capture, Pack, fetched, is_address
+from q36eval.references import Capture, Pack, _fetched, fetched, is_address
 from tests.q36eval.test_references import IDENTITY
 
 ITEMS = {f"item{n}": f"answer {n}" for n in range(4)}
@@ -107,3 +107,70 @@ def test_what_is_no_pack_is_refused_in_words(pack: Path, tmp_path: Path) -> None
     with pytest.raises(UsageError, match=r"pack\.json is not as it was written"):
         fetched(f"file://{pack}", cache)
     shutil.rmtree(pack)
+
+
+def test_what_is_longer_than_listed_is_not_read_to_its_end(
+    pack: Path, remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might never end, and would fill the disk."""
+    victim = listed(pack)[-1]
+    there = f"/packs/one/{victim.relative_to(pack)}"
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file(there, victim.read_bytes() + bytes(10_000))
+    monkeypatch.setattr(_fetched, "BLOCK_BYTES", 64)
+    opened, systems = [], type(memory)
+    whole = systems.open
+    monkeypatch.setattr(systems, "open", lambda self, *how: opened.append(whole(self, *how)) or opened[-1])
+    tell: list[int] = []
+    monkeypatch.setattr(type(memory.store[there]), "close", lambda self: tell.append(self.tell()))
+    with pytest.raises(UsageError, match=rf"{victim.name} is not .* \(more than its [\d,]+ bytes came\)"):
+        fetched(remote, tmp_path / "cache")
+    assert opened
+    assert tell[-1] <= victim.stat().st_size + 64
+    assert not list((tmp_path / "cache").rglob("*.half"))
+
+
+class OddError(Exception):
+    """As libraries of file systems have them: no OSError."""
+
+
+@pytest.mark.parametrize("method", ["find", "size", "cat_file", "open"])
+@pytest.mark.parametrize("error", [OddError, PermissionError])
+def test_whatever_a_file_system_raises_is_a_sentence(
+    remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: type[Exception]
+) -> None:
+    """And says nothing of this machine's disk."""
+
+    def refuses(*_: object, **__: object) -> None:
+        raise error("403 for\nmemory://key:secret@packs/one?signature=abc.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(fsspec.filesystem("memory")), method, refuses)
+        with pytest.raises(UsageError, match=r"cannot be read: 403 for memory://packs/one\.$"):
+            fetched(remote, tmp_path / "cache")
+
+
+def test_what_cannot_be_written_is_told_apart_from_what_cannot_be_read(remote: str, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(UsageError, match="cache cannot be written"):
+        fetched(remote, tmp_path / "cache")
+
+
+def test_a_kept_pack_that_lost_a_file_is_fetched_again(pack: Path, remote: str, tmp_path: Path) -> None:
+    first = fetched(remote, tmp_path / "cache")
+    victims = [first / file.relative_to(pack) for file in listed(pack)[:1]] + [first / "chat_templates.json"]
+    for victim in victims:
+        before = victim.read_bytes()
+        for damage in (victim.unlink, lambda path=victim: path.write_bytes(b"x")):
+            damage()
+            assert fetched(remote, tmp_path / "cache") == first
+            assert victim.read_bytes() == before
+
+
+def test_no_password_of_an_address_is_printed(tmp_path: Path) -> None:
+    for address in ("abacus://user:pa@ss@host/pack?sig=pass", "memory://user:pass@nothing?sig=pass"):
+        with pytest.raises(UsageError) as raised:
+            fetched(address, tmp_path / "cache")
+        assert "://" in str(raised.value)
+        for secret in ("pass", "pa@", "user", "sig"):
+            assert secret not in str(raised.value)

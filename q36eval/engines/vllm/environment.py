@@ -74,11 +74,21 @@ def environment(python: str | None) -> Environment:
     return _checked(Path(named))
 
 
+def environment_there() -> dict[str, str]:
+    """Of this process, without where this one's packages lie: they would come before those of vLLM's environment."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 @cache
 def _checked(python: Path) -> Environment:
     try:
         ended = subprocess.run(
-            [python, "-c", _QUESTION], capture_output=True, text=True, check=False, timeout=SECONDS_TO_ANSWER
+            [python, "-c", _QUESTION],
+            env=environment_there(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS_TO_ANSWER,
         )
         said = json.loads(ended.stdout) if ended.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:

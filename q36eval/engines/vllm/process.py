@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from q36eval.engines.vllm.environment import Environment
+from q36eval.engines.vllm.environment import Environment, environment_there
 from q36eval.errors import EngineError
 
 PREFIX = "q36eval-vllm-"
@@ -74,7 +74,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [environment.python, "-m", "q36eval_vllm.worker", str(theirs.fileno()), str(self.states)],
                 pass_fds=[theirs.fileno()],
-                env=variables | os.environ,
+                env=variables | environment_there(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -39,7 +39,7 @@ from q36eval.engines.workers.packing import unpacked
 from q36eval.engines.workers.pool import Pool, pool_at
 from q36eval.engines.workers.units import in_units
 from q36eval.engines.workers.worker import ALIKE, Division, Opened
-from q36eval.errors import EngineError, Q36Error, UsageError
+from q36eval.errors import Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
 
 LAYERS_REFUSED = (
@@ -127,14 +127,13 @@ class WorkersEngine(Engine):
     _embeddings: Embeddings | None = None
 
     def _plan_alike(self, plans: Sequence[MemoryPlan]) -> None:
-        """All workers form the batches of the one that has least room."""
+        """All workers form the batches of the one that has least room, whoever takes the place of one of them too."""
         if not plans:
             return
         least = min(plans, key=lambda plan: (plan.score_tokens, plan.prompt_tokens, plan.rows, plan.batches))
         if least.room.placement == "layers":
             raise UsageError(LAYERS_REFUSED)
-        if any(plan != least for plan in plans):
-            self._pool.instruct(self._number, "plan", least)
+        self._pool.instruct(self._number, "plan", least)
         self._plan = least
 
     @property
@@ -194,10 +193,10 @@ class WorkersEngine(Engine):
         with _one_thread(self._opened.one_thread):
             for unit, outcome in Dispatch(self._pool, self._number, units).outcomes():
                 self._tell_of_losses()
-                if isinstance(outcome, EngineError):
+                if isinstance(outcome, FatalUnitError):
                     for request in chain.from_iterable(unit):
                         if request.key not in known:
-                            yield _failed(request, f"engine: {outcome}", isinstance(outcome, FatalUnitError))
+                            yield _failed(request, f"engine: {outcome}")
                     continue
                 self._splits = max(self._splits, outcome.splits)
                 for sentence in outcome.said:
@@ -259,11 +258,11 @@ def _of(request: Request, result: Result) -> Result:
     return replace(result, request=request)  # type: ignore[arg-type]
 
 
-def _failed(request: Request, reason: str, permanent: bool) -> Result:
-    """`permanent` where another attempt would cost as many workers again."""
+def _failed(request: Request, reason: str) -> Result:
+    """Permanent: another attempt would cost as many workers again."""
     if isinstance(request, ScoreRequest):
-        return Scored(request, None, error=reason, permanent=permanent)
-    return Generated(request, (), "", "error", error=reason, permanent=permanent)
+        return Scored(request, None, error=reason, permanent=True)
+    return Generated(request, (), "", "error", error=reason, permanent=True)
 
 
 def _check_alike(opened: Sequence[Opened], folder: Path) -> None:

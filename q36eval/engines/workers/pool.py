@@ -1,13 +1,17 @@
 """Workers as Ray actors: connected to, placed, lost and replaced. The only module that imports Ray."""
 
+import atexit
 import logging
 import os
+import secrets
+import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +37,19 @@ need not wait until that one's core counts as free."""
 CALLS_AT_ONCE = 2
 """While a worker computes a unit it packs the one before."""
 FIXED_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+"""A local cluster listens on every interface, and whoever may call it runs code there: only who has this may."""
+NOT_FOR_WORKERS = ("Q36EVAL_HISTORY", "Q36EVAL_WATCH_*", "*_API_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD")
+"""Secrets of the command's, which no worker needs."""
+NOT_FOR_RAY = ("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",)
+"""With it all workers of a machine would take its first GPU."""
 
 
 class LostError(Exception):
     """A worker is gone: its process or its node died."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
     """One worker: its actor, who it is, and how many in its place failed since one of them computed something."""
 
@@ -87,23 +97,34 @@ class Pool:
     def instruct(self, engine: int, step: Step, value: Any = None) -> list[Opened]:
         """Have all workers take a step, and all that replace them; what each answered, where it answers.
 
+        A worker that is gone is replaced; that one may have died of the step, so it has one replacement and no more.
+
         Raises:
             Q36Error: the step failed in one of them, as it would have failed here.
-            EngineError: a worker died of it, or none is left.
+            EngineError: none is left.
         """
         self._remember(Instruction(self._serial + 1, engine, step, value))
+        try:
+            while True:
+                answers = self._answers()
+                if self.members:
+                    return answers
+        except Q36Error:
+            self._forget(engine)
+            raise
+
+    def _answers(self) -> list[Opened]:
         if not self.members:
             self.await_joining()
-        calls = [(member, member.actor.follow.remote(self._instructions)) for member in self.members]
         answers = []
-        for member, call in calls:
+        for member, call in [(member, self._follow(member)) for member in self.members]:
             try:
                 answer = self.value(call)
             except LostError as error:
-                self._forget(engine)
-                raise EngineError(f"A worker on {member.node} died while it was set up: {error}.") from error
+                member.failures = max(member.failures, REPLACEMENTS_IN_A_ROW - 1)
+                self.lost(member, f"it died on {member.node} while it was set up: {error}")
+                continue
             if isinstance(answer, Q36Error):
-                self._forget(engine)
                 raise answer
             if answer is not None:
                 answers.append(answer)
@@ -174,9 +195,12 @@ class Pool:
             try:
                 answer = self.value(call)
                 member.facts = self.value(member.actor.facts.remote())
+                _check_version(member.facts, Facts.here())
             except LostError as error:
                 self._replace(str(error), member.failures + 1)
                 continue
+            except UsageError as error:  # another node than those that were asked at the start
+                answer = error
             if isinstance(answer, Q36Error):
                 _kill(member.actor)
                 self._replace(str(answer), member.failures + 1)
@@ -214,7 +238,7 @@ class Pool:
 
         Raises:
             LostError: its worker is gone, or its result with it.
-            Exception: what it raised.
+            EngineError: what it raised, or Ray's own memory or disk is full.
         """
         import ray
 
@@ -225,6 +249,8 @@ class Pool:
             raise EngineError(f"{type(error.cause).__name__}: {error.cause}") from error
         except (*gone, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError) as error:
             raise LostError(_first_line(error)) from error
+        except ray.exceptions.RayError as error:  # no room in memory or on the disk, above all
+            raise EngineError(f"Ray cannot hand over a result: {_first_line(error)}.") from error
 
     def whichever(self, method: str, *values: Any) -> Any:
         """What one of the workers answers; another one where it is lost meanwhile.
@@ -307,12 +333,24 @@ def pool_at(place: Place) -> Pool:
 
 def disconnect() -> None:
     """End all workers, and a cluster of this machine with them."""
-    import ray
 
     for pool in _pools.values():
         pool.end()
     _pools.clear()
+    _shut_down()
+
+
+def _shut_down() -> None:
+    """Leave the cluster; one of this machine ends, and its logs go with it."""
+    import ray
+
     ray.shutdown()
+    for folder in _session_folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    _session_folders.clear()
+
+
+_session_folders: list[str] = []
 
 
 def _check_version(theirs: Facts, own: Facts) -> None:
@@ -333,13 +371,14 @@ def _connect(place: Place) -> None:
     if ray.is_initialized():
         if _connected_to == [place.address]:
             return
-        ray.shutdown()
+        _shut_down()
     quiet: dict[str, Any] = {
         "log_to_driver": False,
         "logging_level": logging.ERROR,
         "configure_logging": True,
     }
     with _signals_kept(), _environment(local=place.address is None):
+        _read_environment()
         try:
             if place.address is not None:
                 _reach(place.address)
@@ -359,9 +398,13 @@ def _connect(place: Place) -> None:
     if hasattr(ray, "_private"):
         ray._private.worker.print_to_stdstream = lambda *said, **how: None
     _connected_to[:] = [place.address]
+    if place.address is None:
+        with suppress(AttributeError):
+            _session_folders.append(ray._private.worker._global_node.get_session_dir_path())
+            atexit.register(_shut_down)
     if place.address is None and place.gpus * place.workers > ray.cluster_resources().get("GPU", 0):
         has = _has()
-        ray.shutdown()
+        _shut_down()
         raise UsageError(
             f"--workers {place.workers} needs {place.gpus * place.workers} GPUs, and this machine shows {has}."
         )
@@ -370,13 +413,21 @@ def _connect(place: Place) -> None:
 _connected_to: list[str | None] = []
 
 
+def _read_environment() -> None:
+    """Ray reads how calls are authenticated once, when it is first imported in a process."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled, without types
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
 def _reach(address: str) -> None:
     """See that somebody listens there: Ray itself would try for minutes.
 
     Raises:
         OSError: nobody does.
     """
-    host, _, port = address.rpartition("://")[2].rpartition(":")
+    host, _, port = address.rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), REACHED_WITHIN_S).close()
 
@@ -411,23 +462,36 @@ def _first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
+def local_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """What a cluster of this machine and its workers find in their environment, of what the command has."""
+    unwanted = (*NOT_FOR_WORKERS, *NOT_FOR_RAY)
+    kept = {name: value for name, value in inherited.items() if not any(fnmatch(name, each) for each in unwanted)}
+    code = Path(__file__).resolve().parents[3]
+    if (code / "pyproject.toml").is_file():  # a checkout, which need not be installed
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), kept.get("PYTHONPATH", "")]))
+    return kept | FIXED_ENVIRONMENT | TOKEN
+
+
 @contextmanager
 def _environment(*, local: bool) -> Iterator[None]:
-    """What Ray and its local workers find in their environment: this code, one thread, and nothing that is reported."""
-    wanted = dict(FIXED_ENVIRONMENT)
-    if local:
-        code = str(Path(__file__).resolve().parents[3])
-        wanted["PYTHONPATH"] = os.pathsep.join(filter(None, [code, os.environ.get("PYTHONPATH", "")]))
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    """What Ray starts inherits this process's environment as it is meanwhile."""
+    before = dict(os.environ)
+    without = {name: value for name, value in before.items() if name not in NOT_FOR_RAY}
+    wanted = local_environment(before) if local else without | FIXED_ENVIRONMENT
+    changed = [name for name in {*before, *wanted} if before.get(name) != wanted.get(name)]
+    _set_environment(changed, wanted)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _set_environment(changed, before)  # Ray set some of its own meanwhile
+
+
+def _set_environment(names: Sequence[str], values: Mapping[str, str]) -> None:
+    for name in names:
+        if name in values:
+            os.environ[name] = values[name]
+        else:
+            os.environ.pop(name, None)
 
 
 @contextmanager

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import torch
 
 from q36eval.engines.base import Batch, Engine, EngineSettings, Perturbation, Request, Result, Scores
-from q36eval.engines.device_memory import give_back
+from q36eval.engines.device_memory import OUT_OF_MEMORY, give_back
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import identity_of, open_engine
+from q36eval.engines.out_of_memory import DOES_NOT_FIT
 from q36eval.engines.workers.packing import Packed, packed
 from q36eval.errors import EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
@@ -92,6 +93,17 @@ class Computed:
     results: Packed
     said: tuple[str, ...]
     splits: int
+    broken: str | None = None
+    """The error of all results, where another worker might have computed them: this one's device may be at fault."""
+
+
+def broken_of(batches: Sequence[Sequence[Result]]) -> str | None:
+    """Why every result of a unit is an error, unless it is one of a request, or of too little memory."""
+    errors = [result.error for batch in batches for result in batch if result.error and not result.permanent]
+    if not errors or len(errors) < sum(map(len, batches)):
+        return None
+    of_memory = any(words in error for error in errors for words in (*OUT_OF_MEMORY, DOES_NOT_FIT))
+    return None if of_memory else errors[0]
 
 
 def check_identity(own: DeploymentIdentity, expected: DeploymentIdentity) -> None:
@@ -120,6 +132,7 @@ class Worker:
         self._engines: dict[int, Engine] = {}
         self._said: dict[int, list[str]] = {}
         self._followed = 0
+        self._answer: Opened | None = None
         self._busy = threading.Lock()
 
     def facts(self) -> Facts:
@@ -134,19 +147,21 @@ class Worker:
             return error
 
     def follow(self, instructions: Sequence[Instruction]) -> "Opened | Q36Error | None":
-        """Take the steps that were not taken yet, of all that count; the last one's answer, or why it failed."""
+        """Take the steps that were not taken yet, of all that count; the last one's answer, or why it failed.
+
+        The answer to a step that was taken before is given again.
+        """
         with self._busy:
             self._in_threads()
-            answer: Opened | None = None
             for instruction in (each for each in instructions if each.serial > self._followed):
                 try:
-                    answer = self._follow(instruction)
+                    self._answer = self._follow(instruction)
                 except Q36Error as error:
                     return error
                 except Exception as error:
                     return EngineError(f"{type(error).__name__}: {error}")
                 self._followed = instruction.serial
-            return answer
+            return self._answer
 
     def _follow(self, instruction: Instruction) -> Opened | None:
         number, value = instruction.engine, instruction.value
@@ -215,7 +230,7 @@ class Worker:
             said = tuple(self._said[number])
             self._said[number].clear()
             splits = engine.splits
-        return Computed(packed(results), said, splits)
+        return Computed(packed(results), said, splits, broken_of(results))
 
     def _in_threads(self) -> None:
         """How many threads torch takes is said in each of a process's threads."""

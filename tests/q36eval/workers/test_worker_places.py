@@ -1,5 +1,6 @@
 """What workers cannot have is refused in a sentence, before anything is opened and without Ray."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,10 @@ def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "said"),
     [
         (EngineOptions(ray="auto"), r"--ray names a cluster .*; add --workers\."),
+        (
+            EngineOptions(workers=2, ray="ray://head:10001"),
+            r"--ray ray://head:10001 is the address of a Ray client server.*; give HOST:PORT of the cluster's head",
+        ),
         (EngineOptions(workers=0), r"--workers 0 leaves nobody to compute; give at least 1\."),
         (EngineOptions(workers=2, device="cuda:1"), r"--device cuda:1 names one GPU.* write --device cuda"),
         (
@@ -39,6 +44,24 @@ def test_what_workers_cannot_have(options: EngineOptions, said: str) -> None:
     for opens in (lambda: check_options(options), lambda: open_engine(options.of(SANDBOX))):
         with pytest.raises(UsageError, match=said):
             opens()
+
+
+def test_what_workers_inherit_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the command's secrets, nothing that has all of them take one GPU, and its code where it is a checkout."""
+    pools = pytest.importorskip("q36eval.engines.workers.pool")
+    pytest.importorskip("ray")
+    secrets = ["Q36EVAL_HISTORY", "Q36EVAL_WATCH_SLACK", "OPENAI_API_KEY", "HF_TOKEN", "RAY_AUTH_TOKEN"]
+    inherited = dict.fromkeys([*secrets, "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"], "theirs")
+    kept = pools.local_environment(inherited | {"PATH": "/bin", "PYTHONPATH": "mine"})
+    assert "theirs" not in kept.values()
+    assert kept["PATH"] == "/bin"
+    assert kept["RAY_AUTH_MODE"] == "token"
+    assert len(kept["RAY_AUTH_TOKEN"]) == 64
+    assert kept["PYTHONPATH"] == f"{SANDBOX.parents[2]}{os.pathsep}mine"
+    installed = tmp_path / "site-packages" / "q36eval" / "engines" / "workers" / "pool.py"
+    monkeypatch.setattr(pools, "__file__", str(installed))
+    assert pools.local_environment({"PYTHONPATH": "mine"})["PYTHONPATH"] == "mine"
+    assert "PYTHONPATH" not in pools.local_environment({})
 
 
 def test_without_ray_one_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

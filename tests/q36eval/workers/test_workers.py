@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -45,13 +47,25 @@ def alone() -> Engine:
     return engine
 
 
+SECRETS = {
+    "OPENAI_API_KEY": "the key",
+    "Q36EVAL_HISTORY": "postgresql://user:password@host/database",
+    "Q36EVAL_WATCH_SECRET": "of a receiver",
+}
+
+
 @pytest.fixture(scope="module")
 def two() -> Iterator[WorkersEngine]:
-    """One cluster for all tests here."""
-    engine = open_engine(TWO)
-    assert isinstance(engine, WorkersEngine)
-    yield engine
-    pools.disconnect()
+    """One cluster for all tests here, which leaves nothing behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SECRETS.items():
+            patch.setenv(name, value)
+        engine = open_engine(TWO)
+        assert isinstance(engine, WorkersEngine)
+        (session,) = pools._session_folders
+        yield engine
+        pools.disconnect()
+        assert not Path(session).exists()
 
 
 @pytest.fixture(scope="module")
@@ -241,6 +255,39 @@ def test_a_machine_without_the_device_asks_a_worker_what_the_deployment_is(
     for opens in (identity_of, open_engine):
         with pytest.raises(UsageError, match=r"different deployments: checkpoint_sha256 differ"):
             opens(TWO)
+
+
+STRANGER = """
+import sys
+from ray._raylet import GcsClient
+print("answered", GcsClient(address=sys.argv[1]).internal_kv_keys(b"", None))
+"""
+
+
+def test_nobody_else_may_call_a_cluster_of_this_machine(two: WorkersEngine) -> None:
+    """It listens on every interface, and who may call it runs code as this user."""
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    asked = [sys.executable, "-c", STRANGER, address]
+    with_token = subprocess.run(
+        asked, env=environment | pools.TOKEN, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert "answered" in with_token.stdout, with_token.stderr
+    stranger = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert "answered" not in stranger.stdout
+    assert "AuthenticationError" in stranger.stderr
+
+
+def test_workers_of_this_machine_know_none_of_the_commands_secrets(two: WorkersEngine) -> None:
+    facts = two._pool.members[0].facts
+    assert facts is not None
+    environment = Path(f"/proc/{facts.process}/environ")
+    if not environment.exists():
+        pytest.skip("this system shows no process's environment")
+    assert not set(SECRETS.values()) & {entry.partition("=")[2] for entry in environment.read_text().split("\0")}
+    assert SECRETS.items() <= os.environ.items(), "the command keeps them"
 
 
 def test_batches_after_one_prefix_travel_together(texts: list[ScoreRequest]) -> None:

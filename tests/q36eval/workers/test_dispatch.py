@@ -1,0 +1,180 @@
+"""Every unit comes back once and in order whichever workers die or fail, by a pool whose answers a test decides."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from q36eval.engines.base import Batch, Scored, ScoreRequest
+from q36eval.engines.workers.dispatch import KILLS, Dispatch, FatalUnitError
+from q36eval.engines.workers.packing import Packed
+from q36eval.engines.workers.pool import LostError, Member, Pool
+from q36eval.engines.workers.worker import Computed, broken_of
+from q36eval.errors import EngineError
+
+SENT = Computed(Packed((), (), None, ""), (), 0)
+Answer = Computed | Exception
+
+
+@dataclass
+class Calls:
+    """The actor of a worker: a call is who was asked, and for which unit."""
+
+    name: int
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def compute(self) -> "Calls":
+        return self
+
+    def remote(self, engine: int, unit: Sequence[Batch]) -> tuple[int, int]:
+        self.asked.append((self.name, int(unit[0][0].key)))
+        return self.asked[-1]
+
+
+@dataclass
+class Workers:
+    """Without Ray: `answers` says what comes of a call, `next_of` which of those under way ends next."""
+
+    count: int
+    answers: Callable[[tuple[int, int]], Answer]
+    next_of: Callable[[list[tuple[int, int]]], tuple[int, int]] = min
+    replaced: bool = False
+    members: list[Member] = field(init=False)
+    joining: dict[Any, Member] = field(default_factory=dict)
+    losses: list[tuple[int, str, bool]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.members = [Member(Calls(name)) for name in range(self.count)]
+
+    def ready(self, calls: Sequence[Any], seconds: float | None = None) -> list[Any]:
+        under_way = [call for call in calls if isinstance(call, tuple)]
+        assert under_way or seconds is not None, "nothing is under way: a wait without end"
+        set_up = [call for call in calls if self.replaced and not isinstance(call, tuple)]
+        return set_up or ([self.next_of(under_way)] if under_way else [])
+
+    def joined(self, calls: Sequence[Any]) -> None:
+        self.members += [self.joining.pop(call) for call in calls]
+
+    def await_joining(self) -> None:
+        if not self.joining:
+            raise EngineError("All workers are lost")
+        self.joined(list(self.joining))
+
+    def value(self, call: tuple[int, int]) -> Computed:
+        answer = self.answers(call)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def lost(self, member: Member, reason: str, *, at_work: bool = False) -> None:
+        self.losses.append((member.actor.name, reason, at_work))
+        self.members.remove(member)
+        self.joining[f"set-up {len(self.losses)}"] = Member(Calls(self.count + len(self.losses) - 1))
+
+
+def outcomes(workers: Workers, units: int) -> list[tuple[int, Answer]]:
+    requests = [[[ScoreRequest(str(n), (1, 2))]] for n in range(units)]
+    dispatch = Dispatch(cast(Pool, workers), 1, requests)
+    return [(int(unit[0][0].key), outcome) for unit, outcome in dispatch.outcomes()]
+
+
+def test_a_node_that_takes_two_workers_with_it_keeps_nobody_waiting() -> None:
+    """One held the first units, the other later ones: what is left is handed out in order, within a smaller window."""
+    others_answered = 0
+
+    def answers(call: tuple[int, int]) -> Answer:
+        nonlocal others_answered
+        others_answered += 1
+        return LostError("its node died") if call[0] >= 2 and others_answered > 12 else SENT
+
+    def all_but_the_slow_one(calls: list[tuple[int, int]]) -> tuple[int, int]:
+        if others_answered >= 12:
+            return min((call for call in calls if call[0] >= 2), default=min(calls))
+        return next(call for call in calls if call[0] != 2)
+
+    workers = Workers(4, answers, all_but_the_slow_one)
+    assert outcomes(workers, 40) == [(n, SENT) for n in range(40)]
+    assert [name for name, _, _ in workers.losses] == [2, 3]
+
+
+def test_a_unit_that_workers_die_of_is_given_up_and_the_rest_is_computed() -> None:
+    workers = Workers(2, lambda call: LostError("killed") if call[1] == 3 else SENT, replaced=True)
+    came = outcomes(workers, 9)
+    assert [(n, type(outcome)) for n, outcome in came] == [
+        (n, FatalUnitError if n == 3 else Computed) for n in range(9)
+    ]
+    assert str(came[3][1]) == f"{KILLS} workers died while they computed 3, the last of them: killed"
+
+
+def test_a_work_that_nobody_can_be_given_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dispatch, "_hand_out", lambda self, handed_out: None)
+    with pytest.raises(EngineError, match=r"2 parts of the work wait, and no worker can be given one"):
+        outcomes(Workers(1, lambda call: SENT), 2)
+
+
+BROKEN = Computed(Packed((), (), None, ""), (), 0, broken="engine: an illegal memory access")
+
+
+def test_a_worker_whose_engine_is_gone_is_replaced_and_no_item_is_an_error() -> None:
+    """It answers at once, so that it would be given most of the work."""
+    gone = EngineError("vLLM ended while it answered 200 prompts")
+    workers = Workers(2, lambda call: gone if call[0] == 1 else SENT, max, replaced=True)
+    assert outcomes(workers, 30) == [(n, SENT) for n in range(30)]
+    assert workers.losses == [(1, str(gone), True)]
+
+
+def test_an_engine_that_fails_everywhere_ends_the_work_as_it_would_alone() -> None:
+    workers = Workers(3, lambda call: EngineError("vLLM ended") if call[1] == 4 else SENT, replaced=True)
+    with pytest.raises(EngineError, match=r"^vLLM ended$") as raised:
+        outcomes(workers, 30)
+    assert not isinstance(raised.value, FatalUnitError)
+    assert len(workers.losses) == KILLS - 1
+
+
+def test_what_one_worker_fails_at_and_another_computes_is_the_fault_of_the_first() -> None:
+    workers = Workers(3, lambda call: BROKEN if call[0] == 2 else SENT, max)
+    assert outcomes(workers, 30) == [(n, SENT) for n in range(30)]
+    assert workers.losses == [(2, BROKEN.broken, False)]
+    assert len({call for member in workers.members for call in member.actor.asked}) == 30
+
+
+def test_what_fails_with_two_workers_is_an_error_and_costs_nobody() -> None:
+    workers = Workers(3, lambda call: BROKEN if call[1] % 7 == 0 else SENT)
+    assert outcomes(workers, 30) == [(n, SENT if n % 7 else BROKEN) for n in range(30)]
+    assert workers.losses == []
+    asked = [unit for member in workers.members for _, unit in member.actor.asked]
+    assert sorted(asked) == sorted([*range(30), *range(0, 30, 7)])
+
+
+@pytest.mark.parametrize("next_of", [min, max])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_where_all_fails_all_is_an_error(count: int, next_of: Callable[..., tuple[int, int]]) -> None:
+    """As the engine alone: no one is left who could do better."""
+    workers = Workers(count, lambda call: BROKEN, next_of)
+    assert outcomes(workers, 20) == [(n, BROKEN) for n in range(20)]
+
+
+def test_a_doubt_that_nobody_is_left_to_settle_is_an_error() -> None:
+    """The other worker dies, and Ray has no room for one instead."""
+    workers = Workers(2, lambda call: LostError("killed") if call[0] == 1 else BROKEN)
+    assert outcomes(workers, 5) == [(n, BROKEN) for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "broken"),
+    [
+        (["engine: an illegal memory access"] * 2, "engine: an illegal memory access"),
+        (["engine: an illegal memory access", None], None),
+        (["engine: CUDA out of memory"] * 2, None),
+        (["4,096 tokens do not fit into the memory that the weights leave"] * 2, None),
+        ([None, None], None),
+    ],
+)
+def test_a_unit_is_doubted_only_where_all_of_it_failed_and_not_for_want_of_memory(
+    errors: list[str | None], broken: str | None
+) -> None:
+    request = ScoreRequest("a", (1, 2))
+    assert broken_of([[Scored(request, None, error=error) for error in errors]]) == broken
+    assert broken_of([[Scored(request, None, error=error, permanent=True) for error in errors]]) is None
