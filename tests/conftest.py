@@ -31,7 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.sized)
-        if item.get_closest_marker("long") and not LONG:
+        is_long = item.get_closest_marker("long") is not None
+        if is_long and LONG:
+            item.add_marker(pytest.mark.timeout(1800))  # an engine that starts takes minutes by itself
+        elif is_long:
             item.add_marker(pytest.mark.skip(reason="in the long profile: make test-long"))
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
