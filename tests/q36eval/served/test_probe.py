@@ -56,10 +56,10 @@ def test_what_is_only_right_when_it_is_asked_again_does_not_pass(judge: Judge) -
     ("fault", "named"),
     [
         ("stale_cache", {"served-cache-hit", "served-conversation"}),
-        ("placed_cache", {"served-cache-hit"}),
+        pytest.param("placed_cache", {"served-cache-hit"}, marks=pytest.mark.long),
         pytest.param("stale_eviction", {"served-eviction"}, marks=pytest.mark.long),
         pytest.param("forced_calls", {"served-calls", "parser-calls"}, marks=pytest.mark.long),
-        ("crossed", {"served-concurrency"}),
+        pytest.param("crossed", {"served-concurrency"}, marks=pytest.mark.long),
         pytest.param("worn", {"served-after-load"}, marks=pytest.mark.long),
         pytest.param("duplicated_chunk", {"served-stream-text", "served-stream-chat"}, marks=pytest.mark.long),
         pytest.param("missing_chunk", {"served-stream-text", "served-stream-chat"}, marks=pytest.mark.long),
