@@ -109,6 +109,7 @@ def _tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> C
         tokenizer="by ids" if tokenized else "by counts",
         fingerprint=answer.system_fingerprint,
         echoed_model=answer.model,
+        names_likeliest=server.flavour == LLAMA_CPP and _names_likeliest(client, server, tokenizer, takes_ids, prompt),
     )
 
 
