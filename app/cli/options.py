@@ -73,11 +73,11 @@ def _pack_folder(named: str) -> Path:
     Raises:
         UsageError: see `q36eval.references.fetched`.
     """
-    from q36eval.references import fetched, is_address
+    from q36eval.references import fetched, is_address, shown
 
     if not is_address(named):
         return Path(named)
-    note(f"The reference pack {named} is fetched, unless it is here already.")
+    note(f"The reference pack {shown(named)} is fetched, unless it is here already.")
     return fetched(named, Paths.default().fetched_packs)
 
 

@@ -20,7 +20,7 @@ are read, since packs are listed without them.
 
 from q36eval.probes import Kind
 from q36eval.references._capture import Capture, capture_key, pack_folder
-from q36eval.references._fetched import fetched, is_address
+from q36eval.references._fetched import fetched, is_address, shown
 from q36eval.references._files import cannot_write, write_whole
 from q36eval.references._manifest import FileEntry, Header, Manifest, damage, load_header, load_manifest
 from q36eval.references._pack import Pack, PackUse, captures_in, mark_used, stored_head, use_of
@@ -43,6 +43,7 @@ __all__ = [
     "load_manifest",
     "mark_used",
     "pack_folder",
+    "shown",
     "stored_head",
     "use_of",
     "write_whole",

@@ -5,7 +5,7 @@ position equal to what the same server says when it generates there.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -73,75 +73,65 @@ class Capabilities:
     """Whether llama.cpp gave log-probabilities of what it generates, by the tokens' ids."""
 
 
-def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> Capabilities:
-    """What the served model can do.
+def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, briefly: bool = False) -> Capabilities:
+    """What the served model can do; `briefly` in some ten requests, for whoever asks little: of a prompt's
+    log-probabilities then whether `FEW` are given.
 
     Raises:
         UsageError: its tokenizer turns texts into other tokens, or cannot be compared.
         EngineError: it does not answer.
     """
+    prompt = tuple(tokenizer.encode(PROOF_TEXTS[0], add_special_tokens=False))
     try:
-        return _tried(client, server, tokenizer, vocabulary)
+        can = _answering(client, server, tokenizer, prompt)
+        if server.flavour == LLAMA_CPP:
+            return replace(can, names_likeliest=not briefly and _names_likeliest(client, server, prompt, can))
+        if server.flavour != VLLM or not can.takes_ids:
+            return can
+        if briefly:
+            few = _scores_few(client, server, prompt, vocabulary)
+            return replace(can, scores="top", top_k=FEW) if few else can
+        return _scoring_all(client, server, prompt, vocabulary, can)
     except (RefusedError, NoAnswerError) as error:
         raise EngineError(f"The server {client.address.base} does not answer as one of its kind: {error}.") from error
 
 
-def _tried(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> Capabilities:
-    prompt = tuple(tokenizer.encode(PROOF_TEXTS[0], add_special_tokens=False))
+def _answering(client: Client, server: Server, tokenizer: Any, prompt: tuple[int, ...]) -> Capabilities:
+    """What it can do without log-probabilities; raises as `tried`."""
     takes_ids, answer = _plain(client, server, tokenizer, prompt)
-    counts = answer.usage is not None and answer.usage.prompt_tokens == len(prompt)
-    returns_ids = takes_ids and answer.choice.prompt_token_ids == list(prompt) and answer.choice.token_ids is not None
     tokenized = _by_ids(client, server, tokenizer)
     if not tokenized:
         _by_counts(client, server, tokenizer)
-    scores, top_k, label_first = "nothing", None, False
-    if takes_ids and server.flavour == VLLM:
-        scores, top_k, label_first = _scoring(client, server, prompt, vocabulary)
-    return Capabilities(
-        takes_ids=takes_ids,
-        returns_ids=returns_ids,
-        counts=counts,
-        scores=scores,
-        top_k=top_k,
-        label_first=label_first,
-        gives_few=scores == "all" and _gives_few(client, server, prompt, vocabulary),
-        takes_lists=scores == "all" and returns_ids and counts and _takes_lists(client, server, prompt, vocabulary),
-        tokenizer="by ids" if tokenized else "by counts",
-        fingerprint=answer.system_fingerprint,
-        echoed_model=answer.model,
-        names_likeliest=server.flavour == LLAMA_CPP and _names_likeliest(client, server, tokenizer, takes_ids, prompt),
-    )
-
-
-def tried_briefly(client: Client, server: Server, tokenizer: Any, vocabulary: int) -> Capabilities:
-    """What whoever asks little needs to know, in some ten requests: of log-probabilities, whether `FEW` are given.
-
-    Raises:
-        UsageError, EngineError: as `tried`.
-    """
-    try:
-        prompt = tuple(tokenizer.encode(PROOF_TEXTS[0], add_special_tokens=False))
-        takes_ids, answer = _plain(client, server, tokenizer, prompt)
-        tokenized = _by_ids(client, server, tokenizer)
-        if not tokenized:
-            _by_counts(client, server, tokenizer)
-        few = takes_ids and server.flavour == VLLM and _scores_few(client, server, prompt, vocabulary)
-    except (RefusedError, NoAnswerError) as error:
-        raise EngineError(f"The server {client.address.base} does not answer as one of its kind: {error}.") from error
     return Capabilities(
         takes_ids=takes_ids,
         returns_ids=takes_ids
         and answer.choice.prompt_token_ids == list(prompt)
         and answer.choice.token_ids is not None,
         counts=answer.usage is not None and answer.usage.prompt_tokens == len(prompt),
-        scores="top" if few else "nothing",
-        top_k=FEW if few else None,
+        scores="nothing",
+        top_k=None,
         label_first=False,
         gives_few=False,
         takes_lists=False,
         tokenizer="by ids" if tokenized else "by counts",
         fingerprint=answer.system_fingerprint,
         echoed_model=answer.model,
+    )
+
+
+def _scoring_all(
+    client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int, can: Capabilities
+) -> Capabilities:
+    """The same with what a vLLM gives of a prompt's tokens."""
+    scores, top_k, label_first = _scoring(client, server, prompt, vocabulary)
+    whole, listed = scores == "all", can.returns_ids and can.counts
+    return replace(
+        can,
+        scores=scores,
+        top_k=top_k,
+        label_first=label_first,
+        gives_few=whole and _gives_few(client, server, prompt, vocabulary),
+        takes_lists=whole and listed and _takes_lists(client, server, prompt, vocabulary),
     )
 
 
@@ -202,15 +192,16 @@ def _plain(client: Client, server: Server, tokenizer: Any, prompt: tuple[int, ..
     return False, client.post(address, body_of(server, tokenizer.decode(list(prompt)), 1), read)
 
 
-def _names_likeliest(client: Client, server: Server, tokenizer: Any, takes_ids: bool, prompt: tuple[int, ...]) -> bool:
+def _names_likeliest(client: Client, server: Server, prompt: tuple[int, ...], can: Capabilities) -> bool:
     """Whether what is generated comes with the likeliest tokens' log-probabilities, the chosen one's among them."""
-    text = prompt if takes_ids else tokenizer.decode(list(prompt))
+    if not can.takes_ids:
+        return False
     try:
-        answer, rows = _asked(client, body_of(server, text, 1, logprobs=FEW), prompt, _generated_rows)
+        answer, rows = _asked(client, body_of(server, prompt, 1, logprobs=FEW), prompt, _generated_rows)
     except (RefusedError, NoAnswerError):
         return False
-    generated = answer.choice.generated
-    return bool(rows and generated) and f"{TOKEN_ID}{(generated or [0])[0]}" in rows[0]
+    generated = answer.choice.generated or []
+    return any(f"{TOKEN_ID}{token}" in row for token, row in zip(generated, rows, strict=False))
 
 
 def _generated_rows(answer: Completion) -> list[dict[str, float]]:

@@ -7,7 +7,7 @@ from typing import Any
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
 from q36eval.checkpoints.opened import hold
 from q36eval.engines.base import EngineSettings
-from q36eval.engines.openai.capabilities import Capabilities, tried, tried_briefly
+from q36eval.engines.openai.capabilities import Capabilities, tried
 from q36eval.engines.openai.client import Address, Client, Limits, Meter, NoAnswerError
 from q36eval.engines.openai.flavour import Server, server_of
 from q36eval.errors import CorruptCheckpointError, EngineError
@@ -34,7 +34,7 @@ class Opened:
 def opened(settings: EngineSettings, limits: Limits, *, meter: Meter | None = None, briefly: bool = False) -> Opened:
     """Look at the server, try what it can do, and prove its tokenizer equal.
 
-    `briefly` tries less, in some ten requests, for whoever must be cheap (`capabilities.tried_briefly`). What `meter`
+    `briefly` tries less, in some ten requests, for whoever must be cheap (`capabilities.tried`). What `meter`
     raises is raised.
 
     Raises:
@@ -47,7 +47,7 @@ def opened(settings: EngineSettings, limits: Limits, *, meter: Meter | None = No
         tokenizer = load_tokenizer(settings.folder)
         server = server_of(client, settings.served_model)
         client.vocabulary = vocabulary = _vocabulary(settings)
-        can = (tried_briefly if briefly else tried)(client, server, tokenizer, vocabulary)
+        can = tried(client, server, tokenizer, vocabulary, briefly=briefly)
         return Opened(client, server, can, tokenizer, vocabulary)
     except NoAnswerError as error:
         client.close()

@@ -2,15 +2,12 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
-
 from tests.q36eval.openai.server import SANDBOX
-from tests.q36eval.openai.vllm_server import free_port
+from tests.q36eval.openai.vllm_server import await_start, free_port
 
 CONVERT = """
 import sys
@@ -42,33 +39,12 @@ def llama_server(llama: Path, file: Path, log: Path, *options: str) -> Iterator[
     port = free_port()
     root = f"http://127.0.0.1:{port}"
     command = [llama / "build" / "bin" / "llama-server", "--model", file, "--alias", SANDBOX.name, "--jinja"]
-    command += [
-        "--host",
-        "127.0.0.1",
-        "--port",
-        port,
-        "--parallel",
-        4,
-        "--ctx-size",
-        4 * 4096,
-        "--threads",
-        2,
-        *options,
-    ]
+    command += ["--host", "127.0.0.1", "--port", port, "--threads", 2]
+    command += ["--parallel", 4, "--ctx-size", 4 * 4096, *options]
     with log.open("w") as lines:
         process = subprocess.Popen([*map(str, command)], stdout=lines, stderr=subprocess.STDOUT)
     try:
-        for _ in range(600):
-            if process.poll() is not None:
-                raise RuntimeError(f"llama-server ended: {log.read_text(errors='replace')[-2000:]}")
-            try:
-                if httpx.get(f"{root}/health", timeout=5.0).status_code == 200:
-                    break
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.1)
-        else:
-            raise RuntimeError(f"llama-server did not start: {log.read_text(errors='replace')[-2000:]}")
+        await_start(process, root, log, "llama-server")
         yield f"{root}/v1"
     finally:
         process.terminate()

@@ -38,7 +38,7 @@ def vllm(
         environment = os.environ | VARIABLES | (variables or {})
         process = subprocess.Popen(command, env=environment, stdout=lines, stderr=subprocess.STDOUT)
     try:
-        _await_start(process, root, log)
+        await_start(process, root, log)
         yield f"{root}/v1"
     finally:
         process.terminate()
@@ -52,15 +52,20 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _await_start(process: "subprocess.Popen[bytes]", root: str, log: Path) -> None:
+def await_start(process: "subprocess.Popen[bytes]", root: str, log: Path, program: str = "vLLM") -> None:
+    """Return once the server at `root` is healthy.
+
+    Raises:
+        RuntimeError: it ended, or takes too long; with the last lines of its log.
+    """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"vLLM ended: {log.read_text(errors='replace')[-2000:]}")
+            raise RuntimeError(f"{program} ended: {log.read_text(errors='replace')[-2000:]}")
         try:
             if httpx.get(f"{root}/health", timeout=5.0).status_code == 200:
                 return
         except httpx.HTTPError:
             pass
-        time.sleep(1.0)
-    raise RuntimeError(f"vLLM did not start: {log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.2)
+    raise RuntimeError(f"{program} did not start: {log.read_text(errors='replace')[-2000:]}")
