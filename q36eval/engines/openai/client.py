@@ -39,8 +39,6 @@ class MalformedError(Exception):
 
 LEFT_OPEN_SECONDS = 1.0
 """A connection that was ended between two requests is found so at once; one that ends later was ended in the middle."""
-LEFT_OPEN_SPARE, LEFT_OPEN_SHARE = 2, 0.05
-"""So many connections, and such a share of requests, may end so; a server that ends more of them breaks off."""
 NOT_IMPLEMENTED = 501
 """What llama-server says of a page that it was not started with; it will not come by asking again."""
 
@@ -185,7 +183,7 @@ class Client:
         self._http = httpx.Client(timeout=timeout, headers=headers, limits=connections)
         self._lock, self._trial = threading.Lock(), threading.Lock()
         self._began = self._last_answer = time.monotonic()
-        self._failures = self._sent = self._answered = self._left_open = 0
+        self._failures = self._sent = self._answered = 0
         self.unsound, self.unsound_last = 0, ""
         """Attempts that ended with an error of the server's own, or with an answer that is none: asked again, they show
         in no answer."""
@@ -256,10 +254,7 @@ class Client:
                 self._failed(counts=not error.throttled, unsound="" if error.throttled else last)
             except _LeftOpenError as error:
                 last = str(error)
-                with self._lock:
-                    self._left_open += 1
-                    often = self._left_open > LEFT_OPEN_SPARE + LEFT_OPEN_SHARE * self._sent
-                self._failed(counts=often, unsound=last if often else "")
+                self._failed(counts=False, unsound="")
                 continue
             except (MalformedError, httpx.HTTPError, UnicodeDecodeError) as error:
                 last = self._hidden(f"{type(error).__name__.removesuffix('Error')}: {error}".rstrip(": "))
