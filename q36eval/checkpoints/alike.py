@@ -18,6 +18,9 @@ from q36eval.checkpoints.weights import LogicalWeight
 PINNED_BYTES = 2**27
 """What is copied to a GPU from page-locked memory: of more, locking takes as long as it saves."""
 READERS = 8
+READ_BYTES = 2**26
+"""A thread reads so many of a part's bytes at least: the experts of a layer in BF16 are 1.5 GiB, and one thread alone
+takes longer to copy them from the system's cache than a GPU takes to compute with them."""
 Parts = dict[str, Tensor]
 """Stored parts [weights, …]."""
 ItemT = TypeVar("ItemT")
@@ -53,12 +56,27 @@ def read_alike(weights: Sequence[LogicalWeight], *, pinned: bool) -> Parts:
         size = like.n_bytes
         buffer = torch.empty(len(weights) * size, dtype=torch.uint8, pin_memory=pinned and size < PINNED_BYTES)
         target = memoryview(buffer.numpy())  # type: ignore[arg-type]  # an array is a buffer
-        for at, weight in enumerate(weights):
-            entry = weight.parts[place][1]
-            weight.checkpoint.read_into(entry, target[at * size : (at + 1) * size])
+        _read_side_by_side([(weight, weight.parts[place][1]) for weight in weights], target, size)
         kind: torch.dtype = getattr(torch, TORCH_DTYPES[like.dtype])
         parts[part] = buffer.view(kind).reshape(len(weights), *like.shape)
     return parts
+
+
+def _read_side_by_side(entries: Sequence[tuple[LogicalWeight, TensorEntry]], target: memoryview, size: int) -> None:
+    """Fill `target` with entries of `size` bytes each, one after another; by several threads where it is worth it."""
+
+    def read(numbers: range) -> None:
+        for at in numbers:
+            weight, entry = entries[at]
+            weight.checkpoint.read_into(entry, target[at * size : (at + 1) * size])
+
+    each = max(-(-len(entries) // READERS), -(-READ_BYTES // max(1, size)))
+    shares = [range(begin, min(begin + each, len(entries))) for begin in range(0, len(entries), each)]
+    if len(shares) == 1:
+        read(shares[0])
+        return
+    with ThreadPoolExecutor(len(shares), thread_name_prefix="read-alike") as threads:
+        list(threads.map(read, shares))
 
 
 def read_ahead(

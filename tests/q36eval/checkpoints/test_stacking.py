@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.alike import read_ahead
+from q36eval.checkpoints import alike, load_model, open_checkpoint
+from q36eval.checkpoints.alike import read_ahead, read_alike
 from q36eval.checkpoints.formats.stacked import can_be_stacked
 from q36eval.checkpoints.stacking import Place, covers, decode_stack, finite_each, stacks_of
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
@@ -61,6 +61,18 @@ def test_into_their_places_together_as_alone(name: str, left_out: str, at_once: 
         assert in_order is (left_out == "none" and len(stack.places) == 2 * EXPERTS)
         assert finite_each(stack.places, target).tolist() == [True] * len(stack.places)
     assert torch.equal(target.nan_to_num(7.0), expected.nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("least", [1, 200, 2**26])
+def test_several_threads_read_what_one_reads(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = [weight for _, weight in experts_of(GOLDEN / "ct-nvfp4")]
+    monkeypatch.setattr(alike, "READ_BYTES", least)
+    read = read_alike(weights, pinned=False)
+    for part in read:
+        assert torch.equal(
+            read[part].view(torch.uint8),
+            torch.stack([weight.read_parts()[part] for weight in weights]).view(torch.uint8),
+        )
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
