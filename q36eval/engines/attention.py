@@ -42,7 +42,7 @@ def _masks(before: Callable[..., Any], is_on: Callable[[Tensor], bool]) -> Calla
         if cache is None:
             return None
         seen = int(cache.get_seq_length())
-        if seen == 0 or not _is_usable(states.device, kwargs["config"].head_dim):  # without any, there is no mask
+        if seen == 0 or not is_usable(states.device, kwargs["config"].head_dim):  # without any, there is no mask
             return before(**kwargs)
         return SeenFromEnd(states.shape[1], seen + states.shape[1])
 
@@ -74,7 +74,7 @@ def seen_from_end(query: Tensor, key: Tensor, value: Tensor, scale: float | None
 
 
 @cache
-def _is_usable(device: torch.device, width: int) -> bool:
+def is_usable(device: torch.device, width: int) -> bool:
     """Whether torch's flash attention takes heads of that width there."""
     head = torch.empty(1, 1, 2, width, dtype=torch.bfloat16, device=device)
     return can_use_flash_attention(SDPAParams(head, head, head, None, 0.0, True, False))

@@ -28,6 +28,9 @@ ANSWER_TOKENS = 128
 WORTH_SHARING_ANSWERS = 4096
 """As `WORTH_SHARING` where answers are generated: a batch more costs as many steps as its longest answer has tokens."""
 
+SHORT_BUDGET = 1024
+"""Budgets up to this share a batch: memory for such answers is little beside what a row has anyway."""
+
 MAX_SPREAD = 64
 """Prompts that are answered after one prefix differ by at most so many tokens: each costs the longest a step."""
 
@@ -115,8 +118,17 @@ def batches_by_length(
 
     The lengths of a batch lie within `max_spread`, and it has no more rows than `rows_of` its longest prompt and its
     largest budget. Order depends on content alone.
+
+    With `rows_of` long budgets are apart from short ones: memory is kept for the whole of a budget, so one of 8,192
+    leaves room for a third of the rows, and all of them take as many steps as its answer.
     """
-    ordered = sorted(requests, key=lambda r: (r.group, -len(r.token_ids), r.token_ids, r.key))
+
+    def lasting(request: RequestT) -> int:
+        """The power of two of a long budget; 0 where budgets have no part in it."""
+        longer = 0 if rows_of is None else -(-_budget(request) // SHORT_BUDGET) - 1
+        return max(0, longer).bit_length()
+
+    ordered = sorted(requests, key=lambda r: (r.group, -lasting(r), -len(r.token_ids), r.token_ids, r.key))
     batch: list[RequestT] = []
     for request in ordered:
         width = len(batch[0].token_ids) if batch else len(request.token_ids)
@@ -124,6 +136,7 @@ def batches_by_length(
         if batch and rows_of is not None:
             full = full or len(batch) >= rows_of(width, max(_budget(request), *map(_budget, batch)))
         apart = max_spread is not None and width - len(request.token_ids) > max_spread
+        apart = apart or (bool(batch) and lasting(batch[0]) != lasting(request))
         if batch and (full or apart or batch[0].group != request.group):
             yield batch
             batch = []

@@ -13,6 +13,7 @@ from q36eval.checkpoints.filling import PackedSize, Sizes
 from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
+from q36eval.engines.attention import is_usable
 from q36eval.engines.memory_plan import Costs, Room
 from q36eval.memory import available_bytes
 
@@ -30,12 +31,14 @@ def costs_of(model: Any, *, one_layer: bool = False) -> Costs:
 def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool, *, one_layer: bool = False) -> Costs:
     """The same of a model that is not there yet."""
     compiled = device.type == "cuda"
+    fused = compiled and has_triton() and itemsize == 2
     return Costs.of(
         config,
         itemsize=itemsize,
         emulated=emulated,
         fused_delta=compiled and _has_kernels(),
-        fused_layers=compiled and has_triton() and itemsize == 2,
+        fused_layers=fused,
+        unmasked=fused and is_usable(device, config.head_dim),
         one_layer=one_layer,
     )
 

@@ -80,9 +80,10 @@ class Costs:
     pass_token: int
     """What the hungriest layer holds for one token that goes through it."""
     attended_token: int
-    """Keys and values of one earlier token in one layer, repeated for every head that reads them."""
+    """Keys and values of one earlier token in one layer, for every head that reads them or once for those that share
+    them."""
     mask_entry: int
-    """One token's view of one other, where a mask says what is seen."""
+    """One token's view of one other, where a mask says what is seen; else 0."""
     step_row: int
     """Logits of one row of a decoding step, in all their copies."""
     logits_tile: int
@@ -99,14 +100,16 @@ class Costs:
         emulated: bool = False,
         fused_delta: bool = False,
         fused_layers: bool = False,
+        unmasked: bool = False,
         one_layer: bool = False,
     ) -> "Costs":
         """From a `Qwen3_5MoeTextConfig` and the bytes of a value in the model's dtype.
 
         `emulated`: inputs of modules are quantized. `fused_delta`: Gated DeltaNet runs in kernels that keep their
         intermediate values in the model's dtype, not in transformers' float32 operations; `fused_layers`: so do norms,
-        experts and what quantizes inputs (`q36eval.engines.fused_layers`). `one_layer`: rows go through one layer after
-        another, so that no more than one remembers anything of them at a time.
+        experts and what quantizes inputs (`q36eval.engines.fused_layers`). `unmasked`: attention to what stands before
+        a pass takes no mask, and keys as they lie (`q36eval.engines.attention`). `one_layer`: rows go through one layer
+        after another, so that no more than one remembers anything of them at a time.
         """
         b, float32 = itemsize, 4
         hidden, top_k, width = config.hidden_size, config.num_experts_per_tok, config.moe_intermediate_size
@@ -139,8 +142,9 @@ class Costs:
             recurrent_row=linear * values * key_width * float32,
             conv_row=linear * conv * config.linear_conv_kernel_dim * b,
             pass_token=stream + max(experts, attention, delta),
-            attended_token=2 * (heads + kv_heads) * head * b,
-            mask_entry=1 + b,
+            # without a mask keys and values lie there once more while the pass is joined to what stands before it
+            attended_token=2 * (2 if unmasked else heads // kv_heads + 1) * kv_heads * head * b,
+            mask_entry=0 if unmasked else 1 + b,
             step_row=STEP_COPIES_BYTES * config.vocab_size,
             logits_tile=TILE_COPIES * TILE_ROWS * float32 * config.vocab_size,
             result_token=2 * hidden * b,

@@ -40,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     monkeypatch.setattr(modeling, "create_causal_mask", modeling.create_causal_mask)
     monkeypatch.setitem(functions, "sdpa", functions["sdpa"])
     monkeypatch.setattr(attention, "seen_from_end", counted)
-    monkeypatch.setattr(attention, "_is_usable", lambda device, width: True)
+    monkeypatch.setattr(attention, "is_usable", lambda device, width: True)
     attention.install(lambda states: True)
     return shapes
 
@@ -88,6 +88,6 @@ def test_a_gpu_aligns_queries_and_keys_at_their_ends(queries: int, keys: int) ->
     random = torch.Generator(device="cuda").manual_seed(queries)
     shapes = [(2, 16, queries, 256), (2, 2, keys, 256), (2, 2, keys, 256)]
     heads = [torch.randn(*shape, generator=random, device="cuda").bfloat16() for shape in shapes]
-    assert attention._is_usable(torch.device("cuda"), 256)
+    assert attention.is_usable(torch.device("cuda"), 256)
     error = (seen_from_end(*heads, 0.0625).double() - by_definition(*heads, 0.0625).double()).abs()
     assert error.max() < 2e-2

@@ -55,6 +55,20 @@ def test_the_costs_of_the_real_shape_are_those_of_its_tensors(costs: Costs) -> N
     plain = Costs.of(config, fused_delta=True)
     assert plain.pass_token < costs.pass_token
     assert plain.pass_token > 8 * 4 * 2048 * 2  # eight experts' inputs and outputs
+    assert (costs.attended_token, costs.mask_entry) == (2 * (16 + 2) * 256 * 2, 3), "repeated for 16 heads of queries"
+    unmasked = Costs.of(config, unmasked=True)
+    assert (unmasked.attended_token, unmasked.mask_entry) == (2 * 2 * 2 * 256 * 2, 0)
+
+
+def test_without_a_mask_long_prompts_are_read_in_few_passes_beside_the_memory_for_their_answers() -> None:
+    """Two of 66,000 tokens on a card of 80 GB: as attention held them, in passes of 256 tokens, at 8,000 tokens/s."""
+    config = Qwen3_5MoeTextConfig()
+    masked, unmasked = (
+        plan_memory(Costs.of(config, fused_delta=True, fused_layers=True, unmasked=way), room(79.2, 64.9))
+        for way in (False, True)
+    )
+    assert masked.chunk(2, 66_000, 0, masked.answering_bytes(2, 66_000, 512)) == 256
+    assert unmasked.chunk(2, 66_000, 0, unmasked.answering_bytes(2, 66_000, 512)) >= 2048
 
 
 @pytest.mark.parametrize(
@@ -189,6 +203,23 @@ def test_batches_of_answers_keep_to_the_bytes_that_their_prompts_and_budgets_tak
         assert len(batch) <= plan.rows_of(width, budget)
         assert len(batch) * width <= plan.prompt_tokens or width - min(len(r.token_ids) for r in batch) <= 64
     assert max(len(batch) for batch in batches if len(batch[0].token_ids) >= 9_000) > 1, "long prompts go together"
+
+
+def test_short_answers_do_not_wait_for_the_room_and_the_steps_of_long_ones(costs: Costs) -> None:
+    """The reference's canaries on a card of 80 GB, where 12 rows of 8,192 tokens have room, and 32 of 512."""
+    plan = plan_memory(costs, room(79, 64.6, 0))
+    budgets = [512, 768, 8192, 96, 2048] * 30
+    asked = [GenerationRequest(f"{at}", tuple(range(600 + at)), budget) for at, budget in enumerate(budgets)]
+    batches = list(generation_batches(asked, plan.prompt_tokens, plan.rows, plan.rows_of))
+    assert sorted(each.key for batch in batches for each in batch) == sorted(each.key for each in asked)
+    short = [batch for batch in batches if max(each.max_new_tokens for each in batch) <= 1024]
+    assert sum(len(batch) for batch in short) == 90, "none of them is in a batch with long ones"
+    assert len(short) <= -(-90 // min(plan.rows_of(750, 768), plan.prompt_tokens // 750)) + 1
+    assert plan.rows_of(750, 8192) < plan.rows_of(750, 768)
+    for batch in batches:
+        assert len({each.max_new_tokens for each in batch if each.max_new_tokens > 1024}) <= 1
+    together = list(generation_batches(asked, plan.prompt_tokens, plan.rows))
+    assert len({each.max_new_tokens for each in together[0]}) == 5, "without a plan of memory budgets have no part"
 
 
 def test_a_gpu_computes_a_prefix_apart_where_that_spares_more_than_passes_cost(costs: Costs) -> None:
