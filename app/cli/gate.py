@@ -1,7 +1,7 @@
 """`q36eval gate`: measure branches and decide."""
 
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -125,6 +125,15 @@ def gate(
     placement: Placement = None,
     workers: WorkersOption = None,
     ray: RayOption = None,
+    at_once: Annotated[
+        int,
+        typer.Option(
+            "--at-once",
+            help="Judge so many branches at a time, each on GPUs of its own (or together on the CPU).",
+            metavar="N",
+            min=1,
+        ),
+    ] = 1,
     plan: PlanOption = False,
     template_declared: TemplateDeclared = None,
     batch_size: BatchSize = None,
@@ -157,6 +166,7 @@ def gate(
     """
     from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import announcing
+    from q36eval.app.cli.side_by_side import devices_of
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.declared import Subject, declared_for, limited
     from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
@@ -214,6 +224,8 @@ def gate(
         probes = tuple(name for name in probes_for(rules) if name not in (skip or []))
         subject = Subject(chosen, suite_name, canaries, draws, corpus=corpus is not None, code=allow_code_execution)
         refuse_unmeasurable(rules, limited(declared_for(subject, paths), probes), default_family=family is None)
+        side_by_side = min(at_once, len(branch))
+        devices = devices_of(chosen_engine, side_by_side) if side_by_side > 1 else []
         branches.resolve()
         against = resolve_reference(reference, reference_pack, chosen, paths)
         never_passes = without_reference_weights(rules) if against is None else None
@@ -242,4 +254,5 @@ def gate(
         )
         if history is None:
             return branches.plans(request, as_json=as_json)
-        return finish(branches.measured(request, history), branches, history, output)
+        with closing(branches.measured(request, history, devices)) as measured:
+            return finish(measured, branches, history, output)

@@ -1,8 +1,9 @@
-"""One or several branches through the gate, one after the other: none that cannot be judged loses another's verdict."""
+"""One or several branches through the gate: none that cannot be judged loses another's verdict."""
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from q36eval.app.reviewing.recommending import Candidate, Recommendation, recomm
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
 from q36eval.config import Family, Paths
-from q36eval.errors import Q36Error
+from q36eval.errors import EngineError, Q36Error
 from q36eval.history.deciding import WaiverSource
 from q36eval.run.request import Request, Target
 
@@ -81,8 +82,16 @@ class Branches:
             raise errors[0]
         self._make_folders()
 
-    def measured(self, request: Callable[..., Request], history: "History") -> Iterator[Judged]:
-        """Each branch measured and judged, as soon as it is."""
+    def measured(
+        self, request: Callable[..., Request], history: "History", devices: Sequence[str | None] = ()
+    ) -> Generator[Judged, None, None]:
+        """Each branch measured and judged, as soon as it and those before it are.
+
+        One after the other, or as many at a time as there are `devices` (`side_by_side.devices_of`).
+        """
+        if len(devices) > 1 and not self.alone:
+            yield from self._side_by_side(request, history, devices)
+            return
         for name, target, folder in zip(self._names, self._targets, self._folders, strict=True):
             if isinstance(target, Q36Error):
                 yield _not_judged(name, target, None, folder)
@@ -95,6 +104,35 @@ class Branches:
                 if self.alone:
                     raise
                 yield _not_judged(name, error, size, folder)
+
+    def _side_by_side(
+        self, request: Callable[..., Request], history: "History", devices: Sequence[str | None]
+    ) -> Iterator[Judged]:
+        from q36eval.app.cli.side_by_side import SideBySide
+
+        lanes = list(zip(self._names, self._targets, self._folders, strict=True))
+        asked = [
+            (name, request(branch=target, waivers_from=self._source(name)))
+            for name, target, _ in lanes
+            if not isinstance(target, Q36Error)
+        ]
+        with closing(SideBySide(devices, self._paths).outcomes(asked)) as outcomes:
+            for name, target, folder in lanes:
+                if isinstance(target, Q36Error):
+                    yield _not_judged(name, target, None, folder)
+                    continue
+                outcome, size = next(outcomes), checkpoint_bytes(target.folder)
+                if outcome.run_id is not None:
+                    yield _judged(history.get_run(outcome.run_id), size, folder)
+                elif isinstance(outcome.error, Q36Error):
+                    yield _not_judged(name, outcome.error, size, folder)
+                elif isinstance(outcome.error, KeyboardInterrupt):
+                    notes = getattr(outcome.error, "__notes__", [])
+                    stopped = EngineError(" ".join(["The process that measured it was stopped.", *notes]))
+                    yield _not_judged(name, stopped, size, folder)
+                else:
+                    assert outcome.error is not None
+                    raise outcome.error
 
     def plans(self, request: Callable[..., Request], *, as_json: bool) -> int:
         """Print what would be computed of each branch.

@@ -1,0 +1,147 @@
+"""Several branches of one gate measured at the same time, each in a process of its own on GPUs of its own.
+
+They share the reference's capture: the first one that needs it makes it, and the others wait for it.
+"""
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import IO
+
+from q36eval.app.cli.branch_process import Outcome, Task
+from q36eval.app.cli.options import Quiet
+from q36eval.config import Paths
+from q36eval.engines import EngineOptions
+from q36eval.engines.worker_places import gpus_of
+from q36eval.errors import EngineError, UsageError
+from q36eval.reports.text import SENTENCE, plain
+from q36eval.run.request import Request
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+SECONDS_TO_END = 60.0
+"""What a process that is stopped may take: a batch under way is computed to its end."""
+
+
+def devices_of(options: EngineOptions, at_once: int) -> list[str | None]:
+    """The GPUs of this machine that each of so many branches has for itself; None where it needs none of them.
+
+    Raises:
+        UsageError: there are too few, or one is named.
+    """
+    if options.device == "cpu" or options.ray is not None or options.kind == "openai":
+        return [None] * at_once
+    if options.device not in ("cuda", "cuda:0"):
+        raise UsageError(
+            f"--device {options.device} names one GPU, and --at-once gives every branch others; write --device cuda, "
+            f"and choose among the GPUs of this machine with {VISIBLE}."
+        )
+    each = (options.workers or 1) * gpus_of(options)
+    visible = _visible()
+    if len(visible) < each * at_once:
+        raise UsageError(
+            f"{at_once} branches at once, each on {each} GPU{'s' * (each > 1)}, need {each * at_once} GPUs, and "
+            f"{len(visible)} can be seen here; take fewer at once."
+        )
+    return [",".join(visible[begin : begin + each]) for begin in range(0, each * at_once, each)]
+
+
+def _visible() -> list[str]:
+    named = os.environ.get(VISIBLE)
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    import torch  # seconds, and only where there are GPUs
+
+    return [str(index) for index in range(torch.cuda.device_count())]
+
+
+class SideBySide:
+    """Measures branches, as many at a time as there are `devices`: of each, its GPUs, or None."""
+
+    def __init__(self, devices: Sequence[str | None], paths: Paths) -> None:
+        self._paths = paths
+        self._free: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        for each in devices:
+            self._free.put(each)
+        self._pool = ThreadPoolExecutor(len(devices), thread_name_prefix="branch")
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def outcomes(self, asked: Sequence[tuple[str, Request]]) -> Generator[Outcome, None, None]:
+        """What became of each branch, by name, in order; those under way are stopped where nobody wants the rest."""
+        under_way: list[Future[Outcome]] = []
+        try:
+            under_way += [self._pool.submit(self._measured, name, request) for name, request in asked]
+            for each in under_way:
+                yield each.result()
+        except BaseException as error:
+            self._stop()
+            self._pool.shutdown(cancel_futures=True)
+            for each in under_way:  # how to go on with what was begun
+                if each.done() and not each.cancelled() and (told := each.result().error) is not None:
+                    for note in getattr(told, "__notes__", ()):
+                        error.add_note(note)
+            raise
+        self._pool.shutdown()
+
+    def _measured(self, name: str, request: Request) -> Outcome:
+        devices = self._free.get()
+        try:
+            return self._in_a_process(name, request, devices)
+        finally:
+            self._free.put(devices)
+
+    def _in_a_process(self, name: str, request: Request, devices: str | None) -> Outcome:
+        # not by -m, with which what it answers would be of another module than this one reads
+        command = [sys.executable, "-c", "from q36eval.app.cli.branch_process import main; main()"]
+        environment = os.environ | ({} if devices is None else {VISIBLE: devices})
+        with self._lock:
+            if self._stopped:
+                return Outcome(None, EngineError("It was not begun."))
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+            )
+            self._running.add(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = threading.Thread(target=_relay, args=(name, process.stderr), daemon=True)
+        lines.start()
+        with suppress(OSError), process.stdin as asking:  # one that ended at once says so by its exit code
+            asking.write(pickle.dumps(Task(request, self._paths, Quiet.wanted)))
+        data = process.stdout.read()
+        code = process.wait()
+        lines.join(timeout=SECONDS_TO_END)
+        with self._lock:
+            self._running.discard(process)
+        if not data:
+            return Outcome(None, EngineError(f"The process that measured {name} ended with exit code {code}."))
+        outcome: Outcome = pickle.loads(data)
+        return outcome
+
+    def _stop(self) -> None:
+        """End what is under way, as a person would: each says how to go on."""
+        with self._lock:
+            self._stopped = True
+            running = list(self._running)
+        for process in running:
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(SECONDS_TO_END)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _relay(name: str, stream: IO[bytes]) -> None:
+    """A branch's lines, each behind its name."""
+    for line in stream:
+        text = line.decode(errors="replace").rstrip()
+        if text:
+            print(f"[{plain(name, SENTENCE)}] {text}", file=sys.stderr, flush=True)
