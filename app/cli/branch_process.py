@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from q36eval.app.cli.options import Quiet, open_history
+from q36eval.app.cli.streams import tolerant_output
 from q36eval.errors import Q36Error
-from q36eval.interrupts import stoppable
+from q36eval.interrupts import stoppable, surviving_hangup
 from q36eval.run.request import Request
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
     Quiet.wanted = task.quiet
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    with stoppable():
+    with stoppable(), surviving_hangup(), tolerant_output():  # a command that is gone reads no lines, and is no fault
         outcome = measured(task)
     with answer:
         answer.write(_pickled(outcome))
