@@ -41,6 +41,6 @@ def shared_words(branch: DeploymentIdentity | None, reference: DeploymentIdentit
     differing += ["kv_cache_dtype"] if branch.kv_cache_dtype != reference.kv_cache_dtype else []
     settings = f"; their settings differ in {', '.join(differing)}" if differing else ""
     return (
-        f"branch and reference were both answered by {engine_words(reference)}: what that engine does wrong to both "
-        f"alike does not show{settings}"
+        f"what {reference.engine} does wrong to the reference too does not show: it answered for both "
+        f"({reference.engine_version}){settings}"
     )

@@ -44,7 +44,8 @@ def test_what_two_sides_of_one_engine_leave_out_is_said_with_what_differs_betwee
     assert shared_words(plain, None) is None
     said = shared_words(plain, plain)
     assert said is not None
-    assert said.startswith("branch and reference were both answered by vllm (1)")
+    assert said.startswith("what vllm does wrong to the reference too does not show"), "first, where lines are cut"
+    assert "it answered for both (1)" in said
     assert "settings" not in said
     assert str(shared_words(other, plain)).endswith("their settings differ in arguments, kv_cache_dtype")
 
