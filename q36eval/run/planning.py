@@ -17,7 +17,7 @@ from q36eval.records import ProbeName
 from q36eval.run.floor import floor_file
 from q36eval.run.items import Work
 from q36eval.run.material import corpus_of, material_of, on_policy_prompts
-from q36eval.run.measure import limits_of, reference_of
+from q36eval.run.measure import answered_apart, limits_of, reference_of
 from q36eval.run.pack import CaptureRequest, reference_to_capture
 from q36eval.run.plan import Limits, Scored, build_probes, material
 from q36eval.run.reference import Reference
@@ -66,6 +66,7 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
     """
     with opened_once():
         reference = reference_of(request, paths)
+        answered_apart(request, reference)
         scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
         limits, branch = limits_of(request, reference), request.branch
         works, unknown = _works(request.probes, scored, limits, reference, request.top_k, paths, branch.folder)

@@ -29,7 +29,7 @@ from q36eval.reports.story import notes
 from q36eval.run.measure import answered_apart, measure, reference_of
 from q36eval.run.pack import CaptureRequest, capture
 from q36eval.run.plan import Scored
-from q36eval.run.planning import planned_capture
+from q36eval.run.planning import planned_capture, planned_run
 from q36eval.run.reference import local_reference
 from q36eval.run.request import Request, Target
 from tests.commands import q36eval
@@ -157,6 +157,8 @@ def test_a_gate_by_another_engine_is_refused_and_a_measurement_says_what_it_hold
     with pytest.raises(UsageError, match=rf"captured by {KIND} \(1\) and the branch is answered by in-process.*Judge"):
         measured(state, other)
     assert not History.open(Paths(REPOSITORY, state).history).list_runs(branch="other"), "nothing was begun"
+    with pytest.raises(UsageError, match="a gate would charge that to the branch"):
+        planned_run(other, Paths(REPOSITORY, state), None)
     reference = reference_of(other, Paths(REPOSITORY, state))
     assert "differ by on BF16 itself" in str(answered_apart(replace(other, policy=None), reference))
     newer = replace(reference, identity=reference.identity.model_copy(update={"engine_version": "0"}))
