@@ -201,5 +201,8 @@ def test_a_real_vllm_answers_for_both_sides(tmp_path: Path) -> None:
     assert "the branch is answered by in-process" in refused.stderr
     between = q36eval("kl", *asked, "--json", state=state)
     assert between.returncode == 0, between.stderr
-    values = {figure["metric"]: figure["value"] for figure in json.loads(between.stdout)["measurements"]}
-    assert 0 < values["kl_divergence"] < 1e-3, "two engines in BF16: neither the same bits nor another model"
+    figures = json.loads(between.stdout)["measurements"]
+    # of texts such as it learnt; of the others, whose perplexity is 313, a near tie of its experts moves single tokens
+    own_texts = ("kl_divergence", "on_policy/canaries")
+    (value,) = [each["value"] for each in figures if (each["metric"], each["slice"]) == own_texts]
+    assert 0 < value < 1e-4, "two engines in BF16: neither the same bits nor another model"
