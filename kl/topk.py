@@ -7,7 +7,7 @@ most KL over the vocabulary, grows with K, and equals it at K = V.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -171,6 +171,10 @@ class TopKProbe(Probe):
         """The other probe's items."""
         return self.base.plan(tokenizer)
 
+    def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
+        """The same items, which name the reference's likeliest tokens to an engine that gives those of few tokens."""
+        return [_naming(item, digests[item.key]) if item.key in digests else item for item in items]
+
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
         """The reference's likeliest tokens of every scored position, and the mass of all others; never of NaN."""
         parts, vocabulary = [], 0
@@ -263,6 +267,18 @@ class TopKProbe(Probe):
             clusters = _clusters(outcomes, figure, units)
             if sum(clusters.units):
                 yield measurement(figure.metric, ALL, clusters, joined(note, missing))
+
+
+def _naming(item: WorkItem, reference: Digest) -> WorkItem:
+    """The item, each request with the reference's ids of its rows; as it is where the reference was not measured."""
+    if reference.error is not None:
+        return item
+    ids, begin, requests = reference.tensors["ids"], 0, []
+    for request in item.scores:
+        end = begin + len(request.token_ids) - request.first
+        requests.append(replace(request, named=ids[begin:end].numpy()))
+        begin = end
+    return replace(item, scores=tuple(requests))
 
 
 def _clusters(outcomes: Sequence[ItemOutcome], figure: Figure, units: str) -> Clusters:

@@ -15,7 +15,9 @@ from q36eval.app.cli.options import (
     ContextOption,
     CorpusOption,
     DeviceOption,
+    EngineArgument,
     EngineOption,
+    EnginePython,
     FamilyOption,
     JsonOption,
     OwnCanaries,
@@ -32,7 +34,7 @@ from q36eval.app.cli.options import (
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
-from q36eval.engines import IN_PROCESS, EngineOptions, as_reference
+from q36eval.engines import IN_PROCESS, EngineOptions, opens_checkpoints
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import CanaryChoice
@@ -49,12 +51,20 @@ PackArgument = Annotated[
 ]
 
 
+NO_REFERENCE = (
+    "The engine {engine} gives no reference: a server shows no hidden states, and a pack of its K likeliest tokens "
+    "bounds a KL from below, by which none passes; capture it in-process (leave --engine out) or with --engine vllm."
+)
+
+
 @app.command()
 def capture(
     reference: ReferenceOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     engine: EngineOption = IN_PROCESS,
+    engine_python: EnginePython = None,
+    engine_arg: EngineArgument = None,
     device: DeviceOption = "cpu",
     placement: Placement = None,
     workers: WorkersOption = None,
@@ -80,7 +90,7 @@ def capture(
 ) -> int:
     """Capture the reference once, for every later gate.
 
-    Prints the size first. An interrupted capture is continued.
+    Prints the size first. An interrupted capture is continued. One by --engine vllm is for branches that vLLM answers.
     """
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.pack import CAPTURED_PROBES, CaptureRequest
@@ -89,10 +99,17 @@ def capture(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    by = as_reference(EngineOptions(kind=engine)).kind
-    if by != engine:
-        raise UsageError(f"The engine {engine} gives no reference: it is captured by {by}; leave --engine out.")
-    chosen_engine = engine_options(engine=engine, device=device, placement=placement, workers=workers, ray=ray)
+    if not opens_checkpoints(EngineOptions(kind=engine)):
+        raise UsageError(NO_REFERENCE.format(engine=engine))
+    chosen_engine = engine_options(
+        engine=engine,
+        engine_python=engine_python,
+        engine_arguments=engine_arg,
+        device=device,
+        placement=placement,
+        workers=workers,
+        ray=ray,
+    )
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
         raise UsageError(f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}.")
@@ -132,6 +149,8 @@ def capture(
     elif not Quiet.wanted:
         print(f"captured into {pack.folder}")
         _print_rows(rows)
+        if pack.identity.engine != IN_PROCESS:
+            print(f"Judge a branch against it with --engine {pack.identity.engine} --reference-pack {pack.folder}")
     return int(ExitCode.PASS)
 
 
@@ -310,9 +329,8 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         console.print(Text(pack))
         if identity is not None:
             where = identity["settings"].get("device", "")
-            console.print(
-                Text(f"  checkpoint {identity['checkpoint_sha256'][:16]}, {identity['engine_version']}, {where}")
-            )
+            answered = f"{identity['engine']} ({identity['engine_version']}, {where})"
+            console.print(Text(f"  checkpoint {identity['checkpoint_sha256'][:16]}, answered by {answered}"))
         console.print(Text(f"  {_mb(mine[0]['pack_bytes'])}, {_days(mine[0])}"))
         table = Table("probe", "kind", "suite", "items", "tokens", "size", "state", box=None, padding=(0, 1))
         for row in mine:

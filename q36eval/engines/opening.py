@@ -17,7 +17,7 @@ class Kind:
     """One kind of engine: the class, as `module:name`, and the devices on which it repeats itself.
 
     It repeats itself where the same list of requests gives bitwise the same answers in every process. `reference` is
-    the kind by which the reference of its branches is opened; None: by the same.
+    the kind by which the reference of its branches is opened where nobody says otherwise; None: by the same.
     """
 
     engine: str
@@ -61,15 +61,15 @@ def planned(settings: EngineSettings) -> MemoryPlan | None:
     return _opened_by(settings).planned(settings)
 
 
-def as_reference(options: EngineOptions) -> EngineOptions:
+def as_reference(options: EngineOptions, by: str | None = None) -> EngineOptions:
     """How the reference of deployments with these options is opened: by the same engine, batched as that likes, or by
-    the one that its kind names.
+    the one that its kind names. `by` names another, from which a reference is captured on request.
 
     Its KV cache and its states keep the dtypes of the model, where the engine has a choice; its weights are as stored.
     Options that its engine does not have are of the branch alone.
     """
     engine = _engine_class(options)
-    kind = KINDS[options.kind].reference or options.kind
+    kind = by or KINDS[options.kind].reference or options.kind
     if kind != options.kind:
         engine = class_of(kind)
         others: dict[str, Any] = {

@@ -16,7 +16,7 @@ from q36eval.records import DeploymentIdentity, Lane, Verdict
 from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures
 from q36eval.reports.document import LAYER_TITLE, Document
-from q36eval.reports.story import TITLE, answer_lines
+from q36eval.reports.story import TITLE, answer_lines, shared_engine
 from q36eval.reports.text import SENTENCE, plain, waiver_text, why_text
 from q36eval.reports.text import markdown as md
 
@@ -174,6 +174,9 @@ def _how(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) ->
         yield f"- {_deployment('Branch', run.identity)}"
     if run.reference_identity is not None:
         yield f"- {_deployment('Reference', run.reference_identity)}"
+    shared = shared_engine(run)
+    if shared is not None:
+        yield f"- {md(shared[0].upper() + shared[1:], SENTENCE)}."
     suites = ", ".join(f"{md(name)} `{_code(sha256[:16])}`" for name, sha256 in sorted(run.suites.items()))
     yield f"- Evaluated suites: {suites or 'none'}; policy {md(report.policy)}; {_extent(run)}."
     template = recorded_template(run.provenance)

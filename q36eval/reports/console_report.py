@@ -11,7 +11,7 @@ from q36eval.records import Verdict
 from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry, Gap
 from q36eval.reports.next_step import lapsing
-from q36eval.reports.story import by_id, decided_by, worst_first
+from q36eval.reports.story import by_id, decided_by, shared_engine, worst_first
 from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, plain, verdict_text
 
 if TYPE_CHECKING:
@@ -117,6 +117,9 @@ def _rests_on(document: Document) -> Iterator[str]:
     own = None if run is None else recorded_template(run.provenance)
     if own is not None and own.is_own:
         yield f"asked by its own chat template, declared by {own.by}; the KL by the reference's"
+    shared = shared_engine(run)
+    if shared is not None:
+        yield shared
     yield from document.layer_lines[:1]
     if document.report.awaiting_sign_off:
         yield "a reviewer's sign-off is required and missing, so nothing passes yet"

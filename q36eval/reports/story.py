@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.chat.declared import recorded_template
+from q36eval.engines.sides import shared_words
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
 from q36eval.gate.covering import policy_note
@@ -219,7 +220,14 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
     items = () if unverified is None else (unverified,)
     less = None if run is None else policy_note(report, run.provenance)
     asked = () if less is None else (less,)
-    return (*(awaited if report.awaiting_sign_off else ()), *asked, *tried, *signed, *items, *report.notes)
+    engine = shared_engine(run)
+    shared = () if engine is None else (engine,)
+    return (*(awaited if report.awaiting_sign_off else ()), *asked, *shared, *tried, *signed, *items, *report.notes)
+
+
+def shared_engine(run: "RunRecord | None") -> str | None:
+    """What a verdict leaves out whose reference was answered by the branch's own engine; None of any other run."""
+    return None if run is None else shared_words(run.identity, run.reference_identity)
 
 
 def template_lines(run: "RunRecord | None") -> tuple[str, ...]:

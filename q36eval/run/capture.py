@@ -22,7 +22,7 @@ OpenCaptures = Mapping[ProbeName, Capture]
 PASSES = "passes"
 """The folder beside captures from which long computations of an engine are resumed."""
 
-_NOT_REQUESTED = ("key", "group", "shared", "likeliest", "whole")
+_NOT_REQUESTED = ("key", "group", "shared", "likeliest", "whole", "named")
 """Fields of a request that are names, or say what it has in common with others or how much of its answer is read."""
 
 

@@ -12,8 +12,10 @@ from typing import Any
 from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, recorded_template
 from q36eval.checkpoints.opened import OpenFolders, opened_once, weight_paths
 from q36eval.config import Paths
-from q36eval.engines import check_deployment
-from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
+from q36eval.engines import check_deployment, identity_of
+from q36eval.engines.base import IN_PROCESS
+from q36eval.engines.sides import apart_words, engine_words, is_fair
+from q36eval.errors import ChangedError, CorruptCheckpointError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.gate.covering import DECLARED, declaration
 from q36eval.history import EventKind, History, HistoryLostError, RunRecord, RunState
@@ -102,6 +104,9 @@ class _Planned:
 def _planned(request: Request, paths: Paths, progress: Progress) -> _Planned:
     """The reference and the probes' items, before a run is begun."""
     reference = reference_of(request, paths)
+    apart = answered_apart(request, reference)
+    if apart is not None:
+        progress.note(f"{apart}.")
     template = declared_template(request, reference.identity.chat_template_sha256)
     scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
     refuse_uncapturable(request, reference, scored, paths)
@@ -133,6 +138,34 @@ def reference_of(request: Request, paths: Paths) -> Reference:
     if request.reference is None:
         raise UsageError("There is no reference: name its checkpoint, or a pack that was captured from it.")
     return local_reference(request.reference.folder, paths.captures, request.engine)
+
+
+def answered_apart(request: Request, reference: Reference) -> str | None:
+    """What the figures hold beside the branch's own losses, where the reference is of an engine that the branch is not
+    answered by; None where nothing.
+
+    Raises:
+        UsageError: a policy would judge such figures.
+    """
+    theirs, kind = reference.identity, request.engine.kind
+    if theirs.engine == IN_PROCESS:
+        return None
+    named = kind
+    if kind == theirs.engine:
+        try:
+            branch = identity_of(request.deployment)
+        except CorruptCheckpointError:  # the inspection says so, and nothing is compared
+            return None
+        if is_fair(branch, theirs):
+            return None
+        named = engine_words(branch)
+    apart = apart_words(named, theirs)
+    if request.policy is None:
+        return apart
+    raise UsageError(
+        f"{apart}, and a gate would charge that to the branch. Judge it with --engine {theirs.engine} in that "
+        f"version, or against a reference that the engine in-process answered, which is what BF16 is to every engine."
+    )
 
 
 def _probes(

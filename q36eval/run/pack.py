@@ -38,6 +38,7 @@ class CaptureRequest:
     scored: Scored
     probes: tuple[ProbeName, ...] = CAPTURED_PROBES
     engine: EngineOptions = field(default_factory=EngineOptions)
+    """What answers for the reference itself, whatever serves the branches that are held against it."""
     out: Path | None = None
     keep_head: bool = True
     top_k: int | None = None
@@ -118,7 +119,7 @@ def reference_to_capture(request: CaptureRequest, paths: Paths) -> tuple[Referen
     Raises:
         UsageError: it cannot be used, or the folder holds another reference's pack.
     """
-    reference = local_reference(request.reference.folder, paths.captures, request.engine)
+    reference = local_reference(request.reference.folder, paths.captures, request.engine, by=request.engine.kind)
     if request.out is not None:
         reference = replace(reference, root=request.out)
         _check_same_reference(request.out, reference)

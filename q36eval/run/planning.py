@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 from q36eval.checkpoints import load_tokenizer
 from q36eval.checkpoints.opened import opened_once
 from q36eval.config import Paths
-from q36eval.engines import planned
+from q36eval.engines import EngineOptions, as_reference, planned
 from q36eval.engines.batches import generation_batches, scoring_batches, with_news
 from q36eval.engines.memory_plan import MemoryPlan
-from q36eval.engines.opening import as_reference
 from q36eval.history import History, RunState
 from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import ProbeName
 from q36eval.run.floor import floor_file
 from q36eval.run.items import Work
 from q36eval.run.material import corpus_of, material_of, on_policy_prompts
-from q36eval.run.measure import limits_of, reference_of
+from q36eval.run.measure import answered_apart, limits_of, reference_of
 from q36eval.run.pack import CaptureRequest, reference_to_capture
 from q36eval.run.plan import Limits, Scored, build_probes, material
 from q36eval.run.reference import Reference
@@ -67,6 +66,7 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
     """
     with opened_once():
         reference = reference_of(request, paths)
+        answered_apart(request, reference)
         scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
         limits, branch = limits_of(request, reference), request.branch
         works, unknown = _works(request.probes, scored, limits, reference, request.top_k, paths, branch.folder)
@@ -74,7 +74,7 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
         own = planned(request.deployment)
         if own is not None:
             batches[branch.name] = own
-        stages = [*_of_reference(works, reference, batches, request.engine, unknown)]
+        stages = [*_of_reference(works, reference, batches, as_reference(request.engine), unknown)]
         seconds = _seconds(request, works, history)
         for work in works:
             for stage in work.stages or [""]:
@@ -92,7 +92,8 @@ def planned_capture(request: CaptureRequest, paths: Paths) -> RunPlan:
             request.probes, request.scored, limits, reference, request.top_k, paths, request.reference.folder
         )
         batches: dict[str, MemoryPlan] = {}
-        stages = tuple(_of_reference(works, reference, batches, request.engine, unknown))
+        own = as_reference(request.engine, by=request.engine.kind)
+        stages = tuple(_of_reference(works, reference, batches, own, unknown))
     return RunPlan(batches, stages, tuple(unknown))
 
 
@@ -135,15 +136,20 @@ def _material(scored: Scored, reference: Reference, paths: Paths, unknown: list[
 
 
 def _of_reference(
-    works: Sequence[Work], reference: Reference, batches: dict[str, MemoryPlan], engine: Any, unknown: list[str]
+    works: Sequence[Work],
+    reference: Reference,
+    batches: dict[str, MemoryPlan],
+    engine: EngineOptions,
+    unknown: list[str],
 ) -> Iterator[StagePlan]:
-    """What is not captured of the reference yet; its batches are put among `batches` where anything is."""
+    """What is not captured of the reference yet, which `engine` opens; its batches are put among `batches` where
+    anything is."""
     captures = {work.probe.name: reference.open(work.probe) for work in works}
     absent = [replace(work, done=frozenset(captures[work.probe.name])) for work in works]
     absent = [work for work in absent if work.todo]
     if reference.load is None or reference.folder is None or not absent:
         return
-    own = planned(as_reference(engine).of(reference.folder))
+    own = planned(engine.of(reference.folder))
     if own is not None:
         batches["reference"] = own
     for work in absent:

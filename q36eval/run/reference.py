@@ -121,15 +121,15 @@ class Reference:
         return {"head": stored_head(self.folder)}
 
 
-def local_reference(folder: Path, root: Path, options: EngineOptions) -> Reference:
+def local_reference(folder: Path, root: Path, options: EngineOptions, by: str | None = None) -> Reference:
     """The reference of a checkpoint folder, its pack below `root` (or `root` itself where that is a pack).
 
-    `options` are those of the branches it is for; it is opened `as_reference` of them.
+    `options` are those of the branches it is for; it is opened `as_reference` of them, `by` the kind that is named.
 
     Raises:
         UsageError: the checkpoint cannot be used.
     """
-    settings = as_reference(options).of(folder)
+    settings = as_reference(options, by).of(folder)
     try:
         identity = identity_of(settings)
     except CorruptCheckpointError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from q36eval.engines.openai.answers import (
@@ -24,12 +25,15 @@ from q36eval.engines.openai.answers import (
 )
 from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
 from q36eval.engines.openai.flavour import LLAMA_CPP, SGLANG, VLLM, Server
+from q36eval.engines.openai.native import generated_row, likeliest_rows, named_rows, own_log_probs, scoring_body
 from q36eval.errors import EngineError, UsageError
 
 ValueT = TypeVar("ValueT")
 
 TOP_KS = (1024, 256, 128, 64, 50, 40, 20, 10, 5)
 """How many log-probabilities are requested where the whole vocabulary is refused, until one number is granted."""
+NATIVE_TOP_KS = (128, 64, 20, 5)
+"""The same of SGLang's own page, which says of no number that it is too large."""
 FEW = 5
 """Tokens of a position that are requested to see whether a server gives few as it gives all."""
 TRIES = 3
@@ -71,6 +75,8 @@ class Capabilities:
     """The model as answers name it."""
     names_likeliest: bool = False
     """Whether llama.cpp gave log-probabilities of what it generates, by the tokens' ids."""
+    native: bool = False
+    """Whether a prompt's log-probabilities are had from SGLang's own page, which gives those of named tokens too."""
 
 
 def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, briefly: bool = False) -> Capabilities:
@@ -86,6 +92,8 @@ def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, br
         can = _answering(client, server, tokenizer, prompt)
         if server.flavour == LLAMA_CPP:
             return replace(can, names_likeliest=not briefly and _names_likeliest(client, server, prompt, can))
+        if server.flavour == SGLANG and can.takes_ids and not briefly:
+            return _scoring_natively(client, prompt, vocabulary, can)
         if server.flavour != VLLM or not can.takes_ids:
             return can
         if briefly:
@@ -133,6 +141,39 @@ def _scoring_all(
         gives_few=whole and _gives_few(client, server, prompt, vocabulary),
         takes_lists=whole and listed and _takes_lists(client, server, prompt, vocabulary),
     )
+
+
+def _scoring_natively(client: Client, prompt: tuple[int, ...], vocabulary: int, can: Capabilities) -> Capabilities:
+    """The same with what SGLang's own page gives of a prompt's tokens.
+
+    Believed is what fits in three ways: the prompt's own tokens stand at their positions, the last of these is as where
+    the server generates, and a named token is as likely as it is among the prompt's own.
+    """
+    address, first = f"{client.address.root}/generate", 1
+    named = sorted(set(prompt[first:]))
+    wanted = np.array([named] * (len(prompt) - first), dtype=np.int32)
+    for top_k in (size for size in NATIVE_TOP_KS if size < vocabulary):
+
+        def rows(content: Any, top_k: int = top_k) -> tuple[torch.Tensor, torch.Tensor, list[float]]:
+            likeliest = likeliest_rows(content, prompt, first, vocabulary, top_k)
+            listed = named_rows(content, prompt, first, vocabulary, wanted, named)
+            return likeliest, listed, own_log_probs(content, prompt, first)
+
+        def after(content: Any, top_k: int = top_k) -> torch.Tensor:
+            return generated_row(content, prompt[:-1], vocabulary, top_k)
+
+        try:
+            body = scoring_body(prompt, first, top_k=top_k, named=named)
+            likeliest, listed, own = client.post(address, body, rows, TRIES)
+            body = scoring_body(prompt[:-1], len(prompt) - 2, top_k=top_k)
+            generated = client.post(address, body, after, TRIES)
+        except (RefusedError, NoAnswerError):
+            continue
+        by_name = [_by_token(row, len(named))[token] for row, token in zip(listed, prompt[first:], strict=True)]
+        agree = all(abs(one - other) < ALIGNED_NATS for one, other in zip(by_name, own, strict=True))
+        if agree and _alike(likeliest[-1], generated, top_k):
+            return replace(can, scores="top", top_k=top_k, native=True)
+    return can
 
 
 def _scores_few(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> bool:

@@ -143,6 +143,10 @@ def expected_bytes(body: Mapping[str, Any] | None, vocabulary: int | None) -> in
     """More bytes than the answer to such a request has, by far."""
     if body is None:
         return PAGE_BYTES
+    if "input_ids" in body:  # SGLang's own scoring
+        places = len(body["input_ids"]) - int(body["logprob_start_len"]) + 1
+        listed = int(body["top_logprobs_num"]) + len(body.get("token_ids_logprob", ()))
+        return PAGE_BYTES + places * (2 + listed) * ENTRY_BYTES
     prompt = body.get("prompt", "")
     prompts = prompt if prompt and isinstance(prompt[0], list | tuple) else [prompt]
     read, generated = sum(map(len, prompts)), len(prompts) * int(body.get("max_tokens") or 0)

@@ -87,7 +87,8 @@ class Endpoint:
         self.server: Server = server.server
         self.tokenizer = server.tokenizer
         self._stop_ids = end_ids(configured_end(hold(settings.folder)), server.tokenizer)
-        self.gives_log_probs = server.can.top_k is not None or server.can.scores == "all" or server.can.names_likeliest
+        completes = (server.can.top_k is not None and not server.can.native) or server.can.scores == "all"
+        self.gives_log_probs = completes or server.can.names_likeliest
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "Endpoint":

@@ -11,6 +11,7 @@ What came is handed out once the server was seen to be the one that it was, afte
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -41,6 +42,7 @@ from q36eval.engines.openai.client import Address, Limits, MalformedError, NoAns
 from q36eval.engines.openai.deployment import CONCURRENCY, Opened, difference, identity_at, opened
 from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM, server_of
 from q36eval.engines.openai.in_flight import in_flight
+from q36eval.engines.openai.native import likeliest_rows, named_rows, portions, scoring_body
 from q36eval.engines.openai.scatter import scatter_of
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 from q36eval.records import DeploymentIdentity
@@ -123,13 +125,29 @@ class OpenAIEngine(Engine):
         problem = self._unusable(len(request.token_ids), 1)
         if problem is not None:
             return Scored(request, None, problem, permanent=True)
-        if self._reads_few(request):
+        if self._can.native:
+            rows = self._native_rows(request)
+        elif self._reads_few(request):
             rows = self._few_rows(request)
         elif self._one_by_one(request):
             rows = self._rows_after(request, range(len(request.token_ids) - request.first))
         else:
             rows = self._prompt_rows(request, self._can.top_k)
         return Scored(request, rows.to(self.device))
+
+    def _native_rows(self, request: ScoreRequest) -> torch.Tensor:
+        """Its rows from SGLang's own page: of the tokens that it names, or else of the likeliest."""
+        ids, first, vocabulary, top_k = request.token_ids, request.first, self._vocabulary, self._can.top_k or 0
+        address = f"{self._client.address.root}/generate"
+        if request.named is None:
+            body = scoring_body(ids, first, top_k=top_k)
+            return self._client.post(address, body, lambda told: likeliest_rows(told, ids, first, vocabulary, top_k))
+        parts = []
+        for begin, end, named in portions(request.named):
+            prompt, start, wanted = ids[: first + end], first + begin, request.named[begin:end]
+            read = partial(named_rows, prompt=prompt, first=start, vocabulary=vocabulary, wanted=wanted, named=named)
+            parts.append(self._client.post(address, scoring_body(prompt, start, named=named), read))
+        return torch.cat(parts)
 
     def _reads_few(self, request: ScoreRequest) -> bool:
         """Whether whole rows could be had, and most of them are not read whole."""

@@ -1,0 +1,160 @@
+"""SGLang's own scoring, `/generate`: log-probabilities of a prompt's tokens, of the likeliest, and of tokens by name.
+
+Its chat and completions pages give none of a prompt. The shapes are those of its API reference
+(https://docs.sglang.io/basic_usage/sampling_params.html): one list of named tokens for all positions of a request, and
+of each position `[log-probability, id, text]`, the first position's being empty. No SGLang was run: what is believed of
+one is tried first (`capabilities.tried`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from q36eval.engines.openai.answers import Answered, packed_row, read_as
+from q36eval.engines.openai.client import MalformedError
+
+if TYPE_CHECKING:
+    from q36eval.engines.base import TokenIds
+
+ENTRIES = 2**16
+"""Log-probabilities in one answer: of few positions fewer tokens are named, and the text before them is read again."""
+
+
+class _Meta(Answered):
+    prompt_tokens: int
+    input_token_logprobs: list[Any] | None = None
+    input_top_logprobs: list[Any] | None = None
+    input_token_ids_logprobs: list[Any] | None = None
+    output_top_logprobs: list[Any] | None = None
+
+
+class _Scored(Answered):
+    meta_info: _Meta
+
+
+def scoring_body(prompt: Sequence[int], first: int, *, top_k: int = 0, named: Sequence[int] = ()) -> dict[str, Any]:
+    """A request for what predicts `prompt[first:]`: so many of the likeliest tokens, and the named ones."""
+    body: dict[str, Any] = {
+        "input_ids": list(prompt),
+        "sampling_params": {"temperature": 0.0, "max_new_tokens": 1},
+        "return_logprob": True,
+        "logprob_start_len": first - 1,
+        "top_logprobs_num": top_k,
+        "return_text_in_logprobs": False,
+        "stream": False,
+    }
+    return body | ({"token_ids_logprob": list(named)} if named else {})
+
+
+def likeliest_rows(content: Any, prompt: Sequence[int], first: int, vocabulary: int, top_k: int) -> torch.Tensor:
+    """The rows that predict `prompt[first:]`, of the `top_k` likeliest tokens and the prompt's own, as
+    `answers.packed_row` has them.
+
+    Raises:
+        MalformedError: it is an answer to another prompt, of other positions, or gives no distributions.
+    """
+    own = _own(content, prompt, first)
+    rows = []
+    for (token, value), entry in zip(own, _positions(content, "input_top_logprobs", len(own)), strict=True):
+        if len(entry) != top_k:
+            raise MalformedError(f"a position has {len(entry)} likeliest tokens, where {top_k} were requested")
+        listed = entry | {token: value}
+        rows.append(packed_row([*listed], [*listed.values()], vocabulary, top_k))
+    return torch.stack(rows)
+
+
+def named_rows(
+    content: Any, prompt: Sequence[int], first: int, vocabulary: int, wanted: "TokenIds", named: Sequence[int]
+) -> torch.Tensor:
+    """As `likeliest_rows`, of the tokens `wanted` [T, K] of each row, where all rows' were `named` in the request."""
+    own, all_of_them = _own(content, prompt, first), frozenset(named)
+    rows = []
+    positions = _positions(content, "input_token_ids_logprobs", len(own))
+    for (token, value), entry, ids in zip(own, positions, wanted.tolist(), strict=True):
+        if entry.keys() != all_of_them:
+            raise MalformedError(f"a position has {len(entry)} tokens that are not the {len(all_of_them)} requested")
+        listed = {each: entry[each] for each in ids} | {token: value}
+        rows.append(packed_row([*listed], [*listed.values()], vocabulary, len(ids)))
+    return torch.stack(rows)
+
+
+def generated_row(content: Any, prompt: Sequence[int], vocabulary: int, top_k: int) -> torch.Tensor:
+    """The row that predicts the first token after `prompt`.
+
+    Raises:
+        MalformedError: as `likeliest_rows`.
+    """
+    meta = _meta(content, prompt)
+    if not meta.output_top_logprobs:
+        raise MalformedError("the answer has no log-probabilities of its first token")
+    entry = _by_id(meta.output_top_logprobs[0])
+    return packed_row([*entry], [*entry.values()], vocabulary, top_k)
+
+
+def own_log_probs(content: Any, prompt: Sequence[int], first: int) -> list[float]:
+    """The log-probabilities of `prompt[first:]` themselves; raises as `likeliest_rows`."""
+    return [value for _, value in _own(content, prompt, first)]
+
+
+def portions(wanted: "TokenIds") -> Iterator[tuple[int, int, list[int]]]:
+    """Rows `[begin, end)` that are scored together, and the tokens that they name: all of one request's positions give
+    all tokens that it names."""
+    begin, named = 0, set[int]()
+    for row, ids in enumerate(wanted.tolist()):
+        more = named.union(ids)
+        if row > begin and (row + 1 - begin) * len(more) > ENTRIES:
+            yield begin, row, sorted(named)
+            begin, more = row, set(ids)
+        named = more
+    if len(wanted):
+        yield begin, len(wanted), sorted(named)
+
+
+def _meta(content: Any, prompt: Sequence[int]) -> _Meta:
+    meta = read_as(_Scored, content).meta_info
+    if meta.prompt_tokens != len(prompt):
+        raise MalformedError(f"the answer counts {meta.prompt_tokens} tokens of a prompt that has {len(prompt)}")
+    return meta
+
+
+def _own(content: Any, prompt: Sequence[int], first: int) -> list[tuple[int, float]]:
+    """Each token of `prompt[first:]` and its log-probability: that they are the prompt's shows that none is shifted."""
+    given = _meta(content, prompt).input_token_logprobs
+    if given is None or len(given) != len(prompt) - first + 1:
+        count = "no" if given is None else len(given)
+        raise MalformedError(f"the answer has {count} positions, where {len(prompt) - first + 1} were requested")
+    own = [_entry(each) for each in given[1:]]
+    if [token for token, _ in own] != list(prompt[first:]):
+        raise MalformedError("the log-probabilities are those of other tokens than the prompt's")
+    return own
+
+
+def _positions(content: Any, name: str, count: int) -> list[dict[int, float]]:
+    """The last `count` positions of a list of `meta_info`, by id."""
+    given = getattr(read_as(_Scored, content).meta_info, name)
+    if given is None or len(given) != count + 1:
+        raise MalformedError(
+            f"{name} has {'no' if given is None else len(given)} positions, and should have {count + 1}"
+        )
+    return [_by_id(each) for each in given[1:]]
+
+
+def _by_id(position: Any) -> dict[int, float]:
+    if not isinstance(position, list):
+        raise MalformedError("a position has no log-probabilities")
+    entries = [_entry(each) for each in position]
+    by_id = dict(entries)
+    if len(by_id) != len(entries):
+        raise MalformedError("a position has the log-probability of a token twice")
+    return by_id
+
+
+def _entry(entry: Any) -> tuple[int, float]:
+    try:
+        value, token = entry[0], entry[1]
+        if isinstance(token, bool) or not isinstance(token, int):
+            raise TypeError
+        return token, float(value)
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise MalformedError("a log-probability cannot be read") from error

@@ -1,0 +1,208 @@
+"""A reference that the branch's own engine answered: captured, gated against, named in reports, and what is refused.
+
+The engine is one of plain arithmetic whose reference is the one in-process unless it is captured, as vLLM's is; the
+last test captures and gates with a real vLLM, where Q36EVAL_VLLM_PYTHON names one.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from q36eval.app.targets import load_family
+from q36eval.config import Paths
+from q36eval.engines import IN_PROCESS, EngineOptions
+from q36eval.engines.opening import KINDS
+from q36eval.engines.vllm.environment import PYTHON_VARIABLE
+from q36eval.errors import UsageError
+from q36eval.gate.policy_file import read_policy
+from q36eval.history import History, RunRecord
+from q36eval.probes import Progress
+from q36eval.records import ProbeName, Verdict
+from q36eval.references import Pack
+from q36eval.reports.card_report import to_card
+from q36eval.reports.document import Document
+from q36eval.reports.story import notes
+from q36eval.run.measure import answered_apart, measure, reference_of
+from q36eval.run.pack import CaptureRequest, capture
+from q36eval.run.plan import Scored
+from q36eval.run.planning import planned_capture, planned_run
+from q36eval.run.reference import local_reference
+from q36eval.run.request import Request, Target
+from tests.commands import q36eval
+from tests.profiles import LONG
+from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
+
+REPOSITORY = Path(__file__).parents[2]
+SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
+DOCUMENTS = [" ".join(f"Obchod {n + m}: cena {m * (n + 1)} Kč." for m in range(6)) for n in range(12)]
+POLICY = """
+name: test
+criteria:
+  - {id: kl, probe: kl, metric: kl_divergence,
+     margin: {kind: max_value, value: 0.02, source: x}, lanes: [structured, freeform], min_clusters: 8}
+"""
+CORPUS = """
+name: few
+json_lines: [{path: few.jsonl}]
+on_policy: {per_canary: 1, max_new_tokens: 6, chat: false}
+"""
+
+
+class Silent(Progress):
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+def write_corpus(folder: Path) -> Path:
+    lines = [json.dumps({"id": str(n), "slice": "own", "text": text}) for n, text in enumerate(DOCUMENTS)]
+    (folder / "few.jsonl").write_text("\n".join(lines))
+    (folder / "corpus.yaml").write_text(CORPUS)
+    return folder / "corpus.yaml"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def served() -> Iterator[None]:
+    """An engine whose branches are held against the reference in-process, unless a person says otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS, KIND, replace(REGISTERED, reference=IN_PROCESS))
+        yield
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("state")
+    write_corpus(folder)
+    (folder / "policy.yaml").write_text(POLICY)
+    for name, tilt in {"reference": 0.0, "damaged": 1.0}.items():
+        write_checkpoint(folder / name, SANDBOX, tilt)
+    return folder
+
+
+def capturing(state: Path) -> CaptureRequest:
+    return CaptureRequest(
+        Target("reference", state / "reference"),
+        Scored("sandbox", 4096, state / "corpus.yaml"),
+        (ProbeName.KL,),
+        engine=EngineOptions(kind=KIND),
+        out=state / "pack",
+        family=load_family(None, Paths(REPOSITORY, state)),
+    )
+
+
+@pytest.fixture(scope="module")
+def pack(state: Path) -> Path:
+    return capture(capturing(state), Paths(REPOSITORY, state), Silent(), lambda _: None).folder
+
+
+def gating(state: Path, branch: str, pack: Path | None) -> Request:
+    return Request(
+        family=load_family(None, Paths(REPOSITORY, state)),
+        branch=Target(branch, state / branch),
+        reference=Target("reference", state / "reference"),
+        suite="sandbox",
+        policy=read_policy(state / "policy.yaml"),
+        probes=(ProbeName.KL,),
+        engine=EngineOptions(kind=KIND),
+        corpus=state / "corpus.yaml",
+        reference_pack=pack,
+    )
+
+
+def measured(state: Path, request: Request) -> tuple[RunRecord, History]:
+    paths = Paths(REPOSITORY, state)
+    history = History.open(paths.history)
+    return measure(request, paths, history, Silent()), history
+
+
+def test_a_pack_says_which_engine_answered_and_is_no_other_engines(state: Path, pack: Path) -> None:
+    held = Pack.open(pack)
+    assert held.identity.engine == KIND
+    own = local_reference(state / "reference", state / "packs", EngineOptions(kind=KIND), by=KIND)
+    default = local_reference(state / "reference", state / "packs", EngineOptions(kind=KIND))
+    assert own.identity == held.identity
+    assert default.identity.engine == IN_PROCESS
+    assert own.root != default.root
+    assert not default.root.exists()
+    with pytest.raises(UsageError, match=r"another reference .*differs in .*engine"):
+        capture(replace(capturing(state), engine=EngineOptions()), Paths(REPOSITORY, state), Silent(), lambda _: None)
+
+
+def test_a_plan_of_a_capture_is_of_the_engine_that_answers(state: Path) -> None:
+    plan = planned_capture(replace(capturing(state), out=state / "none"), Paths(REPOSITORY, state))
+    assert plan.batches == {}, "this engine plans none; the one in-process would"
+    assert [stage.deployment for stage in plan.stages] == ["reference"]
+
+
+def test_a_gate_by_the_same_engine_judges_and_says_what_that_leaves_out(state: Path, pack: Path) -> None:
+    passed, _ = measured(state, gating(state, "reference", pack))
+    failed, history = measured(state, gating(state, "damaged", pack))
+    assert (passed.verdict, failed.verdict) == (Verdict.PASS, Verdict.FAIL)
+    assert failed.report is not None
+    assert failed.reference_identity is not None
+    assert failed.reference_identity.engine == KIND
+    said = f"what {KIND} does wrong to the reference too does not show"
+    assert said in " ".join(notes(failed.report, failed))
+    document = Document(failed.report, failed, history.measurements(failed.id))
+    assert said.capitalize() in to_card(document)
+
+
+def test_a_gate_by_another_engine_is_refused_and_a_measurement_says_what_it_holds(state: Path, pack: Path) -> None:
+    other = replace(gating(state, "damaged", pack), engine=EngineOptions())
+    other = replace(other, branch=Target("other", state / "damaged"))
+    with pytest.raises(UsageError, match=rf"captured by {KIND} \(1\) and the branch is answered by in-process.*Judge"):
+        measured(state, other)
+    assert not History.open(Paths(REPOSITORY, state).history).list_runs(branch="other"), "nothing was begun"
+    with pytest.raises(UsageError, match="a gate would charge that to the branch"):
+        planned_run(other, Paths(REPOSITORY, state), None)
+    reference = reference_of(other, Paths(REPOSITORY, state))
+    assert "differ by on BF16 itself" in str(answered_apart(replace(other, policy=None), reference))
+    newer = replace(reference, identity=reference.identity.model_copy(update={"engine_version": "0"}))
+    with pytest.raises(UsageError, match=rf"captured by {KIND} \(0\) and the branch is answered by {KIND} \(1\)"):
+        answered_apart(gating(state, "damaged", pack), newer)
+    assert answered_apart(gating(state, "damaged", pack), reference) is None
+
+
+def test_of_a_server_no_reference_is_captured_and_why_is_said(tmp_path: Path) -> None:
+    refused = q36eval("reference", "capture", "--engine", "openai", state=tmp_path)
+    assert refused.returncode == 2
+    assert "The engine openai gives no reference: a server shows no hidden states" in refused.stderr
+    assert not (tmp_path / "packs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_real_vllm_answers_for_both_sides(tmp_path: Path) -> None:
+    """Captured, held against itself by a gate, and refused to the engine in-process, which `kl` holds it against."""
+    if not (LONG and os.environ.get(PYTHON_VARIABLE)):
+        pytest.skip("only `make test-long`, where Q36EVAL_VLLM_PYTHON names an environment with vLLM")
+    state, pack = tmp_path / "state", str(tmp_path / "pack")
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    corpus = str(write_corpus(tmp_path))
+    captured = q36eval(
+        *("reference", "capture", "--engine", "vllm", "--probe", "kl", "--corpus", corpus, "--out", pack, "--json"),
+        state=state,
+    )
+    assert captured.returncode == 0, captured.stderr
+    (row,) = json.loads(captured.stdout)["captures"]
+    assert row["identity"]["engine"] == "vllm"
+    asked = ("--branch", "bf16", "--corpus", corpus, "--reference-pack", pack)
+    gate = ("gate", *asked, "--policy", str(tmp_path / "policy.yaml"))
+    judged = q36eval(*gate, "--engine", "vllm", "--skip", "canaries", "--skip", "evals", "--json", state=state)
+    assert judged.returncode == 0, judged.stderr
+    report = q36eval("report", "latest", "--format", "markdown", state=state)
+    assert "what vllm does wrong to the reference too does not show" in report.stdout
+    refused = q36eval(*gate, state=state)
+    assert refused.returncode == 2
+    assert "the branch is answered by in-process" in refused.stderr
+    between = q36eval("kl", *asked, "--json", state=state)
+    assert between.returncode == 0, between.stderr
+    figures = json.loads(between.stdout)["measurements"]
+    # of texts such as it learnt; of the others, whose perplexity is 313, a near tie of its experts moves single tokens
+    own_texts = ("kl_divergence", "on_policy/canaries")
+    (value,) = [each["value"] for each in figures if (each["metric"], each["slice"]) == own_texts]
+    assert 0 < value < 1e-4, "two engines in BF16: neither the same bits nor another model"

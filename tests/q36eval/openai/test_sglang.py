@@ -1,0 +1,239 @@
+"""SGLang's own scoring page, in the shapes of its API reference, written by us around a real model.
+
+SGLang was never run here: these tests show that the client reads those shapes and believes no others, not that SGLang
+gives them.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typing_extensions import override
+
+from q36eval.app.targets import load_family
+from q36eval.config import Paths
+from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest, open_engine
+from q36eval.engines.openai.client import MalformedError
+from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.engines.openai.native import ENTRIES, likeliest_rows, named_rows, portions
+from q36eval.history import History
+from q36eval.kl.topk import TopK, lower_bound, lower_bound_of_likeliest
+from q36eval.probes import Progress
+from q36eval.records import ProbeName
+from q36eval.run.measure import measure
+from q36eval.run.request import Request, Target
+from tests.q36eval.openai.server import SANDBOX, Handler, Served, opened, serving
+
+REPOSITORY = Path(__file__).parents[3]
+BRANCH = SANDBOX.parent / "fp8-head"
+TEXT = "Obchod Ječmen: cena 1 290 Kč, sleva 15 %. Obchod Oves: cena 1 310 Kč, sleva 18 %. Kde je levněji?"
+DOCUMENTS = [f"Obchod {n}: cena {n * 130} Kč, sleva {n} %, zaplatím {n * 117} Kč." for n in range(10)]
+
+
+class SGLang(Handler):
+    """Prompt log-probabilities under `/generate` alone. `fault` is what is wrong with them."""
+
+    fault = ""
+    asked: list[Mapping[str, Any]]
+
+    @override
+    def answer(self, body: Mapping[str, Any]) -> None:
+        if self.path != "/generate":
+            super().answer(body)
+            return
+        self.asked.append(body)
+        ids, start, top = body["input_ids"], body["logprob_start_len"], body["top_logprobs_num"]
+        named = [] if self.fault == "names ignored" else body.get("token_ids_logprob") or []
+        rows, after = self.served.log_probs(ids), self.served.next_log_probs(ids)
+        if self.fault == "shifted":
+            rows = rows.roll(1, 0)
+        places = [(rows[place - 1], ids[place]) for place in range(start + 1, len(ids))]
+        meta: dict[str, Any] = {
+            "id": "x",
+            "finish_reason": {"type": "length", "length": 1},
+            "prompt_tokens": len(ids),
+            "completion_tokens": 1,
+            "cached_tokens": 0,
+            "input_token_logprobs": [[None, ids[start], None], *([float(row[t]), t, None] for row, t in places)],
+            "output_token_logprobs": [[float(after.max()), int(after.argmax()), None]],
+        }
+        if top:
+            meta["input_top_logprobs"] = [None, *(likeliest(row, top) for row, _ in places)]
+            meta["output_top_logprobs"] = [likeliest(after, top)]
+        if named:
+            meta["input_token_ids_logprobs"] = [None, *([[float(row[t]), t, None] for t in named] for row, _ in places)]
+        self._send(200, {"text": "x", "output_ids": [int(after.argmax())], "meta_info": meta})
+
+
+def likeliest(row: torch.Tensor, count: int) -> list[list[Any]]:
+    values, ids = row.topk(count)
+    return [[value, token, None] for value, token in zip(values.tolist(), ids.tolist(), strict=True)]
+
+
+@pytest.fixture(scope="module")
+def branch() -> Engine:
+    return opened(BRANCH)
+
+
+@pytest.fixture
+def handler(request: pytest.FixtureRequest) -> type[SGLang]:
+    return type("Handler", (SGLang,), {"fault": getattr(request, "param", ""), "asked": []})
+
+
+@pytest.fixture
+def settings(branch: Engine, handler: type[SGLang]) -> Iterator[EngineSettings]:
+    with serving(Served(branch, shape="sglang"), handles=handler) as url:
+        yield EngineSettings(BRANCH, kind="openai", base_url=url)
+
+
+def logits_of(engine: Engine, request: ScoreRequest) -> torch.Tensor:
+    (scored,) = engine.score([request])
+    assert scored.hidden_states is not None
+    return engine.logits(scored.hidden_states)
+
+
+def test_the_likeliest_tokens_and_the_texts_own_are_had_of_every_position(
+    settings: EngineSettings, branch: Engine
+) -> None:
+    engine = open_engine(settings)
+    assert engine.scores == "likeliest"
+    assert engine.identity.settings["log_probabilities"] == "top 128, or of named tokens"
+    request = ScoreRequest("x", tuple(branch.tokenizer.encode(TEXT, add_special_tokens=False)), 5)
+    (scored,) = engine.score([request])
+    assert scored.hidden_states is not None
+    ids, log_probs = engine.likeliest(scored.hidden_states)
+    own = logits_of(branch, request).log_softmax(-1)
+    listed = ids >= 0
+    assert (listed.sum(-1) >= 128).all()
+    assert torch.equal(own.gather(-1, ids.clamp(min=0))[listed], log_probs[listed])
+    labels = torch.tensor(request.token_ids[5:]).unsqueeze(1)
+    assert (ids == labels).any(-1).all()
+    endpoint = Endpoint.load(settings)
+    assert not endpoint.gives_log_probs, "its completions page gives none"
+    endpoint.close()
+
+
+def test_by_the_references_own_tokens_the_bound_is_as_tight_as_from_all_logits(
+    settings: EngineSettings, branch: Engine, handler: type[SGLang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no longer that of the tokens that both happen to hold likely."""
+    monkeypatch.setattr("q36eval.engines.openai.native.ENTRIES", 600)
+    request = ScoreRequest("x", tuple(branch.tokenizer.encode(TEXT, add_special_tokens=False)), 2)
+    own = logits_of(branch, request)
+    noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(1))
+    whole = TopK.of_logits(own + noise, 8)
+    reference = TopK(whole.ids, whole.logprobs.float(), whole.tail_mass.float())
+    engine = open_engine(settings)
+    handler.asked.clear()
+    (scored,) = engine.score([ScoreRequest("x", request.token_ids, 2, named=whole.ids.numpy())])
+    assert scored.hidden_states is not None, scored.error
+    bound = lower_bound_of_likeliest(reference, *engine.likeliest(scored.hidden_states))
+    exact = lower_bound(reference, own)
+    assert torch.allclose(bound, exact, rtol=1e-3, atol=1e-5)
+    few = TopK.of_logits(own, 8)
+    loose = lower_bound_of_likeliest(reference, few.ids.long(), few.logprobs.float())
+    assert loose.mean() < 0.9 * bound.mean()
+    assert len(handler.asked) > 1
+    assert all(
+        (len(b["input_ids"]) - b["logprob_start_len"]) * len(b["token_ids_logprob"]) < 800 for b in handler.asked
+    )
+
+
+@pytest.mark.parametrize("handler", ["shifted", "names ignored"], indirect=True)
+def test_what_does_not_fit_is_believed_nothing_of(settings: EngineSettings) -> None:
+    engine = open_engine(settings)
+    assert engine.scores == "nothing"
+    assert engine.identity.settings["log_probabilities"] == "nothing"
+
+
+def told(**meta: Any) -> dict[str, Any]:
+    """An answer to the prompt 7, 8, 9 from its second token on, of a vocabulary of 12."""
+    good = {
+        "prompt_tokens": 3,
+        "input_token_logprobs": [[None, 7, None], [-1.0, 8, None], [-2.0, 9, None]],
+        "input_top_logprobs": [None, [[-1.0, 8, None]], [[-0.5, 3, None]]],
+        "input_token_ids_logprobs": [None, [[-1.0, 8, None], [-3.0, 2, None]], [[-4.0, 8, None], [-5.0, 2, None]]],
+    }
+    return {"meta_info": good | meta}
+
+
+def test_an_answer_is_read_by_positions_and_names() -> None:
+    rows = likeliest_rows(told(), (7, 8, 9), 1, 12, 1)
+    assert rows.tolist()[1] == [3, 9, -0.5, -2.0]
+    wanted = np.array([[2], [8]], dtype=np.int32)
+    rows = named_rows(told(), (7, 8, 9), 1, 12, wanted, [2, 8])
+    assert rows.tolist() == [[2, 8, -3.0, -1.0], [8, 9, -4.0, -2.0]]
+
+
+@pytest.mark.parametrize(
+    ("meta", "said"),
+    [
+        ({"prompt_tokens": 4}, "counts 4 tokens"),
+        ({"input_token_logprobs": None}, "has no positions"),
+        ({"input_token_logprobs": [[None, 7, None], [-1.0, 8, None]]}, "has 2 positions"),
+        ({"input_token_logprobs": [[None, 7, None], [-1.0, 9, None], [-2.0, 8, None]]}, "other tokens than the prompt"),
+        ({"input_token_logprobs": [[None, 7, None], [None, 8, None], [-2.0, 9, None]]}, "cannot be read"),
+        ({"input_token_ids_logprobs": None}, "has no positions"),
+        ({"input_token_ids_logprobs": [None, [[-1.0, 8, None]], [[-4.0, 8, None]]]}, "not the 2 requested"),
+        ({"input_token_ids_logprobs": [None, None, None]}, "has no log-probabilities"),
+        ({"input_token_ids_logprobs": [None, [[-1.0, 8], [-1.0, 8]], [[-4.0, 8], [-5.0, 2]]]}, "token twice"),
+        ({"input_token_ids_logprobs": [None, [[-1.0, 8], [0.0, 2]], [[-4.0, 8], [-5.0, 2]]]}, "add up to"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_none(meta: dict[str, Any], said: str) -> None:
+    with pytest.raises(MalformedError, match=said):
+        named_rows(told(**meta), (7, 8, 9), 1, 12, np.array([[2], [8]], dtype=np.int32), [2, 8])
+
+
+def test_portions_hold_every_row_once_all_its_names_and_no_more_than_an_answer_may_have() -> None:
+    wanted = np.random.default_rng(1).integers(0, 248_320, (900, 64), dtype=np.int32)
+    parts = list(portions(wanted))
+    assert [part[0] for part in parts[1:]] == [part[1] for part in parts[:-1]]
+    assert (parts[0][0], parts[-1][1]) == (0, 900)
+    for begin, end, named in parts:
+        assert set(wanted[begin:end].ravel().tolist()) == set(named)
+        assert (end - begin) * len(named) <= ENTRIES
+    assert list(portions(wanted[:0])) == []
+
+
+@pytest.mark.slow
+def test_a_runs_bound_through_sglang_is_the_one_in_this_process(
+    settings: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference's tokens travel from its pack to the server; a server of its own likeliest ones bounds less."""
+    monkeypatch.setattr("q36eval.engines.resident.usable_workers", lambda: 1)  # the server's threads: it must not fork
+    monkeypatch.setattr("q36eval.engines.openai.capabilities.NATIVE_TOP_KS", (5,))
+    lines = [json.dumps({"id": str(n), "slice": "own", "text": text}) for n, text in enumerate(DOCUMENTS)]
+    (tmp_path / "few.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "corpus.yaml").write_text("name: few\njson_lines: [{path: few.jsonl}]\non_policy: null\n")
+    paths = Paths(REPOSITORY, tmp_path)
+    history = History.open(paths.history)
+
+    def bound(engine: EngineOptions) -> float:
+        request = Request(
+            family=load_family(None, paths),
+            branch=Target("fp8-head", BRANCH),
+            reference=Target("bf16", SANDBOX),
+            suite="sandbox",
+            policy=None,
+            probes=(ProbeName.KL,),
+            engine=engine,
+            corpus=tmp_path / "corpus.yaml",
+            top_k=4,
+        )
+        run = measure(request, paths, history, Progress())
+        assert not history.failures(run.id)
+        figures = {figure.key: figure for figure in history.measurements(run.id)}
+        assert "kl.kl_divergence[all]" not in figures
+        return figures["kl.kl_divergence_lower_bound[all]"].value
+
+    here = bound(EngineOptions())
+    through = bound(EngineOptions(kind="openai", base_url=settings.base_url))
+    # the engine in-process scores texts in batches, the served one text by text
+    assert through == pytest.approx(here, rel=0.1)
+    with serving(Served(opened(BRANCH), max_logprobs=5)) as url:
+        assert bound(EngineOptions(kind="openai", base_url=url)) < through
