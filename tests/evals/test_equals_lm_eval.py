@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from q36eval.engines import Engine, open_engine
+from q36eval.engines import Engine, EngineSettings, open_engine
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite
+from q36eval.probes import WorkItem
 from q36eval.run.capture import requested_sha256
 from q36eval.run.items import Work, finished_items
 from tests.profiles import LONG
+from tests.q36eval.openai.server import SANDBOX, Served, opened, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
@@ -60,23 +62,43 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def asked_of_lm_eval(suite: Path, model: Any, tokenizer: Any, cache: Path) -> dict[str, Any]:
-    """lm-eval's logged samples by prompt, one at a time and without padding."""
+def in_process(model: Any, tokenizer: Any) -> Any:
+    """lm-eval's own model class, which asks one at a time and without padding."""
+    from lm_eval.models.huggingface import HFLM
+
+    return HFLM(pretrained=model, tokenizer=tokenizer, batch_size=1, max_length=MAX_LENGTH)
+
+
+def by_client(address: str, model: str) -> Any:
+    """lm-eval's own client of an endpoint, `local-completions`, with the branch's tokenizer."""
+    pytest.importorskip("tenacity", reason="lm-eval's client needs it: pip install lm-eval[api]")
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+
+    # it keeps one token of this for an answer and, of windows, one more for a context that it counts again
+    return LocalCompletionsAPI(
+        base_url=f"{address}/completions",
+        model=model,
+        tokenizer=str(SANDBOX),
+        tokenizer_backend="huggingface",
+        max_length=MAX_LENGTH + 2,
+    )
+
+
+def asked_of_lm_eval(suite: Path, model: Any, cache: Path) -> dict[str, Any]:
+    """lm-eval's logged samples by prompt, as that class of its own answers them."""
     from q36eval.evals.lm_tasks import task_configs
 
     loaded = LoadedSuite(suite)
     configs = [config for group in loaded.suite.groups for config in task_configs(loaded, group, cache)]
     import lm_eval
-    from lm_eval.models.huggingface import HFLM
 
-    wrapped = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=1, max_length=MAX_LENGTH)
-    results = lm_eval.simple_evaluate(model=wrapped, tasks=configs, bootstrap_iters=0, log_samples=True)
+    results = lm_eval.simple_evaluate(model=model, tasks=configs, bootstrap_iters=0, log_samples=True)
     assert results is not None
     return {sample["arguments"][0][0]: sample for samples in results["samples"].values() for sample in samples}
 
 
-def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> None:
-    """Ask everything as a gate does, in batches and with shared prefixes, and compare item by item."""
+def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> list[WorkItem]:
+    """Ask everything as a gate does, in batches and with shared prefixes, and compare item by item; returns all."""
     probe = EvalsProbe(suite)
     items = probe.plan(engine.tokenizer)
     assert len(items) == len(stock) == sum(FILES[name] for name in FILES if "_dev/" not in name)
@@ -108,6 +130,11 @@ def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> None:
     assert any(len(item.scores) > 1 for item in items), (
         "a document must need two windows for this test to mean anything"
     )
+    return items
+
+
+def assert_shared(items: list[WorkItem]) -> None:
+    """What is asked together must have had something to share, or that shows nothing."""
     batches = scoring_batches([request for item in items for request in item.scores])
     assert any(common_prefix(batch) for batch in batches), "no prefix was shared"
 
@@ -115,7 +142,8 @@ def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> None:
 def test_log_likelihoods_texts_and_metrics_are_lm_evals(
     suite: Path, tiny_model: Any, engine: Engine, tokenizer: Any, tmp_path: Path
 ) -> None:
-    assert_equal(suite, asked_of_lm_eval(suite, tiny_model, tokenizer, tmp_path), engine)
+    stock = asked_of_lm_eval(suite, in_process(tiny_model, tokenizer), tmp_path)
+    assert_shared(assert_equal(suite, stock, engine))
 
 
 @pytest.mark.slow
@@ -124,7 +152,18 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
 def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path: Path) -> None:
     engine = open_engine(ROOT / "data/sandbox/bf16")
     engine.model.float()
-    assert_equal(suite, asked_of_lm_eval(suite, engine.model, tokenizer, tmp_path), engine)
+    stock = asked_of_lm_eval(suite, in_process(engine.model, tokenizer), tmp_path)
+    assert_shared(assert_equal(suite, stock, engine))
+
+
+@pytest.mark.slow
+def test_what_an_endpoint_is_asked_is_what_lm_evals_client_asks(suite: Path, tmp_path: Path) -> None:
+    """`local-completions` and `--engine openai` ask one server the same items: log-likelihoods, windows and texts."""
+    engine = opened(SANDBOX)
+    engine.model.float()  # type: ignore[attr-defined]
+    with serving(Served(engine)) as address:
+        stock = asked_of_lm_eval(suite, by_client(address, "sandbox"), tmp_path)
+        assert_equal(suite, stock, open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address)))
 
 
 def test_documents_of_one_task_know_the_prefix_they_share(suite: Path, tokenizer: Any) -> None:
