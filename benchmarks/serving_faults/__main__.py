@@ -37,20 +37,20 @@ HEAD = "| fault | caught by | figures | verdict | s |\n|---|---|---|---|---|"
 def judge(probe: Probe, python: Path, state: Path, switched: Switch) -> Iterator[Callable[[Fault | None], Said]]:
     """An engine with that switch, and what the probe says of it while a fault is shown, or none."""
     with ExitStack() as stack:
-        if probe == "kl":
+        side = as_decoded if probe.endswith("apart") else divergences
+        if probe in ("kl", "apart"):
             try:
                 engine = stack.enter_context(opened(python, switched))
             except EngineError as error:  # the start-up test of hidden states
                 refused = Said(f"exit {error.exit_code:d}", sentence=str(error))
                 yield lambda _: refused
                 return
-            yield lambda _: divergences().said_of(engine)
+            yield lambda _: side().said_of(engine)
             return
-        if probe in ("endpoint", "apart"):
+        if probe in ("endpoint", "endpoint-apart"):
             address = stack.enter_context(serving(python, switched, *EVERY_LOG_PROBABILITY))
             endpoint = open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address))
-            side = divergences() if probe == "endpoint" else as_decoded()
-            yield lambda _: side.said_of(endpoint)
+            yield lambda _: side().said_of(endpoint)
             return
         address = stack.enter_context(serving(python, switched))
         if probe == "canaries":

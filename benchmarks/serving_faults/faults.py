@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Probe = Literal["kl", "endpoint", "apart", "canaries", "served"]
-"""What it is looked for by: KL from hidden states or from an endpoint's own log-probabilities, what an endpoint adds to
-the same weights decoded here, canaries, or what an endpoint shows by itself."""
+Probe = Literal["kl", "endpoint", "apart", "endpoint-apart", "canaries", "served"]
+"""What it is looked for by: KL from hidden states or from an endpoint's own log-probabilities, what serving adds to the
+same weights decoded here (apart, from the same two), canaries, or what an endpoint shows by itself."""
 
 POLICY: dict[Probe, str] = {
     "kl": "sandbox",
     "endpoint": "sandbox",
     "apart": "served",
+    "endpoint-apart": "served",
     "canaries": "sandbox",
     "served": "served",
 }
@@ -107,7 +108,7 @@ FAULTS = (
         "logit-bias",
         "a bias of an earlier request stays on the logits",
         "16 tokens get 2 nats more",
-        "apart",
+        "endpoint-apart",
         APART,
     ),
     Fault(

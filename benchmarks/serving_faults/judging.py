@@ -133,7 +133,7 @@ def said_of_report(report: GateReport, probe: Probe) -> Said:
 
 
 def _said(report: dict[str, Any], probe: Probe) -> Said:
-    name = "served" if probe == "apart" else probe
+    name = "served" if probe.endswith("apart") else probe
     criteria = [each for each in report["criteria"] if each["probe"] == name and each["tier"] == "blocking"]
     verdicts = {each["verdict"] for each in criteria}  # the whole is of other probes too, which were not asked
     verdict = next((each for each in ("FAIL", "NOT_MEASURED", "INCONCLUSIVE") if each in verdicts), "PASS")

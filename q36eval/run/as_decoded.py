@@ -23,7 +23,7 @@ from q36eval.run.serving_error import arithmetic_of
 from q36eval.served.declared import SERVING_KL, SERVING_TEXTS
 from q36eval.stats import summarize
 
-TOKENS = 128
+TOKENS = 64
 """Of each text's beginning: a fault of the arithmetic is everywhere, and an interval needs independent texts."""
 NOT_SERVED = "the engine {kind} serves nothing: what it computes is the branch decoded here"
 NO_STATES = (

@@ -28,7 +28,7 @@ BY_NAME = {fault.name: fault for fault in FAULTS}
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_every_fault_names_blocking_criteria_of_its_probe(fault: Fault) -> None:
     policy = read_policy(POLICIES / f"{POLICY[fault.probe]}.yaml")
-    probe = {"endpoint": "kl", "apart": "served"}.get(fault.probe, fault.probe)
+    probe = {"endpoint": "kl", "apart": "served", "endpoint-apart": "served"}.get(fault.probe, fault.probe)
     blocking = {each.id for each in policy.criteria if each.probe == probe and each.tier == "blocking"}
     assert sum(map(bool, (fault.criteria, fault.refusal, fault.missed))) == 1
     assert set(fault.criteria) <= blocking
