@@ -87,9 +87,11 @@ class AsDecoded:
     def said_of(self, engine: Engine) -> Said:
         """The policy `served`, of what the engine adds to it now."""
         measured = self._decoded.served_by(engine)
-        policy = read_policy(POLICIES / "served.yaml")
-        criteria = tuple(each for each in policy.criteria if each.key == measured.key)
-        return said_of_report(decide(policy.model_copy(update={"criteria": criteria}), [measured]), "apart")
+        report = decide(read_policy(POLICIES / "served.yaml"), [measured])  # Holm counts all that the policy judges
+        criteria = tuple(
+            each for each in report.criteria if (each.probe, each.metric) == (measured.probe, measured.metric)
+        )
+        return said_of_report(report.model_copy(update={"criteria": criteria}), "apart")
 
 
 def _beginning(document: CorpusDocument) -> CorpusDocument:

@@ -159,3 +159,17 @@ def test_a_real_vllm_with_faults_is_failed_by_their_criteria_and_without_any_pas
             switched.show("" if fault is None else fault.name)
             text, good = row(fault, said(fault), 0.0)
             assert good, text
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_real_vllm_with_other_weights_in_its_layers_is_not_what_is_decoded_here(tmp_path: Path) -> None:
+    python = os.environ.get(PYTHON_VARIABLE)
+    if not (LONG and python):
+        pytest.skip("only `make test-long`, where Q36EVAL_VLLM_PYTHON names an environment with vLLM")
+    for fault in (None, BY_NAME["stale-layers"]):
+        with switch("" if fault is None else fault.name) as switched:
+            switched.show("" if fault is None else fault.name)
+            with judge("apart", Path(python), tmp_path, switched) as said:
+                text, good = row(fault, said(fault), 0.0)
+                assert good, text
