@@ -103,7 +103,7 @@ def serving_error(
     gpu: str = "",
 ) -> ServingError:
     """The figures of KL sums per document, each in the order of `chosen.documents`."""
-    paired = _clusters(chosen, serving, checkpoint)
+    paired = clusters_of(chosen, serving, checkpoint)
     _, _, excess, excess_interval = summarize(paired, "paired_mean")
     return ServingError(
         engine=engine,
@@ -124,17 +124,18 @@ def serving_error(
 def nearer(chosen: Sample, one: Sequence[float], other: Sequence[float]) -> float:
     """Below zero where the sums of `one` are smaller than those of `other`, above where larger; 0 where the 95 %
     interval of their paired difference holds 0."""
-    _, _, _, interval = summarize(_clusters(chosen, one, other), "paired_mean")
+    _, _, _, interval = summarize(clusters_of(chosen, one, other), "paired_mean")
     return -1.0 if interval.upper < 0 else 1.0 if interval.lower > 0 else 0.0
 
 
 def _layer(chosen: Sample, sums: Sequence[float]) -> LayerError:
-    clusters = _clusters(chosen, sums)
+    clusters = clusters_of(chosen, sums)
     _, _, kl, interval = summarize(clusters, "mean")
     return LayerError(kl=kl, interval=interval, clusters=clusters)
 
 
-def _clusters(chosen: Sample, sums: Sequence[float], other: Sequence[float] | None = None) -> Clusters:
+def clusters_of(chosen: Sample, sums: Sequence[float], other: Sequence[float] | None = None) -> Clusters:
+    """KL sums of the documents of `chosen`, in their order, beside their tokens."""
     return Clusters(
         units=tuple(chosen.units),
         branch=tuple(sums),

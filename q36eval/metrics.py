@@ -88,7 +88,7 @@ class Metric:
     @property
     def moved_by_noise(self) -> bool:
         """Whether the reference differs from itself in it, so that a noise floor belongs to it, measured or not."""
-        return self.probe is KL and self.estimator != "census"
+        return (self.probe is KL and self.estimator != "census") or self.floor_unit is not None
 
     def titled(self, slice: str = ALL) -> str:
         """A heading for one slice: `KL divergence from the reference (czech)`."""
@@ -597,6 +597,15 @@ def _served() -> Iterator[Metric]:
         "is wrong in raw completions.",
         estimator="paired_proportions",
         bounds=SHARE,
+    )
+    yield Metric(
+        SERVED,
+        "serving_kl",
+        "KL divergence of what is served from the same weights decoded here",
+        "Mean over tokens of KL(branch decoded in this process || branch as served): what the serving engine adds, "
+        "whatever the checkpoint lost.",
+        "nats/token",
+        floor_unit="nats/token",
     )
     # no finite bounds: a bet between 0 and 1 allows for prompts of which all is rejected, and 64 would show little
     yield Metric(

@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from benchmarks.serving_faults.faults import FAULTS, Fault, Probe
-from benchmarks.serving_faults.judging import Divergences, Said, gated, opened
+from benchmarks.serving_faults.judging import AsDecoded, Divergences, Said, gated, opened
 from benchmarks.serving_faults.served import Differentials
 from benchmarks.serving_faults.server import EVERY_LOG_PROBABILITY, SANDBOX, serving
 from benchmarks.serving_faults.switch import Switch, switch
 from q36eval.engines import EngineSettings, open_engine
 from q36eval.errors import EngineError
 
-divergences = cache(Divergences)
-"""The reference's side, once for all starts."""
+divergences, as_decoded = cache(Divergences), cache(AsDecoded)
+"""The reference's side, and the branch's as it is decoded here, once for all starts."""
 
 HEAD = "| fault | caught by | figures | verdict | s |\n|---|---|---|---|---|"
 
@@ -36,19 +37,20 @@ HEAD = "| fault | caught by | figures | verdict | s |\n|---|---|---|---|---|"
 def judge(probe: Probe, python: Path, state: Path, switched: Switch) -> Iterator[Callable[[Fault | None], Said]]:
     """An engine with that switch, and what the probe says of it while a fault is shown, or none."""
     with ExitStack() as stack:
-        if probe == "kl":
+        side = as_decoded if probe.endswith("apart") else divergences
+        if probe in ("kl", "apart"):
             try:
                 engine = stack.enter_context(opened(python, switched))
             except EngineError as error:  # the start-up test of hidden states
                 refused = Said(f"exit {error.exit_code:d}", sentence=str(error))
                 yield lambda _: refused
                 return
-            yield lambda _: divergences().said_of(engine)
+            yield lambda _: side().said_of(engine)
             return
-        if probe == "endpoint":
+        if probe in ("endpoint", "endpoint-apart"):
             address = stack.enter_context(serving(python, switched, *EVERY_LOG_PROBABILITY))
             endpoint = open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address))
-            yield lambda _: divergences().said_of(endpoint)
+            yield lambda _: side().said_of(endpoint)
             return
         address = stack.enter_context(serving(python, switched))
         if probe == "canaries":
@@ -86,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 0 where all is as it must be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, required=True, help="of the environment with vLLM")
-    parser.add_argument("--probe", choices=("kl", "endpoint", "canaries", "served"), required=True)
+    parser.add_argument("--probe", choices=get_args(Probe), required=True)
     parser.add_argument("--faults", nargs="*", metavar="NAME", help="only these")
     parser.add_argument("--clean", type=int, default=0, metavar="N", help="no fault, N times in one start")
     parser.add_argument("--starts", type=int, default=1, metavar="N", help="with --clean, so many starts")

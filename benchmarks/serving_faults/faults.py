@@ -3,11 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Probe = Literal["kl", "endpoint", "canaries", "served"]
-"""What it is looked for by: KL from hidden states or from an endpoint's own log-probabilities, canaries, or what an
-endpoint shows by itself."""
+Probe = Literal["kl", "endpoint", "apart", "endpoint-apart", "canaries", "served"]
+"""What it is looked for by: KL from hidden states or from an endpoint's own log-probabilities, what serving adds to the
+same weights decoded here (apart, from the same two), canaries, or what an endpoint shows by itself."""
 
-POLICY: dict[Probe, str] = {"kl": "sandbox", "endpoint": "sandbox", "canaries": "sandbox", "served": "served"}
+POLICY: dict[Probe, str] = {
+    "kl": "sandbox",
+    "endpoint": "sandbox",
+    "apart": "served",
+    "endpoint-apart": "served",
+    "canaries": "sandbox",
+    "served": "served",
+}
 """The shipped policy that judges each probe's figures."""
 
 
@@ -33,6 +40,7 @@ class Fault:
 
 
 KL = ("kl",)
+APART = ("served-as-decoded",)
 FIXED = ("must-pass-structured", "must-pass-freeform", "fixed-prompts-structured", "fixed-prompts-freeform")
 ANSWERS = (*FIXED, "failures-structured", "failures-freeform")
 
@@ -84,8 +92,8 @@ FAULTS = (
         "stale-layers",
         "layers of other weights under the same name",
         "every matrix of the layers is loaded with noise of 10 % of its deviation, as an earlier state of training",
-        "kl",
-        missed="it costs a seventh of the policy's margin, as much as a sound quantization may",
+        "apart",
+        APART,
         at_start=True,
     ),
     Fault(
@@ -100,8 +108,8 @@ FAULTS = (
         "logit-bias",
         "a bias of an earlier request stays on the logits",
         "16 tokens get 2 nats more",
-        "endpoint",
-        missed="44 times what the engine without it differs by, and a fifteenth of the policy's margin",
+        "endpoint-apart",
+        APART,
     ),
     Fault(
         "state-lost",

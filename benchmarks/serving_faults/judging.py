@@ -12,12 +12,13 @@ from typing import Any
 from benchmarks.serving_faults.faults import Probe
 from benchmarks.serving_faults.server import SANDBOX
 from benchmarks.serving_faults.switch import Switch
-from q36eval.engines import Engine, EngineSettings, open_engine
+from q36eval.engines import Engine, EngineOptions, EngineSettings, open_engine
 from q36eval.gate import GateReport, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest, ItemResults, WorkItem
+from q36eval.run.as_decoded import DecodedHere
 
 POLICIES = SANDBOX.parents[1] / "policies"
 CORPUS = SANDBOX.parents[1] / "corpus" / "sandbox"
@@ -77,6 +78,22 @@ class Divergences:
         return said_of_report(decide(policy, list(self._probe.summarize(outcomes))), "kl")
 
 
+class AsDecoded:
+    """The branch decoded in this process, once for all faults, as a gate decodes it."""
+
+    def __init__(self) -> None:
+        self._decoded = DecodedHere.of(SANDBOX, EngineOptions(kind="openai"), load_corpus(CORPUS))
+
+    def said_of(self, engine: Engine) -> Said:
+        """The policy `served`, of what the engine adds to it now."""
+        measured = self._decoded.served_by(engine)
+        report = decide(read_policy(POLICIES / "served.yaml"), [measured])  # Holm counts all that the policy judges
+        criteria = tuple(
+            each for each in report.criteria if (each.probe, each.metric) == (measured.probe, measured.metric)
+        )
+        return said_of_report(report.model_copy(update={"criteria": criteria}), "apart")
+
+
 def _beginning(document: CorpusDocument) -> CorpusDocument:
     return replace(document, text=document.text[:CHARACTERS])
 
@@ -118,7 +135,8 @@ def said_of_report(report: GateReport, probe: Probe) -> Said:
 
 
 def _said(report: dict[str, Any], probe: Probe) -> Said:
-    criteria = [each for each in report["criteria"] if each["probe"] == probe and each["tier"] == "blocking"]
+    name = "served" if probe.endswith("apart") else probe
+    criteria = [each for each in report["criteria"] if each["probe"] == name and each["tier"] == "blocking"]
     verdicts = {each["verdict"] for each in criteria}  # the whole is of other probes too, which were not asked
     verdict = next((each for each in ("FAIL", "NOT_MEASURED", "INCONCLUSIVE") if each in verdicts), "PASS")
     return Said(verdict, tuple(Judged(each["id"], each["verdict"], _figure(each)) for each in criteria))

@@ -44,7 +44,7 @@ class Evidence:
             measured=_distinct(measurements, wanted),
             blessed=_distinct(blessed, wanted),
             failures=tuple(sorted(failures, key=lambda f: (f.probe, f.kind, f.reason))),
-            floors=tuple(m for m in measurements if m.probe is ProbeName.KL and is_floor(m.metric)),
+            floors=tuple(m for m in measurements if is_floor(m.probe, m.metric)),
             blessed_refused=blessed_refused or {},
         )
 

@@ -34,14 +34,15 @@ def floor_unit(metric: str) -> str:
     return metric_of(ProbeName.KL, metric).floor_unit or "nats/token"
 
 
-def is_floor(metric: str) -> bool:
-    """Whether a measurement of the KL probe holds a metric's floor."""
-    return metric in map(floor_metric, floored_metrics())
+def is_floor(probe: ProbeName, metric: str) -> bool:
+    """Whether a measurement of that probe holds a metric's floor."""
+    floored = METRICS.get((probe, metric.removesuffix(NOISE_FLOOR)))
+    return metric.endswith(NOISE_FLOOR) and floored is not None and floored.floor_unit is not None
 
 
 def of_reference_alone(probe: ProbeName, metric: str) -> bool:
     """Whether it is a figure of the noise floor: the same for every branch of one reference."""
-    return probe is ProbeName.KL and (metric == FLOOR_BY_PERTURBATION or is_floor(metric))
+    return (probe is ProbeName.KL and metric == FLOOR_BY_PERTURBATION) or is_floor(probe, metric)
 
 
 def has_floor(probe: ProbeName, metric: str) -> bool:
@@ -57,7 +58,7 @@ def floor_of(criterion: Criterion, measurements: Iterable[Measurement]) -> Noise
     if not has_floor(criterion.probe, criterion.metric):
         return None
     metric = floor_metric(criterion.metric)
-    floors = [m for m in measurements if m.probe is ProbeName.KL and m.metric == metric]
+    floors = [m for m in measurements if m.probe is criterion.probe and m.metric == metric]
     of_slice, stand_in = [m for m in floors if m.slice == criterion.slice], ""
     if not of_slice and "=" in criterion.slice:
         of_slice = [m for m in floors if m.slice == "all"]

@@ -29,13 +29,15 @@ from q36eval.run.items import SECOND, Work, refuse_unanswerable
 from q36eval.run.measurable import refuse_unmeasurable
 from q36eval.run.progress import note
 from q36eval.run.reference import Reference
-from q36eval.run.request import Request
+from q36eval.run.request import Request, asks_endpoint
 from q36eval.run.reuse import reuse_answers
 from q36eval.run.room import refuse_uncaptured
 from q36eval.run.rounds import TokenizedDifferentlyError, not_evaluated_after, plan_probes, run_probes
+from q36eval.run.serving_adds import ServingAdds
 from q36eval.run.showable import refuse_unshowable
 from q36eval.run.templates import family_template
 from q36eval.run.weights import promises_of
+from q36eval.served.declared import SERVING_KL
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
@@ -118,9 +120,12 @@ class Running:
             self._stop_at_weights(inspection, damage[0].message if damage else None)
             return
         works = self._reference_first()
+        adding = ServingAdds.of(self.request, self.history, self.reference.identity, self.sink, self.texts)
+        if adding is not None:  # before an engine that takes what memory it finds
+            adding.decode_first(self.progress)
         branch = self._loaded(inspection)
         if branch is not None:
-            self._compare(branch, inspection, works)
+            self._compare(branch, inspection, works, adding)
 
     def _reference_first(self) -> list[Work] | None:
         """Where both models do not fit, ask the reference what is missing, and its floor, before the branch is read.
@@ -214,7 +219,9 @@ class Running:
         self.progress.note(sentence)
         note(self.history, self.run.id, EventKind.RETRY, sentence)
 
-    def _compare(self, branch: Engine, inspection: "Inspection | None", works: list[Work] | None) -> None:
+    def _compare(
+        self, branch: Engine, inspection: "Inspection | None", works: list[Work] | None, adding: ServingAdds | None
+    ) -> None:
         """Everything that needs both deployments."""
         self._identified(branch.identity)
         faults = incomparable(branch.identity, self.reference.identity, own_template=self._template() is not None)
@@ -222,7 +229,10 @@ class Running:
         if faults:
             self._skip(faults[0])
             return
-        if ProbeName.SERVED in self.request.probes:
+        if adding is not None:
+            known += adding.measure(branch, self.progress)
+            self.timings[SERVING_KL] = adding.seconds
+        if asks_endpoint(self.request):
             known += self._served()
         self._evaluate(branch, known, works)
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from q36eval.config import Family
 from q36eval.engines import EngineOptions, EngineSettings
 from q36eval.records import ProbeName
+from q36eval.served.declared import SERVING_KL
 from q36eval.served.declared import Plan as ServedPlan
 
 if TYPE_CHECKING:  # the command line imports this module before it knows that it will judge anything
-    from q36eval.gate import Policy
+    from q36eval.gate import Criterion, Policy
     from q36eval.history.deciding import WaiverSource
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
@@ -21,6 +22,24 @@ def probes_for(policy: "Policy") -> tuple[ProbeName, ...]:
     """What a gate measures by a policy: an endpoint is asked for what only it shows where a criterion judges that."""
     served = any(criterion.probe is ProbeName.SERVED for criterion in policy.criteria)
     return (*ALL_PROBES, ProbeName.SERVED) if served else ALL_PROBES
+
+
+def judges_serving_kl(policy: "Policy | None") -> bool:
+    """Whether a criterion judges what the serving engine adds, which needs the branch decoded here too."""
+    return policy is not None and any(_of_serving_kl(criterion) for criterion in policy.criteria)
+
+
+def asks_endpoint(request: "Request") -> bool:
+    """Whether an endpoint is asked the same twice: not where all that is judged of it is what serving adds."""
+    if ProbeName.SERVED not in request.probes:
+        return False
+    judged = () if request.policy is None else request.policy.criteria
+    of_served = [criterion for criterion in judged if criterion.probe is ProbeName.SERVED]
+    return not of_served or any(not _of_serving_kl(criterion) for criterion in of_served)
+
+
+def _of_serving_kl(criterion: "Criterion") -> bool:
+    return criterion.probe is ProbeName.SERVED and criterion.metric == SERVING_KL
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from q36eval.history.records import ASKED, SECOND_ENDPOINT
 from q36eval.probes import Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 from q36eval.run.request import Request
-from q36eval.served.declared import Plan
+from q36eval.served.declared import SERVING_KL, Plan
 from q36eval.served.probe import measure_served
 
 ENDPOINTS = "endpoints"
@@ -226,12 +226,13 @@ def alone(policy: Policy, *, against: bool, least_acceptance: float | None = Non
 
     With a second endpoint what the two differ in is one more criterion, with the margin of concurrent requests. With
     `least_acceptance` the share of draft tokens that is accepted is one too, and with both how much more the first
-    endpoint rejects: NOT MEASURED of a server that drafts nothing, or does not tell.
+    endpoint rejects: NOT MEASURED of a server that drafts nothing, or does not tell. What serving adds to the branch as
+    it is decoded here (`serving_kl`) is a gate's to judge, which has the branch here.
 
     Raises:
         UsageError: the policy has no such criterion.
     """
-    criteria = [criterion for criterion in policy.criteria if criterion.probe is ProbeName.SERVED]
+    criteria = [each for each in policy.criteria if each.probe is ProbeName.SERVED and each.metric != SERVING_KL]
     if not criteria:
         raise UsageError(f"The policy {policy.name} has no criterion of the probe served; name one that has (served).")
     if against and all(criterion.slice != ENDPOINTS for criterion in criteria):

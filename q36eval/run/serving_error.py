@@ -94,7 +94,7 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         floor = divergence_sums(chosen, reference.side, _opened(plan.reference, plan.engine, chosen).side)
         progress.advance()
     serving = {name: divergence_sums(chosen, side, served.side) for name, side in decoded.items()}
-    arithmetic = _arithmetic(chosen, serving, quantizes_inputs=quantizes_inputs)
+    arithmetic = arithmetic_of(chosen, serving, quantizes_inputs=quantizes_inputs)
     # what is not shown to be weight-only is held to what the checkpoint says
     judged = "weight-only" if arithmetic == "weight-only" or not emulated else "emulated"
     told = serving_error(
@@ -110,8 +110,8 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     return Told(told, served.identity, reference.identity)
 
 
-def _arithmetic(chosen: Sample, serving: Mapping[str, Sequence[float]], *, quantizes_inputs: bool) -> Arithmetic:
-    """By which of the two decoded branches the served one is nearer to."""
+def arithmetic_of(chosen: Sample, serving: Mapping[str, Sequence[float]], *, quantizes_inputs: bool) -> Arithmetic:
+    """By which of the two decoded branches the served one is nearer to, from the KL sums of both by document."""
     if not quantizes_inputs:
         return "plain"
     if "emulated" not in serving:

@@ -33,6 +33,9 @@ KINDS: dict[FaultKind, str] = {
 """What a parser can do wrong with a right text."""
 
 
+SERVING_KL, SERVING_TEXTS = "serving_kl", 160
+"""What the serving engine adds to the checkpoint's error; of how many texts' beginnings a gate measures it."""
+
 WATCHED = ("required", "families", "kl", "differentials")
 """What `q36eval watch` asks in a round, by slice (`q36eval.watch.incidents`)."""
 
@@ -55,6 +58,7 @@ class Plan:
 def declared_figures() -> tuple[DeclaredFigure, ...]:
     """What one endpoint is measured by; what a second one is held against it by is none of a policy's.
 
+    A gate alone measures `serving_kl`, since the branch is decoded beside the server.
     `rejected_drafts` is there where the server drafts, and tells. `watch_incidents` is of `q36eval watch` alone: in any
     other run it is NOT MEASURED.
     """
@@ -66,6 +70,7 @@ def declared_figures() -> tuple[DeclaredFigure, ...]:
         "greedy_faults",
         "call_failure_rate",
         "rejected_drafts",
+        SERVING_KL,
         "trigger_f1",
         "watch_incidents",
     )
@@ -79,6 +84,7 @@ def declared_figures() -> tuple[DeclaredFigure, ...]:
         metric["greedy_faults"].declared(items=plan.items),
         *(metric["parser_faults"].declared(kind) for kind in KINDS),
         *(metric["stream_faults"].declared(part, items=plan.items) for part in ("completions", "chat")),
+        metric[SERVING_KL].declared(clusters=SERVING_TEXTS),
         metric["rejected_drafts"].declared(clusters=plan.items),
         metric["call_failure_rate"].declared(items=plan.items, clusters=plan.items),
         *(metric["trigger_f1"].declared(part) for part in ("served", "raw")),

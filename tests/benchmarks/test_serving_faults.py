@@ -28,7 +28,7 @@ BY_NAME = {fault.name: fault for fault in FAULTS}
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_every_fault_names_blocking_criteria_of_its_probe(fault: Fault) -> None:
     policy = read_policy(POLICIES / f"{POLICY[fault.probe]}.yaml")
-    probe = "kl" if fault.probe == "endpoint" else fault.probe
+    probe = {"endpoint": "kl", "apart": "served", "endpoint-apart": "served"}.get(fault.probe, fault.probe)
     blocking = {each.id for each in policy.criteria if each.probe == probe and each.tier == "blocking"}
     assert sum(map(bool, (fault.criteria, fault.refusal, fault.missed))) == 1
     assert set(fault.criteria) <= blocking
@@ -159,3 +159,17 @@ def test_a_real_vllm_with_faults_is_failed_by_their_criteria_and_without_any_pas
             switched.show("" if fault is None else fault.name)
             text, good = row(fault, said(fault), 0.0)
             assert good, text
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_real_vllm_with_other_weights_in_its_layers_is_not_what_is_decoded_here(tmp_path: Path) -> None:
+    python = os.environ.get(PYTHON_VARIABLE)
+    if not (LONG and python):
+        pytest.skip("only `make test-long`, where Q36EVAL_VLLM_PYTHON names an environment with vLLM")
+    for fault in (None, BY_NAME["stale-layers"]):
+        with switch("" if fault is None else fault.name) as switched:
+            switched.show("" if fault is None else fault.name)
+            with judge("apart", Path(python), tmp_path, switched) as said:
+                text, good = row(fault, said(fault), 0.0)
+                assert good, text

@@ -1,6 +1,9 @@
 """What the probe asks and reads must be what lm-eval's own model class asks and reads, to rounding."""
 
 import json
+import os
+import statistics
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,16 +11,20 @@ from typing import Any
 import pytest
 import yaml
 
-from q36eval.engines import Engine, open_engine
+from q36eval.engines import Engine, EngineSettings, open_engine
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite
+from q36eval.probes import WorkItem
+from q36eval.records import ItemOutcome
 from q36eval.run.capture import requested_sha256
 from q36eval.run.items import Work, finished_items
 from tests.profiles import LONG
+from tests.q36eval.openai.server import SANDBOX, Served, opened, serving
+from tests.q36eval.openai.vllm_server import vllm
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
@@ -34,6 +41,9 @@ FILES = {
     "ruler/niah_multikey_2.jsonl": 2,
     "perplexity/czech.jsonl": 2,
 }
+VLLM = os.environ.get("Q36EVAL_VLLM_PYTHON")
+BF16_APART = 5e-3
+"""What batches of other shapes move BF16 by, of a text's log-likelihood; a window that is cut otherwise moves 2 %."""
 MAX_LENGTH = 320
 """Longer than the prompts, which are never cut, and shorter than the documents, which are read in windows."""
 
@@ -60,34 +70,59 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def asked_of_lm_eval(suite: Path, model: Any, tokenizer: Any, cache: Path) -> dict[str, Any]:
-    """lm-eval's logged samples by prompt, one at a time and without padding."""
+def in_process(model: Any, tokenizer: Any) -> Any:
+    """lm-eval's own model class, which asks one at a time and without padding."""
+    from lm_eval.models.huggingface import HFLM
+
+    return HFLM(pretrained=model, tokenizer=tokenizer, batch_size=1, max_length=MAX_LENGTH)
+
+
+def by_client(address: str, model: str) -> Any:
+    """lm-eval's own client of an endpoint, `local-completions`, with the branch's tokenizer."""
+    pytest.importorskip("tenacity", reason="lm-eval's client needs it: pip install lm-eval[api]")
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+
+    # it keeps one token of this for an answer and, of windows, one more for a context that it counts again
+    return LocalCompletionsAPI(
+        base_url=f"{address}/completions",
+        model=model,
+        tokenizer=str(SANDBOX),
+        tokenizer_backend="huggingface",
+        max_length=MAX_LENGTH + 2,
+    )
+
+
+def asked_of_lm_eval(suite: Path, model: Any, cache: Path) -> dict[str, Any]:
+    """lm-eval's logged samples by prompt, as that class of its own answers them."""
     from q36eval.evals.lm_tasks import task_configs
 
     loaded = LoadedSuite(suite)
     configs = [config for group in loaded.suite.groups for config in task_configs(loaded, group, cache)]
     import lm_eval
-    from lm_eval.models.huggingface import HFLM
 
-    wrapped = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=1, max_length=MAX_LENGTH)
-    results = lm_eval.simple_evaluate(model=wrapped, tasks=configs, bootstrap_iters=0, log_samples=True)
+    results = lm_eval.simple_evaluate(model=model, tasks=configs, bootstrap_iters=0, log_samples=True)
     assert results is not None
     return {sample["arguments"][0][0]: sample for samples in results["samples"].values() for sample in samples}
 
 
-def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> None:
-    """Ask everything as a gate does, in batches and with shared prefixes, and compare item by item."""
+def asked_as_a_gate_asks(suite: Path, engine: Engine) -> Iterator[tuple[WorkItem, ItemOutcome, list[Any]]]:
+    """Every item in batches and with shared prefixes, what came of it, and the responses as lm-eval has them."""
     probe = EvalsProbe(suite)
-    items = probe.plan(engine.tokenizer)
-    assert len(items) == len(stock) == sum(FILES[name] for name in FILES if "_dev/" not in name)
-    kinds, largest_gap = set(), 0.0
-    for _, item, results in finished_items(engine, [Work(probe, items)]):
+    for _, item, results in finished_items(engine, [Work(probe, probe.plan(engine.tokenizer))]):
         assert results.error is None
         digest = probe.digest(engine, item, results)
         (outcome,) = probe.compare(engine, item, results, digest)
         assert outcome.prompt is not None
-        expected = stock[outcome.prompt]
-        ours, theirs = digest.values["responses"], [response[0] for response in expected["resps"]]
+        yield item, outcome, list(digest.values["responses"])
+
+
+def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> list[WorkItem]:
+    """Ask everything as a gate does, in batches and with shared prefixes, and compare item by item; returns all."""
+    kinds, largest_gap, items = set(), 0.0, list[WorkItem]()
+    for item, outcome, ours in asked_as_a_gate_asks(suite, engine):
+        items.append(item)
+        expected = stock[str(outcome.prompt)]
+        theirs = [response[0] for response in expected["resps"]]
         kinds.add(outcome.group)
         if outcome.group == "mmlu":
             # float32 sums of one or two hundred terms in another order: 1e-4 nats is ample and far below a flip.
@@ -103,11 +138,17 @@ def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> None:
             # lm-eval sums a window in float32, whose steps at -708 nats are 6e-5: a millionth is a dozen of them
             assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
             assert outcome.branch.detail["words"] == expected["word_perplexity"][1]
+    assert len(items) == len(stock) == sum(FILES[name] for name in FILES if "_dev/" not in name)
     assert kinds == {"mmlu", "short_answers", "ruler", "perplexity"}
     assert largest_gap > 0, "bit for bit alike: nothing was batched or shared, so this shows nothing"
     assert any(len(item.scores) > 1 for item in items), (
         "a document must need two windows for this test to mean anything"
     )
+    return items
+
+
+def assert_shared(items: list[WorkItem]) -> None:
+    """What is asked together must have had something to share, or that shows nothing."""
     batches = scoring_batches([request for item in items for request in item.scores])
     assert any(common_prefix(batch) for batch in batches), "no prefix was shared"
 
@@ -115,7 +156,8 @@ def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> None:
 def test_log_likelihoods_texts_and_metrics_are_lm_evals(
     suite: Path, tiny_model: Any, engine: Engine, tokenizer: Any, tmp_path: Path
 ) -> None:
-    assert_equal(suite, asked_of_lm_eval(suite, tiny_model, tokenizer, tmp_path), engine)
+    stock = asked_of_lm_eval(suite, in_process(tiny_model, tokenizer), tmp_path)
+    assert_shared(assert_equal(suite, stock, engine))
 
 
 @pytest.mark.slow
@@ -124,7 +166,44 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
 def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path: Path) -> None:
     engine = open_engine(ROOT / "data/sandbox/bf16")
     engine.model.float()
-    assert_equal(suite, asked_of_lm_eval(suite, engine.model, tokenizer, tmp_path), engine)
+    stock = asked_of_lm_eval(suite, in_process(engine.model, tokenizer), tmp_path)
+    assert_shared(assert_equal(suite, stock, engine))
+
+
+@pytest.mark.slow
+def test_what_an_endpoint_is_asked_is_what_lm_evals_client_asks(suite: Path, tmp_path: Path) -> None:
+    """`local-completions` and `--engine openai` ask one server the same items: log-likelihoods, windows and texts."""
+    engine = opened(SANDBOX)
+    engine.model.float()  # type: ignore[attr-defined]
+    with serving(Served(engine)) as address:
+        stock = asked_of_lm_eval(suite, by_client(address, "sandbox"), tmp_path)
+        assert_equal(suite, stock, open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address)))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.skipif(VLLM is None, reason="Q36EVAL_VLLM_PYTHON names no Python with vLLM")
+def test_a_real_vllm_is_asked_what_lm_evals_client_asks(suite: Path, tmp_path: Path) -> None:
+    """The two ask in other batches, which move BF16: what is summed agrees to that, and right answers stay right."""
+    with vllm(str(VLLM), tmp_path / "log", "--max-logprobs", "-1", variables={"VLLM_PLUGINS": ""}) as address:
+        stock = asked_of_lm_eval(suite, by_client(address, SANDBOX.name), tmp_path)
+        engine = open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address, batch_rows=4))
+        asked = list(asked_as_a_gate_asks(suite, engine))
+    assert len(asked) == len(stock)
+    apart, texts = list[float](), list[bool]()
+    for _, outcome, ours in asked:
+        expected = stock[str(outcome.prompt)]
+        theirs = [response[0] for response in expected["resps"]]
+        if outcome.group == "mmlu":
+            apart += [abs(one[0] - other[0]) for one, other in zip(ours, theirs, strict=True)]
+            assert outcome.branch.score == expected["acc"]
+        elif outcome.group == "perplexity":
+            assert ours[0] == pytest.approx(theirs[0], rel=BF16_APART)
+        else:
+            texts += [one == other for one, other in zip(ours, theirs, strict=True)]
+    print(f"choices {statistics.mean(apart):.3g} nats apart, at most {max(apart):.3g}; texts {sum(texts)}/{len(texts)}")
+    assert statistics.mean(apart) < BF16_APART * 10
+    assert sum(texts) > len(texts) // 2  # near ties part
 
 
 def test_documents_of_one_task_know_the_prefix_they_share(suite: Path, tokenizer: Any) -> None:

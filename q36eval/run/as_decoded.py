@@ -1,0 +1,142 @@
+"""What serving adds, in a gate: the branch decoded here against the branch as it is served, on beginnings of texts.
+
+The divergence is the serving error of `attribute --engine` (`q36eval.run.serving_error`), of more texts, less of each.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest, as_reference, open_engine
+from q36eval.engines.head import Head
+from q36eval.errors import EngineError
+from q36eval.gate.fault import SERVING
+from q36eval.gate.noise import floor_metric
+from q36eval.history import History
+from q36eval.kl.attribution import Sample, hidden_states, in_turn
+from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.serving_error import Side, clusters_of, divergence_sums
+from q36eval.metrics import metric_of
+from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
+from q36eval.run.serving_error import arithmetic_of
+from q36eval.served.declared import SERVING_KL, SERVING_TEXTS
+from q36eval.stats import summarize
+
+TOKENS = 64
+"""Of each text's beginning: a fault of the arithmetic is everywhere, and an interval needs independent texts."""
+NOT_SERVED = "the engine {kind} serves nothing: what it computes is the branch decoded here"
+NO_STATES = (
+    "what serving adds: the server gives no log-probabilities over its whole vocabulary (vLLM: --max-logprobs -1); "
+    "judge it with --engine vllm where that is too large for it"
+)
+
+
+@dataclass(frozen=True)
+class DecodedHere:
+    """The texts, and the branch decoded in this process: weight-only and, where it quantizes inputs, emulated too."""
+
+    chosen: Sample
+    sides: Mapping[str, Side]
+    quantizes_inputs: bool
+
+    @classmethod
+    def of(cls, folder: Path, options: EngineOptions, documents: Sequence[CorpusDocument]) -> "DecodedHere":
+        """Score the texts by the branch whose serving engine has these options; nothing but states and heads stays.
+
+        Raises:
+            CorruptCheckpointError, EngineError: the branch cannot be loaded, or a text cannot be scored.
+        """
+        weight_only = replace(
+            as_reference(options), emulate_activations=False, kv_cache_dtype=options.kv_cache_dtype
+        ).of(folder)
+        engine = open_engine(weight_only)
+        quantizes_inputs = engine.ignores_activation_quantization
+        chosen = beginnings(documents, engine.tokenizer)
+        sides = {"weight-only": _side(engine, weight_only, chosen)}
+        del engine
+        if quantizes_inputs and options.emulate_activations:
+            emulated = replace(weight_only, emulate_activations=True)
+            sides["emulated"] = _side(open_engine(emulated), emulated, chosen)
+        return cls(chosen, sides, quantizes_inputs)
+
+    def served_by(self, engine: Engine) -> Measurement:
+        """`served.serving_kl`: how far that engine's distributions are from those of the branch decoded.
+
+        Of a branch that quantizes inputs the decoded one that the engine is nearer to counts, as in `attribute`.
+
+        Raises:
+            EngineError: the engine does not give what the divergence is of, or numbers that are not finite.
+        """
+        if engine.scores != "states":
+            raise EngineError(NO_STATES)
+        states = {key: rows.cpu() for key, rows in hidden_states(engine, self.chosen.requests).items()}
+        served = Side(states, engine.logits)
+        sums = {name: divergence_sums(self.chosen, side, served) for name, side in self.sides.items()}
+        arithmetic = arithmetic_of(self.chosen, sums, quantizes_inputs=self.quantizes_inputs)
+        # what is not shown to be weight-only is held to what the checkpoint says
+        judged = "weight-only" if arithmetic == "weight-only" or "emulated" not in sums else "emulated"
+        clusters = clusters_of(self.chosen, sums[judged])
+        _, _, kl, interval = summarize(clusters, "mean")
+        tokens = sum(clusters.units)
+        return metric_of(ProbeName.SERVED, SERVING_KL).measured(
+            value=kl,
+            effect=kl,
+            effect_interval=interval,
+            counts=Counts(total=tokens, scored=tokens, errored=0),
+            clusters=clusters,
+            note=f"against the branch decoded here, arithmetic {arithmetic}",
+        )
+
+
+def beginnings(documents: Sequence[CorpusDocument], tokenizer: Any) -> Sample:
+    """The first tokens of `SERVING_TEXTS` documents, of each source one, slice by slice in turn."""
+    chosen: dict[str, tuple[CorpusDocument, ScoreRequest]] = {}
+    for document in in_turn(documents):
+        source = document.cluster or document.key
+        if source in chosen:
+            continue
+        ids = tuple(tokenizer.encode(document.text, add_special_tokens=False))[:TOKENS]
+        if len(ids) > 1:
+            chosen[source] = document, ScoreRequest(f"{document.key}/0", ids, group="attribute")
+        if len(chosen) == SERVING_TEXTS:
+            break
+    return Sample(tuple(document for document, _ in chosen.values()), tuple(asked for _, asked in chosen.values()))
+
+
+def known_floor(
+    history: History, family: str, branches: Iterable[str], served: DeploymentIdentity, reference: DeploymentIdentity
+) -> Measurement | None:
+    """The least that `attribute --engine` found two engines to differ by on that reference, as the criterion's floor.
+
+    One of the two is the engine in-process, the other that of `served`, in its version. None where none was measured.
+    """
+    floors = []
+    for run in (run for name in dict.fromkeys(branches) for run in history.series_runs(name, family)):
+        theirs, against = run.identity, run.reference_identity
+        if SERVING not in run.suites or theirs is None or against is None:
+            continue
+        same_engine = (theirs.engine, theirs.engine_version) == (served.engine, served.engine_version)
+        if not same_engine or against.checkpoint_sha256 != reference.checkpoint_sha256:
+            continue
+        is_reference = theirs.checkpoint_sha256 == reference.checkpoint_sha256
+        layers = ("floor", "serving") if is_reference else ("floor",)
+        found = [each for each in history.measurements(run.id) if each.metric == "attributed_kl"]
+        floors += [(each, run.id) for each in found if each.slice.partition("/")[2] in layers]
+    if not floors:
+        return None
+    least, run_id = min(floors, key=lambda each: (each[0].value, each[1]))
+    return metric_of(ProbeName.SERVED, floor_metric(SERVING_KL)).measured(
+        value=least.value,
+        effect=least.effect,
+        effect_interval=least.effect_interval,
+        counts=least.counts,
+        clusters=least.clusters,
+        note=f"the reference by {served.engine} {served.engine_version}, run {run_id}",
+    )
+
+
+def _side(engine: Engine, settings: EngineSettings, chosen: Sample) -> Side:
+    """On the host, out of the way of the next model."""
+    states = {key: rows.cpu() for key, rows in hidden_states(engine, chosen.requests).items()}
+    return Side(states, Head.of(settings).logits)
