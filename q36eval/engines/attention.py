@@ -37,7 +37,8 @@ def install(is_on: Callable[[Tensor], bool]) -> None:
 def _masks(before: Callable[..., Any], is_on: Callable[[Tensor], bool]) -> Callable[..., Any]:
     def create_causal_mask(**kwargs: Any) -> Any:
         states, cache = kwargs["inputs_embeds"], kwargs["past_key_values"]
-        if kwargs["attention_mask"] is not None or states.shape[1] < 2 or not is_on(states):
+        takes_none = kwargs["config"]._attn_implementation == "sdpa"  # eager attention without a mask sees all
+        if kwargs["attention_mask"] is not None or states.shape[1] < 2 or not (takes_none and is_on(states)):
             return before(**kwargs)
         if cache is None:
             return None

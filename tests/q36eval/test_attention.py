@@ -68,6 +68,11 @@ def test_what_is_padded_keeps_its_mask_and_longer_memory_is_not_read(asked: list
     seen = modeling.create_causal_mask(**given, attention_mask=None)
     assert isinstance(seen, SeenFromEnd)
     assert (seen.queries, seen.keys) == (4, 68)
+    alone = given | {"past_key_values": None, "attention_mask": None}
+    assert modeling.create_causal_mask(**alone) is None
+    model.config._attn_implementation = "eager"
+    assert isinstance(modeling.create_causal_mask(**alone), Tensor), "which sees everything without one"
+    model.config._attn_implementation = "sdpa"
     heads = [torch.randn(1, 2, length, 16, generator=torch.Generator().manual_seed(length)) for length in (4, 68, 80)]
     query, key, longer = heads
     layer = torch.nn.Module()
