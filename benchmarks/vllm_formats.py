@@ -48,15 +48,18 @@ def write_ruined(folder: Path) -> Path:
     return folder
 
 
-def asked(command: Sequence[str], state: Path, out: Path) -> Said:
-    """What a command prints as JSON, its exit code and seconds; what it said goes to a file beside."""
+def asked(command: Sequence[str], state: Path, out: Path, threads: int) -> Said:
+    """What a command prints as JSON, its exit code and seconds; what it said goes to a file beside.
+
+    Each gets so many threads: eight with a thread for each of 32 cores had not said a line after two minutes.
+    """
     begun = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "q36eval", *command, "--json"],
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"Q36EVAL_STATE": str(state)},
+        env=os.environ | {"Q36EVAL_STATE": str(state), "OMP_NUM_THREADS": str(threads)},
     )
     out.with_suffix(".txt").write_text(f"q36eval {' '.join(command)}\n{done.stderr}")
     out.with_suffix(".json").write_text(done.stdout)
@@ -117,8 +120,11 @@ def main() -> None:
     # one gate captures the reference that the others wait for, so what needs no capture comes before those
     first = (chosen.branches[0], "served")
     later = sorted(commands.keys() - {first}, key=lambda key: (key[1] != "apart", chosen.branches.index(key[0])))
+    threads = max(1, (os.cpu_count() or 1) // chosen.at_once)
     with ThreadPoolExecutor(chosen.at_once) as pool:
-        asking = {key: pool.submit(asked, commands[key], state, out / "-".join(key)) for key in (first, *later)}
+        asking = {
+            key: pool.submit(asked, commands[key], state, out / "-".join(key), threads) for key in (first, *later)
+        }
         titles = ["checkpoint", "vLLM on top", "whole", "floor", "arithmetic", "at fault", "gate through vLLM"]
         titles += ["gate in process"] if chosen.both else []
         print(f"| branch | {' | '.join(titles)} |\n|{'---|' * (len(titles) + 1)}", flush=True)
