@@ -34,9 +34,9 @@ def devices_of(options: EngineOptions, at_once: int) -> list[str | None]:
     Raises:
         UsageError: there are too few, or one is named.
     """
-    if options.device == "cpu" or options.ray is not None or options.kind == "openai":
+    if options.ray is not None or _needs_none(options):
         return [None] * at_once
-    if options.device not in ("cuda", "cuda:0"):
+    if options.device not in ("cpu", "cuda", "cuda:0"):
         raise UsageError(
             f"--device {options.device} names one GPU, and --at-once gives every branch others; write --device cuda, "
             f"and choose among the GPUs of this machine with {VISIBLE}."
@@ -49,6 +49,16 @@ def devices_of(options: EngineOptions, at_once: int) -> list[str | None]:
             f"{len(visible)} can be seen here; take fewer at once."
         )
     return [",".join(visible[begin : begin + each]) for begin in range(0, each * at_once, each)]
+
+
+def _needs_none(options: EngineOptions) -> bool:
+    """Whether nothing of a branch is computed on a GPU of this machine; vLLM takes one whatever the device's name is,
+    but for its build for CPUs."""
+    if options.kind == "vllm" and options.device == "cpu":
+        from q36eval.engines.vllm.environment import environment  # it is asked which build that is
+
+        return environment(options.engine_python).on_cpu
+    return options.device == "cpu"
 
 
 def _visible() -> list[str]:
@@ -84,8 +94,8 @@ class SideBySide:
             self._stop()
             self._pool.shutdown(cancel_futures=True)
             for each in under_way:  # how to go on with what was begun
-                if each.done() and not each.cancelled() and (told := each.result().error) is not None:
-                    for note in getattr(told, "__notes__", ()):
+                if each.done() and not each.cancelled() and each.exception() is None:
+                    for note in getattr(each.result().error, "__notes__", ()):
                         error.add_note(note)
             raise
         self._pool.shutdown()
@@ -98,15 +108,20 @@ class SideBySide:
             self._free.put(devices)
 
     def _in_a_process(self, name: str, request: Request, devices: str | None) -> Outcome:
-        # not by -m, with which what it answers would be of another module than this one reads
-        command = [sys.executable, "-c", "from q36eval.app.cli.branch_process import main; main()"]
+        # not by -m, with which what it answers would be of another module than this one reads; and by this process's
+        # own path, so that no file of the current folder stands in for a module
+        program = f"import sys; sys.path[:] = {sys.path!r}; from q36eval.app.cli.branch_process import main; main()"
+        command = [sys.executable, "-P", "-c", program]
         environment = os.environ | ({} if devices is None else {VISIBLE: devices})
         with self._lock:
             if self._stopped:
                 return Outcome(None, EngineError("It was not begun."))
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-            )
+            try:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+                )
+            except OSError as error:
+                return Outcome(None, EngineError(f"No process could be started to measure {name}: {error}."))
             self._running.add(process)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -120,9 +135,12 @@ class SideBySide:
         lines.join(timeout=SECONDS_TO_END)
         with self._lock:
             self._running.discard(process)
-        if not data:
-            return Outcome(None, EngineError(f"The process that measured {name} ended with exit code {code}."))
-        outcome: Outcome = pickle.loads(data)
+        try:
+            outcome: Outcome = pickle.loads(data)
+        except (EOFError, pickle.UnpicklingError):
+            reason = f"The process that measured {name} ended with exit code {code} and without an answer."
+            again = "q36eval history list names its run, which --resume goes on with."
+            return Outcome(None, EngineError(f"{reason} {again}"))
         return outcome
 
     def _stop(self) -> None:

@@ -150,7 +150,8 @@ def floor_among(runs: Sequence[NoiseRun], paths: Paths) -> KnownFloor | None:
 
 def _floor_of_run(run: RunRecord, measurements: Sequence[Measurement], paths: Paths) -> KnownFloor | None:
     """The floor that a run holds, and the one that is kept of its reference on the same texts."""
-    written = [m for m in measurements if of_reference_alone(m.probe, m.metric)]
+    # the floor of what serving adds is of two engines, and stands in runs without any of the reference's
+    written = [m for m in measurements if m.probe is ProbeName.KL and of_reference_alone(m.probe, m.metric)]
     kept = _kept(run, paths)
     if not written and not kept:
         return None

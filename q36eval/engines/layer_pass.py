@@ -123,20 +123,23 @@ class LayerPass:
     def _one_layer(self, layer: int) -> None:
         """Every segment through that layer; one that fails is left out from then on."""
         remembered: Any = None
-        inputs: Tensor | None = None
+        ahead: Tensor | None = None
         for at, segment in enumerate(self._segments):
+            # taken out of the list by whoever computes with them: where memory runs out they are to go
+            own, ahead = [ahead], None
             if segment.after in self.errors:
                 self.errors[at] = self.errors[segment.after]
             if at in self.errors:
-                inputs = None
                 continue
             states = self.hidden_states[at]
             if segment.is_prefix:
                 remembered = DynamicCache(config=self._model.config)
             try:
-                # taken out of the list by whoever computes with them: where memory runs out they are to go
-                own = [self._copies.arrived(self._copies.to_device(states) if inputs is None else inputs)]
-                inputs = self._next_inputs(at)
+                if own[0] is None:
+                    own = [self._on_the_way(at)]
+                if own[0] is not None:
+                    self._copies.arrived(own[0])
+                ahead = self._on_the_way(at + 1)
                 output = self._output(states, layer, segment, remembered, own.pop())
             except Exception as error:  # it costs this batch, as in a resident model, and is reported
                 self.errors[at] = f"{type(error).__name__}: {error}"
@@ -146,11 +149,15 @@ class LayerPass:
             else:
                 self._copies.to_host(output, states)
 
-    def _next_inputs(self, at: int) -> Tensor | None:
-        """The states of the segment after that one, on their way to the device while it is computed."""
-        if at + 1 == len(self._segments) or at + 1 in self.errors:
+    def _on_the_way(self, at: int) -> Tensor | None:
+        """The states of that segment, copied to the device while another is computed; None where there are none, or
+        they cannot be copied yet: when their turn comes they are copied again, and what fails then is told."""
+        if at == len(self._segments) or at in self.errors:
             return None
-        return self._copies.to_device(self.hidden_states[at + 1])
+        try:
+            return self._copies.to_device(self.hidden_states[at])
+        except Exception:
+            return None
 
     def _output(
         self,

@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest, as_reference, open_engine
+from q36eval.engines.device_memory import give_back
 from q36eval.engines.head import Head
 from q36eval.errors import EngineError
 from q36eval.gate.fault import SERVING
@@ -55,9 +58,11 @@ class DecodedHere:
         chosen = beginnings(documents, engine.tokenizer)
         sides = {"weight-only": _side(engine, weight_only, chosen)}
         del engine
+        _give_back(options)
         if quantizes_inputs and options.emulate_activations:
             emulated = replace(weight_only, emulate_activations=True)
             sides["emulated"] = _side(open_engine(emulated), emulated, chosen)
+            _give_back(options)
         return cls(chosen, sides, quantizes_inputs)
 
     def served_by(self, engine: Engine) -> Measurement:
@@ -87,6 +92,11 @@ class DecodedHere:
             clusters=clusters,
             note=f"against the branch decoded here, arithmetic {arithmetic}",
         )
+
+
+def _give_back(options: EngineOptions) -> None:
+    """The memory of an engine that nobody holds any more, whose parts know each other: the next one plans with it."""
+    give_back(torch.device(options.device))
 
 
 def beginnings(documents: Sequence[CorpusDocument], tokenizer: Any) -> Sample:

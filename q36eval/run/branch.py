@@ -120,7 +120,7 @@ class Running:
             self._stop_at_weights(inspection, damage[0].message if damage else None)
             return
         works = self._reference_first()
-        adding = ServingAdds.of(self.request, self.history, self.reference.identity, self.sink, self.texts)
+        adding = ServingAdds.of(self.request, self.history, self.run.id, self.reference.identity, self.sink, self.texts)
         if adding is not None:  # before an engine that takes what memory it finds
             adding.decode_first(self.progress)
         branch = self._loaded(inspection)

@@ -11,6 +11,7 @@ from q36eval.history import History
 from q36eval.probes import Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 from q36eval.run.request import Request, judges_serving_kl
+from q36eval.served.declared import SERVING_KL
 
 if TYPE_CHECKING:
     from q36eval.kl.corpus import CorpusDocument
@@ -21,10 +22,15 @@ DECODING, SERVING = "decoding the branch here, to see what serving adds", "the s
 
 @dataclass
 class ServingAdds:
-    """Measures `serving_kl` of one gate, or says why it is not measured. `seconds` is what all of it took."""
+    """Measures `serving_kl` of one gate, or says why it is not measured. `seconds` is what all of it took.
+
+    A run that is resumed may have its figure already, of a server that was started then: it is measured again, and
+    where it cannot be, the earlier one does not stand for it.
+    """
 
     request: Request
     history: History
+    run_id: str
     reference: DeploymentIdentity
     sink: Sink
     texts: "Callable[[], Sequence[CorpusDocument]]"
@@ -37,6 +43,7 @@ class ServingAdds:
         cls,
         request: Request,
         history: History,
+        run_id: str,
         reference: DeploymentIdentity,
         sink: Sink,
         texts: "Callable[[], Sequence[CorpusDocument]]",
@@ -44,7 +51,7 @@ class ServingAdds:
         """None where no criterion asks for it, or the probe is not part of the run."""
         if ProbeName.SERVED not in request.probes or not judges_serving_kl(request.policy):
             return None
-        return cls(request, history, reference, sink, texts)
+        return cls(request, history, run_id, reference, sink, texts)
 
     def decode_first(self, progress: Progress) -> None:
         """Decode the branch while its serving engine is not started yet: later that may hold the whole device.
@@ -96,11 +103,13 @@ class ServingAdds:
         try:
             self._decoded = DecodedHere.of(self.request.branch.folder, self.request.engine, self.texts())
         except (CorruptCheckpointError, EngineError) as error:
-            self._refuse(f"what serving adds: the branch cannot be decoded here: {error}")
+            crashed = isinstance(error, EngineError)
+            self._refuse(f"what serving adds: the branch cannot be decoded here: {error}", crashed=crashed)
         self.seconds += time.monotonic() - started
         progress.advance()
 
     def _refuse(self, reason: str, *, crashed: bool = False) -> None:
         self._refused = True
+        crashed = crashed or any(each.metric == SERVING_KL for each in self.history.measurements(self.run_id))
         failure = ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="crashed" if crashed else "skipped")
         self.sink.add_failure(failure)

@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from q36eval.checkpoints.opened import opened_once
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, EngineSettings, as_reference, open_engine, opens_checkpoints
+from q36eval.engines.device_memory import give_back
 from q36eval.engines.head import Head
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate.fault import EXCESS, SERVING, Arithmetic
@@ -77,6 +80,7 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     chosen = sample(plan.documents, first.tokenizer, passes, plan.budget)
     decoded = {"weight-only": _Measured.of(first, weight_only.of(plan.branch), chosen).side}
     del first
+    give_back(torch.device(here.device))  # the next engine plans with what is free
     progress.advance()
     if emulated:
         as_stored = replace(weight_only, emulate_activations=True)

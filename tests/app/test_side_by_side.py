@@ -8,14 +8,18 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from q36eval.app.cli.branch_process import Outcome
 from q36eval.app.cli.options import open_history
-from q36eval.app.cli.side_by_side import devices_of
+from q36eval.app.cli.side_by_side import SideBySide, devices_of
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions
-from q36eval.errors import UsageError
+from q36eval.engines.vllm import environment as of_vllm
+from q36eval.errors import EngineError, UsageError
 from q36eval.history import RunState
 from q36eval.records import Verdict
 
@@ -37,8 +41,36 @@ def test_every_branch_has_gpus_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
         devices_of(EngineOptions(device="cuda", workers=2), 3)
     with pytest.raises(UsageError, match="names one GPU"):
         devices_of(EngineOptions(device="cuda:1"), 2)
+    unnamed = replace(spread, device="cpu", engine_python="somewhere")
+    for on_cpu, expected in ((False, ["2,3", "5,7"]), (True, [None, None])):
+        there = SimpleNamespace(on_cpu=on_cpu)  # vLLM's own GPUs are taken whatever --device says
+        monkeypatch.setattr(of_vllm, "environment", lambda python, there=there: there)
+        assert devices_of(unnamed, 2) == expected
     for shared in (EngineOptions(), EngineOptions(device="cuda", workers=9, ray="auto")):
         assert devices_of(shared, 2) == [None, None]
+
+
+class Partly(SideBySide):
+    """Of three branches the second's process cannot be started."""
+
+    def _in_a_process(self, name: str, request: Any, devices: str | None) -> Outcome:
+        return super()._in_a_process(name, request, devices) if name == "second" else Outcome(name)
+
+
+def test_a_process_that_cannot_be_started_costs_its_branch_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    three: Any = [(name, None) for name in ("first", "second", "third")]
+    paths = replace(Paths.default(), state=tmp_path)
+    first, second, third = Partly([None, None], paths).outcomes(three)
+    assert (first.run_id, third.run_id) == ("first", "third")
+    assert isinstance(second.error, EngineError)
+    assert "No process could be started to measure second" in str(second.error)
+    interrupted = Partly([None, None], paths).outcomes(three)
+    next(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.throw(KeyboardInterrupt())
 
 
 def command(folder: Path, *options: str) -> list[str]:

@@ -265,6 +265,35 @@ def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) 
     assert all(torch.equal(scored[key].hidden_states, expected[key]) for key in expected.keys() - failed)
 
 
+def test_what_cannot_be_copied_ahead_is_copied_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of one shape: the states of one are never those of the batch before, whichever copy has no room."""
+    rng = random.Random(5)
+    asked = [
+        ScoreRequest(f"document/{n}", tuple(rng.choices(range(2, 900), k=96)), 1, f"group/{n // 2}") for n in range(6)
+    ]
+    own, copied = layer_pass._Copies.to_device, 0
+    failing = 0
+
+    def to_device(self: Any, states: torch.Tensor) -> torch.Tensor:
+        nonlocal copied
+        copied += 1
+        if copied == failing:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return own(self, states)
+
+    monkeypatch.setattr(layer_pass._Copies, "to_device", to_device)
+    settings = EngineSettings(SANDBOX / "bf16", placement="layers", batch_rows=2)
+    expected = {scored.request.key: scored.hidden_states for scored in open_engine(settings).score(asked)}
+    every = copied
+    assert every >= 12
+    for number in (1, 2, 3, every // 2, every - 1, every):
+        copied, failing = 0, number
+        for scored in open_engine(settings).score(asked):
+            states = scored.hidden_states
+            assert states is not None, scored.error
+            assert torch.equal(states, expected[scored.request.key])  # type: ignore[arg-type]
+
+
 def test_states_that_do_not_fit_take_several_passes(monkeypatch: pytest.MonkeyPatch, reads: Counter[str]) -> None:
     from q36eval.engines import layer_by_layer
 

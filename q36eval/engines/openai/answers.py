@@ -20,6 +20,9 @@ MASS_TOLERANCE = 1e-3
 """By how much the probabilities of a whole vocabulary may miss 1: a server's float32, or bfloat16 logits, miss less."""
 TIED_NATS = 1e-2
 """By how much the token that a greedy answer takes may be less likely than the likeliest: BF16 rounds near ties."""
+ALIGNED_NATS = 0.25
+"""By how much the same server's two computations of one position may differ at tokens that it holds likely; positions
+that are shifted by one differ by several nats."""
 TOKEN_ID = "token_id:"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from q36eval.engines.openai.answers import (
+    ALIGNED_NATS,
     TOKEN_ID,
     Completion,
     Tokenized,
@@ -38,9 +39,6 @@ FEW = 5
 """Tokens of a position that are requested to see whether a server gives few as it gives all."""
 TRIES = 3
 """Attempts at what a server may not be able to do."""
-ALIGNED_NATS = 0.25
-"""By how much the same server's two computations of one position may differ at tokens that it holds likely; positions
-that are shifted by one differ by several nats."""
 LIKELY = -4.0
 
 PROOF_TEXTS = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from q36eval.engines.openai.answers import Answered, packed_row, read_as
+from q36eval.engines.openai.answers import ALIGNED_NATS, Answered, packed_row, read_as
 from q36eval.engines.openai.client import MalformedError
 
 if TYPE_CHECKING:
@@ -59,9 +59,20 @@ def likeliest_rows(content: Any, prompt: Sequence[int], first: int, vocabulary: 
     for (token, value), entry in zip(own, _positions(content, "input_top_logprobs", len(own)), strict=True):
         if len(entry) != top_k:
             raise MalformedError(f"a position has {len(entry)} likeliest tokens, where {top_k} were requested")
-        listed = entry | {token: value}
+        listed = _with_own(entry, token, value)
         rows.append(packed_row([*listed], [*listed.values()], vocabulary, top_k))
     return torch.stack(rows)
+
+
+def _with_own(entry: dict[int, float], token: int, value: float) -> dict[int, float]:
+    """A position's tokens and the prompt's own, of which both lists say the same where both have it.
+
+    Raises:
+        MalformedError: they do not: one of them is of another position.
+    """
+    if abs(entry.get(token, value) - value) > ALIGNED_NATS:
+        raise MalformedError("the likeliest tokens of a position give the prompt's own another probability than it has")
+    return entry | {token: value}
 
 
 def named_rows(
@@ -74,7 +85,7 @@ def named_rows(
     for (token, value), entry, ids in zip(own, positions, wanted.tolist(), strict=True):
         if entry.keys() != all_of_them:
             raise MalformedError(f"a position has {len(entry)} tokens that are not the {len(all_of_them)} requested")
-        listed = {each: entry[each] for each in ids} | {token: value}
+        listed = _with_own({each: entry[each] for each in ids}, token, value)
         rows.append(packed_row([*listed], [*listed.values()], vocabulary, len(ids)))
     return torch.stack(rows)
 

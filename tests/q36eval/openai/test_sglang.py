@@ -189,6 +189,12 @@ def test_an_answer_that_does_not_fit_is_none(meta: dict[str, Any], said: str) ->
         named_rows(told(**meta), (7, 8, 9), 1, 12, np.array([[2], [8]], dtype=np.int32), [2, 8])
 
 
+def test_a_list_of_another_position_is_seen_by_the_texts_own_token() -> None:
+    shifted = [None, [[-3.0, 8, None]], [[-0.5, 3, None]]]
+    with pytest.raises(MalformedError, match="another probability than it has"):
+        likeliest_rows(told(input_top_logprobs=shifted), (7, 8, 9), 1, 12, 1)
+
+
 def test_portions_hold_every_row_once_all_its_names_and_no_more_than_an_answer_may_have() -> None:
     wanted = np.random.default_rng(1).integers(0, 248_320, (900, 64), dtype=np.int32)
     parts = list(portions(wanted))

@@ -12,6 +12,7 @@ from q36eval.checkpoints import checkpoint_sha256
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions, EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.opening import KINDS, Kind
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.gate import CriterionResult, CriterionVerdict, Policy
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
@@ -20,6 +21,7 @@ from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.run import as_decoded
 from q36eval.run.as_decoded import DecodedHere, beginnings
+from q36eval.run.branch import Running
 from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target, asks_endpoint, probes_for
 from q36eval.run.served import alone
@@ -61,7 +63,9 @@ def policy_of(paths: Paths, text: str = POLICY) -> Policy:
     return read_policy(file)
 
 
-def gated(paths: Paths, engine: EngineOptions, branch: str = "bf16", text: str = POLICY) -> tuple[RunRecord, History]:
+def gated(
+    paths: Paths, engine: EngineOptions, branch: str = "bf16", text: str = POLICY, resume: str | None = None
+) -> tuple[RunRecord, History]:
     history, reference = History.open(paths.history), Target("bf16", SANDBOX / "bf16")
     request = Request(
         family=load_family(None, paths),
@@ -71,6 +75,7 @@ def gated(paths: Paths, engine: EngineOptions, branch: str = "bf16", text: str =
         policy=policy_of(paths, text),
         probes=(ProbeName.WEIGHTS, ProbeName.SERVED),
         engine=engine,
+        resume=resume,
     )
     return measure(request, paths, history, Progress()), history
 
@@ -139,6 +144,30 @@ def test_where_nothing_is_served_it_is_not_measured(paths: Paths) -> None:
     assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
     assert "serves nothing" in criterion(run).reason
     assert run.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("error", [EngineError("no memory"), CorruptCheckpointError("it is damaged")])
+def test_a_figure_of_before_does_not_stand_for_what_cannot_be_measured_any_more(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, error: Q36Error
+) -> None:
+    def stopped(self: Running, *given: object) -> None:
+        raise KeyboardInterrupt
+
+    def of(*given: object) -> DecodedHere:
+        raise error
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Running, "_evaluate", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            gated(paths, EngineOptions(kind="quiet"))
+    history = History.open(paths.history)
+    (begun,) = history.list_runs()
+    assert any(each.metric == "serving_kl" for each in history.measurements(begun.id))
+    monkeypatch.setattr(DecodedHere, "of", of)
+    run, _ = gated(paths, EngineOptions(kind="quiet"), resume=begun.id)
+    assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
+    assert run.report is not None
+    assert run.report.exit_code == 4
 
 
 def test_an_engine_that_gives_no_numbers_is_not_measured(paths: Paths) -> None:
