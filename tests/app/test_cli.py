@@ -36,7 +36,7 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
         (["gate", "--branch", "bf16", "--device", "cuda:7"], ["cuda:7"]),
         (["gate", "--branch", "bf16", "--engine", "abacus"], ["abacus", "in-process"]),
         (["reference", "capture", "--engine", "abacus"], ["abacus", "in-process"]),
-        (["reference", "capture", "--engine", "openai"], ["openai", "captured by in-process"]),
+        (["reference", "capture", "--engine", "openai"], ["openai", "shows no hidden states", "--engine vllm"]),
         (["kl", "--branch", "bf16", "--engine", "openai"], ["--base-url", "OPENAI_BASE_URL"]),
         (["kl", "--branch", "bf16", "--base-url", "http://127.0.0.1:8000/v1"], ["in-process", "--base-url"]),
         (["kl", "--branch", "bf16", "--engine", "openai", "--base-url", "http://a:b@c/v1"], ["carries a password"]),
