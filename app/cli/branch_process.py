@@ -22,6 +22,7 @@ from q36eval.run.request import Request
 
 if TYPE_CHECKING:
     from q36eval.config import Paths
+    from q36eval.history import History, RunRecord
 
 SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -43,16 +44,20 @@ class Outcome:
     error: BaseException | None = None
 
 
-def measured(task: Task) -> Outcome:
-    """The branch, measured and judged as a gate of it alone would do."""
+def measured_here(request: Request, paths: "Paths", history: "History") -> "RunRecord":
+    """The branch, measured and judged in this process; raises as `q36eval.run.measure.measure`."""
     from q36eval.app.cli.progress import ConsoleProgress
 
-    try:
-        history = open_history(task.paths, writing=True)
-        with ConsoleProgress() as progress:
-            from q36eval.run.measure import measure  # torch with it: seconds, in which lines are written
+    with ConsoleProgress() as progress:
+        from q36eval.run.measure import measure  # torch with it: seconds, in which lines are written
 
-            return Outcome(measure(task.request, task.paths, history, progress).id)
+        return measure(request, paths, history, progress)
+
+
+def measured(task: Task) -> Outcome:
+    """The branch, measured and judged as a gate of it alone would do."""
+    try:
+        return Outcome(measured_here(task.request, task.paths, open_history(task.paths, writing=True)).id)
     except BaseException as error:  # whoever asked decides what it means, an interruption too
         return Outcome(None, error)
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from q36eval.app.cli.branch_process import measured_here
 from q36eval.app.cli.github_output import announce, announce_unjudged
 from q36eval.app.cli.options import Quiet, note, print_json, say, worst
 from q36eval.app.cli.report_formats import document_of, folder_name, make_report_folder, report_json, write_reports
@@ -89,7 +90,7 @@ class Branches:
 
         One after the other, or as many at a time as there are `devices` (`side_by_side.devices_of`).
         """
-        if len(devices) > 1 and not self.alone:
+        if len(devices) > 1:
             yield from self._side_by_side(request, history, devices)
             return
         for name, target, folder in zip(self._names, self._targets, self._folders, strict=True):
@@ -99,7 +100,7 @@ class Branches:
             wanted = request(branch=target, waivers_from=self._source(name))
             size = checkpoint_bytes(target.folder)
             try:
-                yield _judged(self._measure(wanted, history), size, folder)
+                yield _judged(measured_here(wanted, self._paths, history), size, folder)
             except Q36Error as error:
                 if self.alone:
                     raise
@@ -160,14 +161,6 @@ class Branches:
             history, run, family=self._family.name, branch=name, policy=policy, on=today, source=self._source(name)
         )
         return _judged(again, None, folder)
-
-    def _measure(self, request: Request, history: "History") -> "RunRecord":
-        from q36eval.app.cli.progress import ConsoleProgress
-
-        with ConsoleProgress() as progress:
-            from q36eval.run.measure import measure  # torch with it: seconds, in which lines are written
-
-            return measure(request, self._paths, history, progress)
 
     def _source(self, name: str) -> WaiverSource | None:
         if self._waivers_from is None:

@@ -16,7 +16,7 @@ from q36eval.checkpoints import experts
 from q36eval.checkpoints.gpu import has_triton
 from q36eval.engines import attention
 
-VERSION = 2
+VERSION = 3
 """Raised with every change that may move a number on a GPU; part of the identity of what runs there."""
 
 LONGEST_ROW = 8192

@@ -264,13 +264,12 @@ class _Copies:
         with torch.cuda.stream(self._streams[0]):
             return states.to(self._device, non_blocking=True)
 
-    def arrived(self, inputs: Tensor) -> Tensor:
+    def arrived(self, inputs: Tensor) -> None:
         """What is computed from now on waits until they are there, and for whatever is on its way already."""
         if self._streams is not None:
             computing = torch.cuda.current_stream(self._device)
             computing.wait_stream(self._streams[0])
             inputs.record_stream(computing)
-        return inputs
 
     def to_host(self, output: Tensor, states: Tensor) -> None:
         """Into `states`, which are there once the device has been waited for."""

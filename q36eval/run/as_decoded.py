@@ -22,7 +22,7 @@ from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.serving_error import Side, clusters_of, divergence_sums
 from q36eval.metrics import metric_of
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
-from q36eval.run.serving_error import arithmetic_of
+from q36eval.run.serving_error import arithmetic_of, judged_side
 from q36eval.served.declared import SERVING_KL, SERVING_TEXTS
 from q36eval.stats import summarize
 
@@ -79,8 +79,7 @@ class DecodedHere:
         served = Side(states, engine.logits)
         sums = {name: divergence_sums(self.chosen, side, served) for name, side in self.sides.items()}
         arithmetic = arithmetic_of(self.chosen, sums, quantizes_inputs=self.quantizes_inputs)
-        # what is not shown to be weight-only is held to what the checkpoint says
-        judged = "weight-only" if arithmetic == "weight-only" or "emulated" not in sums else "emulated"
+        judged = judged_side(arithmetic, sums)
         clusters = clusters_of(self.chosen, sums[judged])
         _, _, kl, interval = summarize(clusters, "mean")
         tokens = sum(clusters.units)

@@ -1,6 +1,6 @@
 """The checkpoint's error and the engine's, put together: three deployments of the same texts, one after the other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -99,8 +99,7 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         progress.advance()
     serving = {name: divergence_sums(chosen, side, served.side) for name, side in decoded.items()}
     arithmetic = arithmetic_of(chosen, serving, quantizes_inputs=quantizes_inputs)
-    # what is not shown to be weight-only is held to what the checkpoint says
-    judged = "weight-only" if arithmetic == "weight-only" or not emulated else "emulated"
+    judged = judged_side(arithmetic, decoded)
     told = serving_error(
         plan.engine.kind,
         chosen,
@@ -112,6 +111,12 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         gpu=gpu_words(input_kinds(plan.branch), gpu_here()),
     )
     return Told(told, served.identity, reference.identity)
+
+
+def judged_side(arithmetic: Arithmetic, decoded: Iterable[str]) -> str:
+    """Which of the `decoded` branches the served one is held to: the emulated one, which is what the checkpoint says,
+    unless it is shown to be weight-only, or there is no other."""
+    return "weight-only" if arithmetic == "weight-only" or "emulated" not in decoded else "emulated"
 
 
 def arithmetic_of(chosen: Sample, serving: Mapping[str, Sequence[float]], *, quantizes_inputs: bool) -> Arithmetic:

@@ -20,7 +20,6 @@ from q36eval.engines.vllm.environment import PYTHON_VARIABLE
 from q36eval.errors import UsageError
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
-from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import Pack
 from q36eval.reports.card_report import to_card
@@ -35,27 +34,10 @@ from q36eval.run.request import Request, Target
 from tests.commands import q36eval
 from tests.profiles import LONG
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
+from tests.q36eval.test_engine_contract import CORPUS, DOCUMENTS, POLICY, Silent
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
-DOCUMENTS = [" ".join(f"Obchod {n + m}: cena {m * (n + 1)} Kč." for m in range(6)) for n in range(12)]
-POLICY = """
-name: test
-criteria:
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.02, source: x}, lanes: [structured, freeform], min_clusters: 8}
-"""
-CORPUS = """
-name: few
-json_lines: [{path: few.jsonl}]
-on_policy: {per_canary: 1, max_new_tokens: 6, chat: false}
-"""
-
-
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 def write_corpus(folder: Path) -> Path:
