@@ -77,7 +77,7 @@ def nats(layer: Said | None) -> str:
     return f"{layer['kl']:.2e} [{layer['interval']['lower']:.1e}, {layer['interval']['upper']:.1e}]"
 
 
-def told(branch: str, apart: Said, gates: dict[str, Said]) -> str:
+def told(branch: str, apart: Said, gates: Sequence[Said]) -> str:
     """A row of the table."""
     cells = [branch]
     if "whole" in apart:
@@ -85,7 +85,7 @@ def told(branch: str, apart: Said, gates: dict[str, Said]) -> str:
         cells += [str(apart["arithmetic"]), str(apart["at_fault"])]
     else:
         cells += [f"exit {apart['exit']}: {apart.get('error')}", "", "", "", "", ""]
-    for gate in gates.values():
+    for gate in gates:
         report = gate.get("report", {})
         cells.append(f"{report.get('verdict', gate.get('error'))} (exit {gate['exit']}, {gate['seconds']:.0f} s)")
     return f"| {' | '.join(cells)} |"
@@ -110,6 +110,7 @@ def main() -> None:
     for argument in (*shared, "mamba_ssm_cache_dtype=float32", *chosen.engine_arg):
         engine += ["--engine-arg", argument]
     device = ["--device", chosen.device]
+    ways = ("apart", "served", *(["here"] if chosen.both else []))
     commands: dict[tuple[str, str], list[str]] = {}
     for branch in chosen.branches:
         which = ["--branch", str(write_ruined(out / "ruined")) if branch == "ruined" else branch, *device]
@@ -129,8 +130,8 @@ def main() -> None:
         titles += ["gate in process"] if chosen.both else []
         print(f"| branch | {' | '.join(titles)} |\n|{'---|' * (len(titles) + 1)}", flush=True)
         for branch in chosen.branches:
-            said = {how: each.result() for (name, how), each in asking.items() if name == branch}
-            print(told(branch, said.pop("apart"), said), flush=True)
+            apart, *gates = (asking[branch, how].result() for how in ways)
+            print(told(branch, apart, gates), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ environment of several gigabytes: the last tests run where Q36EVAL_VLLM_PYTHON n
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,16 +53,25 @@ from tests.profiles import LONG
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 
 
-def interpreter(folder: Path, distribution: str | None, version: str = "", plugin: bool = True) -> str:
-    """This Python, with the metadata of that distribution (and no vLLM in it) and, where wanted, our plug-in."""
+def interpreter(
+    folder: Path, distribution: str | None, version: str = "", plugin: bool = True, found: bool = True
+) -> str:
+    """This Python, with the metadata of that distribution (and no vLLM in it) and, where wanted, our plug-in: where
+    vLLM finds it, or only as modules on the path."""
     folder.mkdir()
+    if plugin:
+        shutil.copytree(plugin_folder() / "q36eval_vllm", folder / "q36eval_vllm")
+    if plugin and found:
+        ours = folder / "q36eval_vllm-0.1.0.dist-info"
+        ours.mkdir()
+        (ours / "METADATA").write_text("Metadata-Version: 2.1\nName: q36eval-vllm\nVersion: 0.1.0\n")
+        (ours / "entry_points.txt").write_text("[vllm.general_plugins]\nq36eval = q36eval_vllm:register\n")
     if distribution is not None:
         info = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
-    path = f"{folder}:{plugin_folder()}" if plugin else str(folder)
     script = folder / "python"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
     script.chmod(0o755)
     return str(script)
 
@@ -71,12 +81,28 @@ def test_an_environment_that_cannot_work_is_refused_with_what_to_do(tmp_path: Pa
         "no vLLM; install": interpreter(tmp_path / "none", None),
         "vllm 0.31.2, in which hidden states were never compared": interpreter(tmp_path / "other", "vllm", "0.31.2"),
         "lacks q36eval's plug-in; run: .* -m pip install": interpreter(tmp_path / "bare", "vllm", "0.26.0", False),
+        "plug-in on its path only.* run: .* -m pip install": interpreter(
+            tmp_path / "lost", "vllm", "0.26.0", found=False
+        ),
         "does not run as a Python": "/bin/false",
         "does not run as a Python .*No such file": str(tmp_path / "missing"),
     }
     for sentence, python in refused.items():
         with pytest.raises(UsageError, match=sentence):
             environment(python)
+
+
+def test_a_variable_that_keeps_the_plug_in_from_being_loaded_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM would open another architecture, or none, and say of it what nobody understands."""
+    python = interpreter(tmp_path / "gpu", "vllm", "0.26.0")
+    assert environment(python).version == "0.26.0"
+    monkeypatch.setenv("VLLM_PLUGINS", "lora_filesystem_resolver")
+    with pytest.raises(UsageError, match=r"VLLM_PLUGINS=lora_filesystem_resolver keeps vLLM from .* add q36eval"):
+        environment(python)
+    monkeypatch.setenv("VLLM_PLUGINS", "lora_filesystem_resolver,q36eval")
+    assert environment(python).version == "0.26.0"
 
 
 def test_where_packages_of_this_environment_lie_is_not_said_in_vllms(
@@ -297,10 +323,10 @@ class Runner:
 def taken_from(runner: Runner, steps: list[dict[str, int]], path: Path) -> tuple[dict[str, Any], torch.Tensor]:
     states = HiddenStates()
     states.model_runner = runner  # type: ignore[attr-defined]
-    states.q36eval_begin()
+    states.q36eval_begin(str(path))
     for scheduled in steps:
         runner.step(scheduled)
-    index = states.q36eval_end(str(path))
+    index = states.q36eval_end()
     rows = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.bfloat16).view(-1, index["width"])
     return index, rows
 
@@ -324,12 +350,47 @@ def test_a_prompt_of_which_a_position_is_missing_has_no_rows(tmp_path: Path) -> 
     assert list(index["prompts"]) == [prompt_sha256([6, 7, 8])]
 
 
-def test_what_is_computed_twice_counts_once() -> None:
-    taken = Taken("x", 4, {0: torch.zeros(3, 1), 2: torch.ones(2, 1)})
-    rows = taken.rows()
-    assert rows is not None
-    assert torch.cat(rows).flatten().tolist() == [0, 0, 0, 1]
-    assert Taken("x", 4, {0: torch.zeros(1, 1), 2: torch.ones(2, 1)}).rows() is None
+def test_what_is_computed_twice_counts_once(tmp_path: Path) -> None:
+    """As after a preemption, where a prompt begins anew; the later rows count."""
+    runner = Runner()
+    states = HiddenStates()
+    states.model_runner = runner  # type: ignore[attr-defined]
+    states.q36eval_begin(str(tmp_path / "states"))
+    runner.step({"a": 3})
+    runner.requests["a"].num_computed_tokens = 2
+    runner.step({"a": 3, "b": 3})
+    index = states.q36eval_end()
+    rows = torch.frombuffer(bytearray((tmp_path / "states").read_bytes()), dtype=torch.bfloat16).view(-1, 2)
+    for ids in ([1, 2, 3, 4, 5], [6, 7, 8]):
+        at, count = index["prompts"][prompt_sha256(ids)]
+        assert rows[at : at + count].tolist() == [[token, place] for place, token in enumerate(ids)]
+    assert Taken("x", 4, 0, [(2, 2), (0, 3)]).is_whole()
+    assert not Taken("x", 4, 0, [(0, 1), (2, 2)]).is_whole()
+    assert not Taken("x", 4, 0, [(0, 3)]).is_whole()
+
+
+def test_states_that_cannot_be_written_are_an_error_and_not_missing_rows() -> None:
+    """`/dev/full` has no room, as a memory file system that is full."""
+    runner = Runner()
+    states = HiddenStates()
+    states.model_runner = runner  # type: ignore[attr-defined]
+    states.q36eval_begin("/dev/full")
+    runner.step({"a": 2, "b": 3})
+    runner.step({"a": 3})
+    with pytest.raises(OSError, match="No space left"):
+        states.q36eval_end()
+    assert METHOD not in vars(runner)
+
+
+def test_of_several_workers_the_first_one_writes(tmp_path: Path) -> None:
+    runner = Runner()
+    second = HiddenStates()
+    second.model_runner, second.rank = runner, 1  # type: ignore[attr-defined]
+    assert second.q36eval_begin(str(tmp_path / "states"))
+    runner.step({"a": 5})
+    assert second.q36eval_end() == {}
+    assert not (tmp_path / "states").exists()
+    assert runner.seen == [5]
 
 
 def test_windows_hold_every_request_once_and_no_two_groups() -> None:

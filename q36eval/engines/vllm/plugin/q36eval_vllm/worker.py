@@ -66,11 +66,11 @@ class Worker:
 
         begun = time.monotonic()
         one_token = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True)
-        self.llm.collective_rpc("q36eval_begin")
+        self.llm.collective_rpc("q36eval_begin", args=(message["path"],))
         try:
             self._asked(message["prompts"], [one_token] * len(message["prompts"]))
         finally:
-            index = self.llm.collective_rpc("q36eval_end", args=(message["path"],))[0]
+            index = self.llm.collective_rpc("q36eval_end")[0]
         rows = [index["prompts"].get(prompt_sha256(ids)) for ids in message["prompts"]]
         seconds = time.monotonic() - begun
         return {"rows": rows, "width": index["width"], "dtype": index["dtype"], "seconds": seconds}
