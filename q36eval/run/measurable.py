@@ -196,8 +196,9 @@ def _too_few_clusters(criterion: Criterion, figure: DeclaredFigure, suite: str) 
     metric = metric_of(figure.probe, figure.metric)
     needed = criterion.min_clusters or clusters_of_kind(figure.estimator, bounded=metric.bounds is not None)
     whose = "it" if criterion.min_clusters else "a figure of this kind"
-    if figure.clusters is not None and figure.clusters < needed:
-        return f"{whose} requires {needed} clusters, and {suite} has {figure.clusters} of {criterion.slice}"
+    most = figure.items if figure.clusters is None else figure.clusters
+    if most is not None and most < needed:
+        return f"{whose} requires {needed} clusters, and {suite} has {most} of {criterion.slice}"
     if figure.effective_clusters is not None and figure.effective_clusters < needed:
         return (
             f"{whose} requires {needed} clusters, and those of {criterion.slice} in {suite} weigh as "
