@@ -285,7 +285,7 @@ def clusters_of_kind(estimator: Estimator, *, bounded: bool) -> int:
     """
     if estimator == "ratio":
         return LEAST_CLUSTERS
-    return 1 if bounded or estimator in ("census", "derived") else LEAST_CLUSTERS
+    return 1 if bounded or estimator == "census" else LEAST_CLUSTERS
 
 
 def _evidence(measurement: Measurement) -> Clusters:
