@@ -140,8 +140,10 @@ class Document:
         return answer
 
 
-def load_tasks(loaded: LoadedSuite, cache_dir: Path) -> Iterator[tuple[TaskGroup, Any]]:
+def load_tasks(loaded: LoadedSuite, cache_dir: Path, measure: str | None = None) -> Iterator[tuple[TaskGroup, Any]]:
     """The lm-eval task objects of a suite, each with its group; converted data is kept in `cache_dir`.
+
+    With a `measure` those of groups of that measure alone.
 
     Raises:
         UsageError: a task cannot be loaded; it is named.
@@ -149,7 +151,7 @@ def load_tasks(loaded: LoadedSuite, cache_dir: Path) -> Iterator[tuple[TaskGroup
     _go_offline()
     from lm_eval.api.task import ConfigurableTask
 
-    for group in loaded.groups:
+    for group in [group for group in loaded.groups if measure in (None, group.measure)]:
         for config in task_configs(loaded, group, cache_dir):
             try:
                 with seeded(loaded.suite.seed, config["task"]):
@@ -180,14 +182,18 @@ def _check_greedy(task: Any) -> None:
         )
 
 
-def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) -> list[Document]:
+def load_documents(
+    loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None, measure: str | None = None
+) -> list[Document]:
     """Every document of the suite with its instances, in order; a group with the chat template needs the tokenizer.
+
+    With a `measure` those of groups of that measure alone.
 
     Raises:
         UsageError: a task cannot be loaded, or two documents of a task of ours ask the same.
     """
     documents: dict[str, Document] = {}
-    for group, task in load_tasks(loaded, cache_dir):
+    for group, task in load_tasks(loaded, cache_dir, measure):
         written = _Written(group, tokenizer)
         built = _built(loaded, group, task, written)
         _check_metric(Document(group, task, built[0][0].doc, built[0]))

@@ -20,7 +20,8 @@ Values = Callable[[ItemOutcome], Pair | None]
 class PlannedItem:
     """An item of the plan, asked or not: `block` is the one of its group that it belongs to.
 
-    `drawn` is there where its group's items are drawn by the reference's margin (`evals.blocks`).
+    `drawn` is there where its group's items are drawn by the reference's margin (`evals.blocks`), `units` where a
+    perplexity is of it: what it counts, by the metric's name.
     """
 
     key: str
@@ -29,6 +30,7 @@ class PlannedItem:
     stratum: str
     block: int
     drawn: "DrawnItem | None" = None
+    units: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from q36eval.errors import UsageError
 from q36eval.evals.blocks import draws_by_margin, in_blocks
 from q36eval.evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
 from q36eval.evals.encoding import Encoded, Encoder, NotAmongLikeliestError, is_cut_off, responses, with_shared_prefixes
-from q36eval.evals.figures import Plan
+from q36eval.evals.figures import UNITS, Plan
 from q36eval.evals.lm_configs import one_line
 from q36eval.evals.lm_tasks import Document, load_documents
 from q36eval.evals.paired_clusters import DrawnItem, PlannedItem
@@ -90,19 +90,36 @@ class EvalsProbe(Probe):
         self._encoded = self._of_branch = self._documents(tokenizer)
         self._known = None
         self._planned = [
-            PlannedItem(key, group.name, self._encoded[key][0].cluster, self._encoded[key][0].stratum, number)
+            _planned_item(*self._encoded[key], number)
             for group in self._loaded.groups
             for number, block in enumerate(self._blocks(group))
             for key in block
         ]
         return [self._work(item) for item in self._planned]
 
+    def declared_of_texts(self, tokenizer: Any) -> list[DeclaredFigure]:
+        """The perplexities by what their documents hold: before `plan`, and without reading any other group.
+
+        Raises:
+            UsageError: a task cannot be loaded.
+        """
+        texts = self._encode(self._load(tokenizer, "perplexity"), tokenizer).values()
+        groups = [group for group in self._loaded.groups if group.measure == "perplexity"]
+        return list(declared_figures(groups, [_planned_item(document, encoded, 0) for document, encoded in texts]))
+
     def _documents(self, tokenizer: Any) -> dict[str, tuple[Document, Encoded]]:
         """Every document of every task, in order, by its key."""
-        encoder = Encoder(tokenizer, self._loaded.suite.max_length)
-        with tempfile.TemporaryDirectory() as temporary:
-            documents = load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer)
+        documents = self._load(tokenizer)
         self._loaded.check_unchanged()
+        return self._encode(documents, tokenizer)
+
+    def _load(self, tokenizer: Any, measure: str | None = None) -> list[Document]:
+        """The documents of groups of that measure, or of all."""
+        with tempfile.TemporaryDirectory() as temporary:
+            return load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer, measure)
+
+    def _encode(self, documents: Sequence[Document], tokenizer: Any) -> dict[str, tuple[Document, Encoded]]:
+        encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         by_key: dict[str, tuple[Document, Encoded]] = {}
         for _, of_task in groupby(documents, key=lambda document: id(document.task)):
             own = list(of_task)
@@ -328,7 +345,7 @@ def _shortened(prompt: str) -> str:
 
 def _answer(document: Document, encoded: Encoded, digest: Digest) -> Answer:
     """One deployment's answer; the detail says how sure it was."""
-    tokens = sum(len(request.token_ids) - request.first for request in encoded.scores)
+    tokens = _tokens(encoded)
     if document.group.measure == "perplexity":
         return _perplexity_answer(document, digest, tokens)
     error = encoded.problem or digest.error
@@ -342,6 +359,23 @@ def _answer(document: Document, encoded: Encoded, digest: Digest) -> Answer:
         ended = {cause: True for cause in (CUT_OFF, UNREADABLE) if digest.values.get(cause)}
         return Answer(score=score, text=str(answers[0]), detail=ended)
     return _choice_answer(document, score, [float(log_likelihood) for log_likelihood, _ in answers])
+
+
+def _tokens(encoded: Encoded) -> int:
+    """How many tokens it is scored on."""
+    return sum(len(request.token_ids) - request.first for request in encoded.scores)
+
+
+def _planned_item(document: Document, encoded: Encoded, block: int) -> PlannedItem:
+    """What is known of a document before it is asked."""
+    item = PlannedItem(document.key, document.group.name, document.cluster, document.stratum, block)
+    if document.group.measure != "perplexity":
+        return item
+    try:
+        detail = _perplexity_answer(document, Digest(error="not asked yet"), _tokens(encoded)).detail
+    except Exception:  # a task's scoring that fails is told where an answer is scored
+        return item
+    return replace(item, units=tuple((metric.name, detail[unit]) for metric, unit in UNITS.items()))
 
 
 def _perplexity_answer(document: Document, digest: Digest, tokens: int) -> Answer:

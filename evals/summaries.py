@@ -1,6 +1,7 @@
 """From item outcomes to measurements: each group, its slices, RULER's lengths, and the suite as a whole."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ from q36eval.evals.figures import (
 )
 from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scored
 from q36eval.evals.suite import TaskGroup
+from q36eval.gate.judge import most_effective_clusters
 from q36eval.metrics import METRICS, Metric
 from q36eval.paired import RecoveryAt, effective_length
 from q36eval.records import Counts, DeclaredFigure, Interval, ItemOutcome, Measurement, ProbeName
@@ -190,16 +192,28 @@ def _declared_of_plan(group: TaskGroup, planned: Sequence[PlannedItem]) -> Itera
         own = [item for item in planned if place.holds(item.stratum)]
         clusters = len({item.cluster for item in own})
         if place.field is None:
-            yield from _declared_whole(group, len(own), clusters)
+            figures = _declared_whole(group, len(own), clusters)
         else:
-            figures = tuple(UNITS) if group.measure == "perplexity" else (ACCURACY, RECOVERY)
-            yield from (_declared(figure, place.name, len(own), clusters) for figure in figures)
+            metrics = tuple(UNITS) if group.measure == "perplexity" else (ACCURACY, RECOVERY)
+            figures = (_declared(metric, place.name, len(own), clusters) for metric in metrics)
+        yield from (replace(figure, effective_clusters=_effective(figure.metric, own)) for figure in figures)
         if group.measure == "accuracy" and group.slice_fields and len({_task(item) for item in own}) > 1:
             yield _declared(MACRO_ACCURACY, place.name, len(own), clusters)
             yield _declared(MACRO_RECOVERY, place.name, len(own), clusters)
         lengths = lengths or (group.measure == "accuracy" and place.length is not None)
     if lengths:
         yield _declared(EFFECTIVE_LENGTH, group.slice, len(planned), None)
+
+
+def _effective(metric: str, planned: Sequence[PlannedItem]) -> int | None:
+    """As how many clusters of equal size the documents of a perplexity weigh at most; None of other figures."""
+    units: Counter[str] = Counter()
+    for item in planned:
+        counted = dict(item.units).get(metric)
+        if counted is None:
+            return None
+        units[item.cluster] += counted
+    return most_effective_clusters(list(units.values()))
 
 
 def _declared_whole(group: TaskGroup, items: int | None, clusters: int | None) -> Iterator[DeclaredFigure]:

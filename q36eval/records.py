@@ -403,7 +403,8 @@ class DeclaredFigure:
     """One measurement that a probe yields once all of its items are evaluated.
 
     `bounded` says whether a unit's value lies between finite bounds. `items` are the units that it rests on and
-    `clusters` the independent ones among them, each None where only the data tell.
+    `clusters` the independent ones among them, each None where only the data tell; `effective_clusters` are those of
+    equal size that the clusters weigh as at most, None where it is not known what each of them weighs.
     """
 
     probe: ProbeName
@@ -415,6 +416,7 @@ class DeclaredFigure:
     bounded: bool = True
     items: int | None = None
     clusters: int | None = None
+    effective_clusters: int | None = None
 
     @property
     def key(self) -> str:

@@ -8,7 +8,7 @@ from q36eval.gate.competence import Remaining, compares_answers, remaining
 from q36eval.gate.noise import NoiseFloor, below_floor
 from q36eval.gate.policy import Criterion
 from q36eval.gate.report import CriterionResult, CriterionVerdict
-from q36eval.records import Clusters, Interval, Measurement, ProbeFailure
+from q36eval.records import Clusters, Estimator, Interval, Measurement, ProbeFailure
 from q36eval.stats import (
     MAX_ERRORED_SHARE,
     MAX_UNREADABLE_SHARE,
@@ -259,12 +259,33 @@ def effective_clusters(units: Sequence[int]) -> int:
     return 0 if squares == 0 else int(sum(units) ** 2 / squares + 1e-9)
 
 
+def most_effective_clusters(units: Sequence[int]) -> int:
+    """No fewer than what `effective_clusters` can make of those that are scored, whichever error.
+
+    Without its largest clusters the rest weighs as more. What errors is at most `MAX_ERRORED_SHARE` of all units, else
+    nothing is judged: let e be those units, then the squares that are missing sum to at most e * min(e, the largest).
+    """
+    whole, squares = sum(units), sum(count * count for count in units)
+    errored = MAX_ERRORED_SHARE * whole
+    kept = squares - errored * min(errored, max(units, default=0))
+    clusters = sum(count > 0 for count in units)
+    return min(clusters, int(whole**2 / kept + 1e-9)) if kept > 0 else clusters
+
+
 def _least_clusters(measurement: Measurement) -> int:
     """What a criterion that says nothing asks for: unbounded values are skewed, and a few of them show no tail."""
-    if measurement.estimator == "ratio":
-        return LEAST_CLUSTERS
     bounded = measurement.clusters is None or measurement.clusters.bounds is not None
-    return 1 if bounded or measurement.estimator == "census" else LEAST_CLUSTERS
+    return clusters_of_kind(measurement.estimator, bounded=bounded)
+
+
+def clusters_of_kind(estimator: Estimator, *, bounded: bool) -> int:
+    """How many clusters of equal size a figure takes where a policy says nothing of it.
+
+    `bounded` says whether a unit's value has bounds at all, infinite ones too.
+    """
+    if estimator == "ratio":
+        return LEAST_CLUSTERS
+    return 1 if bounded or estimator == "census" else LEAST_CLUSTERS
 
 
 def _evidence(measurement: Measurement) -> Clusters:

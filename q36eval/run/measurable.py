@@ -10,6 +10,7 @@ from typing import Any
 
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
+from q36eval.gate.judge import clusters_of_kind
 from q36eval.metrics import METRICS, metric_of
 from q36eval.records import DeclaredFigure, Direction, ProbeName, Schedule
 from q36eval.run.declared import Declared, suites_with
@@ -153,13 +154,14 @@ def unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
 
 def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) -> str | None:
     """Where fewer are evaluated than must be scored, or than its margin takes, nothing ever passes."""
-    needed, suite = criterion.min_clusters, declared.suite
+    suite = declared.suite
     if declared.draws is not None and criterion.probe is ProbeName.CANARIES:
         suite += f" with --draws {declared.draws}"
     if figure.items is not None and figure.items < criterion.min_scored:
         return f"it requires {criterion.min_scored} scored, and {suite} has {figure.items} of {criterion.slice}"
-    if needed is not None and figure.clusters is not None and figure.clusters < needed:
-        return f"it requires {needed} clusters, and {suite} has {figure.clusters} of {criterion.slice}"
+    without_enough_clusters = _too_few_clusters(criterion, figure, suite)
+    if without_enough_clusters is not None:
+        return without_enough_clusters
     if criterion.margin.kind == "max_share" and figure.clusters is not None:
         needed = least_clusters(criterion.margin.value, criterion.confidence)
         if figure.clusters < needed:
@@ -188,6 +190,21 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
         f"its margin of {criterion.margin.value:g} cannot be shown by the {figure.items} items of {criterion.slice}: "
         f"even of the reference itself they exclude no loss below {excluded}"
     )
+
+
+def _too_few_clusters(criterion: Criterion, figure: DeclaredFigure, suite: str) -> str | None:
+    metric = metric_of(figure.probe, figure.metric)
+    needed = criterion.min_clusters or clusters_of_kind(figure.estimator, bounded=metric.bounds is not None)
+    whose = "it" if criterion.min_clusters else "a figure of this kind"
+    most = figure.items if figure.clusters is None else figure.clusters
+    if most is not None and most < needed:
+        return f"{whose} requires {needed} clusters, and {suite} has {most} of {criterion.slice}"
+    if figure.effective_clusters is not None and figure.effective_clusters < needed:
+        return (
+            f"{whose} requires {needed} clusters, and those of {criterion.slice} in {suite} weigh as "
+            f"{figure.effective_clusters} of equal size at most"
+        )
+    return None
 
 
 def refuse_unmeasurable(policy: Policy, declared: Declared, *, default_family: bool = False) -> None:

@@ -31,6 +31,7 @@ from q36eval.provenance import CHANGED, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running, RunSink
 from q36eval.run.drift import keep_drifts
+from q36eval.run.enough import refuse_too_few
 from q36eval.run.plan import Limits, Scored, build_probes, material, published_facts
 from q36eval.run.progress import Followed, note
 from q36eval.run.reference import Reference, beside_template, local_reference, packed_reference
@@ -172,8 +173,8 @@ def _probes(
     names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
 ) -> list[Probe]:
     scored_on = partial(material, scored, reference, paths, progress)
-    limits = limits_of(request, reference)
-    return reference.fitted(build_probes(names, request.suite, paths, scored_on, limits), request.top_k)
+    limits, check = limits_of(request, reference), partial(refuse_too_few, request, reference, paths)
+    return reference.fitted(build_probes(names, request.suite, paths, scored_on, limits, check), request.top_k)
 
 
 def limits_of(request: Request, reference: Reference) -> Limits:

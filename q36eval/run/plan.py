@@ -61,9 +61,11 @@ def build_probes(
     paths: Paths,
     material: "Callable[[], Material]",
     limits: Limits | None = None,
+    check: Callable[[Sequence[Probe]], None] | None = None,
 ) -> list[Probe]:
     """The probes that ask something, for that suite; `material` says what the KL probe scores.
 
+    `check` is called with the other probes before: what it raises is raised before the reference is asked anything.
     What is left out, because it would run programs or because the family has not learnt it, is printed.
 
     Raises:
@@ -75,6 +77,8 @@ def build_probes(
     # first what may lack its data: `material` may load the reference and let it answer for hours
     evals = [build_evals(suite, paths, limits)] if ProbeName.EVALS in names else []
     probes: list[Probe] = [build_canaries(suite, limits)] if ProbeName.CANARIES in names else []
+    if check is not None:
+        check([*probes, *evals])
     if ProbeName.KL in names:
         from q36eval.kl.probe import KLProbe
 

@@ -14,9 +14,12 @@ from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.history import History, RunState
 from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import ProbeName
+from q36eval.run.declared import declared_by
+from q36eval.run.enough import refuse_too_few
 from q36eval.run.floor import floor_file
 from q36eval.run.items import Work
 from q36eval.run.material import corpus_of, material_of, on_policy_prompts
+from q36eval.run.measurable import refuse_unmeasurable
 from q36eval.run.measure import answered_apart, limits_of, reference_of
 from q36eval.run.pack import CaptureRequest, reference_to_capture
 from q36eval.run.plan import Limits, Scored, build_probes, material
@@ -69,7 +72,12 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
         answered_apart(request, reference)
         scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
         limits, branch = limits_of(request, reference), request.branch
-        works, unknown = _works(request.probes, scored, limits, reference, request.top_k, paths, branch.folder)
+        check = partial(refuse_too_few, request, reference, paths)
+        works, unknown = _works(request.probes, scored, limits, reference, request.top_k, paths, branch.folder, check)
+        if request.policy is not None and request.resume is None:
+            # of the KL only the reference's own answers tell, which nobody waits for here
+            others = [work for work in works if work.probe.name is not ProbeName.KL]
+            refuse_unmeasurable(request.policy, declared_by(others, request.family.name, request.suite))
         batches: dict[str, MemoryPlan] = {}
         own = planned(request.deployment)
         if own is not None:
@@ -105,11 +113,12 @@ def _works(
     top_k: int | None,
     paths: Paths,
     folder: Any,
+    check: Callable[[Sequence[Probe]], None] | None = None,
 ) -> tuple[list[Work], list[str]]:
     """The probes with their items, and what of them is not known yet."""
     unknown: list[str] = []
     scored_on = partial(_material, scored, reference, paths, unknown)
-    probes: list[Probe] = reference.fitted(build_probes(names, scored.suite, paths, scored_on, limits), top_k)
+    probes: list[Probe] = reference.fitted(build_probes(names, scored.suite, paths, scored_on, limits, check), top_k)
     tokenizer = load_tokenizer(folder) if reference.tokenizer is None else reference.tokenizer()
     works = plan_probes(probes, tokenizer, Sink())
     unknown += [f"the items of {work.probe.name}: {work.failed}" for work in works if work.failed is not None]

@@ -8,6 +8,8 @@ from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.policy_file import read_policy
+from q36eval.metrics import metric_of
+from q36eval.records import ProbeName
 from q36eval.run.declared import Declared, Subject, declared_for
 from q36eval.run.measurable import never_passes, refuse_unmeasurable, without_reference_weights
 
@@ -78,6 +80,30 @@ def test_a_gate_refuses_what_no_branch_can_pass_and_names_each_criterion() -> No
     assert "failures-freeform: it requires 1200 scored, and quick has 660" in said
     assert "margins-freeform" not in said, "what only warns keeps nothing from being measured"
     refuse_unmeasurable(read_policy(PATHS.policies / "pre-check.yaml"), quick)
+
+
+def test_a_figure_without_bounds_takes_thirty_clusters_where_a_policy_says_nothing() -> None:
+    """Where only the items are counted there are no more clusters than items; a bounded figure takes what it takes."""
+    asked = {
+        "perplexity": criterion("evals", "word_perplexity", "wiki", "min_retention", 0.9),
+        "margin": criterion("evals", "choice_margin", "mmlu", "max_increase", 0.9),
+        "bounded": criterion("evals", "answers_changed", "mmlu", "max_value", 0.9),
+    }
+    for count, said in ((29, "a figure of this kind requires 30 clusters, and s has 29 of "), (30, None)):
+        figures = (
+            metric_of(ProbeName.EVALS, "word_perplexity").declared("wiki", clusters=count),
+            metric_of(ProbeName.EVALS, "choice_margin").declared("mmlu", items=count),
+            metric_of(ProbeName.EVALS, "answers_changed").declared("mmlu", items=count, clusters=count),
+        )
+        reasons = {name: never_passes(each, Declared("f", "s", figures)) for name, each in asked.items()}
+        assert reasons == {
+            "perplexity": said and f"{said}wiki",
+            "margin": said and f"{said}mmlu",
+            "bounded": None,
+        }
+    fewer = asked["perplexity"].model_copy(update={"min_clusters": 5})
+    few = metric_of(ProbeName.EVALS, "word_perplexity").declared("wiki", clusters=5)
+    assert never_passes(fewer, Declared("f", "s", (few,))) is None, "what a policy says itself holds"
 
 
 def test_texts_of_a_persons_own_may_have_any_slice(release: Declared) -> None:
