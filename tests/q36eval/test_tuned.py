@@ -1,4 +1,4 @@
-"""Kernels of flash-linear-attention that are given one shape: by its own classes, which need no GPU to be read."""
+"""Kernels of flash-linear-attention that are given one shape: its own where it is installed, else stand-ins."""
 
 import sys
 from types import ModuleType, SimpleNamespace

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +33,7 @@ from q36eval.engines import (
 )
 from q36eval.engines.base import EngineOptions
 from q36eval.engines.head import Head
+from q36eval.engines.vllm import window
 from q36eval.engines.vllm.engine import (
     WINDOW_ANSWERS,
     WINDOW_PROMPT_TOKENS,
@@ -42,6 +44,7 @@ from q36eval.engines.vllm.engine import (
     windows_of_answers,
 )
 from q36eval.engines.vllm.environment import PYTHON_VARIABLE, Environment, environment, plugin_folder
+from q36eval.engines.vllm.plugin.q36eval_vllm import capture
 from q36eval.engines.vllm.plugin.q36eval_vllm.capture import METHOD, HiddenStates, Taken, prompt_sha256
 from q36eval.engines.vllm.process import AskError, WorkerProcess
 from q36eval.engines.vllm.self_test import check_states
@@ -377,9 +380,47 @@ def test_states_that_cannot_be_written_are_an_error_and_not_missing_rows() -> No
     states.q36eval_begin("/dev/full")
     runner.step({"a": 2, "b": 3})
     runner.step({"a": 3})
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(RuntimeError, match=r"could not be written: OSError.*No space left"):
         states.q36eval_end()
     assert METHOD not in vars(runner)
+
+
+def test_whatever_ends_the_writing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    runner = Runner()
+    states = HiddenStates()
+    states.model_runner = runner  # type: ignore[attr-defined]
+    states.q36eval_begin(str(tmp_path / "states"))
+    monkeypatch.setattr(capture, "_write_at", no_memory)
+    runner.step({"a": 5})
+    with pytest.raises(RuntimeError, match="could not be written: MemoryError"):
+        states.q36eval_end()
+
+
+def test_one_that_was_begun_and_never_ended_is_closed_by_the_next(tmp_path: Path) -> None:
+    states = HiddenStates()
+    states.model_runner = runner = Runner()  # type: ignore[attr-defined]
+    threads = threading.active_count()
+    states.q36eval_begin(str(tmp_path / "left"))
+    states.q36eval_begin(str(tmp_path / "states"))
+    runner.step({"a": 5})
+    assert list(states.q36eval_end()["prompts"]) == [prompt_sha256([1, 2, 3, 4, 5])]
+    assert threading.active_count() == threads
+
+
+def test_a_file_that_ends_early_is_an_error_and_not_fewer_rows() -> None:
+    request = ScoreRequest("k", (1, 2, 3, 4, 5))
+    states = torch.ones(6, 2)
+    for begin, rows in ((2, 4), (3, None), (6, None)):
+        scored = window._scored(request, 4, [begin, 4], states, states.any(dim=-1))
+        if rows is None:
+            assert scored.hidden_states is None
+            assert scored.error == "vLLM's file of states ends early"
+        else:
+            assert scored.hidden_states is not None
+            assert len(scored.hidden_states) == rows
 
 
 def test_of_several_workers_the_first_one_writes(tmp_path: Path) -> None:

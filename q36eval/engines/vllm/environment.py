@@ -10,7 +10,7 @@ from pathlib import Path
 from q36eval.errors import UsageError
 
 PYTHON_VARIABLE = "Q36EVAL_VLLM_PYTHON"
-PROTOCOL = 2
+PROTOCOL = 3
 """What `plugin/q36eval_vllm` must speak."""
 
 PLUGINS_VARIABLE, PLUGIN = "VLLM_PLUGINS", "q36eval"

@@ -46,7 +46,7 @@ class ScoringWindow:
         try:
             answer = self._asked.answer()
             states = self._states(answer)
-            alive = states.any(dim=-1) if states.numel() else states.any()  # before they move
+            alive = states.any(dim=-1)  # before they move
             states = states.to(device)
         except AskError as error:
             return [Scored(request, None, error=f"vLLM: {error}") for request in self._requests]
@@ -60,7 +60,7 @@ class ScoringWindow:
     def _states(self, answer: Mapping[str, Any]) -> torch.Tensor:
         """The rows [N, H] of the file that the plug-in wrote, mapped; none where it took none."""
         if not answer["dtype"]:
-            return torch.empty(0, 0)
+            return torch.empty(0, 1)
         dtype, width = getattr(torch, answer["dtype"]), int(answer["width"])
         values = self._path.stat().st_size // dtype.itemsize
         return torch.from_file(str(self._path), shared=False, size=values, dtype=dtype).view(-1, width)
@@ -71,6 +71,8 @@ def _scored(
 ) -> Scored:
     if place is None or place[1] != length:
         return Scored(request, None, error="vLLM did not show the states of every token")
+    if place[0] + place[1] > len(states):
+        return Scored(request, None, error="vLLM's file of states ends early")
     wanted = slice(place[0] + request.first - 1, place[0] + place[1])
     if not alive[wanted].all():
         return Scored(request, None, error="vLLM showed states of zeros")

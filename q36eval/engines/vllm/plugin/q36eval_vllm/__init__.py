@@ -5,8 +5,8 @@ q36eval, whose environment is another one. `worker` is the program that q36eval 
 final hidden states; `architectures`, `block_head` and `drafts` let vLLM load what it does not load by itself.
 """
 
-PROTOCOL = 2
-"""Raised with every change of what `worker` reads or writes; q36eval refuses another one."""
+PROTOCOL = 3
+"""Raised with every change of what `worker` reads or writes, or of what vLLM loads by us; q36eval refuses others."""
 
 
 def register() -> None:

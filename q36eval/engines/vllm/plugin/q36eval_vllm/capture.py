@@ -49,7 +49,7 @@ class Writing:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         self._queue: queue.SimpleQueue[tuple[Any, torch.Tensor, int] | None] = queue.SimpleQueue()
-        self._error: OSError | RuntimeError | None = None
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._write, name="q36eval-states", daemon=True)
         self._thread.start()
 
@@ -57,7 +57,7 @@ class Writing:
         """Rows [N, H] of the file, from row `first` on. The copy into host memory makes no step wait."""
         if rows.is_cuda:
             there = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
-            copied: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             copied.record()
         else:
             there, copied = rows.to("cpu", copy=True), None
@@ -67,14 +67,13 @@ class Writing:
         """Return once everything is in the file.
 
         Raises:
-            OSError: it could not be written.
-            RuntimeError: the device failed before its rows were copied.
+            RuntimeError: not everything is: a file system is full, or the device failed; says why.
         """
         self._queue.put(None)
         self._thread.join()
         os.close(self._file)
         if self._error is not None:
-            raise self._error
+            raise RuntimeError(f"the hidden states could not be written: {self._error!r}") from self._error
 
     def _write(self) -> None:
         while (next_rows := self._queue.get()) is not None:
@@ -85,12 +84,14 @@ class Writing:
                 if copied is not None:
                     copied.synchronize()
                 _write_at(self._file, rows, offset)
-            except (OSError, RuntimeError) as error:
+            except BaseException as error:  # else a file that ends early would be all that tells
                 self._error = error
 
 
 class HiddenStates:
     """Mixed into vLLM's worker by `worker_extension_cls`; called through `collective_rpc`."""
+
+    _q36eval_file: Writing
 
     def q36eval_begin(self, path: str) -> bool:
         """Start to take states, and to write them to a file, row after row; of several workers the first one does.
@@ -104,6 +105,8 @@ class HiddenStates:
             raise RuntimeError(f"{type(runner).__name__} has no {METHOD}, where hidden states are taken")
         if getattr(self, "rank", 0) != 0:
             return True
+        if hasattr(self, "_q36eval_file"):  # another worker could not begin, and nobody asked this one to end
+            self._q36eval_file.close()
         self._q36eval_taken: dict[str, Taken] = {}
         self._q36eval_rows, self._q36eval_kind = 0, (0, "")
         self._q36eval_file = Writing(path)
@@ -142,12 +145,14 @@ class HiddenStates:
             which a position was not seen is left out. Empty of a worker that is not the first.
 
         Raises:
-            OSError: the file could not be written.
+            RuntimeError: not all of them are in the file.
         """
         if getattr(self, "rank", 0) != 0:
             return {}
         delattr(self.model_runner, METHOD)  # type: ignore[attr-defined] # the runner's own method is its class's
-        self._q36eval_file.close()
+        written = self._q36eval_file
+        del self._q36eval_file
+        written.close()
         whole = [taken for taken in self._q36eval_taken.values() if taken.is_whole()]
         self._q36eval_taken = {}
         width, dtype = self._q36eval_kind

@@ -23,6 +23,7 @@ def draft_for_text_only() -> None:
     global _BEFORE
     from vllm.config import SpeculativeConfig
 
-    if SpeculativeConfig.hf_config_override is not draft_config:
-        _BEFORE = SpeculativeConfig.hf_config_override
+    there = getattr(SpeculativeConfig, "hf_config_override", None)  # a vLLM without it starts as it did
+    if there is not None and there is not draft_config:
+        _BEFORE = there
         SpeculativeConfig.hf_config_override = staticmethod(draft_config)

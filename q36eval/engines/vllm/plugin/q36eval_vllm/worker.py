@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -66,11 +67,14 @@ class Worker:
 
         begun = time.monotonic()
         one_token = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True)
-        self.llm.collective_rpc("q36eval_begin", args=(message["path"],))
         try:
+            self.llm.collective_rpc("q36eval_begin", args=(message["path"],))
             self._asked(message["prompts"], [one_token] * len(message["prompts"]))
-        finally:
-            index = self.llm.collective_rpc("q36eval_end")[0]
+        except BaseException:
+            with suppress(Exception):  # what is to be said is what failed first
+                self.llm.collective_rpc("q36eval_end")
+            raise
+        index = self.llm.collective_rpc("q36eval_end")[0]
         rows = [index["prompts"].get(prompt_sha256(ids)) for ids in message["prompts"]]
         seconds = time.monotonic() - begun
         return {"rows": rows, "width": index["width"], "dtype": index["dtype"], "seconds": seconds}
