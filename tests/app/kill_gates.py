@@ -81,7 +81,7 @@ def gate(state: Path, files: Path, progress: Progress, engine: EngineOptions = A
     begun = [run.id for run in history.list_runs() if run.state is not RunState.FINISHED]
     family = load_family(None, paths)
 
-    def probes(names: Any, suite: str, paths: Paths, material: Any, limits: Any = None) -> list[Probe]:
+    def probes(names: Any, suite: str, paths: Paths, material: Any, *_: Any) -> list[Probe]:
         scored = material()
         kl = KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers)
         return [FewCanaries(load_specs()[:1]), kl, EvalsProbe(files / "suite.yaml")]
