@@ -44,6 +44,7 @@ POLICY = Policy(
             probe=ProbeName.KL,
             metric="kl_divergence",
             margin=Margin(kind="max_value", value=0.5, source="for this test"),
+            min_clusters=1,
             lanes=(Lane.FREEFORM, Lane.STRUCTURED),
         ),
     ),
