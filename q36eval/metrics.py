@@ -94,14 +94,7 @@ class Metric:
         """A heading for one slice: `KL divergence from the reference (czech)`."""
         return self.title if slice == ALL else f"{self.title} ({slice})"
 
-    def declared(
-        self,
-        slice: str = ALL,
-        *,
-        items: int | None = None,
-        clusters: int | None = None,
-        effective_clusters: int | None = None,
-    ) -> DeclaredFigure:
+    def declared(self, slice: str = ALL, *, items: int | None = None, clusters: int | None = None) -> DeclaredFigure:
         """What will be measured of a slice, before anything is evaluated."""
         return DeclaredFigure(
             probe=self.probe,
@@ -113,7 +106,6 @@ class Metric:
             bounded=self.bounded,
             items=items,
             clusters=clusters,
-            effective_clusters=effective_clusters,
         )
 
     def measured(self, slice: str = ALL, **fields: Any) -> Measurement:

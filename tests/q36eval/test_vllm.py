@@ -323,10 +323,16 @@ class Runner:
             self.requests[name].num_computed_tokens += count
 
 
-def taken_from(runner: Runner, steps: list[dict[str, int]], path: Path) -> tuple[dict[str, Any], torch.Tensor]:
+def begun(runner: Runner, path: Path) -> HiddenStates:
+    """vLLM's worker, which takes states from that runner."""
     states = HiddenStates()
     states.model_runner = runner  # type: ignore[attr-defined]
     states.q36eval_begin(str(path))
+    return states
+
+
+def taken_from(runner: Runner, steps: list[dict[str, int]], path: Path) -> tuple[dict[str, Any], torch.Tensor]:
+    states = begun(runner, path)
     for scheduled in steps:
         runner.step(scheduled)
     index = states.q36eval_end()
@@ -356,9 +362,7 @@ def test_a_prompt_of_which_a_position_is_missing_has_no_rows(tmp_path: Path) -> 
 def test_what_is_computed_twice_counts_once(tmp_path: Path) -> None:
     """As after a preemption, where a prompt begins anew; the later rows count."""
     runner = Runner()
-    states = HiddenStates()
-    states.model_runner = runner  # type: ignore[attr-defined]
-    states.q36eval_begin(str(tmp_path / "states"))
+    states = begun(runner, tmp_path / "states")
     runner.step({"a": 3})
     runner.requests["a"].num_computed_tokens = 2
     runner.step({"a": 3, "b": 3})
@@ -375,9 +379,7 @@ def test_what_is_computed_twice_counts_once(tmp_path: Path) -> None:
 def test_states_that_cannot_be_written_are_an_error_and_not_missing_rows() -> None:
     """`/dev/full` has no room, as a memory file system that is full."""
     runner = Runner()
-    states = HiddenStates()
-    states.model_runner = runner  # type: ignore[attr-defined]
-    states.q36eval_begin("/dev/full")
+    states = begun(runner, Path("/dev/full"))
     runner.step({"a": 2, "b": 3})
     runner.step({"a": 3})
     with pytest.raises(RuntimeError, match=r"could not be written: OSError.*No space left"):
@@ -390,9 +392,7 @@ def test_whatever_ends_the_writing_is_said(tmp_path: Path, monkeypatch: pytest.M
         raise MemoryError
 
     runner = Runner()
-    states = HiddenStates()
-    states.model_runner = runner  # type: ignore[attr-defined]
-    states.q36eval_begin(str(tmp_path / "states"))
+    states = begun(runner, tmp_path / "states")
     monkeypatch.setattr(capture, "_write_at", no_memory)
     runner.step({"a": 5})
     with pytest.raises(RuntimeError, match="could not be written: MemoryError"):
@@ -400,10 +400,8 @@ def test_whatever_ends_the_writing_is_said(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_one_that_was_begun_and_never_ended_is_closed_by_the_next(tmp_path: Path) -> None:
-    states = HiddenStates()
-    states.model_runner = runner = Runner()  # type: ignore[attr-defined]
-    threads = threading.active_count()
-    states.q36eval_begin(str(tmp_path / "left"))
+    runner, threads = Runner(), threading.active_count()
+    states = begun(runner, tmp_path / "left")
     states.q36eval_begin(str(tmp_path / "states"))
     runner.step({"a": 5})
     assert list(states.q36eval_end()["prompts"]) == [prompt_sha256([1, 2, 3, 4, 5])]
