@@ -6,6 +6,7 @@ A hundred thousand small tensors cost as many copies and kernels; the experts of
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -15,8 +16,6 @@ from torch import Tensor
 from q36eval.checkpoints.header import TORCH_DTYPES, TensorEntry
 from q36eval.checkpoints.weights import LogicalWeight
 
-PINNED_BYTES = 2**27
-"""What is copied to a GPU from page-locked memory: of more, locking takes as long as it saves."""
 READERS = 8
 READ_BYTES = 2**26
 """A thread reads so many of a part's bytes at least: the experts of a layer in BF16 are 1.5 GiB, and one thread alone
@@ -54,12 +53,32 @@ def read_alike(weights: Sequence[LogicalWeight], *, pinned: bool) -> Parts:
     parts: Parts = {}
     for place, (part, like) in enumerate(weights[0].parts):
         size = like.n_bytes
-        buffer = torch.empty(len(weights) * size, dtype=torch.uint8, pin_memory=pinned and size < PINNED_BYTES)
+        buffer = _buffer(len(weights) * size, pinned=pinned)
         target = memoryview(buffer.numpy())  # type: ignore[arg-type]  # an array is a buffer
         _read_side_by_side([(weight, weight.parts[place][1]) for weight in weights], target, size)
         kind: torch.dtype = getattr(torch, TORCH_DTYPES[like.dtype])
         parts[part] = buffer.view(kind).reshape(len(weights), *like.shape)
     return parts
+
+
+def _buffer(size: int, *, pinned: bool) -> Tensor:
+    """Host memory; page-locked where that is asked for and there is any.
+
+    Torch keeps what was locked for the next buffers of up to that size until `give_back_pinned`: locking takes longer
+    than a copy, but the weights of one layer are as large as those of the next.
+    """
+    if pinned:
+        with suppress(RuntimeError):  # more than may be locked: copies wait for the GPU then
+            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    return torch.empty(size, dtype=torch.uint8)
+
+
+def give_back_pinned() -> None:
+    """Page-locked host memory that nobody uses any more, which torch keeps to the end of the process, to the system."""
+    for name in ("_accelerator_emptyHostCache", "_host_emptyCache"):  # as torch's versions call it
+        if torch.cuda.is_initialized() and (empty := getattr(torch._C, name, None)) is not None:  # type: ignore[no-untyped-call]
+            empty()
+            return
 
 
 def _read_side_by_side(entries: Sequence[tuple[LogicalWeight, TensorEntry]], target: memoryview, size: int) -> None:

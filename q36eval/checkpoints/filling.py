@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from q36eval.checkpoints.alike import Parts, read_ahead
+from q36eval.checkpoints.alike import Parts, give_back_pinned, read_ahead
 from q36eval.checkpoints.formats.stacked import can_be_stacked
 from q36eval.checkpoints.packed import PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
@@ -195,13 +195,16 @@ class Decoder:
 
     def fill(self, stacks: Stacks) -> None:
         """Decode all of them; raises as `decode`."""
-        self.decode(stacks, self.reading(stacks))
+        try:
+            self.decode(stacks, self.reading(stacks))
+        finally:
+            give_back_pinned()
 
     def reading(self, stacks: Stacks, budget: int | None = None) -> Stored:
         """All of them in order, each with its parts in host memory; the next ones are read meanwhile.
 
-        What lies ahead of the one in work stays under `budget` bytes, by default under `READ_AHEAD_BYTES` on the way to
-        a GPU and under half of the largest tensor elsewhere, since it is the same memory.
+        What lies ahead of the one in work stays under `budget` bytes. By default that is `READ_AHEAD_BYTES`, or one
+        stack, on the way to a GPU, and half of the largest tensor elsewhere, since it is the same memory.
         """
         on_gpu = self.device.type == "cuda"
         if budget is None:
@@ -209,7 +212,7 @@ class Decoder:
             budget = READ_AHEAD_BYTES if on_gpu else min(READ_AHEAD_BYTES, largest // 2)
         in_order = [stack for of_parameter in stacks.values() for stack in of_parameter]
         read = partial(Stack.read, pinned=on_gpu)
-        return read_ahead(in_order, read, lambda stack: stack.stored_bytes, budget, always_one=False)
+        return read_ahead(in_order, read, lambda stack: stack.stored_bytes, budget, always_one=on_gpu)
 
     def decode(self, stacks: Stacks, stored: Stored) -> None:
         """Decode the next of `stored`, which are `stacks` in their order, into their parameters.
@@ -350,12 +353,15 @@ class StoredLayers:
         layers = self._layers[first:]
         everything = {name: of_parameter for layer in layers for name, of_parameter in layer.items()}
         stored = self._decoder.reading(everything, budget=self.stored_bytes)
-        for at, layer in enumerate(layers, first):
-            try:
-                self._decoder.decode(layer, stored)
-                yield at
-            finally:
-                self._decoder.empty(layer)
+        try:
+            for at, layer in enumerate(layers, first):
+                try:
+                    self._decoder.decode(layer, stored)
+                    yield at
+                finally:
+                    self._decoder.empty(layer)
+        finally:
+            give_back_pinned()
 
 
 def _stored_bytes(stacks: Stacks) -> int:

@@ -51,7 +51,7 @@ CHUNK_BYTES = 2**20
 """What is read at once to be hashed: it stays in the processor's cache."""
 SAMPLED_BLOCKS = 64
 """Blocks of large files that are read again, 1 GiB in all; files of one block are read again whole."""
-HASHING_THREADS = 4
+HASHING_THREADS = 16
 
 
 class HeldFile:

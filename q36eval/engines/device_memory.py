@@ -149,14 +149,6 @@ def pinned_bytes(size: int) -> int:
     return 1 << max(0, size - 1).bit_length()
 
 
-def give_back_pinned() -> None:
-    """Pinned host memory that nobody uses any more, which torch keeps to the end of the process, to the system."""
-    for name in ("_accelerator_emptyHostCache", "_host_emptyCache"):  # as torch's versions call it
-        if torch.cuda.is_initialized() and (empty := getattr(torch._C, name, None)) is not None:  # type: ignore[no-untyped-call]
-            empty()
-            return
-
-
 @dataclass(frozen=True)
 class Held:
     """Bytes of one device that torch's tensors take and that its allocator holds, now and at most."""

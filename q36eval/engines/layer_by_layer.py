@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
+from q36eval.checkpoints.alike import give_back_pinned
 from q36eval.checkpoints.filling import StoredLayers
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
-from q36eval.engines.device_memory import costs_of, give_back_pinned, pinned_bytes
+from q36eval.engines.device_memory import costs_of, pinned_bytes
 from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
 from q36eval.engines.memory_plan import Costs, Room, rounded_down

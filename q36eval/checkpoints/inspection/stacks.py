@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.alike import Parts, is_read_as_it_lies, read_ahead, read_alike, stored_as
+from q36eval.checkpoints.alike import Parts, give_back_pinned, is_read_as_it_lies, read_ahead, read_alike, stored_as
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.formats.stacked import can_be_stacked, decode_stacked, taller
 from q36eval.checkpoints.inspection.comparison import SLAB, as_rows, block_height, compared, slabs
@@ -121,6 +121,7 @@ def _examine_on_device(
         outcomes.append([pool.submit(examine, unit, how) for unit in stack.units] if found is None else found)
     if device.type == "cuda":
         torch.cuda.empty_cache()  # whoever loads a model after this plans by what is free
+        give_back_pinned()
     return [[one.result() if isinstance(one, Future) else one for one in outcome] for outcome in outcomes]
 
 

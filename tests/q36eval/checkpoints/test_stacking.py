@@ -63,11 +63,13 @@ def test_into_their_places_together_as_alone(name: str, left_out: str, at_once: 
     assert torch.equal(target.nan_to_num(7.0), expected.nan_to_num(7.0))
 
 
+@pytest.mark.parametrize("pinned", [False, True])
 @pytest.mark.parametrize("least", [1, 200, 2**26])
-def test_several_threads_read_what_one_reads(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_threads_read_what_one_reads(least: int, pinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into page-locked memory too, or into plain memory where none can be locked."""
     weights = [weight for _, weight in experts_of(GOLDEN / "ct-nvfp4")]
     monkeypatch.setattr(alike, "READ_BYTES", least)
-    read = read_alike(weights, pinned=False)
+    read = read_alike(weights, pinned=pinned)
     for part in read:
         assert torch.equal(
             read[part].view(torch.uint8),
