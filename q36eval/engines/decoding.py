@@ -121,11 +121,14 @@ def _padded(prompts: Sequence[Sequence[int]], padding_id: int, width: int, devic
 
 def _chosen(logits: Tensor, samplers: Sequence[Sampler | None]) -> Tensor:
     """The next token of every row [R] from its logits [R, V]."""
+    sampling = [at for at, sampler in enumerate(samplers) if sampler is not None]
+    drawing = [sampler for sampler in samplers if sampler is not None]
+    if len(drawing) == len(logits):
+        return sample(logits, drawing)
     tokens = logits.argmax(-1)
-    sampling = [(at, sampler) for at, sampler in enumerate(samplers) if sampler is not None]
     if sampling:
-        rows = torch.tensor([at for at, _ in sampling], device=logits.device)
-        tokens[rows] = sample(logits[rows], [sampler for _, sampler in sampling])
+        rows = torch.tensor(sampling, device=logits.device)
+        tokens[rows] = sample(logits[rows], drawing)
     return tokens
 
 

@@ -62,58 +62,83 @@ def sample(logits: Tensor, samplers: Sequence[Sampler]) -> Tensor:
     Raises:
         ValueError: logits from which no distribution follows (NaN, or infinity upwards).
     """
-    scaled = _penalized(logits, samplers) / _column(logits, [sampler.temperature for sampler in samplers])
-    likely = scaled.softmax(-1)
-    if not bool(likely.amax(-1).isfinite().all()):
-        raise ValueError("the logits are not finite")
-    probabilities, ids = _ranked(likely, samplers)
-    before = torch.nn.functional.pad(probabilities.cumsum(-1)[:, :-1], (1, 0))
-    kept = (before < _column(logits, [sampler.top_p for sampler in samplers])) & (probabilities > 0)
-    rank = _ranks_by_inverse_cdf(probabilities, kept, samplers)
-    noisy = [row for row, sampler in enumerate(samplers) if sampler.coupling == "gumbel"]
-    if noisy:
-        rows = torch.tensor(noisy, device=logits.device)
-        # nothing beyond the widest nucleus can win
-        width = int(kept[rows].sum(-1).max())
-        log_kept = probabilities[rows, :width].log().masked_fill(~kept[rows, :width], -torch.inf)
-        noise = gumbel_noise(ids[rows, :width], [samplers[row] for row in noisy])
-        rank[rows] = (log_kept + noise).argmax(-1, keepdim=True)
-    return ids.gather(-1, rank).squeeze(-1)
+    vocabulary = logits.shape[-1]
+    sizes = [min(sampler.top_k or vocabulary, vocabulary) for sampler in samplers]
+    uniform = [sampler.uniform() if sampler.coupling == "inverse_cdf" else 0.0 for sampler in samplers]
+    temperature, top_p, drawn = _columns(
+        logits.device,
+        torch.float64,
+        [sampler.temperature for sampler in samplers],
+        [sampler.top_p for sampler in samplers],
+        uniform,
+    )
+    penalized, by_logit = _penalized(logits, samplers)
+    likely = (penalized / temperature).softmax(-1)
+    whole_vocabulary = any(s.top_p >= 1 and size == vocabulary for s, size in zip(samplers, sizes, strict=True))
+    width = vocabulary if whole_vocabulary else max(sizes) if max(sizes) < vocabulary else RANKED_AT_FIRST
+    while True:
+        width = min(width, vocabulary)
+        probabilities, ids, complete = _ranked(likely, logits if by_logit else likely, sizes, top_p, width)
+        tokens = _drawn(probabilities, ids, top_p, drawn, samplers)
+        # the one time that a GPU is waited for
+        told = torch.stack([probabilities[:, 0].isfinite(), complete.squeeze(-1)]).tolist()
+        if not all(told[0]):
+            raise ValueError("the logits are not finite")
+        if all(told[1]):
+            return tokens
+        width *= 16
 
 
 RANKED_AT_FIRST = 256
 """So many of the likeliest tokens hold nearly every nucleus; to sort all 248,320 takes several times as long."""
 
 
-def _ranked(likely: Tensor, samplers: Sequence[Sampler]) -> tuple[Tensor, Tensor]:
-    """The likeliest tokens of every row and their shares of its `top_k`, in order: float64 and int64 [R, W].
+def _ranked(
+    likely: Tensor, order: Tensor, sizes: Sequence[int], top_p: Tensor, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The `width` likeliest tokens of every row and their shares of its `sizes` likeliest, in order: float64 and int64
+    [R, W]; and whether they are all of its nucleus, bool [R, 1].
 
-    W is as wide as the widest nucleus at least. Equally likely tokens are ranked by id, also where W ends.
+    Equally likely tokens are ranked by id, also where W ends. What is `likely` [R, V] grows with `order` [R, V].
     """
     vocabulary = likely.shape[-1]
-    sizes = [min(sampler.top_k or vocabulary, vocabulary) for sampler in samplers]
-    top_p = _column(likely, [sampler.top_p for sampler in samplers])
-    within = torch.tensor(sizes, device=likely.device).unsqueeze(1)
-    whole_vocabulary = any(s.top_p >= 1 and size == vocabulary for s, size in zip(samplers, sizes, strict=True))
-    width = vocabulary if whole_vocabulary else max(sizes) if max(sizes) < vocabulary else RANKED_AT_FIRST
-    while True:
-        width = min(width, vocabulary)
-        if width == vocabulary:
-            ranked, ids = likely.sort(dim=-1, descending=True, stable=True)
-        else:
-            ids = likely.topk(width + 1, dim=-1).indices.sort(dim=-1).values
-            ranked, order = likely.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
-            ids = ids.gather(-1, order)
+    if width == vocabulary:
+        ranked, ids = likely.sort(dim=-1, descending=True, stable=True)
+    else:
+        ids = order.topk(width + 1, dim=-1).indices.sort(dim=-1).values
+        ranked, places = likely.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
+        ids = ids.gather(-1, places)
+    if min(sizes) == max(sizes) < vocabulary:
+        counted = ranked.clone()
+        counted[:, sizes[0] :] = 0
+        shares = counted / counted.sum(-1, keepdim=True)
+        complete = torch.ones_like(top_p, dtype=torch.bool)
+    else:
+        (within,) = _columns(likely.device, torch.int64, sizes)
         counted = ranked * (torch.arange(ranked.shape[-1], device=likely.device) < within)
         whole = torch.where(within < vocabulary, counted.sum(-1, keepdim=True), likely.sum(-1, keepdim=True))
         shares = counted / whole
-        if width == vocabulary:
-            return shares, ids
-        # a token that is as likely as the one after the last might have a lower id
         complete = (within <= width) | (shares[:, :width].sum(-1, keepdim=True) >= top_p)
-        if bool((complete & (ranked[:, width - 1 : width] > ranked[:, width:])).all()):
-            return shares[:, :width], ids[:, :width]
-        width *= 16
+    if width == vocabulary:
+        return shares, ids, torch.ones_like(complete)
+    # a token that is as likely as the one after the last might have a lower id
+    complete = complete & (ranked[:, width - 1 : width] > ranked[:, width:])
+    return shares[:, :width], ids[:, :width], complete
+
+
+def _drawn(probabilities: Tensor, ids: Tensor, top_p: Tensor, uniform: Tensor, samplers: Sequence[Sampler]) -> Tensor:
+    """One of each row's ranked tokens [R, W], as its coupling says: int64 [R]."""
+    before = torch.nn.functional.pad(probabilities.cumsum(-1)[:, :-1], (1, 0))
+    kept = (before < top_p) & (probabilities > 0)
+    noisy = [row for row, sampler in enumerate(samplers) if sampler.coupling == "gumbel"]
+    if len(noisy) == len(samplers):
+        return ids.gather(-1, _ranks_by_gumbel(probabilities, ids, kept, samplers)).squeeze(-1)
+    rank = _ranks_by_inverse_cdf(probabilities, kept, uniform)
+    if noisy:
+        (places,) = _columns(ids.device, torch.int64, noisy)
+        rows = places.squeeze(-1)
+        rank[rows] = _ranks_by_gumbel(probabilities[rows], ids[rows], kept[rows], [samplers[row] for row in noisy])
+    return ids.gather(-1, rank).squeeze(-1)
 
 
 def gumbel_noise(ids: Tensor, samplers: Sequence[Sampler]) -> Tensor:
@@ -122,11 +147,10 @@ def gumbel_noise(ids: Tensor, samplers: Sequence[Sampler]) -> Tensor:
     Integer hashing alone decides, so that the numbers are the same on every device.
     """
 
-    def column(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=ids.device).unsqueeze(1)
-
-    counted = column([sampler.stream for sampler in samplers]) * _STREAM
-    counted = counted + column([sampler.step + 1 for sampler in samplers]) * _STEP
+    stream, step = _columns(
+        ids.device, torch.int64, [sampler.stream for sampler in samplers], [sampler.step + 1 for sampler in samplers]
+    )
+    counted = stream * _STREAM + step * _STEP
     mixed = _mixed(_mixed(counted) + (ids + 1) * _TOKEN)
     uniform = (_shifted(mixed, 11).double() + 0.5) * 2.0**-53
     return -torch.log(-torch.log(uniform))
@@ -144,23 +168,35 @@ def _shifted(values: Tensor, by: int) -> Tensor:
     return (values >> by) & ((1 << (64 - by)) - 1)
 
 
-def _column(like: Tensor, values: list[float]) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64, device=like.device).unsqueeze(1)
+def _columns(device: torch.device, dtype: torch.dtype, *values: Sequence[float]) -> tuple[Tensor, ...]:
+    """Numbers of every row [R, 1] on the device, in one copy that nobody waits for."""
+    there = torch.tensor(values, dtype=dtype)
+    if device.type == "cuda":
+        there = there.pin_memory().to(device, non_blocking=True)
+    return tuple(there.unsqueeze(-1))
 
 
-def _penalized(logits: Tensor, samplers: Sequence[Sampler]) -> Tensor:
+def _penalized(logits: Tensor, samplers: Sequence[Sampler]) -> tuple[Tensor, bool]:
+    """Logits in float64 after penalties, and whether they are all in the order that they had."""
     penalized = logits.double()
-    for row, sampler in enumerate(samplers):
-        if sampler.answered:
-            penalized[row, torch.tensor(sorted(sampler.answered), device=logits.device)] -= sampler.presence_penalty
-    return penalized
+    penalties = [(row, sampler) for row, sampler in enumerate(samplers) if sampler.answered]
+    for row, sampler in penalties:
+        penalized[row, torch.tensor(sorted(sampler.answered), device=logits.device)] -= sampler.presence_penalty
+    return penalized, not penalties
 
 
-def _ranks_by_inverse_cdf(probabilities: Tensor, kept: Tensor, samplers: Sequence[Sampler]) -> Tensor:
-    """Where in the sorted nucleus each row's next uniform number falls: int64 [R, 1]."""
+def _ranks_by_inverse_cdf(probabilities: Tensor, kept: Tensor, uniform: Tensor) -> Tensor:
+    """Where in the sorted nucleus each row's `uniform` number [R, 1] falls: int64 [R, 1]."""
     cumulative = (probabilities * kept).cumsum(-1)
-    uniform = [sampler.uniform() if sampler.coupling == "inverse_cdf" else 0.0 for sampler in samplers]
-    target = _column(probabilities, uniform) * cumulative[:, -1:]
-    rank = torch.searchsorted(cumulative, target, right=True)
+    rank = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
     # rounding may take the target up to the whole mass, past which there is no token
-    return rank.minimum(kept.sum(-1, keepdim=True) - 1)
+    return rank.minimum(kept.sum(-1, keepdim=True) - 1).clamp(min=0)
+
+
+def _ranks_by_gumbel(probabilities: Tensor, ids: Tensor, kept: Tensor, samplers: Sequence[Sampler]) -> Tensor:
+    """Where in the sorted nucleus each row's noise is greatest: int64 [R, 1]."""
+    width = kept.shape[-1]
+    if width > RANKED_AT_FIRST:  # nothing beyond the widest nucleus can win
+        width = max(1, int(kept.sum(-1).max()))
+    log_kept = probabilities[:, :width].log().masked_fill(~kept[:, :width], -torch.inf)
+    return (log_kept + gumbel_noise(ids[:, :width], samplers)).argmax(-1, keepdim=True)

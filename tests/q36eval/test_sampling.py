@@ -1,5 +1,7 @@
 """Coupled sampling: right distributions, the same numbers for the same request, and few draws that differ."""
 
+from typing import Any
+
 import pytest
 import torch
 from scipy import stats
@@ -91,28 +93,59 @@ def test_no_token_is_drawn_of_what_is_no_distribution(coupling: Coupling) -> Non
 
 @pytest.mark.parametrize("coupling", ["inverse_cdf", "gumbel"])
 @pytest.mark.parametrize(("top_k", "top_p"), [(20, 0.95), (0, 0.95), (0, 1.0), (3, 1.0), (5000, 0.3)])
+@pytest.mark.parametrize("shape", ["peaked", "tied", "flat"])
 def test_the_likeliest_tokens_alone_give_what_a_sort_of_all_gives(
-    coupling: Coupling, top_k: int, top_p: float, monkeypatch: pytest.MonkeyPatch
+    coupling: Coupling, top_k: int, top_p: float, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where many are equally likely, at the edge of what is ranked too."""
     generator = torch.Generator().manual_seed(5)
-    peaked = torch.randn(8, 3000, generator=generator) * 4
-    tied = torch.randint(0, 4, (8, 3000), generator=generator).float() * 3
-    flat = torch.zeros(8, 3000)
-    for logits in (peaked, tied, flat):
+    logits = {
+        "peaked": torch.randn(8, 3000, generator=generator) * 4,
+        "tied": torch.randint(0, 4, (8, 3000), generator=generator).float() * 3,
+        "flat": torch.zeros(8, 3000),
+    }[shape]
+    by_hand = logits.double().softmax(-1).sort(dim=-1, descending=True, stable=True).indices
+    ranked, widths = sampling._ranked, []
 
-        def draw(logits: torch.Tensor = logits) -> torch.Tensor:
-            return sample(
-                logits, [Sampler(0.7, top_p, 3, f"r{row}", top_k=top_k, coupling=coupling) for row in range(8)]
-            )
+    def all_of_them(likely: torch.Tensor, order: torch.Tensor, sizes: Any, top_p: Any, width: int) -> Any:
+        _, narrow, complete = ranked(likely, order, sizes, top_p, width)
+        whole = complete.squeeze(-1)
+        assert torch.equal(narrow[whole], by_hand[whole, : narrow.shape[-1]])
+        widths.append(width)
+        shares, ids, _ = ranked(likely, order, sizes, top_p, likely.shape[-1])
+        assert torch.equal(ids, by_hand)
+        return shares, ids, complete
 
-        short = draw()
-        with monkeypatch.context() as all_sorted:
-            all_sorted.setattr(sampling, "RANKED_AT_FIRST", 10**9)
-            everything = Sampler(1.0, 1.0, 0, "all")
-            ranked = sampling._ranked(logits.double().softmax(-1), [everything] * 8)[1]
-            assert torch.equal(ranked, logits.double().softmax(-1).sort(dim=-1, descending=True, stable=True).indices)
-            if top_k == 0:
-                assert torch.equal(draw(), short)
-        narrow = sampling._ranked(logits.double().softmax(-1), [Sampler(1.0, top_p, 0, "n", top_k=top_k)] * 8)[1]
-        assert torch.equal(narrow, ranked[:, : narrow.shape[-1]])
+    def draw() -> torch.Tensor:
+        return sample(logits, [Sampler(0.7, top_p, 3, f"r{row}", top_k=top_k, coupling=coupling) for row in range(8)])
+
+    short = draw()
+    monkeypatch.setattr(sampling, "_ranked", all_of_them)
+    assert torch.equal(draw(), short)
+    assert (widths[0] == 3000) == ((top_k, top_p) == (0, 1.0))
+
+
+@pytest.mark.parametrize("coupling", ["inverse_cdf", "gumbel"])
+def test_what_waits_in_a_batch_of_all_kinds_changes_no_draw(coupling: Coupling) -> None:
+    """Rows with other nuclei, couplings and penalties beside it, and one by one."""
+    generator = torch.Generator().manual_seed(6)
+    logits = (torch.randn(6, 4000, generator=generator) * 3).bfloat16().float()
+
+    def samplers() -> list[Sampler]:
+        other: Coupling = "gumbel" if coupling == "inverse_cdf" else "inverse_cdf"
+        made = [
+            Sampler(0.6, 0.95, 1, "a", top_k=20, coupling=coupling),
+            Sampler(1.0, 1.0, 1, "b", coupling=other),
+            Sampler(1.3, 0.7, 1, "c", coupling=coupling),
+            Sampler(0.6, 0.95, 1, "d", top_k=20, coupling=coupling, presence_penalty=1.5),
+            Sampler(2.0, 0.99, 1, "e", top_k=7, coupling=other),
+            Sampler(0.6, 0.95, 1, "f", top_k=20, coupling=coupling),
+        ]
+        for sampler, liked in zip(made, logits.argmax(-1).tolist(), strict=True):
+            sampler.took(liked)
+        return made
+
+    together, alone = samplers(), samplers()
+    for _ in range(5):
+        drawn = sample(logits, together)
+        assert drawn.tolist() == [int(sample(logits[row : row + 1], [alone[row]])) for row in range(6)]
