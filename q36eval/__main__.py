@@ -1,5 +1,18 @@
-"""`python -m q36eval`: the program by another name, where its script is not on the path."""
+"""The program: `q36eval`, and `python -m q36eval` where its script is not on the path."""
 
-from q36eval.app.cli import main
+from q36eval import starting
 
-main()
+
+def main() -> None:
+    """Run the command line; lines say so from the first moment, also while it is imported."""
+    starting.begin()
+    try:
+        from q36eval.app.cli import main as command_line
+
+        command_line()
+    finally:
+        starting.over()
+
+
+if __name__ == "__main__":
+    main()

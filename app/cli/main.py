@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.completion import shell_complete
 
+from q36eval import starting
 from q36eval.app.cli import (
     attribute,
     branches,
@@ -64,13 +65,19 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+FOLLOWED = {"gate", "kl", "evals", "canaries", "reference", "attribute", "inspect", "served"}
+"""Commands of which a `ConsoleProgress` tells, once it has begun."""
+
+
 @app.callback()
 def _program(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand not in FOLLOWED:
+        starting.over()
 
 
 app.command("gate", cls=gate.GateCommand)(gate.gate)

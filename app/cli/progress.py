@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.table import Column
 from rich.text import Text
 
+from q36eval import starting
 from q36eval.app.cli.options import Quiet
 from q36eval.interrupts import surviving_hangup
 from q36eval.probes import Progress
@@ -97,6 +98,7 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._lines = None if drawn or Quiet.wanted else _Lines(self._line)
 
     def __enter__(self) -> Self:
+        starting.over()
         self._entered.enter_context(surviving_hangup())
         self._progress.start()
         if self._lines is not None:

@@ -9,18 +9,19 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.rehearsal.records import RECORDS
-from q36eval.engines import opening
-from q36eval.engines.base import IN_PROCESS
-
-FORCED = {IN_PROCESS: "ForcedLengths", "vllm": "ForcedVLLM"}
+from q36eval import starting
 
 
 def main() -> None:
     """Runs the command, which exits with its own code."""
     folder, *command = sys.argv[1:]
+    starting.begin()
+    from benchmarks.rehearsal.records import RECORDS
+    from q36eval.engines import opening
+    from q36eval.engines.base import IN_PROCESS
+
     RECORDS.keep_in(Path(folder))
-    for kind, name in FORCED.items():
+    for kind, name in {IN_PROCESS: "ForcedLengths", "vllm": "ForcedVLLM"}.items():
         opening.KINDS[kind] = replace(opening.KINDS[kind], engine=f"benchmarks.rehearsal.engine:{name}")
     from q36eval.app.cli import main as command_line
 
@@ -28,6 +29,7 @@ def main() -> None:
     try:
         command_line()
     finally:
+        starting.over()
         RECORDS.write()
 
 
