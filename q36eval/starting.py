@@ -1,8 +1,12 @@
-"""Lines while a command starts: libraries are loaded, which takes long from a cold disk. Imports nothing heavy."""
+"""Lines while a command starts: libraries are loaded, which takes long from a cold disk. Imports nothing heavy.
+
+While the system loads one shared library nothing else of Python runs: a line that is due then comes after it.
+"""
 
 import os
 import sys
 import threading
+import time
 from contextlib import suppress
 
 SECONDS_BETWEEN_LINES = 6.0
@@ -10,7 +14,7 @@ SECONDS_BETWEEN_LINES = 6.0
 
 
 class Starting(threading.Thread):
-    """Says on stderr that the command starts, until it is `over`."""
+    """Says on stderr that the command prepares, as its progress does later, until it is `over`."""
 
     def __init__(self) -> None:
         super().__init__(name="starting", daemon=True)
@@ -18,12 +22,12 @@ class Starting(threading.Thread):
         self._quiet = any(argument in ("-q", "--quiet") for argument in sys.argv[1:])
 
     def run(self) -> None:
-        seconds = 0.0
+        begun = time.monotonic()
         while not self._over.wait(SECONDS_BETWEEN_LINES):
-            seconds += SECONDS_BETWEEN_LINES
+            seconds = time.monotonic() - begun
             if not self._quiet:
                 with suppress(OSError, ValueError):  # nobody listens any more
-                    os.write(sys.stderr.fileno(), f"starting, {seconds:.0f} s so far\n".encode())
+                    os.write(sys.stderr.fileno(), f"preparing, {seconds:.0f} s so far\n".encode())
 
     def over(self) -> None:
         """Write nothing from here on."""

@@ -65,8 +65,8 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-FOLLOWED = {"gate", "kl", "evals", "canaries", "reference", "attribute", "inspect", "served"}
-"""Commands of which a `ConsoleProgress` tells, once it has begun."""
+FOLLOWED = {"gate", "kl", "evals", "attribute", "inspect", "served"}
+"""Commands that prepare for seconds before a `ConsoleProgress` tells of them, or their answer is there."""
 
 
 @app.callback()

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO
 
+from q36eval import starting
 from q36eval.app.cli.branch_process import Outcome, Task
 from q36eval.app.cli.options import Quiet
 from q36eval.config import Paths
@@ -86,6 +87,7 @@ class SideBySide:
     def outcomes(self, asked: Sequence[tuple[str, Request]]) -> Generator[Outcome, None, None]:
         """What became of each branch, by name, in order; those under way are stopped where nobody wants the rest."""
         under_way: list[Future[Outcome]] = []
+        starting.over()  # each process tells of its own
         try:
             under_way += [self._pool.submit(self._measured, name, request) for name, request in asked]
             for each in under_way:

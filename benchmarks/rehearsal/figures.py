@@ -226,7 +226,8 @@ def markdown(figures: Figures) -> str:
         (
             _table(("what", "figure"), rows),
             _table(titles, rates),
-            "One branch, its reference captured, every item of the suite `release` (seconds of the engine):",
+            "One branch, its reference captured, every item of the suite `release` (seconds of the engine; answers as "
+            "long as this gate's):",
             _table(("part", "seconds"), hours),
         )
     )

@@ -4,7 +4,7 @@ A hundred thousand small tensors cost as many copies and kernels; the experts of
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -105,7 +105,7 @@ def read_ahead(
     budget: int,
     *,
     always_one: bool = True,
-) -> Iterator[tuple[ItemT, Callable[[], ReadT]]]:
+) -> Generator[tuple[ItemT, Callable[[], ReadT]], None, None]:
     """Every item with what waits for it to be read, in order; threads read the next ones in the meantime.
 
     What lies in host memory beside the item in work stays under `budget` bytes. An item larger than that is read ahead

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -108,7 +108,7 @@ def stacked(plan: Plan) -> Stacks:
 
 READ_AHEAD_BYTES = 2**29
 """What may lie in host memory beside the weights in work: two layers' experts in NVFP4, no embedding."""
-Stored = Iterator[tuple[Stack, Callable[[], Parts]]]
+Stored = Generator[tuple[Stack, Callable[[], Parts]], None, None]
 USABLE_SHARE = 0.85
 """Of the free memory, so much may be taken by weights; the rest is for what is computed with them."""
 
@@ -361,6 +361,7 @@ class StoredLayers:
                 finally:
                     self._decoder.empty(layer)
         finally:
+            stored.close()  # or what was read last is held on to
             give_back_pinned()
 
 

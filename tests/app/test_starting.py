@@ -2,8 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from q36eval import starting
+from q36eval.app.cli.side_by_side import SideBySide
+from q36eval.config import Paths
 
 SLOW = """
 import sys, time
@@ -31,7 +36,7 @@ def said(*arguments: str) -> tuple[list[str], int]:
 
 def test_lines_are_written_from_the_first_moment_and_end_with_the_start() -> None:
     lines, code = said("policy", "no-such-command")
-    starts = [line for line in lines if line.startswith("starting, ")]
+    starts = [line for line in lines if line.startswith("preparing, ")]
     assert len(starts) >= 3
     assert lines[: len(starts)] == starts  # nothing of it after what the command says
     assert code == 2
@@ -40,7 +45,7 @@ def test_lines_are_written_from_the_first_moment_and_end_with_the_start() -> Non
 @pytest.mark.parametrize("flag", ["-q", "--quiet"])
 def test_nobody_who_wants_only_the_verdict_hears_of_it(flag: str) -> None:
     lines, _ = said("policy", "no-such-command", flag)
-    assert not [line for line in lines if line.startswith("starting")]
+    assert not [line for line in lines if line.startswith("preparing")]
 
 
 def test_progress_takes_over() -> None:
@@ -59,5 +64,11 @@ with ConsoleProgress() as progress:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     lines = done.stderr.splitlines()
-    assert lines[0].startswith("starting, ")
-    assert not [line for line in lines[lines.index("working") :] if line.startswith("starting")]
+    assert lines[0].startswith("preparing, ")
+    assert not [line for line in lines[lines.index("working") :] if line.startswith("preparing")]
+
+
+def test_gates_side_by_side_tell_of_their_own(tmp_path: Path) -> None:
+    starting.begin()
+    assert not list(SideBySide([None], Paths(repository=tmp_path, state=tmp_path)).outcomes([]))
+    assert not starting._started

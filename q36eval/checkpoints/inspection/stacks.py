@@ -116,12 +116,15 @@ def _examine_on_device(
 ) -> list[list[Examined]]:
     """In order on the device; what is not sound one by one by the pool meanwhile."""
     outcomes: list[list[Examined] | list[Future[Examined]]] = []
-    for stack, read in read_stacks_ahead(stacks, pinned=device.type == "cuda"):
-        found = _sound(stack, read, how, device)
-        outcomes.append([pool.submit(examine, unit, how) for unit in stack.units] if found is None else found)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()  # whoever loads a model after this plans by what is free
-        give_back_pinned()
+    try:
+        for stack, read in read_stacks_ahead(stacks, pinned=device.type == "cuda"):
+            found = _sound(stack, read, how, device)
+            del read  # or what it holds cannot be given back
+            outcomes.append([pool.submit(examine, unit, how) for unit in stack.units] if found is None else found)
+    finally:
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # whoever loads a model after this plans by what is free
+            give_back_pinned()
     return [[one.result() if isinstance(one, Future) else one for one in outcome] for outcome in outcomes]
 
 

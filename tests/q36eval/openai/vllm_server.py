@@ -30,16 +30,24 @@ def vllm(
     Raises:
         RuntimeError: it does not start; with the last lines of its log.
     """
+    with starting(python, log, *options, port=port, variables=variables) as (process, root):
+        await_start(process, root, log)
+        yield f"{root}/v1"
+
+
+@contextmanager
+def starting(
+    python: str | Path, log: Path, *options: str, port: int | None = None, variables: Mapping[str, str] | None = None
+) -> "Iterator[tuple[subprocess.Popen[bytes], str]]":
+    """Its process and its root while it starts, and until the block ends, in which `await_start` waits for it."""
     port = free_port() if port is None else port
-    root = f"http://127.0.0.1:{port}"
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(SANDBOX), *OPTIONS]
     command += ["--host", "127.0.0.1", "--port", str(port), *options]
     with log.open("w") as lines:
         environment = os.environ | VARIABLES | (variables or {})
         process = subprocess.Popen(command, env=environment, stdout=lines, stderr=subprocess.STDOUT)
     try:
-        await_start(process, root, log)
-        yield f"{root}/v1"
+        yield process, f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(timeout=120)
