@@ -197,17 +197,23 @@ def divergences(engine: Engine, chosen: Sample, reference: Pass, head: torch.Ten
 
 
 def hidden_states(engine: Engine, requests: Sequence[ScoreRequest]) -> Pass:
-    """Final hidden states of every request by its key.
+    """Final hidden states of every request by its key; raises as `each_scored`."""
+    return {request.key: states for request, states in each_scored(engine, requests)}
+
+
+def each_scored(engine: Engine, requests: Sequence[ScoreRequest]) -> Iterator[tuple[ScoreRequest, torch.Tensor]]:
+    """Every request and its final hidden states, as they come; none is held here.
 
     Raises:
         EngineError: a request could not be scored.
     """
-    states: dict[str, torch.Tensor] = {}
     for scored in engine.score(requests):
         if scored.error is not None or scored.hidden_states is None:
             raise EngineError(f"The documents cannot be scored: {scored.error}.")
-        states[scored.request.key] = scored.hidden_states
-    return states
+        came = scored.request, scored.hidden_states
+        del scored
+        yield came
+        del came
 
 
 def blame(

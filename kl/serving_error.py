@@ -5,19 +5,20 @@ decoded) is what the checkpoint costs, KL(decoded || served) what the engine add
 divergence has no triangle inequality: the two do not add up to the whole, and only the whole is what users get.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from q36eval.engines import Engine, ScoreRequest
 from q36eval.errors import EngineError
 from q36eval.gate.fault import Arithmetic, Fault, fault_of
-from q36eval.kl.attribution import Pass, Sample
+from q36eval.kl.attribution import Pass, Sample, each_scored
 from q36eval.kl.divergence import token_figures
 from q36eval.kl.scoring import CPU_TILE_BYTES
-from q36eval.records import Clusters, Interval
+from q36eval.records import Clusters, DeploymentIdentity, Interval
 from q36eval.stats import summarize
 
 
@@ -76,19 +77,53 @@ def divergence_sums(chosen: Sample, p: Side, q: Side) -> list[float]:
     Raises:
         EngineError: one of them computes values that are no finite numbers.
     """
-    sums = dict.fromkeys((document.key for document in chosen.documents), 0.0)
+    sums = _nothing_of(chosen)
     for request in chosen.requests:
-        mine, theirs = p.states[request.key], q.states[request.key]
-        labels = torch.tensor(request.token_ids[request.first :])
-        rows = max(1, CPU_TILE_BYTES // (4 * p.logits(mine[:1]).shape[-1]))
-        for begin in range(0, len(labels), rows):
-            run = slice(begin, begin + rows)
-            reference, other = p.logits(mine[run]), q.logits(theirs[run])
-            figures = token_figures(reference, other.to(reference.device), labels[run].to(reference.device))
-            if not bool(figures.finite.all()):
-                raise EngineError("A deployment computes values that are no finite numbers; no layer is blamed.")
-            sums[request.key.partition("/")[0]] += float(figures.forward_kl.sum())
+        sums[_document_of(request)] += _sum_of(request, p, q.states[request.key], q.logits)
     return list(sums.values())
+
+
+@torch.inference_mode()
+def divergence_sums_from(
+    chosen: Sample, sides: Mapping[str, Side], engine: Engine
+) -> tuple[dict[str, list[float]], DeploymentIdentity]:
+    """`divergence_sums` of every one of `sides` and what that engine computes now, and what the engine is.
+
+    Each text's answer is let go before the next is taken: a server gives a row as wide as the vocabulary for every
+    token, of 248,320 one MB, where an engine of ours gives a state.
+
+    Raises:
+        EngineError: a text cannot be scored, or one of them computes values that are no finite numbers.
+    """
+    sums = {name: _nothing_of(chosen) for name in sides}
+    for request, states in each_scored(engine, chosen.requests):
+        for name, side in sides.items():
+            sums[name][_document_of(request)] += _sum_of(request, side, states, engine.logits)
+        del states
+    return {name: list(own.values()) for name, own in sums.items()}, engine.identity
+
+
+def _nothing_of(chosen: Sample) -> dict[str, float]:
+    return dict.fromkeys((document.key for document in chosen.documents), 0.0)
+
+
+def _document_of(request: ScoreRequest) -> str:
+    return request.key.partition("/")[0]
+
+
+def _sum_of(request: ScoreRequest, p: Side, states: Tensor, logits: Callable[[Tensor], Tensor]) -> float:
+    """Sum of KL(p || q) over one request's tokens, of q's `states` and the head that belongs to them."""
+    mine, total = p.states[request.key], 0.0
+    labels = torch.tensor(request.token_ids[request.first :])
+    rows = max(1, CPU_TILE_BYTES // (4 * p.logits(mine[:1]).shape[-1]))
+    for begin in range(0, len(labels), rows):
+        run = slice(begin, begin + rows)
+        reference, other = p.logits(mine[run]), logits(states[run])
+        figures = token_figures(reference, other.to(reference.device), labels[run].to(reference.device))
+        if not bool(figures.finite.all()):
+            raise EngineError("A deployment computes values that are no finite numbers; no layer is blamed.")
+        total += float(figures.forward_kl.sum())
+    return total
 
 
 def serving_error(

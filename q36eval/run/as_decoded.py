@@ -19,7 +19,7 @@ from q36eval.gate.noise import floor_metric
 from q36eval.history import History
 from q36eval.kl.attribution import Sample, hidden_states, in_turn
 from q36eval.kl.corpus import CorpusDocument
-from q36eval.kl.serving_error import Side, clusters_of, divergence_sums
+from q36eval.kl.serving_error import Side, clusters_of, divergence_sums_from
 from q36eval.metrics import metric_of
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.serving_error import arithmetic_of, judged_side
@@ -75,9 +75,7 @@ class DecodedHere:
         """
         if engine.scores != "states":
             raise EngineError(NO_STATES)
-        states = {key: rows.cpu() for key, rows in hidden_states(engine, self.chosen.requests).items()}
-        served = Side(states, engine.logits)
-        sums = {name: divergence_sums(self.chosen, side, served) for name, side in self.sides.items()}
+        sums, _ = divergence_sums_from(self.chosen, self.sides, engine)
         arithmetic = arithmetic_of(self.chosen, sums, quantizes_inputs=self.quantizes_inputs)
         judged = judged_side(arithmetic, sums)
         clusters = clusters_of(self.chosen, sums[judged])

@@ -16,14 +16,23 @@ from q36eval.gate.fault import EXCESS, SERVING, Arithmetic
 from q36eval.history import History
 from q36eval.kl.attribution import Pass, Sample, hidden_states, sample
 from q36eval.kl.corpus import CorpusDocument
-from q36eval.kl.serving_error import LayerError, ServingError, Side, divergence_sums, nearer, serving_error
+from q36eval.kl.serving_error import (
+    LayerError,
+    ServingError,
+    Side,
+    divergence_sums,
+    divergence_sums_from,
+    nearer,
+    serving_error,
+)
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.arithmetic import gpu_here, gpu_words, input_kinds
 from q36eval.run.attribution import keep_figures
 
-LAYERS = ("checkpoint", "serving", "whole", "floor")
+WHOLE = "whole"
+LAYERS = ("checkpoint", "serving", WHOLE, "floor")
 
 
 @dataclass(frozen=True)
@@ -91,13 +100,13 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
     progress.advance()
-    served = _opened(plan.branch, plan.engine, chosen)
+    sums, served = _sums_of_served(plan, chosen, {**decoded, WHOLE: reference.side})
+    whole, serving = sums.pop(WHOLE), sums
     progress.advance()
     floor = None
     if has_floor:
         floor = divergence_sums(chosen, reference.side, _opened(plan.reference, plan.engine, chosen).side)
         progress.advance()
-    serving = {name: divergence_sums(chosen, side, served.side) for name, side in decoded.items()}
     arithmetic = arithmetic_of(chosen, serving, quantizes_inputs=quantizes_inputs)
     judged = judged_side(arithmetic, decoded)
     told = serving_error(
@@ -105,12 +114,12 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         chosen,
         checkpoint=divergence_sums(chosen, reference.side, decoded[judged]),
         serving=serving[judged],
-        whole=divergence_sums(chosen, reference.side, served.side),
+        whole=whole,
         floor=floor,
         arithmetic=arithmetic,
         gpu=gpu_words(input_kinds(plan.branch), gpu_here()),
     )
-    return Told(told, served.identity, reference.identity)
+    return Told(told, served, reference.identity)
 
 
 def judged_side(arithmetic: Arithmetic, decoded: Iterable[str]) -> str:
@@ -139,11 +148,22 @@ class _Measured:
     @classmethod
     def of(cls, engine: Engine, settings: EngineSettings, chosen: Sample) -> "_Measured":
         """Score the texts; the states move out of the way of the next model, which may need all of the device."""
-        states = hidden_states(engine, chosen.requests)
-        if not opens_checkpoints(settings):
-            return cls(Side(states, engine.logits), engine.identity)  # a server keeps its head
-        on_host: Pass = {key: rows.cpu() for key, rows in states.items()}
+        on_host: Pass = {key: rows.cpu() for key, rows in hidden_states(engine, chosen.requests).items()}
         return cls(Side(on_host, Head.of(settings).logits), engine.identity)
+
+
+def _sums_of_served(
+    plan: ServingPlan, chosen: Sample, sides: Mapping[str, Side]
+) -> tuple[dict[str, list[float]], DeploymentIdentity]:
+    """KL sums by document of each side and the branch as served, and what serves it.
+
+    A server answers text by text, and none of its answers is held. An engine that opens checkpoints has ended when
+    heads take their place on its device.
+    """
+    if not opens_checkpoints(plan.engine):
+        return divergence_sums_from(chosen, sides, open_engine(plan.engine.of(plan.branch)))
+    served = _opened(plan.branch, plan.engine, chosen)
+    return {name: divergence_sums(chosen, side, served.side) for name, side in sides.items()}, served.identity
 
 
 def _opened(folder: Path, options: EngineOptions, chosen: Sample) -> _Measured:

@@ -56,6 +56,9 @@ follows from that, since the prompts of a list begin alike, and many servers rea
 PROMPTS_AT_ONCE, ENTRIES_AT_ONCE = 32, 2**18
 """Of a list of prompts in one request, and of the log-probabilities in its answer; one prompt at least."""
 
+MOST_CAPTURED = 2**15
+"""The widest vocabulary of which a server's answers are kept as a reference: of 248,320 tokens each takes one MB, and
+what stands for the head 247 GB."""
 OPENAI_STOPS = 4
 """So many stop strings the OpenAI API takes."""
 
@@ -229,6 +232,12 @@ class OpenAIEngine(Engine):
             raise EngineError(
                 "The server does not give log-probabilities of the whole vocabulary, so it cannot be captured as a "
                 "reference; capture the checkpoint with the engine in-process."
+            )
+        if self._vocabulary > MOST_CAPTURED:
+            raise EngineError(
+                f"A capture of this server would hold {self._vocabulary:,} numbers for every token, since a server "
+                "gives log-probabilities and no states; capture the checkpoint with --engine vllm, or with the engine "
+                "in-process."
             )
         return torch.eye(self._vocabulary)
 

@@ -21,6 +21,7 @@ from q36eval.engines import (
     open_engine,
     repeats_itself,
 )
+from q36eval.engines.openai import engine as openai_engine
 from q36eval.engines.openai.client import Address
 from q36eval.errors import EngineError, UsageError
 from tests.q36eval.openai.server import SANDBOX, Served
@@ -100,6 +101,16 @@ def test_the_identity_is_that_of_the_branch_and_of_what_serves_it(settings: Engi
 def test_the_reference_is_opened_in_this_process(settings: EngineSettings) -> None:
     chosen = EngineOptions(kind="openai", base_url="http://x/v1", served_model="m", batch_rows=3, device="cuda:1")
     assert as_reference(chosen) == EngineOptions(device="cuda:1", kv_cache_dtype="auto")
+
+
+def test_a_server_of_a_wide_vocabulary_is_no_reference(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(settings)
+    assert torch.equal(engine.head_weight(), torch.eye(len(engine.head_weight())))
+    monkeypatch.setattr(openai_engine, "MOST_CAPTURED", len(engine.head_weight()) - 1)
+    with pytest.raises(EngineError, match=r"numbers for every token, .* --engine vllm"):
+        engine.head_weight()
 
 
 def test_of_the_likeliest_tokens_no_logits_are_made_up(settings: EngineSettings, served: Served, local: Engine) -> None:

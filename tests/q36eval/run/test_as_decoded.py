@@ -3,6 +3,9 @@
 The engines are those of `test_serving_error`: the in-process one, but for noise of a stated size.
 """
 
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from q36eval.app.targets import load_family
 from q36eval.checkpoints import checkpoint_sha256
 from q36eval.config import Paths
-from q36eval.engines import EngineOptions, EngineSettings, ScoreRequest, open_engine
+from q36eval.engines import EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
 from q36eval.engines.opening import KINDS, Kind
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.gate import CriterionResult, CriterionVerdict, Policy
@@ -108,6 +111,28 @@ def test_what_an_engine_adds_is_the_divergence_of_both_ones_logits() -> None:
     assert measured.counts.scored == tokens
     assert measured.value == pytest.approx(total / tokens, rel=0.02)  # batches of other sizes round otherwise
     assert measured.effect_interval.lower < measured.value < measured.effect_interval.upper
+
+
+def test_no_answer_is_held_when_the_next_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's are as wide as the vocabulary: 10 GB of the texts of a gate, at 248,320 tokens."""
+    folder = folder_of("main")
+    found = DecodedHere.of(folder, EngineOptions(kind="loud"), documents()[:5])
+    engine = open_engine(EngineSettings(folder, kind="loud"))
+    score, answers = engine.score, []
+
+    def one_by_one(requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        for request in requests:
+            assert not [answer for answer in answers if answer() is not None]
+            (scored,) = score([request])
+            assert scored.hidden_states is not None
+            scored = replace(scored, hidden_states=scored.hidden_states.clone())
+            answers.append(weakref.ref(scored.hidden_states))
+            yield scored
+            del scored
+
+    monkeypatch.setattr(engine, "score", one_by_one)
+    found.served_by(engine)
+    assert len(answers) == 5
 
 
 def test_one_text_of_each_source_and_of_each_its_beginning() -> None:
