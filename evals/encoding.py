@@ -4,7 +4,8 @@ A `Reading` remembers how the engine's results become the response that lm-eval'
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
 from typing import Any
@@ -48,6 +49,10 @@ class Encoded:
     problem: str | None = None
 
 
+WORTH_TOGETHER = 2**20
+"""Characters: fewer take less than a second one after the other."""
+
+
 class TooLongError(ValueError):
     """A prompt that does not fit; lm-eval would cut its beginning off, and ask something else without a word."""
 
@@ -59,6 +64,9 @@ class Encoder:
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._same: dict[int, int] = {}
+        self._known: dict[str, list[int]] = {}
+        self._context: tuple[str, list[int]] | None = None
+        self._in_batches: bool | None = None
         self._eos = tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=False)
         has_bos = tokenizer.bos_token_id is not None
         self._prefix = int(tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id)
@@ -93,21 +101,62 @@ class Encoder:
         if tokens > self._max_length:
             raise TooLongError(f"{what}; the suite's max_length is {self._max_length:,}")
 
+    def read_together(self, instances: Iterable[Any]) -> None:
+        """Have all texts of these lm-eval instances encoded by all cores at once, for the `encode` that follows.
+
+        What is not worth it is left to those calls, and so is all of a tokenizer that encodes no batches alike.
+        """
+        texts = {text: None for instance in instances for text in _texts_of(instance)}
+        self._known = {}
+        if sum(map(len, texts)) < WORTH_TOGETHER or self._in_batches is False:
+            return
+        if self._in_batches is None:
+            # rayon's threads are told by it; without it every later fork of this process is warned of them
+            os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+            tried = sorted(texts, key=len, reverse=True)  # the longest shows what would be cut
+            tried = [next(filter(kind, tried), "") for kind in (self._is_special, lambda t: not self._is_special(t))]
+            self._in_batches = [self._encode(text) for text in tried] == self._batch(tried)
+        if self._in_batches:
+            self._known = dict(zip(texts, self._batch(list(texts)), strict=True))
+
+    def _batch(self, texts: list[str]) -> list[list[int]]:
+        """Each as `_encode`; nothing where this tokenizer has no batches."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            return []
+        encode, known = getattr(backend, "encode_batch_fast", backend.encode_batch), dict[str, list[int]]()
+        for special in (False, True):
+            own = [text for text in texts if self._is_special(text) == special]
+            known |= {text: each.ids for text, each in zip(own, encode(own, add_special_tokens=special), strict=True)}
+        return [known[text] for text in texts]
+
+    def _is_special(self, text: str) -> bool:
+        """Whether the tokenizer adds its own special tokens: not where a text brings its prefix token along."""
+        return not text.startswith(self._prefix_text)
+
+    def _encode(self, text: str) -> list[int]:
+        settings = {} if self._is_special(text) else {"add_special_tokens": False}
+        return list(self._tokenizer.encode(text, **settings))
+
     def _ids(self, text: str) -> list[int]:
         """`HFLM.tok_encode`: the tokenizer's own special tokens, unless the text brings its prefix token along."""
-        settings = {"add_special_tokens": False} if text.startswith(self._prefix_text) else {}
+        ids = self._known.get(text)
         # RULER at 128k is hundreds of millions of tokens: one object a vocabulary entry, not 28 bytes a token
-        return [self._same.setdefault(token, token) for token in self._tokenizer.encode(text, **settings)]
+        return [self._same.setdefault(token, token) for token in (self._encode(text) if ids is None else ids)]
+
+    def _context_ids(self, text: str) -> list[int]:
+        """The same of a context, which the choices of a question have in common."""
+        if self._context is None or self._context[0] != text:
+            self._context = text, self._ids(text)
+        return self._context[1]
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """`TemplateLM.loglikelihood` and `_encode_pair`: spaces at the context's end go to the continuation."""
         if context == "":
             ids = list(self._tokenizer.encode(continuation, add_special_tokens=False))
             return ([self._prefix], ids) if self._prefix != ids[0] else (ids[:1], ids[1:])
-        spaces = len(context) - len(context.rstrip())
-        if spaces:
-            context, continuation = context[:-spaces], context[-spaces:] + continuation
-        whole, start = self._ids(context + continuation), self._ids(context)
+        context, continuation = _parted(context, continuation)
+        whole, start = self._ids(context + continuation), self._context_ids(context)
         return start, whole[len(start) :]
 
     def _windows(self, text: str) -> list[tuple[list[int], list[int]]]:
@@ -159,6 +208,21 @@ class Encoder:
             len(ids) + budget, f"the prompt has {len(ids):,} tokens, and its answer may take {budget:,} more"
         )
         return GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, stop=until), until
+
+
+def _parted(context: str, continuation: str) -> tuple[str, str]:
+    """Spaces at the context's end go to the continuation."""
+    spaces = len(context) - len(context.rstrip())
+    return (context[:-spaces], context[-spaces:] + continuation) if spaces else (context, continuation)
+
+
+def _texts_of(instance: Any) -> tuple[str, ...]:
+    """What is encoded of an lm-eval instance."""
+    text = instance.args[0]
+    if instance.request_type != "loglikelihood":
+        return (text,)
+    context, continuation = _parted(*instance.args)
+    return (context + continuation, context) if text else ()
 
 
 SHORTEST_PREFIX = 64

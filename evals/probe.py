@@ -4,7 +4,7 @@ import hashlib
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -122,8 +122,10 @@ class EvalsProbe(Probe):
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         by_key: dict[str, tuple[Document, Encoded]] = {}
         for _, of_task in groupby(documents, key=lambda document: id(document.task)):
-            own = list(of_task)
-            encoded = [encoder.encode(f"evals/{d.key}", d.instances, d.problem) for d in own]
+            own, encoded = list(of_task), []
+            for portion in _portions(own):
+                encoder.read_together(each for d in portion if d.problem is None for each in d.instances)
+                encoded += [encoder.encode(f"evals/{d.key}", d.instances, d.problem) for d in portion]
             by_key |= {d.key: (d, e) for d, e in zip(own, with_shared_prefixes(encoded), strict=True)}
         return by_key
 
@@ -327,6 +329,25 @@ def _ids(encoded: Encoded) -> list[tuple[int, ...]]:
     """The token ids of all its requests."""
     scores = [request.token_ids for request in encoded.scores]
     return scores + [request.token_ids for request in encoded.generations]
+
+
+PORTION_CHARACTERS = 2**23
+"""Of documents whose texts are encoded together: two million tokens or so, a few hundred MB while they are."""
+
+
+def _portions(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """In order, each of so many characters, or of one document."""
+    portion: list[Document] = []
+    size = 0
+    for document in documents:
+        own = sum(len(instance.args[0]) for instance in document.instances)
+        if portion and size + own > PORTION_CHARACTERS:
+            yield portion
+            portion, size = [], 0
+        portion.append(document)
+        size += own
+    if portion:
+        yield portion
 
 
 PROMPT_CHARACTERS = 8_000

@@ -149,6 +149,7 @@ class Running:
         _check_resumed(self.run, identity, reference.identity)
         if incomparable(identity, reference.identity, own_template=self._template() is not None):
             return None
+        self.progress.stage("preparing what is asked", 1)
         try:
             works = plan_probes(self.probes, reference.tokenizer(), self.sink)
         except TemplateLimitError as error:

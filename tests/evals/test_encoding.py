@@ -1,11 +1,13 @@
 """What the token ids of a suite take: RULER to 128k is hundreds of millions of them."""
 
 import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from q36eval.evals import encoding
 from q36eval.evals.encoding import Encoder, NotAmongLikeliestError, _read, _read_likeliest
 
 
@@ -18,6 +20,63 @@ def test_a_token_takes_a_pointer_and_no_object_of_its_own(tokenizer: Any) -> Non
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken / sum(map(len, kept)) < 10, "bytes a token; 25 with an object each"
+
+
+def asked(tokenizer: Any) -> list[Any]:
+    """Instances of every kind: shared contexts, spaces at their ends, none at all, a text with the prefix token."""
+    prefix = tokenizer.decode([tokenizer.eos_token_id])
+    pairs = [
+        *(("Mlýn mele mouku. Kolik? ", choice) for choice in ("dvě", "tři", " pět")),
+        ("", "Řeka teče."),
+        ("   ", "a bílá"),
+        (f"{prefix}Ahoj", " světe"),
+    ]
+    instances = [SimpleNamespace(request_type="loglikelihood", args=pair) for pair in pairs]
+    texts = ["Obchod prodává šest kusů. " * 300, "Krátký text.", f"{prefix}Začátek. " * 40]
+    instances += [SimpleNamespace(request_type="loglikelihood_rolling", args=(text,)) for text in texts]
+    settings = {"until": ["\n"], "max_gen_toks": 8}
+    return instances + [SimpleNamespace(request_type="generate_until", args=(text, settings)) for text in texts[1:]]
+
+
+def test_texts_that_are_encoded_together_are_those_encoded_alone(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    monkeypatch.setattr(encoding, "WORTH_TOGETHER", 1)
+    instances = asked(tokenizer)
+    alone, together = Encoder(tokenizer, 2048), Encoder(tokenizer, 2048)
+    together.read_together(instances)
+    assert len(together._known) > 10
+    assert [together.encode("k", [each]) for each in instances] == [alone.encode("k", [each]) for each in instances]
+
+
+@pytest.mark.parametrize("cut", [3, None])
+def test_a_tokenizer_whose_batches_are_others_is_asked_text_by_text(
+    tokenizer: Any, cut: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cuts them, and one that has none."""
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    monkeypatch.setattr(encoding, "WORTH_TOGETHER", 1)
+
+    class Other:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tokenizer, name)
+
+        @property
+        def backend_tokenizer(self) -> Any:
+            def cutting(texts: list[str], add_special_tokens: bool) -> list[Any]:
+                found = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+                return [SimpleNamespace(ids=each.ids[:cut]) for each in found]
+
+            return None if cut is None else SimpleNamespace(encode_batch=cutting)
+
+    instances = asked(tokenizer)
+    together = Encoder(Other(), 2048)
+    together.read_together(instances)
+    assert not together._known
+    assert [together.encode("k", [each]) for each in instances] == [
+        Encoder(tokenizer, 2048).encode("k", [each]) for each in instances
+    ]
 
 
 def test_an_answer_is_read_from_the_likeliest_tokens_as_from_all_or_not_at_all() -> None:
