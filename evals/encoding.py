@@ -4,7 +4,6 @@ A `Reading` remembers how the engine's results become the response that lm-eval'
 """
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
@@ -111,8 +110,6 @@ class Encoder:
         if sum(map(len, texts)) < WORTH_TOGETHER or self._in_batches is False:
             return
         if self._in_batches is None:
-            # rayon's threads are told by it; without it every later fork of this process is warned of them
-            os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
             tried = sorted(texts, key=len, reverse=True)  # the longest shows what would be cut
             tried = [next(filter(kind, tried), "") for kind in (self._is_special, lambda t: not self._is_special(t))]
             self._in_batches = [self._encode(text) for text in tried] == self._batch(tried)
@@ -120,10 +117,13 @@ class Encoder:
             self._known = dict(zip(texts, self._batch(list(texts)), strict=True))
 
     def _batch(self, texts: list[str]) -> list[list[int]]:
-        """Each as `_encode`; nothing where this tokenizer has no batches."""
+        """Each as `_encode`; nothing where this tokenizer has no batches, or not surely the same."""
+        from transformers import PreTrainedTokenizerFast
+
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        if backend is None:
-            return []
+        kind, plain = type(self._tokenizer), PreTrainedTokenizerFast
+        if backend is None or kind.encode is not plain.encode or kind._encode_plus is not plain._encode_plus:
+            return []  # it may prepare texts in a way of its own
         encode, known = getattr(backend, "encode_batch_fast", backend.encode_batch), dict[str, list[int]]()
         for special in (False, True):
             own = [text for text in texts if self._is_special(text) == special]

@@ -332,7 +332,7 @@ def _ids(encoded: Encoded) -> list[tuple[int, ...]]:
 
 
 PORTION_CHARACTERS = 2**23
-"""Of documents whose texts are encoded together: two million tokens or so, a few hundred MB while they are."""
+"""Of documents whose texts are encoded together: two million tokens of prose or so, a few hundred MB while they are."""
 
 
 def _portions(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -340,7 +340,7 @@ def _portions(documents: Iterable[Document]) -> Iterator[list[Document]]:
     portion: list[Document] = []
     size = 0
     for document in documents:
-        own = sum(len(instance.args[0]) for instance in document.instances)
+        own = sum(len(each) for instance in document.instances for each in instance.args if isinstance(each, str))
         if portion and size + own > PORTION_CHARACTERS:
             yield portion
             portion, size = [], 0

@@ -89,17 +89,23 @@ def divergence_sums_from(
 ) -> tuple[dict[str, list[float]], DeploymentIdentity]:
     """`divergence_sums` of every one of `sides` and what that engine computes now, and what the engine is.
 
-    Each text's answer is let go before the next is taken: a server gives a row as wide as the vocabulary for every
-    token, of 248,320 one MB, where an engine of ours gives a state.
+    Each text's answer is let go before the next is taken (the engine may have some more under way): a server gives a
+    row as wide as the vocabulary for every token, of 248,320 one MB, where an engine of ours gives a state.
 
     Raises:
-        EngineError: a text cannot be scored, or one of them computes values that are no finite numbers.
+        EngineError: a text is not scored, or one of them computes values that are no finite numbers.
     """
-    sums = {name: _nothing_of(chosen) for name in sides}
+    by_request: dict[str, dict[str, float]] = {name: {} for name in sides}
     for request, states in each_scored(engine, chosen.requests):
         for name, side in sides.items():
-            sums[name][_document_of(request)] += _sum_of(request, side, states, engine.logits)
+            by_request[name][request.key] = _sum_of(request, side, states, engine.logits)
         del states
+    sums = {name: _nothing_of(chosen) for name in sides}
+    for request in chosen.requests:
+        for name, own in by_request.items():
+            if request.key not in own:
+                raise EngineError(f"The documents cannot be scored: {engine.identity.engine} left one unanswered.")
+            sums[name][_document_of(request)] += own[request.key]
     return {name: list(own.values()) for name, own in sums.items()}, engine.identity
 
 

@@ -157,8 +157,8 @@ def _sums_of_served(
 ) -> tuple[dict[str, list[float]], DeploymentIdentity]:
     """KL sums by document of each side and the branch as served, and what serves it.
 
-    A server answers text by text, and none of its answers is held. An engine that opens checkpoints has ended when
-    heads take their place on its device.
+    Of a server no answer is held. An engine that opens checkpoints has a device, on which the other heads find their
+    place once it has ended.
     """
     if not opens_checkpoints(plan.engine):
         return divergence_sums_from(chosen, sides, open_engine(plan.engine.of(plan.branch)))

@@ -1,6 +1,7 @@
 """What the token ids of a suite take: RULER to 128k is hundreds of millions of them."""
 
 import tracemalloc
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +42,6 @@ def asked(tokenizer: Any) -> list[Any]:
 def test_texts_that_are_encoded_together_are_those_encoded_alone(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     monkeypatch.setattr(encoding, "WORTH_TOGETHER", 1)
     instances = asked(tokenizer)
     alone, together = Encoder(tokenizer, 2048), Encoder(tokenizer, 2048)
@@ -50,32 +50,36 @@ def test_texts_that_are_encoded_together_are_those_encoded_alone(
     assert [together.encode("k", [each]) for each in instances] == [alone.encode("k", [each]) for each in instances]
 
 
-@pytest.mark.parametrize("cut", [3, None])
-def test_a_tokenizer_whose_batches_are_others_is_asked_text_by_text(
-    tokenizer: Any, cut: int | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["cut", "none", "own"])
+def test_a_tokenizer_whose_batches_may_be_others_is_asked_text_by_text(
+    tokenizer: Any, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that cuts them, and one that has none."""
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    """One that cuts them, one that has none, and one that prepares texts in a way of its own."""
     monkeypatch.setattr(encoding, "WORTH_TOGETHER", 1)
+    kind = type(tokenizer)
 
-    class Other:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(tokenizer, name)
+    def cutting(texts: list[str], add_special_tokens: bool) -> list[Any]:
+        found = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+        return [SimpleNamespace(ids=each.ids[:3]) for each in found]
 
-        @property
-        def backend_tokenizer(self) -> Any:
-            def cutting(texts: list[str], add_special_tokens: bool) -> list[Any]:
-                found = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
-                return [SimpleNamespace(ids=each.ids[:cut]) for each in found]
+    def encode(self: Any, text: str, **settings: Any) -> Any:
+        return kind.encode(self, text.replace("Krátký", "Dlouhý"), **settings)
 
-            return None if cut is None else SimpleNamespace(encode_batch=cutting)
-
+    members: dict[str, Any] = {
+        "cut": {"backend_tokenizer": SimpleNamespace(encode_batch=cutting)},
+        "none": {"backend_tokenizer": None},
+        "own": {
+            "encode": lambda self, text, **settings: kind.encode(self, text.replace("Krátký", "Dlouhý"), **settings)
+        },
+    }[how]
+    other = copy(tokenizer)
+    other.__class__ = type("Other", (kind,), members)
     instances = asked(tokenizer)
-    together = Encoder(Other(), 2048)
+    together = Encoder(other, 2048)
     together.read_together(instances)
     assert not together._known
     assert [together.encode("k", [each]) for each in instances] == [
-        Encoder(tokenizer, 2048).encode("k", [each]) for each in instances
+        Encoder(other, 2048).encode("k", [each]) for each in instances
     ]
 
 

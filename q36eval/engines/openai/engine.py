@@ -41,7 +41,7 @@ from q36eval.engines.openai.capabilities import body_of, scoring_next
 from q36eval.engines.openai.client import Address, Limits, MalformedError, NoAnswerError, RefusedError
 from q36eval.engines.openai.deployment import CONCURRENCY, Opened, difference, identity_at, opened
 from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM, server_of
-from q36eval.engines.openai.in_flight import in_flight
+from q36eval.engines.openai.in_flight import AHEAD, in_flight
 from q36eval.engines.openai.native import likeliest_rows, named_rows, portions, scoring_body
 from q36eval.engines.openai.scatter import scatter_of
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
@@ -56,9 +56,8 @@ follows from that, since the prompts of a list begin alike, and many servers rea
 PROMPTS_AT_ONCE, ENTRIES_AT_ONCE = 32, 2**18
 """Of a list of prompts in one request, and of the log-probabilities in its answer; one prompt at least."""
 
-MOST_CAPTURED = 2**15
-"""The widest vocabulary of which a server's answers are kept as a reference: of 248,320 tokens each takes one MB, and
-what stands for the head 247 GB."""
+WIDE_BYTES = 2**31
+"""What answers of whole vocabularies that are under way or wait to be taken may hold together; one at least."""
 OPENAI_STOPS = 4
 """So many stop strings the OpenAI API takes."""
 
@@ -233,12 +232,6 @@ class OpenAIEngine(Engine):
                 "The server does not give log-probabilities of the whole vocabulary, so it cannot be captured as a "
                 "reference; capture the checkpoint with the engine in-process."
             )
-        if self._vocabulary > MOST_CAPTURED:
-            raise EngineError(
-                f"A capture of this server would hold {self._vocabulary:,} numbers for every token, since a server "
-                "gives log-probabilities and no states; capture the checkpoint with --engine vllm, or with the engine "
-                "in-process."
-            )
         return torch.eye(self._vocabulary)
 
     # -- answers
@@ -337,7 +330,19 @@ class OpenAIEngine(Engine):
             if request.key not in known:
                 groups.setdefault(request.group, []).append(request)
         for own in groups.values():
-            yield from self._confirmed(in_flight(one, own, min(self._concurrency, len(own))))
+            concurrency, ahead = self._bounded(own)
+            yield from self._confirmed(in_flight(one, own, concurrency, ahead=ahead))
+
+    def _bounded(self, requests: Sequence[ScoreRequest] | Sequence[GenerationRequest]) -> tuple[int, int]:
+        """How many of them are under way at once, and per one how many answers may wait to be taken."""
+        most = min(self._concurrency, len(requests))
+        if self.scores != "states":
+            return most, AHEAD
+        rows = [len(each.token_ids) - each.first for each in requests if isinstance(each, ScoreRequest)]
+        room = WIDE_BYTES // (4 * self._vocabulary * max([1, *rows]))
+        if room >= most * (1 + AHEAD):
+            return most, AHEAD
+        return max(1, min(most, room // (1 + AHEAD))), AHEAD if room > AHEAD else 0
 
     def _confirmed(self, results: Iterable[ResultT]) -> Iterator[ResultT]:
         """Results once the server, looked at after them, is the one that was opened."""

@@ -12,7 +12,9 @@ AHEAD = 2
 """Results per call under way that may wait to be taken; then no further request is begun."""
 
 
-def in_flight(call: Callable[[RequestT], ResultT], requests: Iterable[RequestT], concurrency: int) -> Iterator[ResultT]:
+def in_flight(
+    call: Callable[[RequestT], ResultT], requests: Iterable[RequestT], concurrency: int, *, ahead: int = AHEAD
+) -> Iterator[ResultT]:
     """`call` of every request, `concurrency` at a time, in the order in which they end; exactly one result each.
 
     What `call` raises is raised here, and nothing further is begun. The threads are daemons: whoever leaves early waits
@@ -20,7 +22,7 @@ def in_flight(call: Callable[[RequestT], ResultT], requests: Iterable[RequestT],
     """
     todo, lock, stopped = iter(requests), threading.Lock(), threading.Event()
     done: queue.SimpleQueue[tuple[bool, ResultT | BaseException]] = queue.SimpleQueue()
-    room = threading.Semaphore(concurrency * (1 + AHEAD))
+    room = threading.Semaphore(concurrency * (1 + ahead))
     end = object()
 
     def work() -> None:

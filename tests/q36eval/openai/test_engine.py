@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,6 @@ from q36eval.engines import (
     open_engine,
     repeats_itself,
 )
-from q36eval.engines.openai import engine as openai_engine
 from q36eval.engines.openai.client import Address
 from q36eval.errors import EngineError, UsageError
 from tests.q36eval.openai.server import SANDBOX, Served
@@ -103,14 +103,17 @@ def test_the_reference_is_opened_in_this_process(settings: EngineSettings) -> No
     assert as_reference(chosen) == EngineOptions(device="cuda:1", kv_cache_dtype="auto")
 
 
-def test_a_server_of_a_wide_vocabulary_is_no_reference(
-    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("mebibytes", "bounded"), [(1, (8, 2)), (400, (1, 2)), (4_000, (1, 0))])
+def test_answers_as_wide_as_the_vocabulary_are_few_at_once(
+    settings: EngineSettings, mebibytes: int, bounded: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = open_engine(settings)
-    assert torch.equal(engine.head_weight(), torch.eye(len(engine.head_weight())))
-    monkeypatch.setattr(openai_engine, "MOST_CAPTURED", len(engine.head_weight()) - 1)
-    with pytest.raises(EngineError, match=r"numbers for every token, .* --engine vllm"):
-        engine.head_weight()
+    engine: Any = open_engine(settings)
+    monkeypatch.setattr(engine, "_concurrency", 8)
+    tokens = 64
+    monkeypatch.setattr(engine, "_vocabulary", mebibytes * 2**20 // (4 * (tokens - 1)))
+    requests = [ScoreRequest(str(n), tuple(range(tokens))) for n in range(20)]
+    assert engine._bounded(requests) == bounded
+    assert engine._bounded([]) == (0, 2)
 
 
 def test_of_the_likeliest_tokens_no_logits_are_made_up(settings: EngineSettings, served: Served, local: Engine) -> None:

@@ -135,6 +135,16 @@ def test_no_answer_is_held_when_the_next_is_asked_for(monkeypatch: pytest.Monkey
     assert len(answers) == 5
 
 
+def test_a_text_that_is_not_answered_is_no_figure_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of("main")
+    found = DecodedHere.of(folder, EngineOptions(kind="loud"), documents()[:5])
+    engine = open_engine(EngineSettings(folder, kind="loud"))
+    score = engine.score
+    monkeypatch.setattr(engine, "score", lambda requests, known=(): score(requests[:-1]))
+    with pytest.raises(EngineError, match="left one unanswered"):
+        found.served_by(engine)
+
+
 def test_one_text_of_each_source_and_of_each_its_beginning() -> None:
     tokenizer = open_engine(SANDBOX / "bf16").tokenizer
     many = [CorpusDocument(str(n), "own", f"Text {n}. " * 200, str(n // 4)) for n in range(100)]
