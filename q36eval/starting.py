@@ -1,50 +1,58 @@
-"""Lines while a command starts: libraries are loaded, which takes long from a cold disk. Imports nothing heavy.
+"""Lines on stderr of what a command does; first of all that it prepares, from its first moment. Imports nothing heavy.
 
-While the system loads one shared library nothing else of Python runs: a line that is due then comes after it.
+Libraries are loaded then, which takes long from a cold disk. While the system loads one shared library nothing else of
+Python runs: a line that is due then comes after it.
 """
 
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 SECONDS_BETWEEN_LINES = 6.0
 """The first line of whoever tells of the work may come three seconds after the last of these: within ten in all."""
 
 
-class Starting(threading.Thread):
-    """Says on stderr that the command prepares, as its progress does later, until it is `over`."""
+class Lines(threading.Thread):
+    """Writes what `line` says to stderr, every `between` seconds, and the first time after `first`.
 
-    def __init__(self) -> None:
-        super().__init__(name="starting", daemon=True)
-        self._over = threading.Event()
-        self._quiet = any(argument in ("-q", "--quiet") for argument in sys.argv[1:])
+    Straight to the descriptor: a worker that is forked meanwhile must not inherit a stream that is locked.
+    """
+
+    def __init__(self, line: Callable[[], str], first: float, between: float) -> None:
+        super().__init__(name="progress", daemon=True)
+        self._line, self._first, self._between, self._ended = line, first, between, threading.Event()
 
     def run(self) -> None:
-        begun = time.monotonic()
-        while not self._over.wait(SECONDS_BETWEEN_LINES):
-            seconds = time.monotonic() - begun
-            if not self._quiet:
-                with suppress(OSError, ValueError):  # nobody listens any more
-                    os.write(sys.stderr.fileno(), f"preparing, {seconds:.0f} s so far\n".encode())
+        pause = min(self._first, self._between)
+        while not self._ended.wait(pause):
+            pause = self._between
+            # nobody listens any more, or the work goes on while it is looked at: the next line comes in time
+            with suppress(OSError, ValueError, RuntimeError):
+                if line := self._line():
+                    os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Write nothing from here on."""
-        self._over.set()
+        self._ended.set()
+        self.join()
 
 
-_started: list[Starting] = []
+_started: list[Lines] = []
 
 
 def begin() -> None:
-    """Called once, before anything is imported."""
-    _started.append(Starting())
-    _started[-1].start()
+    """Say that the command prepares, until it is `over`; nothing where only verdicts are wanted."""
+    if {"-q", "--quiet"}.isdisjoint(sys.argv[1:]):
+        begun = time.monotonic()
+        pause = SECONDS_BETWEEN_LINES
+        _started.append(Lines(lambda: f"preparing, {time.monotonic() - begun:.0f} s so far", pause, pause))
+        _started[-1].start()
 
 
 def over() -> None:
     """Whoever tells of the work tells of it from here on, or the work is done."""
-    for started in _started:
-        started.over()
-    _started.clear()
+    while _started:
+        _started.pop().end()

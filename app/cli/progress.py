@@ -3,12 +3,10 @@
 In a terminal that is a bar; elsewhere, in a log, a line every ten seconds at the latest, whatever is being waited for.
 """
 
-import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -54,31 +52,6 @@ def _columns() -> list[bars.ProgressColumn]:
     ]
 
 
-class _Lines(threading.Thread):
-    """Writes what `line` says to stderr, every `SECONDS_BETWEEN_LINES` seconds, and once sooner.
-
-    Straight to the descriptor: a worker that is forked meanwhile must not inherit a stream that is locked.
-    """
-
-    def __init__(self, line: Callable[[], str]) -> None:
-        super().__init__(name="progress", daemon=True)
-        self._line, self._ended = line, threading.Event()
-
-    def run(self) -> None:
-        pause = min(SECONDS_BEFORE_FIRST_LINE, SECONDS_BETWEEN_LINES)
-        while not self._ended.wait(pause):
-            pause = SECONDS_BETWEEN_LINES
-            # nobody listens any more, or the work goes on while it is looked at: the next line comes in time
-            with suppress(OSError, ValueError, RuntimeError):
-                if line := self._line():
-                    os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
-
-    def end(self) -> None:
-        """Write nothing from here on."""
-        self._ended.set()
-        self.join()
-
-
 class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
     """Progress bars on stderr; lines where stderr is no terminal.
 
@@ -95,7 +68,11 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._entered = ExitStack()
         self._stage, self._done, self._total, self._begun = "", 0, 0, time.monotonic()
         self._within = ""
-        self._lines = None if drawn or Quiet.wanted else _Lines(self._line)
+        self._lines = (
+            None
+            if drawn or Quiet.wanted
+            else starting.Lines(self._line, SECONDS_BEFORE_FIRST_LINE, SECONDS_BETWEEN_LINES)
+        )
 
     def __enter__(self) -> Self:
         starting.over()

@@ -80,7 +80,7 @@ def sample(logits: Tensor, samplers: Sequence[Sampler]) -> Tensor:
         width = min(width, vocabulary)
         probabilities, ids, complete = _ranked(likely, logits if by_logit else likely, sizes, top_p, width)
         tokens = _drawn(probabilities, ids, top_p, drawn, samplers)
-        # the one time that a GPU is waited for
+        # a GPU is waited for here, and for how wide a nucleus is of which more than `RANKED_AT_FIRST` are ranked
         told = torch.stack([probabilities[:, 0].isfinite(), complete.squeeze(-1)]).tolist()
         if not all(told[0]):
             raise ValueError("the logits are not finite")
@@ -189,7 +189,7 @@ def _ranks_by_inverse_cdf(probabilities: Tensor, kept: Tensor, uniform: Tensor) 
     """Where in the sorted nucleus each row's `uniform` number [R, 1] falls: int64 [R, 1]."""
     cumulative = (probabilities * kept).cumsum(-1)
     rank = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
-    # rounding may take the target up to the whole mass, past which there is no token
+    # rounding may take the target up to the whole mass, past which there is no token; of NaN none is kept
     return rank.minimum(kept.sum(-1, keepdim=True) - 1).clamp(min=0)
 
 

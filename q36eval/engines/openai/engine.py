@@ -340,8 +340,6 @@ class OpenAIEngine(Engine):
             return most, AHEAD
         rows = [len(each.token_ids) - each.first for each in requests if isinstance(each, ScoreRequest)]
         room = WIDE_BYTES // (4 * self._vocabulary * max([1, *rows]))
-        if room >= most * (1 + AHEAD):
-            return most, AHEAD
         return max(1, min(most, room // (1 + AHEAD))), AHEAD if room > AHEAD else 0
 
     def _confirmed(self, results: Iterable[ResultT]) -> Iterator[ResultT]:

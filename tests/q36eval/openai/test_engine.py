@@ -113,7 +113,6 @@ def test_answers_as_wide_as_the_vocabulary_are_few_at_once(
     monkeypatch.setattr(engine, "_vocabulary", mebibytes * 2**20 // (4 * (tokens - 1)))
     requests = [ScoreRequest(str(n), tuple(range(tokens))) for n in range(20)]
     assert engine._bounded(requests) == bounded
-    assert engine._bounded([]) == (0, 2)
 
 
 def test_of_the_likeliest_tokens_no_logits_are_made_up(settings: EngineSettings, served: Served, local: Engine) -> None:
