@@ -6,13 +6,15 @@ import faulthandler
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STUCK_SECONDS = 600
-"""After which a child says where it stands, and ends: a lock that another thread held at the fork is never released."""
+STUCK_SECONDS = 300
+"""After which a child says where it stands, and ends: a lock that another thread held at the fork is never released.
+Half of what a test may take, so that the child's own word comes first."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,21 @@ class Child:
     def wait(self) -> int:
         """Its exit code; minus the signal that ended it."""
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Until it has come so far.
+
+        Raises:
+            AssertionError: it ended before; with what it said.
+        """
+        while not reached():
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            assert ended is None or reached(), (ended.si_status, self.stderr.read_text())
+            time.sleep(0.005)
+
+    def has_said(self, word: str) -> bool:
+        """Whether it is on its stderr."""
+        return self.stderr.exists() and word in self.stderr.read_text()
 
 
 def start(
@@ -75,8 +92,16 @@ def without_privileges() -> None:
 
 
 def awaiting_ctrl_c() -> None:
-    """Let the inspection wait for a signal, of whatever kind, so that one sent while it runs never comes too late."""
-    inspecting_after(signal.pause)
+    """Let the inspection wait until a signal ends it, so that one sent while it runs never comes too late.
+
+    In short sleeps: a signal that came on the way into a long one, `signal.pause` too, is not acted on before its end.
+    """
+
+    def wait() -> None:
+        while True:
+            time.sleep(0.01)
+
+    inspecting_after(wait)
 
 
 def inspecting_after(wait: Callable[[], object]) -> None:

@@ -98,8 +98,7 @@ def test_no_report_of_an_earlier_gate_outlives_the_start_of_another(tmp_path: Pa
         (out / name).write_text("an earlier PASS")
     gate = ("gate", "--branch", "bf16", *weights, "--out", str(out), "--format", "json", "--format", "junit")
     child = forked.start(*gate, state=state, stderr=stderr, before=forked.awaiting_ctrl_c)
-    while not stderr.exists() or "inspecting" not in stderr.read_text():
-        time.sleep(0.005)
+    child.until(lambda: child.has_said("inspecting"))
     os.kill(child.pid, signal.SIGINT)
     assert child.wait() == 130
     assert [file.name for file in out.iterdir()] == ["notes.txt"]
@@ -205,11 +204,9 @@ def test_130_for_ctrl_c_and_143_for_sigterm_and_the_run_resumes(
         History.finish_run = finish  # type: ignore[method-assign]
 
     child = forked.start("gate", "--branch", "bf16", *weights, state=state, stderr=stderr, before=before)
-    while not stderr.exists() or "inspecting" not in stderr.read_text():
-        time.sleep(0.005)
+    child.until(lambda: child.has_said("inspecting"))
     os.kill(child.pid, sent[0])
-    while not closes.exists():
-        time.sleep(0.005)
+    child.until(closes.exists)
     with contextlib.suppress(ProcessLookupError):
         for number in sent[1:] * 100:
             os.kill(child.pid, number)
