@@ -55,7 +55,7 @@ class Blame(Record):
 
 
 class AsServed(Record):
-    """The branch's KL as an engine fuses its modules, where `weights` of them get another global scale than their own.
+    """The branch's KL as an engine is known to compute it, where `weights` of it get other scales than their own.
 
     `extra` is what that adds to the branch's KL as it is stored, in nats/token, paired and clustered by document.
     """
@@ -245,12 +245,12 @@ def blame(
 
 
 def as_served(
-    engine: str, weights: int, units: Sequence[int], total: Sequence[float], fused: Sequence[float]
+    engine: str, weights: int, units: Sequence[int], total: Sequence[float], served: Sequence[float]
 ) -> AsServed:
-    """The figures of the pass as that engine fuses; `total` and `fused` are KL sums per document."""
+    """The figures of the pass as that engine computes; `total` and `served` are KL sums per document."""
     none = (0,) * len(units)
-    alone = Clusters(units=tuple(units), branch=tuple(fused), errored=none)
-    paired = Clusters(units=tuple(units), branch=tuple(fused), reference=tuple(total), errored=none)
+    alone = Clusters(units=tuple(units), branch=tuple(served), errored=none)
+    paired = Clusters(units=tuple(units), branch=tuple(served), reference=tuple(total), errored=none)
     _, _, kl, kl_interval = summarize(alone, "mean")
     _, _, extra, extra_interval = summarize(paired, "paired_mean")
     return AsServed(

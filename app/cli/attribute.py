@@ -171,8 +171,8 @@ def _print(attribution: "Attribution", title: str) -> None:
         lower, upper = served.extra_interval.lower, served.extra_interval.upper
         console.print(
             Text(
-                f"as {served.engine} fuses it: KL {served.kl:.4g} nats/token, {served.extra:+.3g} [{lower:.3g}, "
-                f"{upper:.3g}], since {served.weights:,} weights get another global scale than their own"
+                f"as {served.engine} computes it: KL {served.kl:.4g} nats/token, {served.extra:+.3g} [{lower:.3g}, "
+                f"{upper:.3g}], since {served.weights:,} weights get other scales than their own"
             )
         )
     if attribution.identical:

@@ -10,7 +10,7 @@ import typer
 from q36eval.app.cli import completing
 from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import resolve
-from q36eval.checkpoints.fused import check_as_served
+from q36eval.checkpoints.as_served import check_as_served
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales
 from q36eval.checkpoints.placements import check_placement
 from q36eval.checkpoints.state_dtypes import check_state_dtype
@@ -166,7 +166,8 @@ AsServed = Annotated[
     str | None,
     typer.Option(
         "--as-served",
-        help="Measure the branch as this engine fuses its modules: vllm; otherwise as it is stored.",
+        help="Measure the branch as this engine is known to compute it: vllm, or vllm:4 for four GPUs that split "
+        "every layer; otherwise as it is stored.",
         metavar="ENGINE",
     ),
 ]

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from q36eval.checkpoints.alike import Parts, give_back_pinned, read_ahead
+from q36eval.checkpoints.as_served import Change
 from q36eval.checkpoints.formats.stacked import can_be_stacked
 from q36eval.checkpoints.packed import PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
@@ -181,13 +182,13 @@ def _packable(weights: list[tuple[Slot, LogicalWeight]]) -> bool:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes weights into a model's parameters, by another global scale than their own where one is named."""
+    """Decodes weights into a model's parameters, those that are named with another content of a part than their own."""
 
     model: nn.Module
     checkpoint: Checkpoint
     device: torch.device
     dtype: torch.dtype
-    global_scales: Mapping[str, tuple[str, float]]
+    changes: Mapping[str, Change]
     packs: bool = False
     """Whether quantized weights stay packed."""
     packed: dict[str, PackedWeight] = field(default_factory=dict)
@@ -256,13 +257,14 @@ class Decoder:
         return stack, {part: tensor.to(self.device, non_blocking=True) for part, tensor in parts.items()}, is_one
 
     def _of_model(self, stack: Stack, parts: Parts) -> Parts:
-        """A stack's parts, with the global scales that its weights are given in the place of their own."""
+        """A stack's parts, with what its weights are given in the place of their own."""
         changed = dict(parts)
         for at, weight in enumerate(stack.weights):
-            if weight.name in self.global_scales:
-                part, scale = self.global_scales[weight.name]
+            change = self.changes.get(weight.name)
+            if change is not None:
+                part = change.part
                 changed[part] = changed[part].clone() if changed[part] is parts[part] else changed[part]
-                changed[part][at] = scale
+                changed[part][at] = change.of(parts[part][at])
         return changed
 
     def _pack(self, name: str, of_parameter: list[Stack], placed: list[tuple[Stack, Parts, bool]]) -> None:

@@ -12,10 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from q36eval.checkpoints.weights import LogicalWeight
-from q36eval.errors import UsageError
 
-ENGINES = ("vllm",)
-"""Whose fusing is emulated."""
 GLOBAL_SCALES = {"weight_global_scale": -1, "weight_scale_2": 1}
 """The one scale of an NVFP4 weight, and the power in which its values take it: compressed-tensors divides by it."""
 FUSED = {
@@ -29,16 +26,6 @@ _FUSED_OF = {part: fused for fused, parts in FUSED.items() for part in parts}
 
 
 T = TypeVar("T")
-
-
-def check_as_served(engine: str | None) -> None:
-    """Refuse an engine whose fusing is not emulated.
-
-    Raises:
-        UsageError: no such engine.
-    """
-    if engine is not None and engine not in ENGINES:
-        raise UsageError(f"What {engine!r} makes of a checkpoint is not emulated; known: {', '.join(ENGINES)}.")
 
 
 def fused_groups(weights: Mapping[str, T]) -> dict[str, list[T]]:
@@ -75,14 +62,3 @@ def _global_scale(weight: LogicalWeight) -> tuple[str, float] | None:
         return None
     value = float(weight.checkpoint.read_entry(parts[part]).float().reshape(()))
     return (part, value) if math.isfinite(value) and value > 0 else None
-
-
-def scales_as_served(weights: Mapping[str, LogicalWeight]) -> dict[str, tuple[str, float]]:
-    """Of each weight that gets another global scale than is stored with it, in which part it is, and which it gets."""
-    replaced: dict[str, tuple[str, float]] = {}
-    for members in fused_groups(weights).values():
-        scales = one_scale(members)
-        if scales is not None:
-            part, stored, chosen = scales
-            replaced |= {w.name: (part, chosen) for w, value in zip(members, stored, strict=True) if value != chosen}
-    return replaced

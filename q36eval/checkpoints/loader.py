@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints import delta_states, emulation, kv_cache
+from q36eval.checkpoints.as_served import changes_as_served, check_as_served
 from q36eval.checkpoints.filling import Decoder, Sizes, StoredLayers, plan_of, stacked
 from q36eval.checkpoints.formats import ActivationScheme
-from q36eval.checkpoints.fused import check_as_served, scales_as_served
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.packed import pack
@@ -29,8 +29,8 @@ class LoadReport:
     `formats` counts logical weights by class of tensor and stored format, `stored_bytes` sums what they take;
     `left_out` names the stored tensors that are no part of the text model, by reason; `quantized_inputs` counts the
     modules whose activation quantization is emulated, `ignored_inputs` those whose quantization was switched off;
-    `kv_cache_dtype` is what keys and values are stored in, as emulated; `fused_scales` counts the weights that were
-    decoded by another member's global scale, as an engine that fuses them does.
+    `kv_cache_dtype` is what keys and values are stored in, as emulated; `as_served` counts the weights that were
+    decoded from something else than what is stored, as an engine does.
     """
 
     formats: dict[str, dict[str, int]]
@@ -39,7 +39,7 @@ class LoadReport:
     quantized_inputs: int = 0
     ignored_inputs: int = 0
     kv_cache_dtype: str = "auto"
-    fused_scales: int = 0
+    as_served: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,12 @@ def load_model(
     """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
 
     `kv_cache_dtype` is one of `q36eval.checkpoints.kv_cache.KV_CACHE_DTYPES`; None takes what the checkpoint declares.
-    `as_served` is one of `q36eval.checkpoints.fused.ENGINES`: weights that it fuses are decoded by the one global scale
-    that it gives them; None takes each by its own. `kv_scales` is one of `q36eval.checkpoints.kv_cache.KV_SCALES`; None
-    takes those that are stored. The state dtypes are of `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the
-    recurrent state in float32 and that of the convolution in the model's dtype. `placement` is one of
-    `q36eval.checkpoints.placements.PLACEMENTS`; None takes the first that fits into the device's free memory.
+    `as_served` is as in `q36eval.checkpoints.as_served`: weights that this engine is known to compute from something
+    else than what is stored are decoded from that; None takes each as it is stored. `kv_scales` is one of
+    `q36eval.checkpoints.kv_cache.KV_SCALES`; None takes those that are stored. The state dtypes are of
+    `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the recurrent state in float32 and that of the
+    convolution in the model's dtype. `placement` is one of `q36eval.checkpoints.placements.PLACEMENTS`; None takes the
+    first that fits into the device's free memory.
 
     Raises:
         UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.
@@ -84,7 +85,7 @@ def load_model(
     kv_cache.check_kv_scales(kv_scales)
     checkpoint = open_checkpoint(path)
     index = index_weights(checkpoint)
-    global_scales = scales_as_served(index.weights) if as_served else {}
+    changes = changes_as_served(index.weights, as_served)
     model = _empty_model(checkpoint, dtype)
     cache_dtype = kv_cache_dtype or declared_kv_cache_dtype(checkpoint)
     cache_scales = kv_cache_scales(checkpoint)
@@ -92,7 +93,7 @@ def load_model(
     ignored = 0 if emulate_activations else _count_quantized_inputs(index)
     plan = plan_of(model, checkpoint, index)
     placement = placement or Sizes.of(plan, model, dtype).first_that_fits(torch.device(device))
-    decoder = Decoder(model, checkpoint, torch.device(device), dtype, global_scales, placement == PACKED)
+    decoder = Decoder(model, checkpoint, torch.device(device), dtype, changes, placement == PACKED)
     stacks = stacked(plan)
     layers = StoredLayers(decoder, stacks) if placement == LAYERS else None
     decoder.fill(stacks if layers is None else layers.around)
@@ -103,7 +104,7 @@ def load_model(
     delta_states.install(model, recurrent_state_dtype, conv_state_dtype)
     pack(model, decoder.packed)
     model.eval().requires_grad_(False)
-    report = _report(index, len(schemes), ignored, cache_dtype, len(global_scales))
+    report = _report(index, len(schemes), ignored, cache_dtype, len(changes))
     return LoadedModel(model, report, checkpoint, layers)
 
 
@@ -216,11 +217,11 @@ def rebuild_buffers(model: Any, device: torch.device) -> None:
             model.set_submodule(name, rebuilt.to(device))
 
 
-def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str, fused_scales: int) -> LoadReport:
+def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str, as_served: int) -> LoadReport:
     formats: dict[str, Counter[str]] = defaultdict(Counter)
     stored: Counter[str] = Counter()
     for weight in index.weights.values():
         formats[weight.tensor_class][weight.scheme.format] += 1
         stored[weight.tensor_class] += weight.stored_bytes
     by_class = {name: dict(counts) for name, counts in formats.items()}
-    return LoadReport(by_class, dict(stored), index.left_out, used, ignored, cache_dtype, fused_scales)
+    return LoadReport(by_class, dict(stored), index.left_out, used, ignored, cache_dtype, as_served)

@@ -22,8 +22,8 @@ from q36eval.checkpoints import (
     open_checkpoint,
     tokenizer_sha256,
 )
+from q36eval.checkpoints.as_served import check_as_served
 from q36eval.checkpoints.draft import draft_bytes, load_draft_head
-from q36eval.checkpoints.fused import check_as_served
 from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype

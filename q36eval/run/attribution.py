@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.fused import scales_as_served
+from q36eval.checkpoints.as_served import ENGINE, changes_as_served
 from q36eval.checkpoints.inspection.configuration import NO_PART_OF_THE_COMPUTATION
 from q36eval.checkpoints.opened import opened_once
 from q36eval.checkpoints.weights import index_weights
@@ -40,8 +40,6 @@ from q36eval.stats import summarize
 if TYPE_CHECKING:
     import torch
 
-FUSING = "vllm"
-"""The engine whose fusing is measured beside what is stored."""
 DIRECTIONS: tuple[Direction, ...] = ("restored", "alone")
 
 
@@ -82,8 +80,8 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
     parts = parts_of(reference)
     guilty = [part for part in parts if differs(reference, branch, part.module)]
     listed = suspects(guilty, plan.bands, grid=plan.grid)
-    fused = _fused_weights(plan)
-    passes = 2 + len(DIRECTIONS) * len(listed) + (1 if fused else 0)
+    changed = _changed_weights(plan)
+    passes = 2 + len(DIRECTIONS) * len(listed) + (1 if changed else 0)
     chosen = sample(plan.documents, reference.tokenizer, passes, plan.budget)
     progress.stage("scoring the variants", passes)
     states, head = hidden_states(reference, chosen.requests), reference.head_weight().cpu()
@@ -103,19 +101,19 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
     ]
     identical = {part.tensor_class for part in parts} - {part.tensor_class for part in guilty}
     found = _whole(chosen, total, blames, sorted(identical), passes)
-    if not fused:
+    if not changed:
         return found
     del reference, branch  # one model at a time, whatever the device holds
-    served = divergences(_load_branch(plan, plan.engine.device, FUSING), chosen, states, head)
+    served = divergences(_load_branch(plan, plan.engine.device, ENGINE), chosen, states, head)
     progress.advance()
-    return found.model_copy(update={"as_served": as_served(FUSING, fused, chosen.units, total, served)})
+    return found.model_copy(update={"as_served": as_served(ENGINE, changed, chosen.units, total, served)})
 
 
-def _fused_weights(plan: Plan) -> int:
-    """How many weights of the branch get another global scale than their own from an engine that fuses modules."""
+def _changed_weights(plan: Plan) -> int:
+    """How many weights of the branch get other scales than their own from that engine on one GPU."""
     if plan.engine.as_served is not None:
         return 0  # that is what is attributed
-    return len(scales_as_served(index_weights(open_checkpoint(plan.branch)).weights))
+    return len(changes_as_served(index_weights(open_checkpoint(plan.branch)).weights, ENGINE))
 
 
 def _variant(
@@ -146,8 +144,8 @@ def _load_reference(plan: Plan, device: str) -> Engine:
         raise UsageError(f"The reference cannot be used: {error}") from error
 
 
-def _load_branch(plan: Plan, device: str, fusing: str | None = None) -> Engine:
-    options = replace(plan.engine, device=device, as_served=fusing or plan.engine.as_served)
+def _load_branch(plan: Plan, device: str, served_by: str | None = None) -> Engine:
+    options = replace(plan.engine, device=device, as_served=served_by or plan.engine.as_served)
     return open_engine(options.of(plan.branch))
 
 

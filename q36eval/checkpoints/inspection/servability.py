@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from q36eval.checkpoints.as_served import GroupedScales, engine_of, grouped_scales
 from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
 from q36eval.checkpoints.inspection.stored import Unit, is_weight_only, kind_of, quantizes_inputs
@@ -42,6 +43,13 @@ RULES = {
         "takes one global scale for modules that it fuses, and only warns: experts' up projections come out by the "
         "gate's scale, others by the largest",
         "https://github.com/vllm-project/vllm/issues/54974",
+    ),
+    "expert-scales-reordered": Rule(
+        "vLLM",
+        "sources of 0.11 for GPTQ and AWQ, of 0.26, 0.32 and 0.33 for compressed-tensors too",
+        "puts the scales of experts' gate and up projections into an order that its kernel Marlin does not read, where "
+        "a GPU's share of their rows is no more than a group: most values come out by another row's scale",
+        "https://github.com/vllm-project/vllm/pull/50196",
     ),
     "fused-schemes": Rule(
         "vLLM",
@@ -123,6 +131,7 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
     groups = fused_groups(units)
     return [
         *_global_scales(groups),
+        *_expert_scales(units),
         *_schemes(groups, shapes),
         *_kv_scales(checkpoint),
         *_state_dtype(checkpoint),
@@ -134,14 +143,16 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
     ]
 
 
-MEASURED_AS_SERVED = {"vllm": ("fused-global-scales",)}
+MEASURED_AS_SERVED = {"vllm": ("fused-global-scales", "expert-scales-reordered")}
 """By engine (`--as-served`): what a measurement as it serves a branch contains, and so is no difference from it."""
+MOST_GPUS = 8
+"""What takes more of them is not foreseen: one machine has so many."""
 
 
 def measured_as_served(inspection: Inspection, engine: str | None) -> Inspection:
     """The inspection of a branch that is measured as an engine serves it: what is measured is told, and blocks no
     more."""
-    measured = MEASURED_AS_SERVED.get(engine or "", ())
+    measured = MEASURED_AS_SERVED.get(engine_of(engine) or "", ())
     findings = [
         finding.model_copy(update={"severity": Severity.ADVISORY}) if finding.rule in measured else finding
         for finding in inspection.findings
@@ -183,6 +194,23 @@ def _global_scales(groups: Mapping[str, Sequence[Unit]]) -> Iterator[Finding]:
         )
         severity = Severity.BLOCKING if errors[worst] > TOLERATED else Severity.ADVISORY
         yield _finding("fused-global-scales", worst, message, severity)
+
+
+def _expert_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
+    """Integers in groups of columns; on how many GPUs is not in the files, so what takes several is advisory."""
+    by_gpus: dict[int, dict[str, GroupedScales]] = defaultdict(dict)
+    for name, unit in units.items():
+        grouped = grouped_scales(unit.weight)
+        if grouped is not None and grouped.gpus <= MOST_GPUS:
+            by_gpus[grouped.gpus][name] = grouped
+    for gpus, found in by_gpus.items():
+        name = next(iter(found))
+        where = "on one GPU" if gpus == 1 else f"on {gpus} GPUs that split every layer (tensor parallel)"
+        message = (
+            f"{len(found):,} gate and up projections of experts have {found[name].rows} rows and groups of "
+            f"{found[name].group}: {where} a share of them is no more than a group"
+        )
+        yield _finding("expert-scales-reordered", name, message, Severity.BLOCKING if gpus == 1 else Severity.ADVISORY)
 
 
 def _schemes(groups: Mapping[str, Sequence[Unit]], shapes: Shapes) -> Iterator[Finding]:
@@ -322,10 +350,16 @@ fault of the files for every engine, and counts under `integrity_faults`. Each r
 {chr(10).join(rows)}
 
 Different global scales block where they put values of a weight off by more than {TOLERATED:.0%}; smaller errors are
-advisory. All values of one module are off by one factor, so its relative error is that factor less 1, exactly.
-`q36eval attribute` then measures the KL as vLLM fuses these modules beside that of what is stored; `gate`, `kl`,
-`evals` and `canaries` measure that deployment with `--as-served vllm`, and the verdict then hangs on what it costs: the
-rule is told and blocks no more. Only scales of weights are taken so, not those of inputs.
+advisory. All values of one module are off by one factor, so its relative error is that factor less 1, exactly. Only
+scales of weights are taken so, not those of inputs.
+
+Reordered scales block where one GPU is enough for it; from how many on is told otherwise, up to {MOST_GPUS}. Experts of
+512 rows in groups of 128 are computed right on one and two GPUs, and wrong on four.
+
+Of both, `q36eval attribute` measures the KL as vLLM computes these modules on one GPU beside that of what is stored;
+`gate`, `kl`, `evals` and `canaries` measure that deployment with `--as-served vllm`, or `--as-served vllm:4` for four
+GPUs, and the verdict then hangs on what it costs: the rule is told and blocks no more. So it is where vLLM itself
+(`--engine vllm`) is measured.
 
 Where stored scales of the KV cache are not 1 and the cache is quantized, a gate measures both readings on a few texts
 against the same branch with an unquantized cache, and judges what loses more; `--kv-scales stored` or `ignored`

@@ -33,7 +33,7 @@ def rescaled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def test_up_projections_come_out_by_the_gates_scale_and_the_rest_as_it_is(rescaled: Path) -> None:
     stored, served = load_model(rescaled), load_model(rescaled, as_served="vllm")
-    assert (stored.report.fused_scales, served.report.fused_scales) == (0, EXPERTS)
+    assert (stored.report.as_served, served.report.as_served) == (0, EXPERTS)
     mine, theirs = (dict(loaded.model.named_parameters()) for loaded in (stored, served))
     name = f"{LAYER}.gate_up_proj"
     gates, ups = (tuple(half.chunk(2, dim=1)) for half in (mine.pop(name), theirs.pop(name)))
@@ -49,7 +49,7 @@ def test_up_projections_come_out_by_the_gates_scale_and_the_rest_as_it_is(rescal
 
 def test_where_scales_agree_nothing_changes() -> None:
     stored, served = (load_model(folder_of("main"), as_served=engine) for engine in (None, "vllm"))
-    assert served.report.fused_scales == 0
+    assert served.report.as_served == 0
     theirs = dict(served.model.named_parameters())
     assert all(torch.equal(value, theirs[name]) for name, value in stored.model.named_parameters())
 

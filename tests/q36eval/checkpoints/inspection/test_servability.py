@@ -94,6 +94,18 @@ def test_what_is_measured_as_it_is_served_blocks_no_more(folder: Path) -> None:
     assert len(served.findings) == len(inspection.findings)
 
 
+def test_scales_of_experts_block_where_one_gpu_reorders_them_and_are_told_where_several_do() -> None:
+    (blocking,) = found(folder_of("gptq-int4"))
+    assert (blocking.rule, blocking.severity) == ("expert-scales-reordered", Severity.BLOCKING)
+    assert "72 gate and up projections of experts have 128 rows and groups of 128: on one GPU" in blocking.message
+    (advisory,) = found(folder_of("w4a16"))
+    assert (advisory.rule, advisory.severity) == ("expert-scales-reordered", Severity.ADVISORY)
+    assert "34 gate and up projections of experts have 128 rows and groups of 32: on 4 GPUs" in advisory.message
+    inspection = inspect_checkpoint(folder_of("gptq-int4"), SANDBOX / "bf16")
+    for served in ("vllm", "vllm:4"):
+        assert not measured_as_served(inspection, served).blocking
+
+
 def test_a_small_difference_is_told_and_no_more(folder: Path) -> None:
     def nudge(tensors: Tensors) -> None:
         tensors[f"{EXPERT}.up_proj.weight_global_scale"] *= 1 + TOLERATED / 2
