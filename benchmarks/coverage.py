@@ -278,15 +278,44 @@ def _print_row(name: str, count: int, rates: Array) -> None:
     print(f"| {name} | {count} | {cells[0]} | {cells[1]} |", flush=True)
 
 
+def almost_all_zero(simulations: int) -> None:
+    """How often the upper bound of values that are zero but for a few misses, where the bootstrap has none."""
+    from q36eval.stats._bootstrap import BEYOND, _sparse
+
+    averages, rng = (0.3, 1.0, 2.0, 3.0, 5.0), np.random.default_rng(1)
+    print(
+        f"| clusters | σ | {' | '.join(f'{each:g} not zero' for each in averages)} |\n|---|---|{'---|' * len(averages)}"
+    )
+    for clusters in (20, 40, 140):
+        for sigma in (0.5, 1.0, 1.5, 2.0):
+            cells = []
+            for average in averages:
+                truth = average / clusters * np.exp(sigma**2 / 2)
+                missed, without, used = 0, 0, 0
+                for _ in range(simulations):
+                    sums = (rng.random(clusters) < average / clusters) * rng.lognormal(0.0, sigma, clusters)
+                    sparse = _sparse(sums, np.ones(clusters)) if sums.any() else None
+                    if sparse is not None:
+                        upper, used = sparse.upper(ALPHA), used + 1
+                        missed, without = missed + (upper < truth), without + (upper / BEYOND < truth)
+                rates = f"{100 * missed / used:.1f}, {100 * without / used:.1f}" if used else ""
+                cells.append(f"{rates} ({100 * used / simulations:.0f})")
+            print(f"| {clusters} | {sigma} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--simulations", type=int, default=20_000)
     parser.add_argument("--measure", metavar="BRANCH", help="first make the documents' file anew from this branch")
+    parser.add_argument("--almost-all-zero", action="store_true", help="the table of values that are seldom not zero")
     parser.add_argument("--heavy-tails", action="store_true", help="the table of heavy tails, and nothing else")
     arguments = parser.parse_args()
     if arguments.measure:
         measure(arguments.measure)
+    if arguments.almost_all_zero:
+        almost_all_zero(arguments.simulations)
+        return
     if arguments.heavy_tails:
         heavy_tails(arguments.simulations)
         return

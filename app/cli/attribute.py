@@ -136,7 +136,8 @@ def _tell_apart(plan: "ServingPlan", family: str, branch: str, paths: Paths, as_
     run_id = record(told, family, branch, corpus_sha256(plan.documents), history, paths)
     if as_json:
         without: dict[str, Any] = {name: {"clusters"} for name in ("checkpoint", "serving", "whole", "floor")}
-        body = json.loads(error.model_dump_json(exclude=without | {"paired": True}))
+        without |= {"paired": True, "known": {"rest": {"clusters"}}}
+        body = json.loads(error.model_dump_json(exclude=without))
         print_json({"run": run_id, "branch": branch, "at_fault": error.at_fault, **body})
     elif not Quiet.wanted:
         print_serving_error(error, f"{family}/{branch}")

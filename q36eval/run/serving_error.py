@@ -6,11 +6,15 @@ from pathlib import Path
 
 import torch
 
+from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.as_served import ENGINE, changes_as_served
 from q36eval.checkpoints.opened import opened_once
+from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, EngineSettings, as_reference, open_engine, opens_checkpoints
 from q36eval.engines.device_memory import give_back
 from q36eval.engines.head import Head
+from q36eval.engines.worker_places import gpus_of
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate.fault import EXCESS, SERVING, Arithmetic
 from q36eval.history import History
@@ -31,7 +35,7 @@ from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.arithmetic import gpu_here, gpu_words, input_kinds
 from q36eval.run.attribution import keep_figures
 
-WHOLE = "whole"
+WHOLE, KNOWN = "whole", "known"
 LAYERS = ("checkpoint", "serving", WHOLE, "floor")
 
 
@@ -84,7 +88,8 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     first = open_engine(weight_only.of(plan.branch))
     quantizes_inputs = first.ignores_activation_quantization
     emulated = quantizes_inputs and not plan.weights_only
-    passes = 3 + has_floor + emulated
+    known = changes_as_served(index_weights(open_checkpoint(plan.branch)).weights, _known_as(plan.engine))
+    passes = 3 + has_floor + emulated + bool(known)
     progress.stage("scoring the same texts by every deployment", passes)
     chosen = sample(plan.documents, first.tokenizer, passes, plan.budget)
     decoded = {"weight-only": _Measured.of(first, weight_only.of(plan.branch), chosen).side}
@@ -95,20 +100,24 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         as_stored = replace(weight_only, emulate_activations=True)
         decoded["emulated"] = _opened(plan.branch, as_stored, chosen).side
         progress.advance()
+    if known:
+        as_known = replace(weight_only, as_served=_known_as(plan.engine))
+        decoded[KNOWN] = _opened(plan.branch, as_known, chosen).side
+        progress.advance()
     try:
         reference = _opened(plan.reference, here, chosen)
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
     progress.advance()
     sums, served = _sums_of_served(plan, chosen, {**decoded, WHOLE: reference.side})
-    whole, serving = sums.pop(WHOLE), sums
+    whole, rest, serving = sums.pop(WHOLE), sums.pop(KNOWN, None), sums
     progress.advance()
     floor = None
     if has_floor:
         floor = divergence_sums(chosen, reference.side, _opened(plan.reference, plan.engine, chosen).side)
         progress.advance()
     arithmetic = arithmetic_of(chosen, serving, quantizes_inputs=quantizes_inputs)
-    judged = judged_side(arithmetic, decoded)
+    judged = judged_side(arithmetic, serving)
     told = serving_error(
         plan.engine.kind,
         chosen,
@@ -118,8 +127,14 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         floor=floor,
         arithmetic=arithmetic,
         gpu=gpu_words(input_kinds(plan.branch), gpu_here()),
+        known=None if rest is None else (len(known), rest),
     )
     return Told(told, served, reference.identity)
+
+
+def _known_as(engine: EngineOptions) -> str | None:
+    """As what the branch is decoded where what that engine makes of checkpoints is known; None of other engines."""
+    return f"{ENGINE}:{gpus_of(engine)}" if engine.kind == ENGINE else None
 
 
 def judged_side(arithmetic: Arithmetic, decoded: Iterable[str]) -> str:

@@ -108,6 +108,5 @@ class MeanInference:
             why = "errored units of unbounded value" if self._any_errored else "too few clusters"
             return Interval(lower=self.contrast.low, upper=self.contrast.high, level=level, method=f"none: {why}")
         lower, upper = self._studentised.bounds(alpha)
-        return Interval(
-            lower=max(lower, self.contrast.low), upper=min(upper, self.contrast.high), level=level, method="bootstrap-t"
-        )
+        within = {"lower": max(lower, self.contrast.low), "upper": min(upper, self.contrast.high)}
+        return Interval(**within, level=level, method=self._studentised.method)

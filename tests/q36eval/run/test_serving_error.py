@@ -3,6 +3,8 @@
 The engine is the in-process one, but for noise of a stated size; the branch is the reference or a quantized one.
 """
 
+import contextlib
+import io
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from q36eval.app.cli.serving_report import print_serving_error
 from q36eval.checkpoints import checkpoint_sha256
 from q36eval.engines import EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
 from q36eval.engines.in_process import InProcessEngine
@@ -19,6 +22,7 @@ from q36eval.errors import EngineError
 from q36eval.history import History
 from q36eval.kl.attribution import LEAST_DOCUMENTS
 from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.serving_error import ServingError
 from q36eval.probes import Progress
 from q36eval.run.serving_error import ServingPlan, tell_apart
 from tests.branches import folder_of
@@ -65,6 +69,15 @@ class Unquantizing(Noisy):
     def load(cls, settings: EngineSettings | Path) -> "InProcessEngine":
         assert isinstance(settings, EngineSettings)
         return super().load(replace(settings, emulate_activations=False))
+
+
+class Reordering(Noisy):
+    """Takes other scales than those that are stored, as vLLM does of experts in integers."""
+
+    @classmethod
+    def load(cls, settings: EngineSettings | Path) -> "InProcessEngine":
+        assert isinstance(settings, EngineSettings)
+        return super().load(replace(settings, as_served="vllm"))
 
 
 class Broken(Noisy):
@@ -132,6 +145,29 @@ def test_an_engine_that_leaves_inputs_as_they_are_is_held_to_the_branch_decoded_
     said = tell_apart(plan(folder_of("main"), "unquantizing", weights_only=True), Silent()).error
     assert said.arithmetic == "weight-only"
     assert said.checkpoint.kl == error.checkpoint.kl
+
+
+@pytest.mark.parametrize(("engine", "is_it"), [(Reordering, True), (Quiet, False)])
+def test_a_fault_that_is_known_is_named_where_it_is_what_the_engine_adds(
+    engine: type[Noisy], is_it: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "vllm", Kind(f"{__name__}:{engine.__name__}", reference="in-process"))
+    error = tell_apart(plan(folder_of("gptq-int4"), "vllm"), Silent()).error
+    assert error.known is not None
+    assert (error.known.weights, error.known.is_it) == (72, is_it)
+    one, other = (error.known.rest, error.serving) if is_it else (error.serving, error.known.rest)
+    assert one.kl == 0.0 < other.kl
+    assert error.at_fault == ("engine" if is_it else "checkpoint")
+    said = _printed(error)
+    assert ("and does: beside that it adds 0 nats/token" in said) == is_it
+    assert ("that this one does is not seen" in said) != is_it
+    assert tell_apart(plan(folder_of("main"), "vllm"), Silent()).error.known is None
+
+
+def _printed(error: ServingError) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as stream:
+        print_serving_error(error, "sandbox/branch")
+    return " ".join(stream.getvalue().split())
 
 
 def test_the_whole_is_the_divergence_of_both_deployments_logits() -> None:

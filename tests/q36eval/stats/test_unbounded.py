@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import beta, norm
 
 from q36eval.records import Clusters
 from q36eval.stats import _bootstrap, holm, margin_test, summarize
@@ -68,6 +68,43 @@ def test_the_ratio_mean_agrees_with_a_naive_bootstrap() -> None:
     # Monte Carlo error of a 2.5 % quantile of 4,000 draws is about 0.07 standard errors
     assert interval.upper == pytest.approx(mean - low_t * error, abs=0.3 * error)
     assert interval.lower == pytest.approx(mean - high_t * error, abs=0.3 * error)
+
+
+def test_a_mean_of_almost_nothing_but_zeros_is_bounded_by_the_share_that_is_not() -> None:
+    """As two engines give that are alike to the last bit on all texts but a few."""
+    tokens = np.full(40, 63)
+    for others in range(1, 6):
+        per_token = np.zeros(40)
+        per_token[:others] = 1e-6 * np.arange(1, others + 1)
+        rounding = np.where(per_token, 0.0, 1e-16 * np.arange(1, 41))
+        clusters = documents(per_token + rounding, tokens)
+        value, _, _, interval = summarize(clusters, "mean")
+        share = beta.ppf(0.975, others + 1, 40 - others)
+        assert interval.upper == pytest.approx(10 * 1e-6 * others * share)
+        assert interval.lower < value < interval.upper
+        assert interval.method == "bootstrap-t, above by the share that is not zero"
+        for factor, passes in ((1.0001, True), (0.9999, False)):
+            test = margin_test(clusters, "mean", Limit("max_value", interval.upper * factor))
+            assert (test.p_pass <= 0.025) == passes
+        assert margin_test(clusters, "mean", Limit("max_value", 20e-6 * others)).p_pass == 0.0
+    # as many that are not zero as every resample holds some of, or a value below zero: the bootstrap's own bound
+    assert summarize(documents(np.r_[np.full(6, 1e-6), np.zeros(34)], tokens), "mean")[3].method == "bootstrap-t"
+    assert summarize(documents(np.r_[1e-6, -1e-6, np.zeros(38)], tokens), "mean")[3].method == "bootstrap-t"
+
+
+@pytest.mark.sized
+@pytest.mark.parametrize(("sigma", "most"), [(0.5, 0.005), (1.0, 0.01), (1.5, 0.04)])
+@pytest.mark.parametrize("average", [0.5, 2.0, 4.0])
+def test_that_bound_misses_about_what_it_promises(sigma: float, most: float, average: float) -> None:
+    rng, missed, used = np.random.default_rng(31), 0, 0
+    truth = average / 40 * math.exp(sigma**2 / 2)
+    while used < 2000:
+        sums = (rng.random(40) < average / 40) * rng.lognormal(0.0, sigma, 40)
+        sparse = _bootstrap._sparse(sums, np.ones(40)) if sums.any() else None
+        if sparse is not None:
+            used += 1
+            missed += sparse.upper(0.025) < truth
+    assert missed / used <= most
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 2.5])
