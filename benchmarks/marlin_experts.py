@@ -1,17 +1,19 @@
 """Experts in integers as vLLM's kernel Marlin computes them, at the real shape.
 
-    VLLM_PYTHON benchmarks/marlin_experts.py
+    VLLM_PYTHON -P benchmarks/marlin_experts.py
 
 Random experts in INT4 in groups of `--group` columns, converted and run by vLLM itself on one GPU, at the rows that a
 GPU has of them where 1, 2 and 4 split every layer; against the same weights decoded, in float32. Prints the relative
 error of the layer's output, and that against weights whose gate and up scales are in the order that vLLM is known to
-take them (`q36eval.checkpoints.as_served`). Runs in vLLM's own environment, and imports nothing of this project.
+take them (`q36eval.checkpoints.as_served`). Runs in vLLM's own environment, by functions of its 0.26, and imports
+nothing of this project.
 """
 
 import argparse
 import types
 
 import torch
+import vllm
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.fused_moe.experts.marlin_moe import fused_marlin_moe
 from vllm.model_executor.layers.fused_moe.oracle.int_wna16 import _process_weights_marlin
@@ -96,6 +98,8 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=8, help="experts a token")
     parser.add_argument("--tokens", type=int, default=512)
     asked = parser.parse_args()
+    if not vllm.__version__.startswith("0.26."):
+        parser.error(f"written for vLLM 0.26, and this is {vllm.__version__}")
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = False
     print("| GPUs | rows of a share | error against what is stored | against vLLM's own order |\n|---|---|---|---|")

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -115,8 +116,10 @@ def _run(step: Step, gpus: str, out: Path) -> None:
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
                 process.wait()
+    with suppress(ProcessLookupError):  # what it left behind would hold the GPU of the next one
+        os.killpg(process.pid, signal.SIGKILL)
     _tell(out, step, how, time.monotonic() - begun)
 
 

@@ -2,9 +2,11 @@
 
 `vllm` is one GPU, `vllm:4` four that split every layer (tensor parallel). Two things are known of it. It gives modules
 that it holds as one a single global scale (`q36eval.checkpoints.fused`). And for its kernel Marlin it puts the scales
-of experts' gate and up projections into the order of weights with one group of columns wherever a GPU's share of their
-rows is no more than a group, though they have several groups (`size_k=layer.intermediate_size_per_partition` in
+of experts' gate and up projections into the order of weights with one group of columns where a GPU's share of their
+rows is as large as a group, though they have several groups (`size_k=layer.intermediate_size_per_partition` in
 vllm/model_executor/layers/fused_moe/oracle/int_wna16.py of 0.26 to 0.33; https://github.com/vllm-project/vllm/pull/50196).
+A smaller share it refuses or gives to another kernel (`check_moe_marlin_supports_layer`). The order was seen with 0.26
+on an H100; 0.32 prefers another kernel, Humming, on that GPU.
 """
 
 import re
@@ -13,8 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-from q36eval.checkpoints.formats.parts import ceil_divide
 from q36eval.checkpoints.fused import fused_groups, one_scale
+from q36eval.checkpoints.header import TensorEntry
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import UsageError
 
@@ -23,9 +26,13 @@ if TYPE_CHECKING:
 
 ENGINE = "vllm"
 _NAMED = re.compile(r"vllm(?::([1-9][0-9]?))?")
-MARLIN_BITS = (4, 8)
+MOST_GPUS = 8
+"""What takes more of them is not foreseen: one machine has so many."""
+MARLIN_BITS, MARLIN_GROUPS, MARLIN_COLUMNS = (4, 8), (32, 64, 128), 128
+"""The bits and groups that it computes, and of what the columns are a multiple."""
 ROWS = 64
-"""Marlin reads the scales of so many rows in an order of its own (`get_scale_perms` in vLLM's marlin_utils.py)."""
+"""Marlin reads the scales of so many rows in an order of its own (`get_scale_perms` in vLLM's marlin_utils.py); a share
+of fewer is filled up with zeros."""
 
 
 class Change(Protocol):
@@ -57,17 +64,21 @@ class OneScale:
 
 @dataclass(frozen=True)
 class Reordered:
-    """Scales of rows along `axis` as Marlin reads them where they lie in the order of weights with one group."""
+    """Scales of rows along `axis`, in shares of `share`, as Marlin reads what lies in the order of one group."""
 
     part: str
     axis: int
+    share: int
 
     def of(self, stored: "torch.Tensor") -> "torch.Tensor":
-        """The scales that rows get, a multiple of `ROWS`."""
+        """The scales that rows get; 0 where that of a row that fills up a share is read."""
         import torch
 
-        order = torch.arange(stored.shape[self.axis], device=stored.device).view(-1, ROWS)[:, _order()].flatten()
-        return stored.index_select(self.axis, order)
+        shares = stored.movedim(self.axis, -1).reshape(-1, self.share)
+        filled = torch.nn.functional.pad(shares, (0, -self.share % ROWS))
+        taken = filled.reshape(-1, ROWS)[:, _order()].reshape(filled.shape)[:, : self.share]
+        others = [size for axis, size in enumerate(stored.shape) if axis != self.axis]
+        return taken.reshape(*others, stored.shape[self.axis]).movedim(-1, self.axis)
 
 
 @cache
@@ -114,47 +125,72 @@ def changes_as_served(weights: Mapping[str, LogicalWeight], as_served: str | Non
             }
         for weight in members:
             grouped = grouped_scales(weight)
-            if grouped is not None and grouped.gpus <= gpus:
+            if grouped is not None and grouped.gpus == gpus:
                 changes[weight.name] = grouped.reordered
     return changes
 
 
 @dataclass(frozen=True)
 class GroupedScales:
-    """An expert's gate or up projection in integers with several groups of `group` columns, and `rows` rows, which are
-    a multiple of `ROWS`: others vLLM fills up or leaves to another kernel."""
+    """An expert's gate or up projection in integers with several groups of `group` columns, and `rows` rows."""
 
     rows: int
     group: int
-    reordered: Reordered
+    part: str
+    axis: int
 
     @property
     def gpus(self) -> int:
-        """The least number of GPUs on which vLLM reorders these scales: a share of the rows is no more than a group."""
-        return ceil_divide(self.rows, self.group)
+        """The number of GPUs on which vLLM reorders these scales: a share of the rows is as large as a group."""
+        return self.rows // self.group
+
+    @property
+    def reordered(self) -> Reordered:
+        """What it computes with there."""
+        return Reordered(self.part, self.axis, self.group)
 
 
 def grouped_scales(weight: LogicalWeight) -> GroupedScales | None:
-    """What of a weight its headers say of that; None for any other weight, and where they say it of no such one."""
+    """What of a weight its headers say of that; None for any other weight, and where Marlin does not compute it."""
     projection = weight.name.removesuffix(".weight").rpartition(".")[2]
     if weight.tensor_class != "routed experts" or projection not in ("gate_proj", "up_proj"):
         return None
-    compressed = getattr(weight.scheme.compressed, "weights", None)
-    bits = weight.scheme.setting("bits") or getattr(compressed, "num_bits", None)
     entries = dict(weight.parts)
-    by_columns = "scales" in entries
-    values = entries.get("qweight" if by_columns else "weight_packed")
-    scales = entries.get("scales" if by_columns else "weight_scale")
-    if values is None or scales is None or values.dtype != "I32" or bits not in MARLIN_BITS:
+    found = _by_columns(weight.scheme, entries) if "qweight" in entries else _by_rows(weight.scheme, entries)
+    if found is None:
         return None
-    if len(values.shape) != 2 or len(scales.shape) != 2:
+    rows, columns, groups, part, axis = found
+    group = columns // groups if groups > 1 and columns % groups == 0 else 0
+    if group not in MARLIN_GROUPS or columns % MARLIN_COLUMNS or rows % group or not rows:
         return None
-    if by_columns:
-        groups, rows = scales.shape
-        columns = values.shape[0] if weight.scheme.format == "awq" else values.shape[0] * 32 // bits
-    else:
-        rows, groups, columns = values.shape[0], scales.shape[1], values.shape[1] * 32 // bits
-    if groups < 2 or not rows or rows % ROWS or not columns:
+    return GroupedScales(rows, group, part, axis)
+
+
+_Found = tuple[int, int, int, str, int]
+"""Rows, columns, groups of columns, the part with the scales and the axis of the rows in it."""
+
+
+def _by_columns(scheme: Scheme, entries: Mapping[str, TensorEntry]) -> _Found | None:
+    """Of GPTQ and AWQ; vLLM has no GPTQ with zero points in Marlin."""
+    bits, scales, words = scheme.setting("bits"), entries.get("scales"), entries["qweight"].shape
+    if bits not in MARLIN_BITS or scales is None or len(scales.shape) != 2 or len(words) != 2:
         return None
-    reordered = Reordered("scales", 1) if by_columns else Reordered("weight_scale", 0)
-    return GroupedScales(rows, ceil_divide(columns, groups), reordered)
+    groups, rows = scales.shape
+    if scheme.format == "awq":
+        return (rows, words[0], groups, "scales", 1) if words[1] * 32 // int(bits) == rows else None
+    if scheme.format != "gptq" or not scheme.setting("sym") or words[1] != rows:
+        return None
+    return rows, words[0] * 32 // int(bits), groups, "scales", 1
+
+
+def _by_rows(scheme: Scheme, entries: Mapping[str, TensorEntry]) -> _Found | None:
+    """Of compressed-tensors, weight-only and symmetric: others vLLM gives to other methods."""
+    weights = getattr(scheme.compressed, "weights", None)
+    bits, values, scales = getattr(weights, "num_bits", None), entries.get("weight_packed"), entries.get("weight_scale")
+    if values is None or scales is None or values.dtype != "I32" or weights is None or bits not in MARLIN_BITS:
+        return None
+    if not weights.symmetric or scheme.compressed.input_activations is not None:
+        return None
+    if len(values.shape) != 2 or len(scales.shape) != 2 or scales.shape[0] != values.shape[0]:
+        return None
+    return values.shape[0], values.shape[1] * 32 // int(bits), scales.shape[1], "weight_scale", 0

@@ -264,7 +264,8 @@ class Decoder:
             if change is not None:
                 part = change.part
                 changed[part] = changed[part].clone() if changed[part] is parts[part] else changed[part]
-                changed[part][at] = change.of(parts[part][at])
+                with weight.named_faults():
+                    changed[part][at] = change.of(parts[part][at])
         return changed
 
     def _pack(self, name: str, of_parameter: list[Stack], placed: list[tuple[Stack, Parts, bool]]) -> None:

@@ -431,7 +431,6 @@ def _inspect(request: Request) -> "Inspection | None":
     """The static probe, before anything is loaded; None where it is not part of the run."""
     if ProbeName.WEIGHTS not in request.probes:
         return None
-    from q36eval.checkpoints.as_served import ENGINE
     from q36eval.checkpoints.inspection import inspect_checkpoint
     from q36eval.checkpoints.inspection.servability import measured_as_served
 
@@ -443,9 +442,7 @@ def _inspect(request: Request) -> "Inspection | None":
             template=request.template_declared or family_template(request.family, request.branch.name),
             device=request.deployment.device,
         )
-    # vLLM itself is measured with its faults, of whichever version
-    serving = ENGINE if request.engine.kind == ENGINE else request.deployment.as_served
-    return measured_as_served(inspection, serving)
+    return measured_as_served(inspection, request.deployment.as_served)
 
 
 def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity, *, own_template: bool = False) -> list[str]:

@@ -1,5 +1,6 @@
 """The checkpoint's error and the engine's, put together: three deployments of the same texts, one after the other."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.arithmetic import gpu_here, gpu_words, input_kinds
 from q36eval.run.attribution import keep_figures
 
-WHOLE, KNOWN = "whole", "known"
+WHOLE, KNOWN = "whole", "known, "
 LAYERS = ("checkpoint", "serving", WHOLE, "floor")
 
 
@@ -89,7 +90,7 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     quantizes_inputs = first.ignores_activation_quantization
     emulated = quantizes_inputs and not plan.weights_only
     known = changes_as_served(index_weights(open_checkpoint(plan.branch)).weights, _known_as(plan.engine))
-    passes = 3 + has_floor + emulated + bool(known)
+    passes = 3 + has_floor + emulated + (1 + emulated if known else 0)
     progress.stage("scoring the same texts by every deployment", passes)
     chosen = sample(plan.documents, first.tokenizer, passes, plan.budget)
     decoded = {"weight-only": _Measured.of(first, weight_only.of(plan.branch), chosen).side}
@@ -100,24 +101,25 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         as_stored = replace(weight_only, emulate_activations=True)
         decoded["emulated"] = _opened(plan.branch, as_stored, chosen).side
         progress.advance()
-    if known:
-        as_known = replace(weight_only, as_served=_known_as(plan.engine))
-        decoded[KNOWN] = _opened(plan.branch, as_known, chosen).side
+    as_known: dict[str, Side] = {}
+    for name in decoded if known else ():
+        decoding = replace(weight_only, as_served=_known_as(plan.engine), emulate_activations=name == "emulated")
+        as_known[KNOWN + name] = _opened(plan.branch, decoding, chosen).side
         progress.advance()
     try:
         reference = _opened(plan.reference, here, chosen)
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
     progress.advance()
-    sums, served = _sums_of_served(plan, chosen, {**decoded, WHOLE: reference.side})
-    whole, rest, serving = sums.pop(WHOLE), sums.pop(KNOWN, None), sums
+    sums, served = _sums_of_served(plan, chosen, {**decoded, **as_known, WHOLE: reference.side})
+    whole, serving = sums.pop(WHOLE), {name: sums[name] for name in decoded}
     progress.advance()
     floor = None
     if has_floor:
         floor = divergence_sums(chosen, reference.side, _opened(plan.reference, plan.engine, chosen).side)
         progress.advance()
     arithmetic = arithmetic_of(chosen, serving, quantizes_inputs=quantizes_inputs)
-    judged = judged_side(arithmetic, serving)
+    judged = judged_side(arithmetic, decoded)
     told = serving_error(
         plan.engine.kind,
         chosen,
@@ -127,14 +129,21 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         floor=floor,
         arithmetic=arithmetic,
         gpu=gpu_words(input_kinds(plan.branch), gpu_here()),
-        known=None if rest is None else (len(known), rest),
+        known=(len(known), sums[KNOWN + judged]) if known else None,
     )
     return Told(told, served, reference.identity)
 
 
 def _known_as(engine: EngineOptions) -> str | None:
-    """As what the branch is decoded where what that engine makes of checkpoints is known; None of other engines."""
-    return f"{ENGINE}:{gpus_of(engine)}" if engine.kind == ENGINE else None
+    """As what the branch is decoded where what that engine makes of checkpoints is known; None of other engines.
+
+    GPUs that hold whole experts each (expert parallel) split no expert's rows.
+    """
+    if engine.kind != ENGINE:
+        return None
+    whole = any(re.fullmatch(r"enable.expert.parallel=true", each, re.IGNORECASE) for each in engine.engine_arguments)
+    gpus = gpus_of(engine)
+    return ENGINE if whole or not 1 <= gpus < 100 else f"{ENGINE}:{gpus}"
 
 
 def judged_side(arithmetic: Arithmetic, decoded: Iterable[str]) -> str:

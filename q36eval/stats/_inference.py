@@ -9,7 +9,7 @@ from functools import cached_property
 
 from q36eval.records import Interval
 from q36eval.stats import _betting
-from q36eval.stats._bootstrap import Studentised, studentise
+from q36eval.stats._bootstrap import BEYOND, Studentised, studentise
 from q36eval.stats._contrast import Array, Contrast
 
 SEED = 20_260_417
@@ -29,6 +29,8 @@ class MeanInference:
     seed: int = SEED
     planned_below: Array | None = None
     planned_above: Array | None = None
+    squares: bool = False
+    """Whether the values are squares, whose largest lies further beyond what was seen."""
 
     @property
     def mean(self) -> float:
@@ -37,7 +39,7 @@ class MeanInference:
 
     @cached_property
     def _studentised(self) -> Studentised | None:
-        return studentise(self.contrast, self.seed)
+        return studentise(self.contrast, self.seed, BEYOND**2 if self.squares else BEYOND)
 
     @cached_property
     def _capped(self) -> Contrast:

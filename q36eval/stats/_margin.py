@@ -216,7 +216,7 @@ def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
         # one unit seen beyond the margin proves it; that none was seen proves nothing about the others
         p_fail = 0.0 if value > limit else 1.0
     elif estimator == "root_mean_square":
-        inference = MeanInference(linear_contrast(clusters, 1.0), EVEN)
+        inference = MeanInference(linear_contrast(clusters, 1.0), EVEN, squares=True)
         p_pass, p_fail = inference.p_at_least(limit**2), inference.p_at_most(limit**2)
     elif estimator == "stratified_mean":
         stratified = StratifiedMean(clusters, SEED)

@@ -72,7 +72,7 @@ def _single_value(clusters: Clusters, estimator: Estimator, level: float) -> tup
         stratified = StratifiedMean(clusters, SEED)
         return stratified.mean, stratified.interval(level)
     if estimator == "root_mean_square":
-        inference = MeanInference(linear_contrast(clusters, 1.0))
+        inference = MeanInference(linear_contrast(clusters, 1.0), squares=True)
         squares = inference.interval(level)
         roots = {name: _root(getattr(squares, name)) for name in ("lower", "upper")}
         return _root(inference.contrast.mean), squares.model_copy(update=roots)

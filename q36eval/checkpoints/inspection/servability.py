@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from q36eval.checkpoints.as_served import GroupedScales, engine_of, grouped_scales
+from q36eval.checkpoints.as_served import ENGINE, MOST_GPUS, GroupedScales, engine_of, grouped_scales
 from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
 from q36eval.checkpoints.inspection.stored import Unit, is_weight_only, kind_of, quantizes_inputs
@@ -46,10 +46,11 @@ RULES = {
     ),
     "expert-scales-reordered": Rule(
         "vLLM",
-        "sources of 0.11 for GPTQ and AWQ, of 0.26, 0.32 and 0.33 for compressed-tensors too",
+        "0.26 on an H100; by its sources 0.11 (GPTQ, AWQ), 0.32 and 0.33 too wherever they take the kernel Marlin",
         "puts the scales of experts' gate and up projections into an order that its kernel Marlin does not read, where "
-        "a GPU's share of their rows is no more than a group: most values come out by another row's scale",
+        "a GPU's share of their rows is as large as a group: most values come out by another row's scale",
         "https://github.com/vllm-project/vllm/pull/50196",
+        Severity.ADVISORY,
     ),
     "fused-schemes": Rule(
         "vLLM",
@@ -143,10 +144,8 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
     ]
 
 
-MEASURED_AS_SERVED = {"vllm": ("fused-global-scales", "expert-scales-reordered")}
+MEASURED_AS_SERVED = {"vllm": ("fused-global-scales",)}
 """By engine (`--as-served`): what a measurement as it serves a branch contains, and so is no difference from it."""
-MOST_GPUS = 8
-"""What takes more of them is not foreseen: one machine has so many."""
 
 
 def measured_as_served(inspection: Inspection, engine: str | None) -> Inspection:
@@ -197,7 +196,7 @@ def _global_scales(groups: Mapping[str, Sequence[Unit]]) -> Iterator[Finding]:
 
 
 def _expert_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
-    """Integers in groups of columns; on how many GPUs is not in the files, so what takes several is advisory."""
+    """Integers in groups of columns; which kernel computes them on how many GPUs is not in the files."""
     by_gpus: dict[int, dict[str, GroupedScales]] = defaultdict(dict)
     for name, unit in units.items():
         grouped = grouped_scales(unit.weight)
@@ -206,11 +205,12 @@ def _expert_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
     for gpus, found in by_gpus.items():
         name = next(iter(found))
         where = "on one GPU" if gpus == 1 else f"on {gpus} GPUs that split every layer (tensor parallel)"
+        measured = f"--as-served {ENGINE}" if gpus == 1 else f"--as-served {ENGINE}:{gpus}"
         message = (
             f"{len(found):,} gate and up projections of experts have {found[name].rows} rows and groups of "
-            f"{found[name].group}: {where} a share of them is no more than a group"
+            f"{found[name].group}: {where} a share of them is as large as a group ({measured} measures that)"
         )
-        yield _finding("expert-scales-reordered", name, message, Severity.BLOCKING if gpus == 1 else Severity.ADVISORY)
+        yield _finding("expert-scales-reordered", name, message)
 
 
 def _schemes(groups: Mapping[str, Sequence[Unit]], shapes: Shapes) -> Iterator[Finding]:
@@ -353,13 +353,15 @@ Different global scales block where they put values of a weight off by more than
 advisory. All values of one module are off by one factor, so its relative error is that factor less 1, exactly. Only
 scales of weights are taken so, not those of inputs.
 
-Reordered scales block where one GPU is enough for it; from how many on is told otherwise, up to {MOST_GPUS}. Experts of
-512 rows in groups of 128 are computed right on one and two GPUs, and wrong on four.
+Reordered scales are told with the number of GPUs on which that happens, up to {MOST_GPUS}, and block nothing: neither
+that number nor the kernel is in the files (on Hopper vLLM has preferred Humming to Marlin since 0.32 at the latest).
+Experts of 512 rows in groups of 128 are computed right on one and two GPUs, and wrong on four. A share smaller than a
+group is refused or computed by another kernel, so nothing is emulated there.
 
 Of both, `q36eval attribute` measures the KL as vLLM computes these modules on one GPU beside that of what is stored;
 `gate`, `kl`, `evals` and `canaries` measure that deployment with `--as-served vllm`, or `--as-served vllm:4` for four
-GPUs, and the verdict then hangs on what it costs: the rule is told and blocks no more. So it is where vLLM itself
-(`--engine vllm`) is measured.
+GPUs, and the verdict then hangs on what it costs: the rule is told and blocks no more. An MTP draft head is taken as it
+is stored.
 
 Where stored scales of the KV cache are not 1 and the cache is quantized, a gate measures both readings on a few texts
 against the same branch with an unquantized cache, and judges what loses more; `--kv-scales stored` or `ignored`

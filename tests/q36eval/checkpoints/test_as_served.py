@@ -19,20 +19,27 @@ ONE = [2 * lane + at for lane in range(4) for at in (0, 1, 8, 9, 16, 17, 24, 25)
 """`get_scale_perms` of vLLM's marlin_utils.py: of weights with several groups of columns, and with one."""
 
 
-def found_by_the_kernel(scales: torch.Tensor) -> torch.Tensor:
-    """Scales [groups, rows] put into the order of one group, and read as if they lay in that of several."""
-    stored = scales.reshape(-1, len(ONE))[:, ONE].reshape(-1, len(SEVERAL))
-    found = torch.empty_like(stored)
-    for place, row in enumerate(SEVERAL):
-        found[:, row] = stored[:, place]
-    return found.reshape(scales.shape)
+def found_by_the_kernel(scales: torch.Tensor, share: int) -> torch.Tensor:
+    """Scales [groups, rows], each share of them filled up with zeros to 64, put into the order of one group, and read
+    as if they lay in that of several."""
+    shares = []
+    for own in scales.split(share, dim=1):
+        filled = torch.cat([own, torch.zeros(len(own), -share % 64, dtype=own.dtype)], dim=1)
+        stored = filled.reshape(-1, len(ONE))[:, ONE].reshape(-1, len(SEVERAL))
+        found = torch.empty_like(stored)
+        for place, row in enumerate(SEVERAL):
+            found[:, row] = stored[:, place]
+        shares.append(found.reshape(filled.shape)[:, :share])
+    return torch.cat(shares, dim=1)
 
 
-@pytest.mark.parametrize("rows", [64, 128, 512])
-def test_each_row_gets_the_scale_that_the_kernel_finds(rows: int) -> None:
-    scales = torch.arange(3.0 * rows).reshape(3, rows)
-    assert torch.equal(Reordered("scales", 1).of(scales), found_by_the_kernel(scales))
-    assert torch.equal(Reordered("weight_scale", 0).of(scales.T), found_by_the_kernel(scales).T)
+@pytest.mark.parametrize(("rows", "share"), [(64, 64), (128, 128), (512, 128), (512, 64), (128, 32)])
+def test_each_row_gets_the_scale_that_the_kernel_finds(rows: int, share: int) -> None:
+    scales = torch.arange(1, 3.0 * rows + 1).reshape(3, rows)
+    expected = found_by_the_kernel(scales, share)
+    assert torch.equal(Reordered("scales", 1, share).of(scales), expected)
+    assert torch.equal(Reordered("weight_scale", 0, share).of(scales.T), expected.T)
+    assert int((expected == 0).sum()) == (0 if share >= 64 else expected.numel() // 2)
 
 
 @pytest.mark.long
@@ -50,7 +57,7 @@ def test_the_two_orders_are_vllms_own() -> None:
     row_at = right[0].long()  # of each place that the kernel reads, the row that it takes it for
     found = torch.empty_like(stored)
     found[:, row_at] = stored
-    assert torch.equal(found, Reordered("scales", 1).of(torch.arange(128.0).repeat(2, 1)))
+    assert torch.equal(found, Reordered("scales", 1, 128).of(torch.arange(128.0).repeat(2, 1)))
 
 
 @pytest.mark.parametrize(("branch", "served", "count"), [("gptq-int4", "vllm", 72), ("w4a16", "vllm:4", 34)])
@@ -68,15 +75,17 @@ def test_gate_and_up_are_decoded_by_these_scales_and_the_rest_as_it_is(branch: s
         expert, projection, _ = rest.split(".")
         parts = weight.read_parts()
         if "scales" in parts:
-            parts["scales"] = found_by_the_kernel(parts["scales"])
+            parts["scales"] = found_by_the_kernel(parts["scales"], 128)
         else:
-            parts["weight_scale"] = found_by_the_kernel(parts["weight_scale"].T.contiguous()).T.contiguous()
+            parts["weight_scale"] = found_by_the_kernel(parts["weight_scale"].T.contiguous(), 32).T.contiguous()
         half = other[f"{module}.experts.gate_up_proj"][int(expert)].chunk(2)[projection == "up_proj"]
         assert torch.equal(half, weight.decode(parts).to(half.dtype))
 
 
-def test_on_fewer_gpus_and_in_other_formats_nothing_changes() -> None:
-    for branch, served in (("w4a16", "vllm"), ("w4a16", "vllm:3"), ("main", "vllm:8"), ("bf16", "vllm:8")):
+def test_on_other_numbers_of_gpus_and_in_other_formats_nothing_changes() -> None:
+    """A share that is larger than a group is in order, and a smaller one is refused or given to another kernel."""
+    others = (("w4a16", "vllm"), ("w4a16", "vllm:2"), ("w4a16", "vllm:8"), ("gptq-int4", "vllm:2"), ("main", "vllm:4"))
+    for branch, served in others:
         assert changes_as_served(index_weights(open_checkpoint(folder_of(branch))).weights, served) == {}
     assert changes_as_served(index_weights(open_checkpoint(folder_of("gptq-int4"))).weights, None) == {}
 

@@ -6,6 +6,7 @@ The engine is the in-process one, but for noise of a stated size; the branch is 
 import contextlib
 import io
 import json
+import shutil
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from q36eval.probes import Progress
 from q36eval.run.serving_error import ServingPlan, tell_apart
 from tests.branches import folder_of
 from tests.commands import q36eval
+from tests.q36eval.checkpoints.inspection.damage import edit_tensors
+from tests.q36eval.checkpoints.inspection.damaged_scales import rescale
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox"
 NOISE = {"quiet": 0.0, "noisy": 0.3, "broken": float("nan")}
@@ -162,6 +165,20 @@ def test_a_fault_that_is_known_is_named_where_it_is_what_the_engine_adds(
     assert ("and does: beside that it adds 0 nats/token" in said) == is_it
     assert ("that this one does is not seen" in said) != is_it
     assert tell_apart(plan(folder_of("main"), "vllm"), Silent()).error.known is None
+
+
+def test_a_known_fault_is_told_by_the_arithmetic_that_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One global scale of modules whose inputs are quantized: decoded with their quantization too."""
+    folder = Path(shutil.copytree(folder_of("main"), tmp_path / "rescaled"))
+    for expert in range(6):
+        edit_tensors(folder, rescale(f"model.layers.3.mlp.experts.{expert}.up_proj", 0.5))
+    monkeypatch.setitem(KINDS, "vllm", Kind(f"{__name__}:{Reordering.__name__}", reference="in-process"))
+    error = tell_apart(plan(folder, "vllm"), Silent()).error
+    assert error.arithmetic == "emulated"
+    assert error.known is not None
+    assert (error.known.weights, error.known.is_it, error.known.rest.kl) == (6, True, 0.0)
 
 
 def _printed(error: ServingError) -> str:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
+from q36eval.checkpoints.as_served import grouped_scales
 from q36eval.checkpoints.fused import fused_groups
+from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.servability import (
     IN_THE_FILES,
@@ -20,7 +23,8 @@ from q36eval.checkpoints.inspection.servability import (
     page,
 )
 from q36eval.checkpoints.inspection.stored import units_of
-from q36eval.checkpoints.weights import index_weights
+from q36eval.checkpoints.scheme import Scheme
+from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from tests.branches import folder_of
 
 from .damage import EXPERT, Tensors, edit_json, edit_tensors
@@ -94,16 +98,51 @@ def test_what_is_measured_as_it_is_served_blocks_no_more(folder: Path) -> None:
     assert len(served.findings) == len(inspection.findings)
 
 
-def test_scales_of_experts_block_where_one_gpu_reorders_them_and_are_told_where_several_do() -> None:
-    (blocking,) = found(folder_of("gptq-int4"))
-    assert (blocking.rule, blocking.severity) == ("expert-scales-reordered", Severity.BLOCKING)
-    assert "72 gate and up projections of experts have 128 rows and groups of 128: on one GPU" in blocking.message
-    (advisory,) = found(folder_of("w4a16"))
-    assert (advisory.rule, advisory.severity) == ("expert-scales-reordered", Severity.ADVISORY)
-    assert "34 gate and up projections of experts have 128 rows and groups of 32: on 4 GPUs" in advisory.message
-    inspection = inspect_checkpoint(folder_of("gptq-int4"), SANDBOX / "bf16")
-    for served in ("vllm", "vllm:4"):
-        assert not measured_as_served(inspection, served).blocking
+def test_scales_of_experts_are_told_with_the_gpus_that_reorder_them() -> None:
+    (one,) = found(folder_of("gptq-int4"))
+    assert (one.rule, one.severity) == ("expert-scales-reordered", Severity.ADVISORY)
+    assert "72 gate and up projections of experts have 128 rows and groups of 128: on one GPU" in one.message
+    assert "(--as-served vllm measures that)" in one.message
+    (several,) = found(folder_of("w4a16"))
+    assert (several.rule, several.severity) == ("expert-scales-reordered", Severity.ADVISORY)
+    assert "34 gate and up projections of experts have 128 rows and groups of 32: on 4 GPUs" in several.message
+    assert "(--as-served vllm:4 measures that)" in several.message
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "group", "gpus"),
+    [
+        *((512, 2048, 128, 4), (512, 2048, 64, 8), (512, 2048, 32, 16), (256, 2048, 128, 2)),
+        *((128, 128, 128, None), (64, 256, 128, None), (256, 512, 256, None), (128, 192, 64, None)),
+        (448, 2048, 128, None),
+    ],
+)
+def test_on_how_many_gpus_experts_of_a_shape_are_reordered(
+    rows: int, columns: int, group: int, gpus: int | None
+) -> None:
+    """As vLLM decides it: Marlin has groups of 32 to 128, and a share of no whole groups it does not get."""
+    entries = {
+        "qweight": entry("I32", (columns // 8, rows)),
+        "scales": entry("F16", (columns // group, rows)),
+    }
+    scheme = Scheme("gptq", settings=(("bits", 4), ("group_size", group), ("sym", True)))
+    name = "model.layers.0.mlp.experts.0.up_proj.weight"
+    checkpoint = open_checkpoint(SANDBOX / "bf16")
+
+    def found_of(scheme: Scheme, **changed: TensorEntry) -> int | None:
+        grouped = grouped_scales(LogicalWeight(checkpoint, name, tuple((entries | changed).items()), scheme))
+        return None if grouped is None else grouped.gpus
+
+    assert found_of(scheme) == gpus
+    assert found_of(replace(scheme, settings=(("bits", 4), ("group_size", group), ("sym", False)))) is None
+    assert found_of(scheme, scales=entry("F16", (columns // group, rows - 1))) is None
+    assert found_of(scheme, scales=entry("F16", (0, rows))) is None
+    assert found_of(scheme, scales=entry("F16", (rows,))) is None
+
+
+def entry(dtype: str, shape: tuple[int, ...]) -> TensorEntry:
+    """A header's word of a tensor."""
+    return TensorEntry("x", Path("x"), dtype, shape, 0, 0)
 
 
 def test_a_small_difference_is_told_and_no_more(folder: Path) -> None:
