@@ -118,7 +118,10 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     if has_floor:
         floor = divergence_sums(chosen, reference.side, _opened(plan.reference, plan.engine, chosen).side)
         progress.advance()
-    arithmetic = arithmetic_of(chosen, serving, quantizes_inputs=quantizes_inputs)
+    with_fault = {name: sums[KNOWN + name] for name in decoded} if known else serving
+    # of a branch served with a fault that is larger than what inputs lose, only those that have it too say which it is
+    nearest = min((serving, with_fault), key=lambda sides: min(map(sum, sides.values())))
+    arithmetic = arithmetic_of(chosen, nearest, quantizes_inputs=quantizes_inputs)
     judged = judged_side(arithmetic, decoded)
     told = serving_error(
         plan.engine.kind,
@@ -129,7 +132,7 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         floor=floor,
         arithmetic=arithmetic,
         gpu=gpu_words(input_kinds(plan.branch), gpu_here()),
-        known=(len(known), sums[KNOWN + judged]) if known else None,
+        known=(len(known), with_fault[judged]) if known else None,
     )
     return Told(told, served, reference.identity)
 
