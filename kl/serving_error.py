@@ -76,7 +76,7 @@ class ServingError(BaseModel):
     arithmetic: Arithmetic
     gpu: str = ""
     """What GPUs make of the checkpoint's quantized inputs, in words."""
-    known: "KnownFault | None" = None
+    known: KnownFault | None = None
     """Where the engine is known to compute this checkpoint from other scales than its own."""
 
     @property

@@ -32,18 +32,11 @@ def _of_known(engine: str, known: KnownFault) -> str:
 
 
 def _rows(error: ServingError) -> list[tuple[str, LayerError | None]]:
+    beside = f"engine beside what is known: the branch decoded so against {error.engine}"
     return [
         ("checkpoint: reference against the branch decoded here", error.checkpoint),
         (f"engine: the branch decoded here against {error.engine}", error.serving),
-        *_less_known(error),
+        *([] if error.known is None else [(beside, error.known.rest)]),
         (f"both: reference against the branch by {error.engine}", error.whole),
         (f"floor: reference here against the reference by {error.engine}", error.floor),
-    ]
-
-
-def _less_known(error: ServingError) -> list[tuple[str, LayerError | None]]:
-    if error.known is None:
-        return []
-    return [
-        (f"engine, less what is known: the branch decoded as {error.engine} is known to, against it", error.known.rest)
     ]

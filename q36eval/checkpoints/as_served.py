@@ -5,8 +5,8 @@ that it holds as one a single global scale (`q36eval.checkpoints.fused`). And fo
 of experts' gate and up projections into the order of weights with one group of columns where a GPU's share of their
 rows is as large as a group, though they have several groups (`size_k=layer.intermediate_size_per_partition` in
 vllm/model_executor/layers/fused_moe/oracle/int_wna16.py of 0.26 to 0.33; https://github.com/vllm-project/vllm/pull/50196).
-A smaller share it refuses or gives to another kernel (`check_moe_marlin_supports_layer`). The order was seen with 0.26
-on an H100; 0.32 prefers another kernel, Humming, on that GPU.
+A smaller share it refuses or gives to another kernel (`check_moe_marlin_supports_layer`). What it does to
+the KL was seen with 0.26 on H100s; 0.32 prefers another kernel, Humming, on that GPU.
 """
 
 import re

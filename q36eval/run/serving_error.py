@@ -89,7 +89,8 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     first = open_engine(weight_only.of(plan.branch))
     quantizes_inputs = first.ignores_activation_quantization
     emulated = quantizes_inputs and not plan.weights_only
-    known = changes_as_served(index_weights(open_checkpoint(plan.branch)).weights, _known_as(plan.engine))
+    known_as = _known_as(plan.engine)
+    known = changes_as_served(index_weights(open_checkpoint(plan.branch)).weights, known_as)
     passes = 3 + has_floor + emulated + (1 + emulated if known else 0)
     progress.stage("scoring the same texts by every deployment", passes)
     chosen = sample(plan.documents, first.tokenizer, passes, plan.budget)
@@ -103,7 +104,7 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         progress.advance()
     as_known: dict[str, Side] = {}
     for name in decoded if known else ():
-        decoding = replace(weight_only, as_served=_known_as(plan.engine), emulate_activations=name == "emulated")
+        decoding = replace(weight_only, as_served=known_as, emulate_activations=name == "emulated")
         as_known[KNOWN + name] = _opened(plan.branch, decoding, chosen).side
         progress.advance()
     try:
