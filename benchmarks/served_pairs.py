@@ -7,11 +7,15 @@ a pair are on the same one; on several GPUs run several commands.
 """
 
 import argparse
+import json
 import os
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
 
 from benchmarks.vllm_formats import Said, asked
 from q36eval.interrupts import stoppable
@@ -23,8 +27,10 @@ COMMON = (
     *("--max-num-seqs", "64", "--enable-prefix-caching", "--num-gpu-blocks-override", "96", "--max-logprobs", "20"),
     *("--reasoning-parser", "qwen3", "--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder"),
     *("--no-enforce-eager", "--gpu-memory-utilization", "0.06", "--kv-cache-memory-bytes", "1000000000"),
+    *("--gdn-prefill-backend", "triton", "--mamba-ssm-cache-dtype", "float32"),
 )
-"""A cache that a few requests fill, and a share of memory beside which others start."""
+"""A cache that a few requests fill, a share of memory beside which others start, and linear attention by Triton: on
+Hopper vLLM takes FlashInfer's kernels otherwise, which must be installed."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Pair:
     first: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     """Of `q36eval served`."""
+    key_heads: int = 1
+    """Of linear attention in what both serve."""
 
 
 PAIRS = {
@@ -47,7 +55,8 @@ PAIRS = {
         first=("--no-enable-prefix-caching",),
     ),
     "kv-fp8": Pair("an FP8 KV cache", ("--kv-cache-dtype", "fp8")),
-    "tp": Pair("two GPUs", ("--tensor-parallel-size", "2")),
+    "kv-turboquant": Pair("a KV cache by TurboQuant of 4 bits", ("--kv-cache-dtype", "turboquant_4bit_nc")),
+    "tp": Pair("two GPUs", ("--tensor-parallel-size", "2"), key_heads=2),
     "drafts": Pair(
         "no drafts",
         first=("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'),
@@ -63,6 +72,29 @@ def with_draft_head(folder: Path) -> Path:
     return folder
 
 
+def with_key_heads(model: Path, heads: int, folder: Path) -> Path:
+    """A text-only folder's model with the one key head of its linear attention `heads` times, which computes the same:
+    two GPUs cannot split one.
+
+    Raises:
+        ValueError: it has more than one, or a count of value heads that these do not divide.
+    """
+    config = json.loads((model / "config.json").read_text())
+    if config["linear_num_key_heads"] != 1 or config["linear_num_value_heads"] % heads:
+        raise ValueError(f"{model} has no one key head that {heads} could stand for")
+    config["linear_num_key_heads"], wide = heads, config["linear_key_head_dim"]
+    shutil.copytree(model, folder, dirs_exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    for name, tensor in tensors.items():
+        if name.endswith(("linear_attn.in_proj_qkv.weight", "linear_attn.conv1d.weight")):
+            query, key, value = tensor.split([wide, wide, len(tensor) - 2 * wide])
+            tensors[name] = torch.cat([*[query] * heads, *[key] * heads, value])
+    save_file(tensors, file, metadata={"format": "pt"})
+    return folder
+
+
 def held(name: str, chosen: argparse.Namespace, branch: Path) -> Said:
     """What `q36eval served` says of a pair, its exit code and seconds.
 
@@ -71,7 +103,10 @@ def held(name: str, chosen: argparse.Namespace, branch: Path) -> Said:
     """
     pair, out = PAIRS[name], chosen.out / name
     out.mkdir(parents=True, exist_ok=True)
-    model = ("--model", str(chosen.model or branch), *COMMON, *chosen.server_arg)
+    if pair.key_heads > 1:
+        branch = with_key_heads(SANDBOX, pair.key_heads, out / "widened")
+    served = branch if pair.key_heads > 1 else chosen.model or branch
+    model = ("--model", str(served), *COMMON, *chosen.server_arg)
     begun = time.monotonic()
     with (
         starting(chosen.engine_python, out / "first.log", *model, *pair.first) as first,

@@ -32,6 +32,7 @@ from q36eval.engines import (
     open_engine,
 )
 from q36eval.engines.base import EngineOptions
+from q36eval.engines.batches import batches_by_length
 from q36eval.engines.head import Head
 from q36eval.engines.vllm import window
 from q36eval.engines.vllm.engine import (
@@ -42,6 +43,7 @@ from q36eval.engines.vllm.engine import (
     one_by_one,
     other_company,
     windows_of_answers,
+    windows_of_texts,
 )
 from q36eval.engines.vllm.environment import PYTHON_VARIABLE, Environment, environment, plugin_folder
 from q36eval.engines.vllm.plugin.q36eval_vllm import capture
@@ -458,6 +460,18 @@ def test_windows_hold_every_request_once_and_no_two_groups() -> None:
         windows = list(windows_of(requests))
         assert sorted(each.key for window in windows for each in window) == sorted(each.key for each in requests)
         assert all(len({each.group for each in window}) == 1 for window in windows)
+
+
+def test_the_last_window_is_halved_so_that_little_is_read_while_nothing_is_computed() -> None:
+    requests = [ScoreRequest(str(n), (n,) * 100) for n in range(20)]
+    windows = list(windows_of_texts(requests, 800, 100))
+    assert [len(window) for window in windows] == [8, 8, 2, 1, 1]
+    assert [request for window in windows for request in window] == sorted(requests, key=lambda each: each.token_ids)
+    assert list(windows_of_texts(requests, 800, 800)) == [*batches_by_length(requests, 800)]
+    assert [len(window) for window in windows_of_texts(requests[:16], 1600, 0)] == [8, 4, 2, 1, 1]
+    uneven = [ScoreRequest("long", (1,) * 700), *requests[:1]]
+    assert [len(window) for window in windows_of_texts(uneven, 1600, 100)] == [1, 1]
+    assert list(windows_of_texts([], 800, 100)) == []
 
 
 def test_answers_to_long_prompts_are_handed_over_in_parts_too() -> None:

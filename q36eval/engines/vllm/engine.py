@@ -47,6 +47,9 @@ from q36eval.records import DeploymentIdentity
 KIND = "vllm"
 WINDOW_TOKENS, CPU_WINDOW_TOKENS = 131_072, 32_768
 """So many tokens of prompts are handed over at once: their states travel in one file (512 MiB at a width of 2,048)."""
+LAST_WINDOW_TOKENS = 16_384
+"""About what a GPU computes in one step: the last window is halved down to it, since nothing is computed while the very
+last one is read and used."""
 WINDOW_ANSWERS, WINDOW_PROMPT_TOKENS = 1_024, 2_000_000
 """Answers handed over at once, and the tokens of their prompts (16 MB as JSON); vLLM batches them as it likes."""
 
@@ -76,8 +79,10 @@ class VLLMEngine(Engine):
         stop_ids: Sequence[int],
         identity: DeploymentIdentity,
         window_tokens: int = WINDOW_TOKENS,
+        last_window_tokens: int = LAST_WINDOW_TOKENS,
     ) -> None:
-        self._worker, self._context, self._head, self._window_tokens = worker, context, head, window_tokens
+        self._worker, self._context, self._head = worker, context, head
+        self._window_tokens, self._last_window_tokens = window_tokens, last_window_tokens
         self.tokenizer, self._stop_ids, self.identity = tokenizer, tuple(stop_ids), identity
         self.device = head.weight.device
 
@@ -113,8 +118,8 @@ class VLLMEngine(Engine):
             except AskError as error:
                 raise EngineError(f"vLLM does not open {settings.folder}: {error}.") from error
             held.verify(after_reading=True)  # what vLLM loaded is what the identity is of
-        window_tokens = CPU_WINDOW_TOKENS if there.on_cpu else WINDOW_TOKENS
-        engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, window_tokens)
+        windows = (CPU_WINDOW_TOKENS,) * 2 if there.on_cpu else (WINDOW_TOKENS, LAST_WINDOW_TOKENS)
+        engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, *windows)
         check_states(engine, worker)
         return engine
 
@@ -196,7 +201,7 @@ class VLLMEngine(Engine):
         return Divided([*windows_of_answers(prompts)], unanswered)
 
     def _windows_of_texts(self, fitting: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        return batches_by_length(fitting, self._window_tokens)
+        return windows_of_texts(fitting, self._window_tokens, self._last_window_tokens)
 
     def _that_fit(self, requests: Sequence[ScoreRequest]) -> tuple[list[ScoreRequest], list[Scored]]:
         """The requests that fit the context, and the errors of the others."""
@@ -268,6 +273,24 @@ class _InWindows(VLLMEngine):
 
     def _windows_of_texts(self, fitting: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         return self._windows_of(fitting)
+
+
+def windows_of_texts(
+    requests: Sequence[ScoreRequest], most_tokens: int, last_tokens: int
+) -> Iterator[list[ScoreRequest]]:
+    """Of one group and similar length, longest first, with at most `most_tokens` each.
+
+    The very last one is halved until at most `last_tokens` are left: half, a quarter, and so on.
+    """
+    *before, last = batches_by_length(requests, most_tokens) if requests else [[]]
+    yield from before
+    left = [len(request.token_ids) for request in last]
+    while sum(left) > last_tokens and len(left) > 1:
+        half = next(at for at in range(1, len(left)) if at == len(left) - 1 or 2 * sum(left[:at]) >= sum(left))
+        yield last[:half]
+        last, left = last[half:], left[half:]
+    if last:
+        yield last
 
 
 def one_by_one(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
