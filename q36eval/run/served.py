@@ -102,7 +102,7 @@ class ServedAlone:
             asked_for = asked_of(request)
             if request.against is not None:
                 other, second = _second(request, request.against)
-                if other.server == endpoint.server and other.server.started is not None:
+                if endpoint.is_same_as(other):
                     raise UsageError(SAME_SERVER)
                 asked_for[SECOND_ENDPOINT] = second.model_dump(mode="json")
             made = self.history.get_run(self.run_id).provenance

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -68,7 +69,7 @@ def tell_apart(plan: ServingPlan, progress: Progress) -> Told:
     """Score the texts by the branch decoded, the reference, the branch as served and, where it can, the floor.
 
     A branch that quantizes inputs is decoded both with and without that: the one that the served branch is nearer to is
-    what it is held to. One model at a time is loaded; its states and its head stay.
+    what it is held to. One model at a time is loaded; its states stay, and its head is read once all have scored.
 
     Raises:
         UsageError: a checkpoint cannot be used, or the budget is too small.
@@ -112,13 +113,13 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
     progress.advance()
-    sums, served = _sums_of_served(plan, chosen, {**decoded, **as_known, WHOLE: reference.side})
-    whole, serving = sums.pop(WHOLE), {name: sums[name] for name in decoded}
-    progress.advance()
-    floor = None
+    sides = {**decoded, **as_known, WHOLE: reference.side}
     if has_floor:
-        floor = divergence_sums(chosen, reference.side, _opened(plan.reference, plan.engine, chosen).side)
+        sums, served, floor = _sums_of_opened(plan, chosen, sides, progress)
+    else:  # of a server no answer is held
+        (sums, served), floor = divergence_sums_from(chosen, sides, open_engine(plan.engine.of(plan.branch))), None
         progress.advance()
+    whole, serving = sums.pop(WHOLE), {name: sums[name] for name in decoded}
     with_fault = {name: sums[KNOWN + name] for name in decoded} if known else serving
     # of a branch served with a fault that is larger than what inputs lose, only those that have it too say which it is
     nearest = min((serving, with_fault), key=lambda sides: min(map(sum, sides.values())))
@@ -177,26 +178,49 @@ class _Measured:
     def of(cls, engine: Engine, settings: EngineSettings, chosen: Sample) -> "_Measured":
         """Score the texts; the states move out of the way of the next model, which may need all of the device."""
         on_host: Pass = {key: rows.cpu() for key, rows in hidden_states(engine, chosen.requests).items()}
-        return cls(Side(on_host, Head.of(settings).logits), engine.identity)
+        return cls(Side(on_host, _HeadOnceAsked(settings)), engine.identity)
 
 
-def _sums_of_served(
-    plan: ServingPlan, chosen: Sample, sides: Mapping[str, Side]
-) -> tuple[dict[str, list[float]], DeploymentIdentity]:
-    """KL sums by document of each side and the branch as served, and what serves it.
+class _HeadOnceAsked:
+    """A deployment's logits [T, V] of final states [T, H]; its head is read the first time, and takes no memory before.
 
-    Of a server no answer is held. An engine that opens checkpoints has a device, on which the other heads find their
-    place once it has ended.
+    Raises:
+        UsageError, CorruptCheckpointError: as `Head.of`.
     """
-    if not opens_checkpoints(plan.engine):
-        return divergence_sums_from(chosen, sides, open_engine(plan.engine.of(plan.branch)))
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def _head(self) -> Head:
+        return Head.of(self._settings)
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        return self._head.logits(states)
+
+
+def _sums_of_opened(
+    plan: ServingPlan, chosen: Sample, sides: Mapping[str, Side], progress: Progress
+) -> tuple[dict[str, list[float]], DeploymentIdentity, list[float]]:
+    """KL sums by document of each side and the branch as served, what serves it, and those of the floor.
+
+    The engine has the device to itself both times: only then the heads find their place on it.
+    """
     served = _opened(plan.branch, plan.engine, chosen)
-    return {name: divergence_sums(chosen, side, served.side) for name, side in sides.items()}, served.identity
+    progress.advance()
+    reference = _opened(plan.reference, plan.engine, chosen)
+    progress.advance()
+    sums = {name: divergence_sums(chosen, side, served.side) for name, side in sides.items()}
+    return sums, served.identity, divergence_sums(chosen, sides[WHOLE], reference.side)
 
 
 def _opened(folder: Path, options: EngineOptions, chosen: Sample) -> _Measured:
     settings = options.of(folder)
-    return _Measured.of(open_engine(settings), settings, chosen)
+    engine = open_engine(settings)
+    measured = _Measured.of(engine, settings, chosen)
+    del engine
+    give_back(torch.device(options.device))  # another process may serve next, for which this one's memory is not free
+    return measured
 
 
 def record(told: Told, family: str, branch: str, suite_sha256: str, history: History, paths: Paths) -> str:

@@ -1,5 +1,6 @@
 """Attention of a pass to what stands before it: aligned at the ends, and a mask only where a kernel must have one."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from q36eval.engines.attention import SeenFromEnd, seen_from_end
 from q36eval.engines.passes import read, remember
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
+reads_on_a_cpu = pytest.mark.skipif(
+    find_spec("fla") is not None, reason="transformers prefers flash-linear-attention, which does not run on a CPU"
+)
 
 
 def by_definition(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> Tensor:
@@ -45,6 +49,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return shapes
 
 
+@reads_on_a_cpu
 def test_a_row_read_in_passes_is_the_row_read_at_once(asked: list[tuple[int, int]]) -> None:
     model = load_model(SANDBOX, dtype=torch.float32).model
     ids = torch.randint(0, 400, (2, 300), generator=torch.Generator().manual_seed(3))
@@ -57,6 +62,7 @@ def test_a_row_read_in_passes_is_the_row_read_at_once(asked: list[tuple[int, int
     assert (parts - whole).abs().max() < 1e-3 * whole.abs().max()
 
 
+@reads_on_a_cpu
 def test_what_is_padded_keeps_its_mask_and_longer_memory_is_not_read(asked: list[tuple[int, int]]) -> None:
     model = load_model(SANDBOX).model
     with torch.inference_mode():

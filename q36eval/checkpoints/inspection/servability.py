@@ -355,8 +355,9 @@ scales of weights are taken so, not those of inputs.
 
 Reordered scales are told with the number of GPUs on which that happens, up to {MOST_GPUS}, and block nothing: neither
 that number nor the kernel is in the files (on Hopper vLLM has preferred Humming to Marlin since 0.32 at the latest).
-Experts of 512 rows in groups of 128 are computed right on one and two GPUs, and wrong on four. A share smaller than a
-group is refused or computed by another kernel, so nothing is emulated there.
+Experts of 512 rows in groups of 128 are computed right on one and two GPUs, and wrong on four: given such a share, vLLM
+0.26's kernel was off by half of the layer's output on an H100 (benchmarks/README.md). A share smaller than a group is
+refused or computed by another kernel, so nothing is emulated there.
 
 Of both, `q36eval attribute` measures the KL as vLLM computes these modules on one GPU beside that of what is stored;
 `gate`, `kl`, `evals` and `canaries` measure that deployment with `--as-served vllm`, or `--as-served vllm:4` for four

@@ -1,4 +1,4 @@
-"""What vLLM's page of counters (Prometheus' text format) tells: its prefix cache, and its speculative decoding.
+"""What vLLM's page of counters (Prometheus' text format) tells: its prefix cache, its speculative decoding, its work.
 
 Of several engines behind one address all is summed. What is not told, or cannot be read, is None and never zero.
 """
@@ -14,6 +14,8 @@ COUNTERS = {
     "hits": "vllm:prefix_cache_hits_total",
 }
 """Tokens that were looked up in the prefix cache, and found there, since the server's start."""
+PROMPTS = {"tokens": "(vllm|sglang):prompt_tokens_total"}
+"""Tokens of all prompts since the server's start."""
 CACHE = "vllm:cache_config_info{"
 DRAFTS = {
     "drafts": "vllm:spec_decode_num_drafts_total",
@@ -81,6 +83,12 @@ def cache_state_of(lines: Sequence[str]) -> CacheState | None:
     block = _whole(engines[0], "block_size") if engines else None
     capacity = sum(known) if known and len(known) == len(sizes) else None
     return CacheState(sums["queries"], sums["hits"], capacity, block)
+
+
+def prompt_tokens_of(lines: Sequence[str]) -> float | None:
+    """How many tokens of prompts it was sent so far; SGLang tells that too."""
+    sums = _sums(lines, PROMPTS)
+    return None if sums is None else sums["tokens"]
 
 
 def draft_counts_of(lines: Sequence[str]) -> DraftCounts | None:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import shutil
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from q36eval.app.cli.serving_report import print_serving_error
 from q36eval.checkpoints import checkpoint_sha256
 from q36eval.engines import EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
+from q36eval.engines.head import Head
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.opening import KINDS, Kind
 from q36eval.errors import EngineError
@@ -25,6 +27,7 @@ from q36eval.kl.attribution import LEAST_DOCUMENTS
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.serving_error import ServingError
 from q36eval.probes import Progress
+from q36eval.run import serving_error
 from q36eval.run.serving_error import ServingPlan, tell_apart
 from tests.branches import folder_of
 from tests.commands import q36eval
@@ -179,6 +182,34 @@ def test_a_known_fault_is_told_by_the_arithmetic_that_is_served(
     assert error.arithmetic == "emulated"
     assert error.known is not None
     assert (error.known.weights, error.known.is_it, error.known.rest.kl) == (6, True, 0.0)
+
+
+def test_nothing_is_on_the_device_when_the_engine_opens_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At full shape there is room for one model alone, and none for heads beside vLLM."""
+    events: list[str] = []
+    opened: list[weakref.ref[InProcessEngine]] = []
+
+    def opening(settings: EngineSettings) -> InProcessEngine:
+        assert all(one() is None for one in opened), "an engine before is still there"
+        events.append(f"opened {settings.kind}")
+        engine = open_engine(settings)
+        opened.append(weakref.ref(engine))
+        return engine
+
+    class Told(Head):
+        @classmethod
+        def of(cls, settings: EngineSettings) -> "Head":
+            events.append("head")
+            return super().of(settings)
+
+    monkeypatch.setattr(serving_error, "open_engine", opening)
+    monkeypatch.setattr(serving_error, "Head", Told)
+    give_back = serving_error.give_back
+    monkeypatch.setattr(serving_error, "give_back", lambda device: (events.append("given back"), give_back(device)))
+    tell_apart(plan(folder_of("main"), "quiet"), Silent())
+    kinds = ["in-process", "in-process", "in-process", "quiet", "quiet"]
+    assert events[:10] == [event for kind in kinds for event in (f"opened {kind}", "given back")]
+    assert events[10:] == ["head"] * 5
 
 
 def _printed(error: ServingError) -> str:

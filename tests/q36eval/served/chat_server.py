@@ -72,9 +72,11 @@ class Chatting(Served):
     returns_chat_ids: bool = True
     writes_prompts: bool = True
     """Whether its `/tokenize` takes conversations."""
+    counts_prompts: bool = True
     capacity_blocks: int = 200
     cached: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     evicted: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
+    prompt_tokens: int = 0
     queries: int = 0
     hits: int = 0
     answered: int = 0
@@ -139,6 +141,7 @@ class Chatting(Served):
     def continued(self, ids: tuple[int, ...], budget: int) -> Generated:
         """The greedy answer, of this process's model."""
         with self.queue_lock:
+            self.prompt_tokens += len(ids)
             known = self.known.get((ids, budget))
         if known is None:
             known = self.generate(GenerationRequest("x", ids, budget))
@@ -178,6 +181,7 @@ class ChatHandler(Handler):
             super().do_GET()
             return
         lines = [f"process_start_time_seconds {served.started}"]
+        lines += [f'vllm:prompt_tokens_total{{engine="0"}} {served.prompt_tokens}'] if served.counts_prompts else []
         if served.caches:
             config = f'block_size="{BLOCK}",num_gpu_blocks="{served.capacity_blocks}"'
             lines += [

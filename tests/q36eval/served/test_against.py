@@ -116,6 +116,19 @@ def test_the_same_server_by_another_name_is_refused_by_its_start(local: Engine, 
     assert run.state is RunState.INTERRUPTED
 
 
+@pytest.mark.parametrize("counts_prompts", [True, False])
+def test_servers_that_were_started_together_are_two_where_their_counters_say_so(
+    local: Engine, known: dict[object, object], tmp_path: Path, counts_prompts: bool
+) -> None:
+    alike = [server(local, known, started=1.75e9, counts_prompts=counts_prompts) for _ in range(2)]
+    with chatting(alike[0]) as one, chatting(alike[1]) as other:
+        if counts_prompts:
+            assert judged(one, tmp_path, replace(PLAN, items=2), policy(), against=other).run.provenance["served"]
+        else:
+            with pytest.raises(UsageError, match="names the server that is judged"):
+                judged(one, tmp_path, PLAN, policy(), against=other)
+
+
 def test_a_second_server_that_nobody_started_is_a_run_that_was_not_measured(
     local: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
