@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--server-arg", action="append", default=[], help="one more of every server")
     parser.add_argument("--items", type=int, default=64)
     parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--pressure-tokens", type=int, default=100_000)
+    parser.add_argument("--pressure-tokens", type=int, default=300_000)
     parser.add_argument("--out", type=Path, default=Path("served-pairs"))
     chosen = parser.parse_args()
     chosen.out = chosen.out.resolve()

@@ -27,12 +27,18 @@ from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, Probe
 from q36eval.run.request import Request
 from q36eval.served.declared import SERVING_KL, Plan
 from q36eval.served.probe import measure_served
+from q36eval.served.sameness import are_one
 
 ENDPOINTS = "endpoints"
 """The slice of what two endpoints of the same weights differ in."""
 NO_ANSWER = "no answer"
 """Where the identity of a deployment names its engine's version, of a server that did not answer at all."""
 SAME_SERVER = "--against names the server that is judged; give one that was started otherwise."
+SAME_START = (
+    "--against names a server with the very start of the one that is judged, and neither counts what it is asked: "
+    "whether they are two is not known; start one of them again."
+)
+MAYBE_ONE = "whether these are two servers neither tells"
 
 
 REJECTED, BY_PROMPT = "rejected_drafts", "rejected_drafts_by_prompt"
@@ -102,8 +108,7 @@ class ServedAlone:
             asked_for = asked_of(request)
             if request.against is not None:
                 other, second = _second(request, request.against)
-                if endpoint.is_same_as(other):
-                    raise UsageError(SAME_SERVER)
+                request = _told_apart(request, endpoint, other)
                 asked_for[SECOND_ENDPOINT] = second.model_dump(mode="json")
             made = self.history.get_run(self.run_id).provenance
             self.history.update_run(self.run_id, provenance=made | {ASKED: asked_for})
@@ -219,6 +224,24 @@ def _second(request: ServedRequest, address: str) -> tuple[Endpoint, DeploymentI
         if options.served_model is None:
             raise
         return _identified(replace(options, served_model=None), request.folder)
+
+
+def _told_apart(request: ServedRequest, endpoint: Endpoint, other: Endpoint) -> ServedRequest:
+    """The request, which says so where it is not known that they are two servers.
+
+    Raises:
+        UsageError: they are one, or may be by their start.
+        EngineError: one does not answer.
+    """
+    one = are_one(endpoint, other)
+    if one:
+        raise UsageError(SAME_SERVER)
+    if one is False:
+        return request
+    if endpoint.server.started is not None and endpoint.server.started == other.server.started:
+        raise UsageError(SAME_START)
+    difference = "; ".join(filter(None, (request.plan.difference, MAYBE_ONE)))
+    return replace(request, plan=replace(request.plan, difference=difference))
 
 
 def alone(policy: Policy, *, against: bool, least_acceptance: float | None = None) -> Policy:

@@ -10,7 +10,7 @@ import torch
 
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.as_served import ENGINE, changes_as_served
-from q36eval.checkpoints.opened import opened_once
+from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, EngineSettings, as_reference, open_engine, opens_checkpoints
@@ -69,7 +69,7 @@ def tell_apart(plan: ServingPlan, progress: Progress) -> Told:
     """Score the texts by the branch decoded, the reference, the branch as served and, where it can, the floor.
 
     A branch that quantizes inputs is decoded both with and without that: the one that the served branch is nearer to is
-    what it is held to. One model at a time is loaded; its states stay, and its head is read once all have scored.
+    what it is held to. One model at a time is loaded and its states stay; its head is read when a divergence wants it.
 
     Raises:
         UsageError: a checkpoint cannot be used, or the budget is too small.
@@ -186,6 +186,7 @@ class _HeadOnceAsked:
 
     Raises:
         UsageError, CorruptCheckpointError: as `Head.of`.
+        ChangedError: something wrote to its files meanwhile.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -193,7 +194,8 @@ class _HeadOnceAsked:
 
     @cached_property
     def _head(self) -> Head:
-        return Head.of(self._settings)
+        with hold(self._settings.folder).being_read():
+            return Head.of(self._settings)
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         return self._head.logits(states)
@@ -204,14 +206,15 @@ def _sums_of_opened(
 ) -> tuple[dict[str, list[float]], DeploymentIdentity, list[float]]:
     """KL sums by document of each side and the branch as served, what serves it, and those of the floor.
 
-    The engine has the device to itself both times: only then the heads find their place on it.
+    Nothing but the engine and its own head is on the device both times: only then the other heads find their place.
     """
     served = _opened(plan.branch, plan.engine, chosen)
     progress.advance()
     reference = _opened(plan.reference, plan.engine, chosen)
-    progress.advance()
     sums = {name: divergence_sums(chosen, side, served.side) for name, side in sides.items()}
-    return sums, served.identity, divergence_sums(chosen, sides[WHOLE], reference.side)
+    floor = divergence_sums(chosen, sides[WHOLE], reference.side)
+    progress.advance()
+    return sums, served.identity, floor
 
 
 def _opened(folder: Path, options: EngineOptions, chosen: Sample) -> _Measured:

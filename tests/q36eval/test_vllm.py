@@ -315,6 +315,32 @@ def test_a_window_is_computed_while_the_one_before_is_read(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir()), "what was read is gone"
 
 
+class Asked:
+    """In the place of the process: the prompts of every window, which has no states."""
+
+    def __init__(self, folder: Path) -> None:
+        self.states, self.windows = folder, list[int]()
+
+    def begin(self, do: str, what: str, prompts: list[list[int]], path: str) -> Any:
+        self.windows.append(len(prompts))
+        answer = {"rows": [None] * len(prompts), "width": 0, "dtype": "", "seconds": 0.0}
+        return SimpleNamespace(wait=lambda: None, answer=lambda: answer)
+
+
+def test_a_window_that_a_worker_gets_is_the_one_that_the_engine_alone_has(tmp_path: Path) -> None:
+    requests = [ScoreRequest(str(n), (n,) * 100) for n in range(20)]
+    alone, shared = Asked(tmp_path), Asked(tmp_path)
+    sizes = (800, 100)
+    engine = VLLMEngine(alone, 200, Head(torch.zeros(1), None), None, [0], None, *sizes)  # type: ignore[arg-type]
+    assert len(list(engine.score(requests))) == 20
+    worker = VLLMEngine(shared, 200, Head(torch.zeros(1), None), None, [0], None, *sizes)  # type: ignore[arg-type]
+    batches = worker.divided(requests).batches
+    for at in (slice(0, 2), slice(2, None)):
+        for batch, results in zip(batches[at], worker.computed(batches[at]), strict=True):
+            assert [each.request for each in results] == list(batch)
+    assert shared.windows == alone.windows == [8, 8, 2, 1, 1]
+
+
 class Runner:
     """As much of vLLM's model runner as states are taken from: three requests, two steps of chunked prefill."""
 

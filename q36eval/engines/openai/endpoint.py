@@ -5,7 +5,6 @@ compares those (`q36eval.served`).
 """
 
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,8 +39,6 @@ from q36eval.errors import EngineError, UsageError
 
 __all__ = ["CacheState", "Continuation", "DraftCounts", "Endpoint", "Message", "NoAnswerError", "RefusedError"]
 
-SAME_SERVER_ATTEMPTS, COUNTED_SECONDS = 3, 5.0
-"""Whoever else asks a server raises its counter too, but hardly each time. What was asked is counted by then."""
 TOP = 5
 """Log-probabilities requested at each generated token, by which a near tie is told from a difference."""
 
@@ -147,36 +144,6 @@ class Endpoint:
                 f"The server {self._client.address.base} is not what it was: another model, version or start than when "
                 f"it was opened. Nothing is compared on a mixture; start anew."
             )
-
-    def is_same_as(self, other: "Endpoint") -> bool:
-        """Whether one process answers at both addresses.
-
-        Those tell the same start, as two that were started in the same hundredth of a second do too. So this one is
-        asked: they are two where the other's count of prompt tokens stays as it was while its own rises. Where none is
-        counted, or nothing is answered, they are taken for one.
-
-        Raises:
-            EngineError: it is gone.
-        """
-        if self.server != other.server or self.server.started is None:
-            return False
-        prompt = self.tokenizer.encode("a", add_special_tokens=False)
-        for _ in range(SAME_SERVER_ATTEMPTS):
-            own, others = self.prompt_tokens(), other.prompt_tokens()
-            if own is None or others is None:
-                return True
-            try:
-                self.complete(prompt, 2)
-            except (RefusedError, NoAnswerError):
-                return True
-            counted_by = time.monotonic() + COUNTED_SECONDS
-            while self.prompt_tokens() == own:
-                if time.monotonic() > counted_by:
-                    return True
-                time.sleep(0.05)
-            if other.prompt_tokens() == others:
-                return False
-        return True
 
     def fits(self, prompt: int, budget: int) -> bool:
         """Whether so many tokens and so many more fit its context."""

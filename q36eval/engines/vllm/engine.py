@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
 from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.engines.base import (
+    Batch,
     Divided,
     Engine,
     EngineOptions,
@@ -28,6 +29,7 @@ from q36eval.engines.base import (
     GenerationRequest,
     Perturbation,
     Request,
+    Result,
     Scored,
     ScoreRequest,
 )
@@ -168,17 +170,32 @@ class VLLMEngine(Engine):
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         fitting, refused = self._that_fit(requests)
         yield from (each for each in refused if each.request.key not in known)
+        for results in self._scored(with_news(self._windows_of_texts(fitting), known)):
+            yield from new_results(results, known)
+
+    def computed(self, batches: Iterable[Batch]) -> Iterator[list[Result]]:
+        """Texts in the very windows that `divided` made: of each alone `score` would halve the end."""
+        batches = list(batches)
+        scores = [[each for each in batch if isinstance(each, ScoreRequest)] for batch in batches]
+        prompts = [[each for each in batch if isinstance(each, GenerationRequest)] for batch in batches]
+        for scored in self._scored(list(filter(None, scores))):
+            yield [*scored]
+        for window in filter(None, prompts):
+            yield [*self._answer_window(window)]
+
+    def _scored(self, windows: Iterable[list[ScoreRequest]]) -> Iterator[list[Scored]]:
+        """The results of each window, in the order of its requests."""
         under_way: ScoringWindow | None = None
         try:
-            for window in with_news(self._windows_of_texts(fitting), known):
+            for window in windows:
                 if under_way is not None:
                     under_way.wait()
                 # the next one is computed while the states of the one before are read and used
                 before, under_way = under_way, ScoringWindow(self._worker, window)
                 if before is not None:
-                    yield from new_results(before.results(self.device), known)
+                    yield before.results(self.device)
             if under_way is not None:
-                yield from new_results(under_way.results(self.device), known)
+                yield under_way.results(self.device)
         finally:
             if under_way is not None:  # whoever stops in the middle leaves a window behind
                 under_way.forget()

@@ -77,6 +77,7 @@ class Chatting(Served):
     cached: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     evicted: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
     prompt_tokens: int = 0
+    tells_start: bool = True
     queries: int = 0
     hits: int = 0
     answered: int = 0
@@ -180,7 +181,7 @@ class ChatHandler(Handler):
         if self.path != "/metrics" or served.shape != "vllm":
             super().do_GET()
             return
-        lines = [f"process_start_time_seconds {served.started}"]
+        lines = [f"process_start_time_seconds {served.started}"] if served.tells_start else []
         lines += [f'vllm:prompt_tokens_total{{engine="0"}} {served.prompt_tokens}'] if served.counts_prompts else []
         if served.caches:
             config = f'block_size="{BLOCK}",num_gpu_blocks="{served.capacity_blocks}"'

@@ -12,7 +12,7 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Policy
 from q36eval.history import History, RunState
-from q36eval.run.served import SAME_SERVER, alone
+from q36eval.run.served import MAYBE_ONE, SAME_SERVER, alone
 from q36eval.served.declared import Plan
 from tests import commands
 from tests.q36eval.openai.vllm_server import free_port
@@ -116,17 +116,26 @@ def test_the_same_server_by_another_name_is_refused_by_its_start(local: Engine, 
     assert run.state is RunState.INTERRUPTED
 
 
-@pytest.mark.parametrize("counts_prompts", [True, False])
-def test_servers_that_were_started_together_are_two_where_their_counters_say_so(
-    local: Engine, known: dict[object, object], tmp_path: Path, counts_prompts: bool
+def test_servers_that_were_started_together_are_two_where_they_count(
+    local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
-    alike = [server(local, known, started=1.75e9, counts_prompts=counts_prompts) for _ in range(2)]
+    alike = [server(local, known, started=1.75e9) for _ in range(2)]
     with chatting(alike[0]) as one, chatting(alike[1]) as other:
-        if counts_prompts:
-            assert judged(one, tmp_path, replace(PLAN, items=2), policy(), against=other).run.provenance["served"]
-        else:
-            with pytest.raises(UsageError, match="names the server that is judged"):
-                judged(one, tmp_path, PLAN, policy(), against=other)
+        assert judged(one, tmp_path, replace(PLAN, items=2), policy(), against=other).run.provenance["served"]
+
+
+def test_where_nothing_is_counted_one_start_is_refused_and_none_is_said(
+    local: Engine, known: dict[object, object], tmp_path: Path
+) -> None:
+    silent = [server(local, known, started=1.75e9, counts_prompts=False) for _ in range(2)]
+    with chatting(silent[0]) as one, chatting(silent[1]) as other:
+        with pytest.raises(UsageError, match="start one of them again"):
+            judged(one, tmp_path, PLAN, policy(), against=other)
+        for each in silent:
+            each.tells_start = False
+        found = judged(one, tmp_path, replace(PLAN, items=2), policy(), against=other)
+    (figure,) = [each for each in found.history.measurements(found.run.id) if each.slice == "endpoints"]
+    assert f"eager; {MAYBE_ONE}" in figure.note
 
 
 def test_a_second_server_that_nobody_started_is_a_run_that_was_not_measured(
