@@ -10,13 +10,16 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: help gate test test-long faults lint types imports check screens audit wheel clean
+.PHONY: help gate test test-quick test-long faults lint types imports check screens audit wheel clean
 gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 test: $(INSTALLED_DEV)  ## run the tests, with few drawn examples and few kills
 	$(PYTEST)
+
+test-quick: $(INSTALLED_DEV)  ## of `make test` what takes little time (tests/costly.tsv lists the rest)
+	$(PYTEST) -m "not costly"
 
 test-long: $(INSTALLED_DEV)  ## the tests that draw or kill, at full size: what `make test` did not show yet
 	Q36EVAL_TEST_PROFILE=long $(PYTEST) -m "sized or long"

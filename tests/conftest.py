@@ -10,6 +10,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from tests.profiles import LONG, UNTIL
+from tests.slowest import costly, fixtures_of, function_of
 
 # examples of the quick profile are the same each time; those of the long one are new
 settings.register_profile("quick", derandomize=True, deadline=None)
@@ -23,12 +24,18 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what draws examples as sized, and lets each worker process begin with files of slow tests.
+    """Marks what draws examples as sized, what takes long as costly; each process begins with files of slow tests.
 
     Work stealing first deals every worker one stretch of the list, as many tests long as the others', and then moves
     tests from the end of one to another: what is left for the end must be short.
     """
+    known = costly()
+    core = [item for item in items if item.get_closest_marker("core") is not None]
+    fixtures = known["fixture"] - {fixture for item in core for fixture in fixtures_of(item)}
     for item in items:
+        is_costly = function_of(item) in known["test"] or not fixtures.isdisjoint(fixtures_of(item))
+        if is_costly and item not in core:
+            item.add_marker(pytest.mark.costly)
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.sized)
         is_long = item.get_closest_marker("long") is not None
