@@ -103,9 +103,9 @@ def held(name: str, chosen: argparse.Namespace, branch: Path) -> Said:
     """
     pair, out = PAIRS[name], chosen.out / name
     out.mkdir(parents=True, exist_ok=True)
+    served = chosen.model or branch
     if pair.key_heads > 1:
-        branch = with_key_heads(SANDBOX, pair.key_heads, out / "widened")
-    served = branch if pair.key_heads > 1 else chosen.model or branch
+        served = branch = with_key_heads(SANDBOX, pair.key_heads, out / "widened")
     model = ("--model", str(served), *COMMON, *chosen.server_arg)
     begun = time.monotonic()
     with (

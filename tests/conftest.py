@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     fixtures = known["fixture"] - {fixture for item in core for fixture in fixtures_of(item)}
     for item in items:
         is_costly = function_of(item) in known["test"] or not fixtures.isdisjoint(fixtures_of(item))
-        if is_costly and item not in core:
+        if is_costly and item.get_closest_marker("core") is None:
             item.add_marker(pytest.mark.costly)
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.sized)

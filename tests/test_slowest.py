@@ -2,13 +2,10 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.slowest import COSTLY_SECONDS, costly, function_of, listed
-
-REPOSITORY = Path(__file__).parents[1]
+from tests.slowest import COSTLY_SECONDS, ROOT, costly, function_of, listed
 
 
 def test_parameters_are_added_up_and_of_several_tables_the_most_counts() -> None:
@@ -25,7 +22,7 @@ def test_parameters_are_added_up_and_of_several_tables_the_most_counts() -> None
 
 def functions_of(file: str) -> Iterator[str]:
     """As `function_of` names them."""
-    for node in ast.parse((REPOSITORY / file).read_text(encoding="utf-8")).body:
+    for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef):
             yield node.name
         elif isinstance(node, ast.ClassDef):

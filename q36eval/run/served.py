@@ -35,10 +35,9 @@ NO_ANSWER = "no answer"
 """Where the identity of a deployment names its engine's version, of a server that did not answer at all."""
 SAME_SERVER = "--against names the server that is judged; give one that was started otherwise."
 SAME_START = (
-    "--against names a server with the very start of the one that is judged, and neither counts what it is asked: "
-    "whether they are two is not known; start one of them again."
+    "--against: both servers tell the same start and count no prompts, so they may be one; start one of them again."
 )
-MAYBE_ONE = "whether these are two servers neither tells"
+MAYBE_ONE = "neither tells whether these are two servers"
 
 
 REJECTED, BY_PROMPT = "rejected_drafts", "rejected_drafts_by_prompt"

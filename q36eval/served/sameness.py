@@ -44,6 +44,8 @@ def _rises(asked: Endpoint, watched: Endpoint) -> bool | None:
     so that a count that is told late is never taken for one that stays.
     """
     before, own = watched.prompt_tokens(), asked.prompt_tokens()
+    if before is None:
+        return None
     try:
         asked.complete(asked.tokenizer.encode("a", add_special_tokens=False), 2)
     except RefusedError:
@@ -54,7 +56,7 @@ def _rises(asked: Endpoint, watched: Endpoint) -> bool | None:
     while True:
         now = asked.prompt_tokens()
         after = watched.prompt_tokens()
-        if before is None or after is None:
+        if after is None:
             return None
         if after > before:
             return True

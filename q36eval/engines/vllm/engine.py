@@ -176,12 +176,10 @@ class VLLMEngine(Engine):
     def computed(self, batches: Iterable[Batch]) -> Iterator[list[Result]]:
         """Texts in the very windows that `divided` made: of each alone `score` would halve the end."""
         batches = list(batches)
-        scores = [[each for each in batch if isinstance(each, ScoreRequest)] for batch in batches]
-        prompts = [[each for each in batch if isinstance(each, GenerationRequest)] for batch in batches]
-        for scored in self._scored(list(filter(None, scores))):
+        windows = [[each for each in batch if isinstance(each, ScoreRequest)] for batch in batches]
+        for scored in self._scored(filter(None, windows)):
             yield [*scored]
-        for window in filter(None, prompts):
-            yield [*self._answer_window(window)]
+        yield from super().computed(batch for batch in batches if not isinstance(batch[0], ScoreRequest))
 
     def _scored(self, windows: Iterable[list[ScoreRequest]]) -> Iterator[list[Scored]]:
         """The results of each window, in the order of its requests."""

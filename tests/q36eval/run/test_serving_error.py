@@ -184,7 +184,7 @@ def test_a_known_fault_is_told_by_the_arithmetic_that_is_served(
     assert (error.known.weights, error.known.is_it, error.known.rest.kl) == (6, True, 0.0)
 
 
-def test_no_model_and_no_head_before_it_is_there_when_an_engine_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_engine_opens_when_the_models_before_are_gone_and_no_head_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """At full shape there is room for one model alone, and none for heads beside vLLM."""
     events: list[str] = []
     opened: list[weakref.ref[InProcessEngine]] = []
