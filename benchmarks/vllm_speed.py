@@ -3,8 +3,8 @@
 Opens the branch of FOLDER by the engine `vllm` and reads the same random texts three ways, in turns: asked of vLLM for
 one token each ("bare"), with every final hidden state taken, and with both heads and the divergence on top, as the gate
 has it (`--reference`: the folder whose head is the reference's, by default the branch's own; its states are the
-branch's by 1.01); that last way again with each of `--windows`, which say how much is handed over at once. Then steps
-at each number of `--rows`. Prints medians with ratios to bare, and JSON to `--out`.
+branch's by 1.01); that last way again with each of `--windows`, which say how many tokens are handed over at once. Then
+steps at each number of `--rows`. Prints medians with ratios to bare, and JSON to `--out`.
 """
 
 import argparse
@@ -50,14 +50,13 @@ def captured(engine: VLLMEngine, prompts: list[list[int]], scorer: Scorer | None
             assert bool(scorer.figures(states * 1.01, states, labels).finite.all())
 
 
-def in_windows(engine: VLLMEngine, scorer: Scorer, most: int, last: int, prompts: list[list[int]]) -> None:
-    """As `captured`, where at most so many tokens are handed over at once, and at the very end."""
-    own = engine._window_tokens, engine._last_window_tokens
-    engine._window_tokens, engine._last_window_tokens = most, last
+def in_windows(engine: VLLMEngine, scorer: Scorer, most: int, prompts: list[list[int]]) -> None:
+    """As `captured`, where at most so many tokens are handed over at once."""
+    own, engine._window_tokens = engine._window_tokens, most
     try:
         captured(engine, prompts, scorer)
     finally:
-        engine._window_tokens, engine._last_window_tokens = own
+        engine._window_tokens = own
 
 
 def memory_gib() -> float | None:
@@ -68,12 +67,6 @@ def memory_gib() -> float | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return max(float(line) for line in told.split()) / 1024
-
-
-def window(text: str) -> tuple[int, int]:
-    """`MOST:LAST`."""
-    most, last = text.split(":")
-    return int(most), int(last)
 
 
 def seconds_of(call: Callable[[], None]) -> float:
@@ -101,9 +94,8 @@ def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
         "states": lambda prompts: captured(engine, prompts),
         "states, heads, divergence": lambda prompts: captured(engine, prompts, scorer),
     }
-    for most, last in asked.windows:
-        way = f"states, heads, divergence; windows of {most:,} and at the end {last:,}"
-        ways[way] = partial(in_windows, engine, scorer, most, last)
+    for most in asked.windows:
+        ways[f"states, heads, divergence; windows of {most:,}"] = partial(in_windows, engine, scorer, most)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(asked.rounds + 1):
         prompts = texts(asked.documents, asked.tokens)
@@ -145,7 +137,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=1000, help="tokens are drawn of the first so many")
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 64, 256])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--windows", type=window, nargs="*", default=[], metavar="MOST:LAST", help="in tokens")
+    parser.add_argument("--windows", type=int, nargs="*", default=[], metavar="TOKENS")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     settings = EngineSettings(

@@ -32,7 +32,6 @@ from q36eval.engines import (
     open_engine,
 )
 from q36eval.engines.base import EngineOptions
-from q36eval.engines.batches import batches_by_length
 from q36eval.engines.head import Head
 from q36eval.engines.vllm import window
 from q36eval.engines.vllm.engine import (
@@ -43,7 +42,6 @@ from q36eval.engines.vllm.engine import (
     one_by_one,
     other_company,
     windows_of_answers,
-    windows_of_texts,
 )
 from q36eval.engines.vllm.environment import PYTHON_VARIABLE, Environment, environment, plugin_folder
 from q36eval.engines.vllm.plugin.q36eval_vllm import capture
@@ -330,15 +328,14 @@ class Asked:
 def test_a_window_that_a_worker_gets_is_the_one_that_the_engine_alone_has(tmp_path: Path) -> None:
     requests = [ScoreRequest(str(n), (n,) * 100) for n in range(20)]
     alone, shared = Asked(tmp_path), Asked(tmp_path)
-    sizes = (800, 100)
-    engine = VLLMEngine(alone, 200, Head(torch.zeros(1), None), None, [0], None, *sizes)  # type: ignore[arg-type]
+    engine = VLLMEngine(alone, 200, Head(torch.zeros(1), None), None, [0], None, 800)  # type: ignore[arg-type]
     assert len(list(engine.score(requests))) == 20
-    worker = VLLMEngine(shared, 200, Head(torch.zeros(1), None), None, [0], None, *sizes)  # type: ignore[arg-type]
+    worker = VLLMEngine(shared, 200, Head(torch.zeros(1), None), None, [0], None, 800)  # type: ignore[arg-type]
     batches = worker.divided(requests).batches
-    for at in (slice(0, 2), slice(2, None)):
+    for at in (slice(0, 1), slice(1, None)):
         for batch, results in zip(batches[at], worker.computed(batches[at]), strict=True):
             assert [each.request for each in results] == list(batch)
-    assert shared.windows == alone.windows == [8, 8, 2, 1, 1]
+    assert shared.windows == alone.windows == [8, 8, 4]
 
 
 class Runner:
@@ -486,18 +483,6 @@ def test_windows_hold_every_request_once_and_no_two_groups() -> None:
         windows = list(windows_of(requests))
         assert sorted(each.key for window in windows for each in window) == sorted(each.key for each in requests)
         assert all(len({each.group for each in window}) == 1 for window in windows)
-
-
-def test_the_last_window_is_halved_so_that_little_is_read_while_nothing_is_computed() -> None:
-    requests = [ScoreRequest(str(n), (n,) * 100) for n in range(20)]
-    windows = list(windows_of_texts(requests, 800, 100))
-    assert [len(window) for window in windows] == [8, 8, 2, 1, 1]
-    assert [request for window in windows for request in window] == sorted(requests, key=lambda each: each.token_ids)
-    assert list(windows_of_texts(requests, 800, 800)) == [*batches_by_length(requests, 800)]
-    assert [len(window) for window in windows_of_texts(requests[:16], 1600, 0)] == [8, 4, 2, 1, 1]
-    uneven = [ScoreRequest("long", (1,) * 700), *requests[:1]]
-    assert [len(window) for window in windows_of_texts(uneven, 1600, 100)] == [1, 1]
-    assert list(windows_of_texts([], 800, 100)) == []
 
 
 def test_answers_to_long_prompts_are_handed_over_in_parts_too() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +20,6 @@ from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
 from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.engines.base import (
-    Batch,
     Divided,
     Engine,
     EngineOptions,
@@ -29,7 +28,6 @@ from q36eval.engines.base import (
     GenerationRequest,
     Perturbation,
     Request,
-    Result,
     Scored,
     ScoreRequest,
 )
@@ -49,9 +47,6 @@ from q36eval.records import DeploymentIdentity
 KIND = "vllm"
 WINDOW_TOKENS, CPU_WINDOW_TOKENS = 131_072, 32_768
 """So many tokens of prompts are handed over at once: their states travel in one file (512 MiB at a width of 2,048)."""
-LAST_WINDOW_TOKENS = 16_384
-"""About what a GPU computes in one step: the last window is halved down to it, since nothing is computed while the very
-last one is read and used."""
 WINDOW_ANSWERS, WINDOW_PROMPT_TOKENS = 1_024, 2_000_000
 """Answers handed over at once, and the tokens of their prompts (16 MB as JSON); vLLM batches them as it likes."""
 
@@ -81,10 +76,8 @@ class VLLMEngine(Engine):
         stop_ids: Sequence[int],
         identity: DeploymentIdentity,
         window_tokens: int = WINDOW_TOKENS,
-        last_window_tokens: int = LAST_WINDOW_TOKENS,
     ) -> None:
-        self._worker, self._context, self._head = worker, context, head
-        self._window_tokens, self._last_window_tokens = window_tokens, last_window_tokens
+        self._worker, self._context, self._head, self._window_tokens = worker, context, head, window_tokens
         self.tokenizer, self._stop_ids, self.identity = tokenizer, tuple(stop_ids), identity
         self.device = head.weight.device
 
@@ -120,8 +113,8 @@ class VLLMEngine(Engine):
             except AskError as error:
                 raise EngineError(f"vLLM does not open {settings.folder}: {error}.") from error
             held.verify(after_reading=True)  # what vLLM loaded is what the identity is of
-        windows = (CPU_WINDOW_TOKENS,) * 2 if there.on_cpu else (WINDOW_TOKENS, LAST_WINDOW_TOKENS)
-        engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, *windows)
+        window_tokens = CPU_WINDOW_TOKENS if there.on_cpu else WINDOW_TOKENS
+        engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, window_tokens)
         check_states(engine, worker)
         return engine
 
@@ -170,30 +163,17 @@ class VLLMEngine(Engine):
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         fitting, refused = self._that_fit(requests)
         yield from (each for each in refused if each.request.key not in known)
-        for results in self._scored(with_news(self._windows_of_texts(fitting), known)):
-            yield from new_results(results, known)
-
-    def computed(self, batches: Iterable[Batch]) -> Iterator[list[Result]]:
-        """Texts in the very windows that `divided` made: of each alone `score` would halve the end."""
-        batches = list(batches)
-        windows = [[each for each in batch if isinstance(each, ScoreRequest)] for batch in batches]
-        for scored in self._scored(filter(None, windows)):
-            yield [*scored]
-        yield from super().computed(batch for batch in batches if not isinstance(batch[0], ScoreRequest))
-
-    def _scored(self, windows: Iterable[list[ScoreRequest]]) -> Iterator[list[Scored]]:
-        """The results of each window, in the order of its requests."""
         under_way: ScoringWindow | None = None
         try:
-            for window in windows:
+            for window in with_news(self._windows_of_texts(fitting), known):
                 if under_way is not None:
                     under_way.wait()
                 # the next one is computed while the states of the one before are read and used
                 before, under_way = under_way, ScoringWindow(self._worker, window)
                 if before is not None:
-                    yield before.results(self.device)
+                    yield from new_results(before.results(self.device), known)
             if under_way is not None:
-                yield under_way.results(self.device)
+                yield from new_results(under_way.results(self.device), known)
         finally:
             if under_way is not None:  # whoever stops in the middle leaves a window behind
                 under_way.forget()
@@ -216,7 +196,7 @@ class VLLMEngine(Engine):
         return Divided([*windows_of_answers(prompts)], unanswered)
 
     def _windows_of_texts(self, fitting: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        return windows_of_texts(fitting, self._window_tokens, self._last_window_tokens)
+        return batches_by_length(fitting, self._window_tokens)
 
     def _that_fit(self, requests: Sequence[ScoreRequest]) -> tuple[list[ScoreRequest], list[Scored]]:
         """The requests that fit the context, and the errors of the others."""
@@ -288,24 +268,6 @@ class _InWindows(VLLMEngine):
 
     def _windows_of_texts(self, fitting: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         return self._windows_of(fitting)
-
-
-def windows_of_texts(
-    requests: Sequence[ScoreRequest], most_tokens: int, last_tokens: int
-) -> Iterator[list[ScoreRequest]]:
-    """Of one group and similar length, longest first, with at most `most_tokens` each.
-
-    The very last one is halved until at most `last_tokens` are left: half, a quarter, and so on.
-    """
-    *before, last = batches_by_length(requests, most_tokens) if requests else [[]]
-    yield from before
-    left = [len(request.token_ids) for request in last]
-    while sum(left) > last_tokens and len(left) > 1:
-        half = next(at for at in range(1, len(left)) if at == len(left) - 1 or 2 * sum(left[:at]) >= sum(left))
-        yield last[:half]
-        last, left = last[half:], left[half:]
-    if last:
-        yield last
 
 
 def one_by_one(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
