@@ -75,7 +75,7 @@ def served(
     from q36eval.app.cli.served_report import print_served, server_name
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.measure import measure
-    from q36eval.run.served import alone
+    from q36eval.run.served import alone, drafts_nothing
     from q36eval.served.declared import Plan
 
     if difference and against is None:
@@ -88,7 +88,10 @@ def served(
         reference=None,
         suite=chosen.suite,
         policy=alone(
-            load_policy(policy, chosen, paths), against=against is not None, least_acceptance=draft_acceptance
+            load_policy(policy, chosen, paths),
+            against=against is not None,
+            least_acceptance=draft_acceptance,
+            second_drafts=not (against and draft_acceptance is not None and drafts_nothing(against)),
         ),
         declared=declared_policy(chosen, paths),
         probes=(ProbeName.SERVED,),

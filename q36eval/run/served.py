@@ -14,7 +14,8 @@ from q36eval.canaries.specification import for_family, load_specs
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
 from q36eval.config import Family
 from q36eval.engines import EngineOptions, check_deployment
-from q36eval.engines.openai.client import Address
+from q36eval.engines.openai.client import Address, Client, NoAnswerError
+from q36eval.engines.openai.counters import drafts_nothing_by
 from q36eval.engines.openai.deployment import OPENAI, identity_at, opened
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError, UsageError
@@ -243,13 +244,31 @@ def _told_apart(request: ServedRequest, endpoint: Endpoint, other: Endpoint) -> 
     return replace(request, plan=replace(request.plan, difference=difference))
 
 
-def alone(policy: Policy, *, against: bool, least_acceptance: float | None = None) -> Policy:
+def drafts_nothing(address: str) -> bool:
+    """Whether the server there tells that it drafts nothing; False too where it does not answer, or does not tell.
+
+    Raises:
+        UsageError: it is no address.
+    """
+    client = Client(Address.named(address), Endpoint.limits)
+    try:
+        return drafts_nothing_by(client.lines(f"{client.address.root}/metrics"))
+    except (NoAnswerError, EngineError):
+        return False
+    finally:
+        client.close()
+
+
+def alone(
+    policy: Policy, *, against: bool, least_acceptance: float | None = None, second_drafts: bool = True
+) -> Policy:
     """The criteria of the probe `served` alone, by which an endpoint without a reference is judged.
 
-    With a second endpoint what the two differ in is one more criterion, with the margin of concurrent requests. With
-    `least_acceptance` the share of draft tokens that is accepted is one too, and with both how much more the first
-    endpoint rejects: NOT MEASURED of a server that drafts nothing, or does not tell. What serving adds to the branch as
-    it is decoded here (`serving_kl`) is a gate's to judge, which has the branch here.
+    With a second endpoint what the two differ in is one more criterion, with the margin of concurrent requests.
+    With `least_acceptance` the share of draft tokens that is accepted is one too, and with both how much more the
+    first endpoint rejects, unless the second one is known to draft nothing: NOT MEASURED of a server that does not
+    tell. What serving adds to the branch as it is decoded here (`serving_kl`) is a gate's to judge, which has the
+    branch here.
 
     Raises:
         UsageError: the policy has no such criterion.
@@ -262,7 +281,7 @@ def alone(policy: Policy, *, against: bool, least_acceptance: float | None = Non
     if least_acceptance is not None:
         floor = Margin(kind="max_value", value=1.0 - least_acceptance, source="the floor named by --draft-acceptance")
         drafts = [_of_drafts(criteria[0], REJECTED, floor)]
-        if against:
+        if against and second_drafts:
             drafts.append(_of_drafts(criteria[0], BY_PROMPT, MORE_REJECTED))
         criteria += drafts
     return policy.model_copy(update={"criteria": tuple(criteria)})

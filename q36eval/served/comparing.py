@@ -10,8 +10,10 @@ changed answer differs from the baseline is held against the share whose repeate
 (`stats._pairs`). Of an endpoint that rarely repeats itself nothing can be said: its items are not informative.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from q36eval.engines.openai.endpoint import Continuation
 from q36eval.metrics import metric_of
@@ -30,13 +32,16 @@ SHOWN = 3
 class Compared:
     """One item asked three times. `changed` and `repeated` say why that answer is another one than the baseline.
 
-    `error` says which answer never came; then it counts as errored, and as nothing else.
+    `error` says which answer never came; then it counts as errored, and as nothing else. `moves` are how far the
+    log-probability of a token that both chose moves at most, in nats, by the change and by nothing; None where a server
+    gives none.
     """
 
     item: str
     changed: str | None = None
     repeated: str | None = None
     error: str | None = None
+    moves: tuple[float | None, float | None] = (None, None)
 
 
 def difference(baseline: Continuation, other: Continuation) -> str | None:
@@ -73,15 +78,35 @@ def _texts(baseline: Continuation, other: Continuation) -> str:
 
 
 def _moved(baseline: Continuation, other: Continuation, shared: int) -> str | None:
-    if baseline.log_probs is None or other.log_probs is None or baseline.token_ids is None:
-        return None
-    places = min(shared, len(baseline.log_probs), len(other.log_probs))
-    for place in range(places):
-        token = baseline.token_ids[place]
-        ours, theirs = baseline.log_probs[place].get(token), other.log_probs[place].get(token)
-        if ours is not None and theirs is not None and abs(ours - theirs) > MOVED_NATS:
+    for place, ours, theirs in _both(baseline, other, shared):
+        if abs(ours - theirs) > MOVED_NATS:
             return f"the log-probability of token {place} moves from {ours:.2f} to {theirs:.2f}"
     return None
+
+
+def _both(baseline: Continuation, other: Continuation, shared: int) -> Iterator[tuple[int, float, float]]:
+    """Of the first so many tokens, which both chose, each place with what either side says of it."""
+    if baseline.log_probs is None or other.log_probs is None or baseline.token_ids is None:
+        return
+    for place in range(min(shared, len(baseline.log_probs), len(other.log_probs))):
+        token = baseline.token_ids[place]
+        ours, theirs = baseline.log_probs[place].get(token), other.log_probs[place].get(token)
+        if ours is not None and theirs is not None:
+            yield place, ours, theirs
+
+
+def move(baseline: Continuation, other: Continuation) -> float | None:
+    """How far the log-probability of a token that both chose moves at most, up to where they part; in nats."""
+    if baseline.token_ids is None or other.token_ids is None:
+        return None
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(baseline.token_ids, other.token_ids, strict=False))
+    gaps = (abs(ours - theirs) for _, ours, theirs in _both(baseline, other, len([*alike])))
+    return max(filter(math.isfinite, gaps), default=None)
+
+
+def largest(moves: Iterable[float | None]) -> float | None:
+    """The largest of those that are known."""
+    return max((each for each in moves if each is not None), default=None)
 
 
 def _gap(side: Continuation, place: int, chosen: int, instead: int) -> float | None:
@@ -125,8 +150,23 @@ def measured_differences(part: str, compared: Sequence[Compared], note: str) -> 
         clusters=clusters,
         competence=(able,),
         note=sentences(
-            note, f"{len(differing)} of {len(answered)} differ, and {floor}", examples(differing), *errors[:1]
+            note,
+            f"{len(differing)} of {len(answered)} differ, and {floor}",
+            examples(differing),
+            _moves(answered),
+            *errors[:1],
         ),
+    )
+
+
+def _moves(answered: Sequence[Compared]) -> str:
+    """How far log-probabilities move at most; empty where none is known."""
+    by_change, by_nothing = (largest(each.moves[side] for each in answered) for side in (0, 1))
+    if by_change is None or by_nothing is None:
+        return ""
+    return (
+        f"Log-probabilities of tokens that both chose move by at most {by_change:.3f} nats, "
+        f"and by {by_nothing:.3f} when nothing is changed"
     )
 
 

@@ -44,7 +44,7 @@ def _drafted(endpoint: Endpoint, prompt: Prompt) -> "DraftCounts | str":
     return rose if 0 <= rose.accepted <= rose.drafted else "the server's counters of drafts contradict themselves"
 
 
-def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None) -> Measurement:
+def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None, note: str = "") -> Measurement:
     """The share of draft tokens that were rejected, of all that were drafted; a cluster is a prompt."""
     known = [row.counts for row in rows if isinstance(row.counts, DraftCounts)]
     clusters = Clusters(
@@ -68,6 +68,7 @@ def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None) -
             f"{_share(total)} of {len(known)} prompts asked alone",
             f"accepted by place: {places}" if places else "",
             f"{_share(under_load)} under mixed load" if under_load is not None else "",
+            note,
             *_errors(rows),
         ),
     )

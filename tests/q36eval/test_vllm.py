@@ -553,6 +553,16 @@ def test_states_are_held_to_the_engines_own_log_probabilities() -> None:
         check_states(Altered(engine, lambda rows: next(at_first_wrong, lambda same: same)(rows)), shown)
 
 
+@pytest.mark.skipif(not (LONG and os.environ.get(PYTHON_VARIABLE)), reason="needs vLLM (long profile)")
+def test_each_device_gets_the_scales_of_its_own_rows_of_a_head() -> None:
+    script = Path(__file__).with_name("head_shares.py")
+    variables = os.environ | {"PYTHONPATH": str(plugin_folder())}
+    command = [os.environ[PYTHON_VARIABLE], str(script)]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "begins at token 31040, within a block of 128" in done.stdout
+
+
 @pytest.fixture(scope="module")
 def served() -> Engine:
     if not (LONG and os.environ.get(PYTHON_VARIABLE)):

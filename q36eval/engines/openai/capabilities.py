@@ -72,7 +72,8 @@ class Capabilities:
     echoed_model: str
     """The model as answers name it."""
     names_likeliest: bool = False
-    """Whether llama.cpp gave log-probabilities of what it generates, by the tokens' ids."""
+    """Whether log-probabilities come with what is generated, by the tokens' ids, though a prompt's own cannot be used:
+    llama.cpp has none, and those of a vLLM that drafts are another request's now and then (its issue 53488)."""
     native: bool = False
     """Whether a prompt's log-probabilities are had from SGLang's own page, which gives those of named tokens too."""
 
@@ -97,7 +98,12 @@ def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, br
         if briefly:
             few = _scores_few(client, server, prompt, vocabulary)
             return replace(can, scores="top", top_k=FEW) if few else can
-        return _scoring_all(client, server, prompt, vocabulary, can)
+        can = _scoring_all(client, server, prompt, vocabulary, can)
+        return (
+            can
+            if can.scores != "nothing"
+            else replace(can, names_likeliest=_names_likeliest(client, server, prompt, can))
+        )
     except (RefusedError, NoAnswerError) as error:
         raise EngineError(f"The server {client.address.base} does not answer as one of its kind: {error}.") from error
 
@@ -236,7 +242,8 @@ def _names_likeliest(client: Client, server: Server, prompt: tuple[int, ...], ca
     if not can.takes_ids:
         return False
     try:
-        answer, rows = _asked(client, body_of(server, prompt, 1, logprobs=FEW), prompt, _generated_rows)
+        by_id = {"return_tokens_as_token_ids": True} if server.flavour == VLLM else {}
+        answer, rows = _asked(client, body_of(server, prompt, 1, logprobs=FEW, **by_id), prompt, _generated_rows)
     except (RefusedError, NoAnswerError):
         return False
     generated = answer.choice.generated or []

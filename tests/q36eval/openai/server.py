@@ -35,6 +35,8 @@ class Served:
     name: str = "sandbox"
     shape: str = "vllm"
     max_logprobs: int = -1
+    others_rows: bool = False
+    """Whether a prompt's log-probabilities are those of other positions, as a vLLM that drafts gives them."""
     batch: int = 1
     """So many answers are generated, or texts scored, together; more than one moves near ties."""
     context: int = 4096
@@ -234,6 +236,7 @@ def _choice(
     in_prompt = body.get("prompt_logprobs") if is_vllm else None
     if in_prompt is not None:
         rows = served.log_probs(ids)  # not with a token more, which moves BF16
+        rows = rows.roll(1, 0) if served.others_rows else rows
         row = served.next_log_probs(ids)
         positions = [_position(each, in_prompt, token) for each, token in zip(rows, ids[1:], strict=True)]
         written = b"[" + b",".join([b"null", *positions]) + b"]"

@@ -69,6 +69,8 @@ class Chatting(Served):
 
     faults: Faults = field(default_factory=Faults)
     caches: bool = True
+    says_off: bool = False
+    """Whether it tells that it was started without a prefix cache."""
     returns_chat_ids: bool = True
     writes_prompts: bool = True
     """Whether its `/tokenize` takes conversations."""
@@ -183,8 +185,9 @@ class ChatHandler(Handler):
             return
         lines = [f"process_start_time_seconds {served.started}"] if served.tells_start else []
         lines += [f'vllm:prompt_tokens_total{{engine="0"}} {served.prompt_tokens}'] if served.counts_prompts else []
-        if served.caches:
+        if served.caches or served.says_off:
             config = f'block_size="{BLOCK}",num_gpu_blocks="{served.capacity_blocks}"'
+            config += f',enable_prefix_caching="{not served.says_off}"'
             lines += [
                 f'vllm:prefix_cache_queries_total{{engine="0"}} {served.queries}',
                 f'vllm:prefix_cache_hits_total{{engine="0"}} {served.hits}',

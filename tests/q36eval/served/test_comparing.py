@@ -1,5 +1,6 @@
 """Two answers differ beyond near ties alone; a share of differences is judged over what the endpoint does by itself."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from q36eval.served.comparing import (
     counted_faults,
     difference,
     measured_differences,
+    move,
 )
 from q36eval.served.declared import Plan
 from q36eval.served.differentials import CannotBeMeasuredError, told_apart
@@ -59,6 +61,19 @@ def test_a_moved_log_probability_of_a_shared_token_is_another_state() -> None:
     one = said((7, 8), {7: -0.1}, {8: -0.1})
     assert difference(one, said((7, 8), {7: -0.1}, {8: -0.1 - MOVED_NATS + 0.01})) is None
     assert "moves" in str(difference(one, said((7, 8), {7: -0.1}, {8: -0.2 - MOVED_NATS})))
+
+
+def test_how_far_log_probabilities_move_is_told_of_what_both_chose_alone() -> None:
+    one = said((7, 8, 9), {7: -0.1}, {8: -0.1}, {9: -0.1})
+    parted = said((7, 8, 5), {7: -0.125}, {8: -0.3}, {9: -9.0, 5: -0.1})
+    assert move(one, parted) == pytest.approx(0.2)
+    assert move(one, said((5,), {5: -0.1})) is None
+    assert move(one, said((7, 8, 9))) is None
+    assert move(said((7,), {7: -math.inf}), said((7,), {7: -math.inf})) is None
+    rows = [Compared("a", moves=(0.2, 0.01)), Compared("b", moves=(None, 0.03)), Compared("c", error="lost")]
+    note = measured_differences("endpoints", rows, "two GPUs").note
+    assert "move by at most 0.200 nats, and by 0.030 when nothing is changed" in note
+    assert "nats" not in measured_differences("endpoints", [Compared("a")], "two GPUs").note
 
 
 def test_an_answer_that_ends_early_is_another_one() -> None:

@@ -9,14 +9,16 @@ import pytest
 from q36eval.app.cli.served_report import print_served
 from q36eval.engines import Engine, EngineSettings
 from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
+from q36eval.engines.openai.deployment import opened
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import CriterionVerdict, decide
 from q36eval.history import RunRecord
 from q36eval.records import Measurement
-from q36eval.run.served import alone
+from q36eval.run.served import alone, drafts_nothing
 from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
 from q36eval.served.prompts import Prompts
 from tests.q36eval.openai.server import SANDBOX
+from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, chatting
 from tests.q36eval.served.judging import few_prompts_policy
 
@@ -129,6 +131,35 @@ def test_a_server_that_does_not_draft_is_not_measured_and_asked_nothing(rows_of:
         assert verdict_of([], name, against=True) == "NOT_MEASURED"
     for policy in (alone(few_prompts_policy(), against=against) for against in (False, True)):
         assert not [each.id for each in policy.criteria if "drafts" in each.id]
+
+
+def test_of_a_second_server_that_drafts_nothing_no_drafts_are_asked(local: Engine, known: dict[object, object]) -> None:
+    told = {
+        True: [Chatting(local, known=known)],
+        False: [Chatting(local, known=known, draft_length=2), Chatting(local, known=known, caches=False)],
+    }
+    for nothing, servers in told.items():
+        for served in servers:
+            with chatting(served) as address:
+                assert drafts_nothing(address) is nothing
+    assert not drafts_nothing(f"http://127.0.0.1:{free_port()}/v1"), "who does not answer tells nothing"
+    policy = alone(few_prompts_policy(), against=True, least_acceptance=0.5, second_drafts=False)
+    assert [each.id for each in policy.criteria if "drafts" in each.id] == ["served-drafts"]
+
+
+def test_what_is_generated_has_log_probabilities_where_a_prompts_own_are_wrong(local: Engine, known: Any) -> None:
+    with chatting(Chatting(local, known=known, max_logprobs=20, others_rows=True, draft_length=2)) as address:
+        there = opened(EngineSettings(SANDBOX, kind="openai", base_url=address), Endpoint.limits)
+        assert (there.can.scores, there.can.top_k) == ("nothing", None)
+        endpoint = Endpoint(there, EngineSettings(SANDBOX, kind="openai", base_url=address))
+        try:
+            answer = endpoint.complete(local.tokenizer.encode("Kolik stojí čaj?"), 4)
+        finally:
+            endpoint.close()
+    assert endpoint.gives_log_probs
+    assert answer.log_probs is not None
+    assert answer.token_ids is not None
+    assert [max(row, key=row.__getitem__) for row in answer.log_probs] == list(answer.token_ids)
 
 
 def test_prompts_without_an_answer_are_errored_and_those_without_a_draft_say_nothing() -> None:

@@ -19,12 +19,20 @@ def load_block_scaled_heads() -> None:
         if not is_block_scale or loaded_weight.shape[0] == self.org_vocab_size:
             original(self, param, loaded_weight)
             return
-        rows, columns = loaded_weight.shape
-        if self.tp_size != 1:
-            raise ValueError("a head with scales by block is loaded on one device only (tensor_parallel_size=1)")
+        block = int(self.weight_block_size[0])
+        begin, end = self.shard_indices.org_vocab_start_index, self.shard_indices.org_vocab_end_index
+        if loaded_weight.shape[0] != -(-self.org_vocab_size // block):
+            raise ValueError(f"the head has {loaded_weight.shape[0]} rows of scales for {self.org_vocab_size} tokens")
+        if begin % block:
+            raise ValueError(
+                f"a device's share of the head begins at token {begin}, within a block of {block} that has one scale; "
+                f"split it over fewer devices (tensor_parallel_size)"
+            )
+        own = loaded_weight[begin // block : -(-end // block)]
+        rows, columns = own.shape
         if param.shape[0] < rows or param.shape[1] != columns:
             raise ValueError(f"the head's scales are {rows}x{columns}, and {tuple(param.shape)} were expected")
-        param.data[:rows].copy_(loaded_weight)
+        param.data[:rows].copy_(own)
         param.data[rows:].fill_(1)  # rows that pad the vocabulary
 
     VocabParallelEmbedding.weight_loader = weight_loader
