@@ -60,7 +60,7 @@ PAIRS = {
     "drafts": Pair(
         "no drafts",
         first=("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'),
-        options=("--draft-acceptance", "0.3"),
+        options=("--draft-acceptance", "0.3", "--against-without-drafts"),
     ),
 }
 

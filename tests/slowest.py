@@ -6,8 +6,8 @@ kind (test or fixture), CPU seconds, file, name. A fixture's time is in the time
     python -m tests.slowest table.tsv [table.tsv …] > tests/costly.tsv
 
 writes which functions take more than `COSTLY_SECONDS`, with all of their parameters, and which fixtures: `make
-test-quick` leaves them out, and what asks for such a fixture, but for what is marked `core` and fixtures that this asks
-for. What several have in common costs the first that asks: run `make test-quick` with it too, and name both tables.
+test` leaves them to `make test-rest`, and what asks for such a fixture, but for what is marked `core` and fixtures that
+this asks for. What several have in common costs the first that asks: run `make test` with it too, and name both tables.
 """
 
 import resource

@@ -1,4 +1,4 @@
-"""What `make test-quick` leaves out is what is listed, and nothing is listed that is not there."""
+"""What `make test` leaves out is what is listed, and nothing is listed that is not there."""
 
 import ast
 from collections.abc import Iterator

@@ -59,6 +59,13 @@ def served(
             metavar="SHARE",
         ),
     ] = None,
+    against_without_drafts: Annotated[
+        bool,
+        typer.Option(
+            "--against-without-drafts",
+            help="The second server drafts nothing, so what it rejects is not compared.",
+        ),
+    ] = False,
     items: Annotated[int, typer.Option(help="Prompts of every comparison.", min=1, metavar="N")] = 64,
     concurrency: Annotated[int, typer.Option(help="Requests under way at once under load.", min=2, metavar="N")] = 64,
     pressure_tokens: Annotated[
@@ -75,11 +82,16 @@ def served(
     from q36eval.app.cli.served_report import print_served, server_name
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.measure import measure
-    from q36eval.run.served import alone, drafts_nothing
+    from q36eval.run.served import alone
     from q36eval.served.declared import Plan
 
     if difference and against is None:
         raise UsageError("--difference names what is different about a second server; give its address: --against.")
+    if against_without_drafts and (against is None or draft_acceptance is None):
+        raise UsageError(
+            "--against-without-drafts leaves out a comparison that --against and --draft-acceptance together ask for; "
+            "name both, or leave it out."
+        )
     paths = Paths.default()
     chosen = load_family(family, paths)
     request = Request(
@@ -91,7 +103,7 @@ def served(
             load_policy(policy, chosen, paths),
             against=against is not None,
             least_acceptance=draft_acceptance,
-            second_drafts=not (against and draft_acceptance is not None and drafts_nothing(against)),
+            second_drafts=not against_without_drafts,
         ),
         declared=declared_policy(chosen, paths),
         probes=(ProbeName.SERVED,),

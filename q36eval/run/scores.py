@@ -10,7 +10,7 @@ from q36eval.run.items import Work
 
 NOTHING = (
     "its server gives no log-probabilities of a prompt's tokens, and a divergence needs them; serve the branch by vLLM "
-    "with --max-logprobs -1, or use --engine vllm or the engine in-process"
+    "with --max-logprobs -1 and without drafts (MTP), or use --engine vllm or the engine in-process"
 )
 LIKELIEST = (
     "its server gives log-probabilities of the likeliest tokens alone, and a divergence needs those of the whole "

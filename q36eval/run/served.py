@@ -14,8 +14,7 @@ from q36eval.canaries.specification import for_family, load_specs
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
 from q36eval.config import Family
 from q36eval.engines import EngineOptions, check_deployment
-from q36eval.engines.openai.client import Address, Client, NoAnswerError
-from q36eval.engines.openai.counters import drafts_nothing_by
+from q36eval.engines.openai.client import Address
 from q36eval.engines.openai.deployment import OPENAI, identity_at, opened
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError, UsageError
@@ -109,6 +108,7 @@ class ServedAlone:
             if request.against is not None:
                 other, second = _second(request, request.against)
                 request = _told_apart(request, endpoint, other)
+                self._check_drafts(other)
                 asked_for[SECOND_ENDPOINT] = second.model_dump(mode="json")
             made = self.history.get_run(self.run_id).provenance
             self.history.update_run(self.run_id, provenance=made | {ASKED: asked_for})
@@ -119,6 +119,20 @@ class ServedAlone:
                 other.close()
         self.timings[ProbeName.SERVED.value] = time.monotonic() - started
         self.stages.append(stage_of(figures))
+
+    def _check_drafts(self, other: Endpoint) -> None:
+        """Hold the second server to what was said of it.
+
+        Raises:
+            UsageError: its rejected drafts are not compared, and it drafts.
+        """
+        policy = self.request.policy
+        metrics = set() if policy is None else {criterion.metric for criterion in policy.criteria}
+        if REJECTED in metrics and BY_PROMPT not in metrics and other.draft_counts() is not None:
+            raise UsageError(
+                "The second server drafts (its counters say so), so what both reject can be compared: leave out "
+                "--against-without-drafts, or start it without drafts."
+            )
 
 
 def measure_served_branch(request: ServedRequest, sink: Sink, progress: Progress) -> list[Measurement]:
@@ -242,21 +256,6 @@ def _told_apart(request: ServedRequest, endpoint: Endpoint, other: Endpoint) -> 
         raise UsageError(SAME_START)
     difference = "; ".join(filter(None, (request.plan.difference, MAYBE_ONE)))
     return replace(request, plan=replace(request.plan, difference=difference))
-
-
-def drafts_nothing(address: str) -> bool:
-    """Whether the server there tells that it drafts nothing; False too where it does not answer, or does not tell.
-
-    Raises:
-        UsageError: it is no address.
-    """
-    client = Client(Address.named(address), Endpoint.limits)
-    try:
-        return drafts_nothing_by(client.lines(f"{client.address.root}/metrics"))
-    except (NoAnswerError, EngineError):
-        return False
-    finally:
-        client.close()
 
 
 def alone(

@@ -11,9 +11,11 @@ changed answer differs from the baseline is held against the share whose repeate
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import takewhile
+from operator import or_
 
 from q36eval.engines.openai.endpoint import Continuation
 from q36eval.metrics import metric_of
@@ -29,19 +31,29 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
+class Move:
+    """How far the log-probability of a token that both chose moves, in nats: at most, of so many tokens."""
+
+    most: float = 0.0
+    tokens: int = 0
+
+    def __or__(self, other: "Move") -> "Move":
+        return Move(max(self.most, other.most), self.tokens + other.tokens)
+
+
+@dataclass(frozen=True)
 class Compared:
     """One item asked three times. `changed` and `repeated` say why that answer is another one than the baseline.
 
-    `error` says which answer never came; then it counts as errored, and as nothing else. `moves` are how far the
-    log-probability of a token that both chose moves at most, in nats, by the change and by nothing; None where a server
-    gives none.
+    `error` says which answer never came; then it counts as errored, and as nothing else. `moves` are how far
+    log-probabilities move by the change and by nothing.
     """
 
     item: str
     changed: str | None = None
     repeated: str | None = None
     error: str | None = None
-    moves: tuple[float | None, float | None] = (None, None)
+    moves: tuple[Move, Move] = (Move(), Move())
 
 
 def difference(baseline: Continuation, other: Continuation) -> str | None:
@@ -95,18 +107,14 @@ def _both(baseline: Continuation, other: Continuation, shared: int) -> Iterator[
             yield place, ours, theirs
 
 
-def move(baseline: Continuation, other: Continuation) -> float | None:
-    """How far the log-probability of a token that both chose moves at most, up to where they part; in nats."""
+def move(baseline: Continuation, other: Continuation) -> Move:
+    """Over the tokens up to where they part; of none where a server gives no log-probabilities."""
     if baseline.token_ids is None or other.token_ids is None:
-        return None
+        return Move()
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(baseline.token_ids, other.token_ids, strict=False))
-    gaps = (abs(ours - theirs) for _, ours, theirs in _both(baseline, other, len([*alike])))
-    return max(filter(math.isfinite, gaps), default=None)
-
-
-def largest(moves: Iterable[float | None]) -> float | None:
-    """The largest of those that are known."""
-    return max((each for each in moves if each is not None), default=None)
+    gaps = [abs(ours - theirs) for _, ours, theirs in _both(baseline, other, len([*alike]))]
+    finite = [*filter(math.isfinite, gaps)]
+    return Move(max(finite, default=0.0), len(finite))
 
 
 def _gap(side: Continuation, place: int, chosen: int, instead: int) -> float | None:
@@ -160,13 +168,13 @@ def measured_differences(part: str, compared: Sequence[Compared], note: str) -> 
 
 
 def _moves(answered: Sequence[Compared]) -> str:
-    """How far log-probabilities move at most; empty where none is known."""
-    by_change, by_nothing = (largest(each.moves[side] for each in answered) for side in (0, 1))
-    if by_change is None or by_nothing is None:
+    """How far log-probabilities move at most; empty where none is known. It is told, and not judged."""
+    by_change, by_nothing = (reduce(or_, (each.moves[side] for each in answered), Move()) for side in (0, 1))
+    if not by_change.tokens:
         return ""
     return (
-        f"Log-probabilities of tokens that both chose move by at most {by_change:.3f} nats, "
-        f"and by {by_nothing:.3f} when nothing is changed"
+        f"Log-probabilities of {by_change.tokens:,} tokens that both chose move by at most {by_change.most:.3f} nats, "
+        f"and of {by_nothing.tokens:,} by {by_nothing.most:.3f} when nothing is changed (not judged)"
     )
 
 

@@ -5,12 +5,13 @@ ids sent to raw completions, so that templates and parsers have no part in it. W
 (vLLM), every request that is not about the cache has one of its own, so that it finds nothing there.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any, TypeVar
 
 from q36eval.engines.openai.endpoint import (
-    CacheState,
     Continuation,
     Endpoint,
     NoAnswerError,
@@ -18,7 +19,7 @@ from q36eval.engines.openai.endpoint import (
     fresh_salt,
 )
 from q36eval.engines.openai.in_flight import in_flight
-from q36eval.served.comparing import Compared, difference, largest, move
+from q36eval.served.comparing import Compared, difference, move
 from q36eval.served.declared import Plan
 from q36eval.served.prompts import Prompt, Prompts
 
@@ -34,9 +35,13 @@ OVERFILL = 1.2
 """What is sent to fill the cache, over what it holds."""
 SAMPLED_SHARE = 3
 """Of the mixed load every so many-th request is sampled, and every so many-th streamed."""
-NO_CACHE = "the server has no prefix cache (enable_prefix_caching=False), so what is repeated is computed anew"
 LOAD_SHARE = 0.9
 """Of the mixed load so much must be answered, or it was none."""
+
+START_CACHING = (
+    "start the server with prefix caching on, or, where it is served without on purpose, drop the criterion in a "
+    "policy of your own that extends this one"
+)
 
 ValueT = TypeVar("ValueT")
 Answers = dict[str, "Continuation | str"]
@@ -168,26 +173,17 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
         if not isinstance(repeated, str) and isinstance(again[prompt.name], str):
             warm[prompt.name] = f"{repeated.cached_tokens} of its tokens were found under a salt that it never had"
     share, found = _hit(hit)
-    none = _has_none(state, hit.values())
     # what was not found there says nothing of what finds something
-    kept = [prompt for prompt in long if none or _may_be_hit(hit[prompt.name])]
+    kept = [prompt for prompt in long if _may_be_hit(hit[prompt.name])]
     floor = (first, again) if endpoint.salts else (hit, again)
     words = "cold twice" if endpoint.salts else "found twice, since this server cannot be asked cold twice"
     how = f"{len(long)} prompts of about {len(long[0].token_ids):,} tokens, {found}; the floor is {words}"
-    if none:
-        how += f"; {NO_CACHE}"
-    elif share < HIT_SHARE:
-        raise CannotBeMeasuredError(f"{how}: the prefix cache was not tried; start the server with prefix caching on")
+    if share < HIT_SHARE:
+        raise CannotBeMeasuredError(f"{how}: the prefix cache was not tried; {START_CACHING}")
     # who knows no salts finds a prompt again under any; who finds what was never sent is at fault in both
     wrong = {**warm, **others} if others else {}
     items = told_apart(endpoint, compared([each for each in kept if each.name not in wrong], (first, hit), floor))
     return Found([*items, *(Compared(name, changed=words) for name, words in wrong.items())], how)
-
-
-def _has_none(state: CacheState | None, repeated: Iterable["Continuation | str"]) -> bool:
-    """Whether the server says that it has no prefix cache, and nothing was found in one."""
-    found = any(each.cached_tokens for each in repeated if not isinstance(each, str))
-    return state is not None and state.is_off and not found
 
 
 def _shared(prompt: Prompt, all_of_them: Sequence[Prompt]) -> int:
@@ -213,7 +209,6 @@ def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     """
     if not endpoint.salts:
         raise CannotBeMeasuredError("the server knows no cache_salt, so no prompt of a conversation can be asked cold")
-    state = endpoint.cache_state()
     result, turns, hits = list[Compared](), 0, 0
     for number, conversation_turns in enumerate(prompts.conversations(plan.conversations, plan.turns), 1):
         salt, history = fresh_salt(), list[dict[str, Any]]()
@@ -233,16 +228,12 @@ def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
         found = sum(not isinstance(answer, str) and bool(answer.cached_tokens) for answer in warm.values())
         turns, hits = turns + len(asked_turns), hits + found
         one = _whole(f"conversation {number}", compared(asked_turns, (first, warm), (first, again)))
-        none = _has_none(state, warm.values())
-        if one.error is None and not none and (len(asked_turns) < 2 or found < HIT_SHARE * (len(asked_turns) - 1)):
+        if one.error is None and (len(asked_turns) < 2 or found < HIT_SHARE * (len(asked_turns) - 1)):
             one = Compared(one.item, error=f"{found} of its {len(asked_turns)} turns were found in the cache")
         result.append(one)
-    is_off = state is not None and state.is_off
-    if not hits and not is_off:
-        raise CannotBeMeasuredError(
-            "no turn of any conversation was found in the prefix cache; start the server with it on"
-        )
-    told = f", {hits} of them found in the cache" if hits else f"; {NO_CACHE}"
+    if not hits:
+        raise CannotBeMeasuredError(f"no turn of any conversation was found in the prefix cache; {START_CACHING}")
+    told = f", {hits} of them found in the cache" if hits else ""
     how = f"{len(result)} conversations of {turns / max(1, len(result)):.0f} turns, {turns} turns in all{told}"
     return Found(result, how)
 
@@ -254,7 +245,7 @@ def _whole(name: str, turns: Sequence[Compared]) -> Compared:
         return Compared(name, error=error or "no turn fits the server's context")
     changed = next((f"turn {n}: {turn.changed}" for n, turn in enumerate(turns, 1) if turn.changed is not None), None)
     repeated = next((turn.repeated for turn in turns if turn.repeated is not None), None)
-    by_change, by_nothing = (largest(turn.moves[side] for turn in turns) for side in (0, 1))
+    by_change, by_nothing = (reduce(or_, (turn.moves[side] for turn in turns)) for side in (0, 1))
     return Compared(name, changed, repeated, moves=(by_change, by_nothing))
 
 

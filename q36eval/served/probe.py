@@ -114,7 +114,7 @@ def measure_served(
         begun = attempts()
         own_drafts = drafted(endpoint, alone.prompts)
         endpoint.confirm()
-        note = "the second server drafts nothing" if other is not None and other.drafts_nothing() else ""
+        note = "the second server shows no counters of drafts" if other and other.draft_counts() is None else ""
         yield from unless_unsound("drafts", begun, [rejected_measured(own_drafts, after.since(before_load), note)])
         progress.advance()
     progress.stage(PARTS["chat"], 1)

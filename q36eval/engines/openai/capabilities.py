@@ -4,6 +4,7 @@ Everything that is believed was seen: ids that come back, as many log-probabilit
 position equal to what the same server says when it generates there.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ import torch
 
 from q36eval.engines.openai.answers import (
     ALIGNED_NATS,
+    TIED_NATS,
     TOKEN_ID,
     Completion,
     Tokenized,
@@ -25,6 +27,7 @@ from q36eval.engines.openai.answers import (
     spread_rows,
 )
 from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
+from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
 from q36eval.engines.openai.flavour import LLAMA_CPP, SGLANG, VLLM, Server
 from q36eval.engines.openai.native import generated_row, likeliest_rows, named_rows, own_log_probs, scoring_body
 from q36eval.errors import EngineError, UsageError
@@ -40,6 +43,10 @@ FEW = 5
 TRIES = 3
 """Attempts at what a server may not be able to do."""
 LIKELY = -4.0
+SEVERAL = 16
+"""Tokens that are generated to see their log-probabilities: the first is never a draft."""
+LOOKS, LOOK_SECONDS = 10, 0.2
+"""At counters that are to rise."""
 
 PROOF_TEXTS = (
     "Obchod Ječmen: cena 1 290 Kč, sleva 15 %. Kolik zaplatím?",
@@ -72,8 +79,8 @@ class Capabilities:
     echoed_model: str
     """The model as answers name it."""
     names_likeliest: bool = False
-    """Whether log-probabilities come with what is generated, by the tokens' ids, though a prompt's own cannot be used:
-    llama.cpp has none, and those of a vLLM that drafts are another request's now and then (its issue 53488)."""
+    """Whether log-probabilities come with what is generated, by the tokens' ids, though none of a prompt's own are to
+    be had (llama.cpp), or to be believed (a vLLM that drafts)."""
     native: bool = False
     """Whether a prompt's log-probabilities are had from SGLang's own page, which gives those of named tokens too."""
 
@@ -95,15 +102,13 @@ def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, br
             return _scoring_natively(client, prompt, vocabulary, can)
         if server.flavour != VLLM or not can.takes_ids:
             return can
+        if _drafts(client) is not None:  # a prompt's log-probabilities may be another's then: vLLM's issue 53488
+            return replace(can, names_likeliest=not briefly and _names_its_own(client, server, prompt))
         if briefly:
             few = _scores_few(client, server, prompt, vocabulary)
             return replace(can, scores="top", top_k=FEW) if few else can
         can = _scoring_all(client, server, prompt, vocabulary, can)
-        return (
-            can
-            if can.scores != "nothing"
-            else replace(can, names_likeliest=_names_likeliest(client, server, prompt, can))
-        )
+        return can if can.scores != "nothing" else replace(can, names_likeliest=_names_its_own(client, server, prompt))
     except (RefusedError, NoAnswerError) as error:
         raise EngineError(f"The server {client.address.base} does not answer as one of its kind: {error}.") from error
 
@@ -242,12 +247,52 @@ def _names_likeliest(client: Client, server: Server, prompt: tuple[int, ...], ca
     if not can.takes_ids:
         return False
     try:
-        by_id = {"return_tokens_as_token_ids": True} if server.flavour == VLLM else {}
-        answer, rows = _asked(client, body_of(server, prompt, 1, logprobs=FEW, **by_id), prompt, _generated_rows)
+        answer, rows = _asked(client, body_of(server, prompt, 1, logprobs=FEW), prompt, _generated_rows)
     except (RefusedError, NoAnswerError):
         return False
     generated = answer.choice.generated or []
     return any(f"{TOKEN_ID}{token}" in row for token, row in zip(generated, rows, strict=False))
+
+
+def _names_its_own(client: Client, server: Server, prompt: tuple[int, ...]) -> bool:
+    """Whether a vLLM gives log-probabilities of what it generates that can be believed: `FEW` at every place, and those
+    of a token that it chose are of the likeliest.
+
+    One that drafts must draft meanwhile too: some did not where they were asked for log-probabilities.
+    """
+    before = _drafts(client)
+    body = body_of(server, prompt[: len(prompt) // 2], SEVERAL, logprobs=FEW, return_tokens_as_token_ids=True)
+    try:
+        answer, rows = _asked(client, body, prompt[: len(prompt) // 2], _generated_rows)
+    except (RefusedError, NoAnswerError):
+        return False
+    generated = answer.choice.generated or []
+    chosen = [row.get(f"{TOKEN_ID}{token}") for token, row in zip(generated, rows, strict=False)]
+    fit = [
+        value is not None and len(row) >= FEW and value >= max(row.values()) - TIED_NATS
+        for value, row in zip(chosen, rows, strict=False)
+    ]
+    if not fit or len(generated) > len(fit) + 1 or not all(fit):  # one that ended the answer may be left out
+        return False
+    return before is None or _drafted_since(client, before)
+
+
+def _drafted_since(client: Client, before: DraftCounts) -> bool:
+    """Whether the counters rise, which come a moment after an answer."""
+    for _ in range(LOOKS):
+        now = _drafts(client)
+        if now is not None and now.drafts > before.drafts:
+            return True
+        time.sleep(LOOK_SECONDS)
+    return False
+
+
+def _drafts(client: Client) -> DraftCounts | None:
+    """The counters of a server that drafts; None of one that does not, or does not tell."""
+    try:
+        return draft_counts_of(client.lines(f"{client.address.root}/metrics"))
+    except (NoAnswerError, EngineError):
+        return None
 
 
 def _generated_rows(answer: Completion) -> list[dict[str, float]]:

@@ -90,7 +90,8 @@ class Address:
         try:
             parts = urlsplit(base)
             usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
+            httpx.URL(base).host.encode("idna")  # what it would be looked up by
+        except (ValueError, httpx.InvalidURL):
             usable = False
         if usable and (parts.username is not None or parts.password is not None):
             raise UsageError(f"The server's address carries a password; leave it out, and set {API_KEY} instead.")

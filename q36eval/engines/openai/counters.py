@@ -17,8 +17,6 @@ COUNTERS = {
 PROMPTS = {"tokens": "(vllm|sglang):prompt_tokens_total"}
 """Tokens of all prompts since the server's start."""
 CACHE = "vllm:cache_config_info{"
-CACHED = "enable_prefix_caching"
-SPECULATES = "vllm:spec_decode_"
 DRAFTS = {
     "drafts": "vllm:spec_decode_num_drafts_total",
     "drafted": "vllm:spec_decode_num_draft_tokens_total",
@@ -38,8 +36,6 @@ class CacheState:
     capacity: int | None
     block: int | None = None
     """Tokens of one block, of which whole ones are cached."""
-    is_off: bool = False
-    """Whether every engine says that it was started without a prefix cache."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +82,7 @@ def cache_state_of(lines: Sequence[str]) -> CacheState | None:
     known = [size for size in sizes if size is not None]
     block = _whole(engines[0], "block_size") if engines else None
     capacity = sum(known) if known and len(known) == len(sizes) else None
-    is_off = bool(engines) and all(labels.get(CACHED) == "False" for labels in engines)
-    return CacheState(sums["queries"], sums["hits"], capacity, block, is_off)
+    return CacheState(sums["queries"], sums["hits"], capacity, block)
 
 
 def prompt_tokens_of(lines: Sequence[str]) -> float | None:
@@ -105,11 +100,6 @@ def draft_counts_of(lines: Sequence[str]) -> DraftCounts | None:
     at_places = _sums(lines, {str(at): f'{ACCEPTED_BY_PLACE}{{[^}}]*position="{at}"' for at in places})
     by_place = () if at_places is None else tuple(int(at_places[str(at)]) for at in places)
     return DraftCounts(**{name: int(total) for name, total in sums.items()}, by_place=by_place)
-
-
-def drafts_nothing_by(lines: Sequence[str]) -> bool:
-    """Whether it is told that nothing is ever drafted: the other counters are there, and none of drafts."""
-    return cache_state_of(lines) is not None and not any(line.startswith(SPECULATES) for line in lines)
 
 
 def _sums(lines: Sequence[str], names: Mapping[str, str]) -> dict[str, float] | None:

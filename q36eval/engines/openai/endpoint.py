@@ -31,7 +31,6 @@ from q36eval.engines.openai.counters import (
     DraftCounts,
     cache_state_of,
     draft_counts_of,
-    drafts_nothing_by,
     prompt_tokens_of,
 )
 from q36eval.engines.openai.deployment import Opened, opened
@@ -292,10 +291,6 @@ class Endpoint:
     def draft_counts(self) -> DraftCounts | None:
         """What it tells of its speculative decoding; None where it tells of none."""
         return draft_counts_of(self._counters())
-
-    def drafts_nothing(self) -> bool:
-        """Whether it tells that it drafts nothing; False too where it does not tell."""
-        return drafts_nothing_by(self._counters())
 
     def prompt_tokens(self) -> float | None:
         """How many tokens of prompts it was sent since its start; None where it does not tell."""

@@ -192,6 +192,8 @@ def test_what_is_served_is_named_and_must_be_there(settings: EngineSettings, ser
         ("http://host/v1?key=s3cret", "no http address"),
         ("http://user:s3cret@host/v1", "carries a password"),
         ("http://host:port/v1", "no http address"),
+        ("http://gpu01..example:8000/v1", "no http address"),
+        ("http://gpu\u200b01:8000/v1", "no http address"),
     ],
 )
 def test_an_address_is_checked_and_what_is_secret_in_it_not_repeated(

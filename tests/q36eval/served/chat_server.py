@@ -59,6 +59,12 @@ class Faults:
     """Every fifth raw completion is answered with status 500, and rightly when it is asked for again."""
     turned: bool = False
     """A near tie turns every chat answer, so that the model writes another one there than in raw completions."""
+    shifted_log_probs: bool = False
+    """Log-probabilities of what is generated are of other places."""
+    one_log_prob: bool = False
+    """Only the chosen token has one."""
+    undrafted: bool = False
+    """Whoever asks for log-probabilities gets no drafts."""
     flaky: bool = False
     """Every fifth streamed answer is cut off, and whole when it is asked for again."""
 
@@ -69,8 +75,6 @@ class Chatting(Served):
 
     faults: Faults = field(default_factory=Faults)
     caches: bool = True
-    says_off: bool = False
-    """Whether it tells that it was started without a prefix cache."""
     returns_chat_ids: bool = True
     writes_prompts: bool = True
     """Whether its `/tokenize` takes conversations."""
@@ -185,9 +189,8 @@ class ChatHandler(Handler):
             return
         lines = [f"process_start_time_seconds {served.started}"] if served.tells_start else []
         lines += [f'vllm:prompt_tokens_total{{engine="0"}} {served.prompt_tokens}'] if served.counts_prompts else []
-        if served.caches or served.says_off:
+        if served.caches:
             config = f'block_size="{BLOCK}",num_gpu_blocks="{served.capacity_blocks}"'
-            config += f',enable_prefix_caching="{not served.says_off}"'
             lines += [
                 f'vllm:prefix_cache_queries_total{{engine="0"}} {served.queries}',
                 f'vllm:prefix_cache_hits_total{{engine="0"}} {served.hits}',
@@ -250,7 +253,7 @@ class ChatHandler(Handler):
         text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n" * (not cut)
         self._send(200, text.encode())
 
-    def _generated(self, ids: tuple[int, ...], budget: int, salt: str) -> tuple[Generated, int]:
+    def _generated(self, ids: tuple[int, ...], budget: int, salt: str, *, drafts: bool = True) -> tuple[Generated, int]:
         """What is generated after a prompt, as the faults have it, and how much of it was cached."""
         served, faults = self.served, self.served.faults
         if len(ids) + budget > served.context:
@@ -270,7 +273,7 @@ class ChatHandler(Handler):
             if worn:
                 read = ids[: len(ids) // 2]
             generated = served.continued(read, budget)
-            if served.draft_length:
+            if served.draft_length and drafts:
                 served.draft(_tokens(generated))
             return generated, cached
         finally:
@@ -281,13 +284,18 @@ class ChatHandler(Handler):
         served = self.served
         prompt = body["prompt"]
         ids = tuple(served.ids_of(prompt) if isinstance(prompt, str) else prompt)
-        generated, cached = self._generated(ids, body["max_tokens"], body.get("cache_salt", ""))
+        faults = served.faults
+        drafts = not (faults.undrafted and body.get("logprobs"))
+        generated, cached = self._generated(ids, body["max_tokens"], body.get("cache_salt", ""), drafts=drafts)
         tokens = _tokens(generated)
         choice: dict[str, Any] = {"index": 0, "text": generated.text, "finish_reason": generated.finish_reason}
         if body.get("return_token_ids"):
             choice |= {"token_ids": list(tokens), "prompt_token_ids": list(ids)}
         if body.get("logprobs"):
-            choice["logprobs"] = {"top_logprobs": served.top(ids, tokens)}
+            rows = served.top(ids, tokens)
+            rows = [*rows[1:], *rows[:1]] if faults.shifted_log_probs else rows
+            rows = [dict([next(iter(row.items()))]) for row in rows] if faults.one_log_prob else rows
+            choice["logprobs"] = {"top_logprobs": rows}
         whole = self._whole(ids, tokens, cached) | {"choices": [choice]}
         pieces = [
             {"index": 0, "text": text, "finish_reason": None, "token_ids": [token]}

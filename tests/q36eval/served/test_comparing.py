@@ -15,6 +15,7 @@ from q36eval.served.comparing import (
     MOVED_NATS,
     NEAR_TIE_NATS,
     Compared,
+    Move,
     counted_faults,
     difference,
     measured_differences,
@@ -66,13 +67,15 @@ def test_a_moved_log_probability_of_a_shared_token_is_another_state() -> None:
 def test_how_far_log_probabilities_move_is_told_of_what_both_chose_alone() -> None:
     one = said((7, 8, 9), {7: -0.1}, {8: -0.1}, {9: -0.1})
     parted = said((7, 8, 5), {7: -0.125}, {8: -0.3}, {9: -9.0, 5: -0.1})
-    assert move(one, parted) == pytest.approx(0.2)
-    assert move(one, said((5,), {5: -0.1})) is None
-    assert move(one, said((7, 8, 9))) is None
-    assert move(said((7,), {7: -math.inf}), said((7,), {7: -math.inf})) is None
-    rows = [Compared("a", moves=(0.2, 0.01)), Compared("b", moves=(None, 0.03)), Compared("c", error="lost")]
-    note = measured_differences("endpoints", rows, "two GPUs").note
-    assert "move by at most 0.200 nats, and by 0.030 when nothing is changed" in note
+    assert move(one, parted) == Move(pytest.approx(0.2), 2)
+    assert move(one, said((5,), {5: -0.1})).tokens == 0
+    assert move(one, said((7, 8, 9))).tokens == 0
+    assert move(said((7,), {7: -math.inf}), said((7,), {7: -math.inf})).tokens == 0
+    rows = [Compared("a", moves=(Move(0.2, 2), Move(0.01, 3))), Compared("b", moves=(Move(), Move(0.03, 3)))]
+    note = measured_differences(
+        "endpoints", [*rows, Compared("c", error="lost", moves=(Move(9.0, 9), Move()))], ""
+    ).note
+    assert "of 2 tokens that both chose move by at most 0.200 nats, and of 6 by 0.030 when nothing is changed" in note
     assert "nats" not in measured_differences("endpoints", [Compared("a")], "two GPUs").note
 
 

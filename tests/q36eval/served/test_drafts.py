@@ -14,12 +14,11 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import CriterionVerdict, decide
 from q36eval.history import RunRecord
 from q36eval.records import Measurement
-from q36eval.run.served import alone, drafts_nothing
+from q36eval.run.served import alone
 from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
 from q36eval.served.prompts import Prompts
 from tests.q36eval.openai.server import SANDBOX
-from tests.q36eval.openai.vllm_server import free_port
-from tests.q36eval.served.chat_server import Chatting, chatting
+from tests.q36eval.served.chat_server import Chatting, Faults, chatting
 from tests.q36eval.served.judging import few_prompts_policy
 
 PROMPTS = 40
@@ -133,22 +132,16 @@ def test_a_server_that_does_not_draft_is_not_measured_and_asked_nothing(rows_of:
         assert not [each.id for each in policy.criteria if "drafts" in each.id]
 
 
-def test_of_a_second_server_that_drafts_nothing_no_drafts_are_asked(local: Engine, known: dict[object, object]) -> None:
-    told = {
-        True: [Chatting(local, known=known)],
-        False: [Chatting(local, known=known, draft_length=2), Chatting(local, known=known, caches=False)],
-    }
-    for nothing, servers in told.items():
-        for served in servers:
-            with chatting(served) as address:
-                assert drafts_nothing(address) is nothing
-    assert not drafts_nothing(f"http://127.0.0.1:{free_port()}/v1"), "who does not answer tells nothing"
+def test_of_a_second_server_that_is_said_to_draft_nothing_no_drafts_are_compared() -> None:
     policy = alone(few_prompts_policy(), against=True, least_acceptance=0.5, second_drafts=False)
     assert [each.id for each in policy.criteria if "drafts" in each.id] == ["served-drafts"]
 
 
-def test_what_is_generated_has_log_probabilities_where_a_prompts_own_are_wrong(local: Engine, known: Any) -> None:
-    with chatting(Chatting(local, known=known, max_logprobs=20, others_rows=True, draft_length=2)) as address:
+@pytest.mark.parametrize("how", [{"draft_length": 2}, {"others_rows": True}], ids=["drafts", "wrong"])
+def test_what_is_generated_has_log_probabilities_where_a_prompts_own_are_not_believed(
+    local: Engine, known: Any, how: dict[str, Any]
+) -> None:
+    with chatting(Chatting(local, known=known, max_logprobs=20, **how)) as address:
         there = opened(EngineSettings(SANDBOX, kind="openai", base_url=address), Endpoint.limits)
         assert (there.can.scores, there.can.top_k) == ("nothing", None)
         endpoint = Endpoint(there, EngineSettings(SANDBOX, kind="openai", base_url=address))
@@ -160,6 +153,16 @@ def test_what_is_generated_has_log_probabilities_where_a_prompts_own_are_wrong(l
     assert answer.log_probs is not None
     assert answer.token_ids is not None
     assert [max(row, key=row.__getitem__) for row in answer.log_probs] == list(answer.token_ids)
+
+
+@pytest.mark.parametrize("fault", ["shifted_log_probs", "one_log_prob", "undrafted"])
+def test_what_is_generated_has_none_that_cannot_be_believed(local: Engine, known: Any, fault: str) -> None:
+    """Those of other places, too few to tell a near tie by, and any that are had for the price of no drafts."""
+    served = Chatting(local, known=known, max_logprobs=20, draft_length=2, faults=Faults(**{fault: True}))
+    with chatting(served) as address:
+        endpoint = Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
+        endpoint.close()
+    assert not endpoint.gives_log_probs
 
 
 def test_prompts_without_an_answer_are_errored_and_those_without_a_draft_say_nothing() -> None:

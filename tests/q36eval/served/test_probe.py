@@ -44,15 +44,6 @@ def test_a_server_without_fault_passes_every_criterion(judge: Judge) -> None:
     assert found.report.exit_code == 0
 
 
-def test_a_server_that_says_it_has_no_prefix_cache_answers_what_is_repeated_as_the_first_time(judge: Judge) -> None:
-    found = judge(caches=False, says_off=True)
-    assert {name for name, verdict in found.verdicts.items() if verdict is not CriterionVerdict.PASS} == set()
-    notes = {
-        each.slice: each.note for each in found.history.measurements(found.run.id) if "no prefix cache" in each.note
-    }
-    assert set(notes) == {"cache-hit", "conversation"}
-
-
 def test_what_is_only_right_when_it_is_asked_again_does_not_pass(judge: Judge) -> None:
     found = judge(Faults(flaky=True))
     streamed = {name: verdict for name, verdict in found.verdicts.items() if "stream" in name}
