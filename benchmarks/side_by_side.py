@@ -6,6 +6,7 @@ other, each with the seconds that it may take at most; `after` waits for other c
 
     --start        begin them in a process of their own, which goes on when this one ends, and return
     --wait SECONDS print what has ended and what is under way, once all has or so many seconds later
+    --only COLUMN  these columns alone, and none that they would wait for
 
 Without either both are done in this process. A command that fails or takes too long is told and stops no other.
 """
@@ -72,6 +73,18 @@ class Plan(BaseModel):
     def read(cls, file: Path) -> "Plan":
         """From a file; raises pydantic's ValidationError."""
         return cls.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+
+    def only(self, names: list[str]) -> "Plan":
+        """Of these columns; raises ValueError where one is not there."""
+        if unknown := [name for name in names if name not in self.columns]:
+            raise ValueError(f"there is no column {unknown[0]}, but {', '.join(self.columns)}")
+        kept = {name: column for name, column in self.columns.items() if name in names}
+        return Plan(
+            columns={
+                name: column.model_copy(update={"after": [each for each in column.after if each in kept]})
+                for name, column in kept.items()
+            }
+        )
 
 
 def run(plan: Plan, out: Path) -> None:
@@ -151,11 +164,17 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--start", action="store_true")
     parser.add_argument("--wait", type=float, metavar="SECONDS")
+    parser.add_argument("--only", nargs="+", metavar="COLUMN", default=[])
     asked = parser.parse_args()
     plan, out = Plan.read(asked.plan), asked.out.resolve()
+    try:
+        plan = plan.only(asked.only) if asked.only else plan
+    except ValueError as error:
+        parser.error(str(error))
     out.mkdir(parents=True, exist_ok=True)
     if asked.start:
         command = [sys.executable, "-m", "benchmarks.side_by_side", str(asked.plan.resolve()), str(out)]
+        command += ["--only", *asked.only] if asked.only else []
         with (out / "side_by_side.log").open("w") as lines:
             subprocess.Popen(command, stdout=lines, stderr=subprocess.STDOUT, start_new_session=True)
         return 0

@@ -53,6 +53,15 @@ def test_every_column_runs_to_its_end(tmp_path: Path) -> None:
     assert {"fails.json", "next.json"} <= set((tmp_path / "last.log").read_text().split())
 
 
+def test_of_some_columns_none_waits_for_another(tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text(PLAN)
+    some = Plan.read(file).only(["three", "two"])
+    assert {name: column.after for name, column in some.columns.items()} == {"two": [], "three": ["two"]}
+    with pytest.raises(ValueError, match="there is no column four, but one, two, three"):
+        Plan.read(file).only(["four"])
+
+
 def test_what_is_started_goes_on_by_itself(tmp_path: Path) -> None:
     file, out = tmp_path / "plan.yaml", tmp_path / "out"
     file.write_text("columns: {one: {gpus: '0', steps: [{name: slow, seconds: 60, command: sleep 1}]}}")
