@@ -3,8 +3,9 @@
 Opens the branch of FOLDER by the engine `vllm` and reads the same random texts three ways, in turns: asked of vLLM for
 one token each ("bare"), with every final hidden state taken, and with both heads and the divergence on top, as the gate
 has it (`--reference`: the folder whose head is the reference's, by default the branch's own; its states are the
-branch's by 1.01); that last way again with each of `--windows`, which say how many tokens are handed over at once. Then
-steps at each number of `--rows`. Prints medians with ratios to bare, and JSON to `--out`.
+branch's by 1.01); that last way again with each of `--windows`, which say how many tokens are handed over at once, and
+with each of `--tiles`, how many tokens' logits are made at once. Then steps at each number of `--rows`. Prints medians
+with ratios to bare, and JSON to `--out`.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import torch
 from q36eval.engines import EngineSettings, ScoreRequest
 from q36eval.engines.head import Head
 from q36eval.engines.vllm.engine import VLLMEngine
+from q36eval.kl import scoring
 from q36eval.kl.scoring import Scorer
 
 Figures = dict[str, Any]
@@ -57,6 +59,15 @@ def in_windows(engine: VLLMEngine, scorer: Scorer, most: int, prompts: list[list
         captured(engine, prompts, scorer)
     finally:
         engine._window_tokens = own
+
+
+def in_tiles(engine: VLLMEngine, scorer: Scorer, tokens: int, prompts: list[list[int]]) -> None:
+    """As `captured`, where so many tokens' logits of one deployment are made at once, if they fit what is free."""
+    own, scoring.GPU_TILE_BYTES = scoring.GPU_TILE_BYTES, 4 * tokens * len(engine._head.weight)
+    try:
+        captured(engine, prompts, scorer)
+    finally:
+        scoring.GPU_TILE_BYTES = own
 
 
 def memory_gib() -> float | None:
@@ -96,6 +107,8 @@ def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
     }
     for most in asked.windows:
         ways[f"states, heads, divergence; windows of {most:,}"] = partial(in_windows, engine, scorer, most)
+    for tile in asked.tiles:
+        ways[f"states, heads, divergence; tiles of {tile:,}"] = partial(in_tiles, engine, scorer, tile)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(asked.rounds + 1):
         prompts = texts(asked.documents, asked.tokens)
@@ -138,6 +151,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 64, 256])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--windows", type=int, nargs="*", default=[], metavar="TOKENS")
+    parser.add_argument("--tiles", type=int, nargs="*", default=[], metavar="TOKENS")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     settings = EngineSettings(
