@@ -19,9 +19,7 @@ def share(vocabulary: int, rank: int, devices: int) -> tuple[torch.Tensor, torch
     """What a device loads, and what is stored."""
     padded = pad_vocab_size(vocabulary, 64)
     indices = VocabParallelEmbedding._get_indices(padded, padded, vocabulary, vocabulary, rank, devices)
-    layer = SimpleNamespace(
-        weight_block_size=[BLOCK, BLOCK], shard_indices=indices, org_vocab_size=vocabulary, tp_size=devices
-    )
+    layer = SimpleNamespace(weight_block_size=[BLOCK, BLOCK], shard_indices=indices, org_vocab_size=vocabulary)
     scales = torch.arange(-(-vocabulary // BLOCK) * 2.0).reshape(-1, 2) + 5
     rows = -(-(padded // devices) // BLOCK)
     parameter = BlockQuantScaleParameter(

@@ -549,7 +549,7 @@ def test_states_are_held_to_the_engines_own_log_probabilities() -> None:
     with pytest.raises(EngineError, match="no numbers"):
         check_states(Altered(engine, lambda rows: rows * float("nan")), shown)
     at_first_wrong = iter([lambda rows: rows.flip(0)] * 3)  # as kernels that were tried out in place: one text a call
-    with pytest.raises(EngineError, match=r"again by 0\.0\d: vLLM's changed by 0\.0\d, those of the states by [1-9]"):
+    with pytest.raises(EngineError, match=r"again, by 0\.0\d: vLLM's changed by 0\.0\d, those of the states by [1-9]"):
         check_states(Altered(engine, lambda rows: next(at_first_wrong, lambda same: same)(rows)), shown)
 
 

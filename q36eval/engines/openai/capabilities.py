@@ -267,10 +267,9 @@ def _names_its_own(client: Client, server: Server, prompt: tuple[int, ...]) -> b
     except (RefusedError, NoAnswerError):
         return False
     generated = answer.choice.generated or []
-    chosen = [row.get(f"{TOKEN_ID}{token}") for token, row in zip(generated, rows, strict=False)]
     fit = [
-        value is not None and len(row) >= FEW and value >= max(row.values()) - TIED_NATS
-        for value, row in zip(chosen, rows, strict=False)
+        len(row) >= FEW and row.get(f"{TOKEN_ID}{token}", -np.inf) >= max(row.values()) - TIED_NATS
+        for token, row in zip(generated, rows, strict=False)
     ]
     if not fit or len(generated) > len(fit) + 1 or not all(fit):  # one that ended the answer may be left out
         return False

@@ -33,8 +33,8 @@ def check_states(engine: Engine, worker: WorkerProcess) -> None:
         again, ours_again = _theirs(worker, prompts), _ours(engine, prompts)
         raise EngineError(
             f"The hidden states taken from vLLM are not those it answers from: its log-probabilities differ by "
-            f"{gap:.2f} nats in half of {len(theirs)} tokens (asked again by {_half_differ_by(again, ours_again):.2f}: "
-            f"vLLM's changed by {_half_differ_by(theirs, again):.2f}, those of the states by "
+            f"{gap:.2f} nats in half of {len(theirs)} tokens (asked again, by {_half_differ_by(again, ours_again):.2f}"
+            f": vLLM's changed by {_half_differ_by(theirs, again):.2f}, those of the states by "
             f"{_half_differ_by(ours, ours_again):.2f}); report this with the versions of vLLM."
         )
 
