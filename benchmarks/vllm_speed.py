@@ -4,8 +4,9 @@ Opens the branch of FOLDER by the engine `vllm` and reads the same random texts 
 one token each ("bare"), with every final hidden state taken, and with both heads and the divergence on top, as the gate
 has it (`--reference`: the folder whose head is the reference's, by default the branch's own; its states are the
 branch's by 1.01); that last way again with each of `--windows`, which say how many tokens are handed over at once, and
-with each of `--tiles`, how many tokens' logits are made at once. Then steps at each number of `--rows`. Prints medians
-with ratios to bare, and JSON to `--out`.
+with each of `--tiles`, how many tokens' logits are made at once. All of it with each number of `--documents`: what
+beginning and ending cost is the same for few as for many. Then heads and divergence alone, while vLLM waits, and steps
+at each number of `--rows`. Prints medians with ratios to bare, and JSON to `--out`.
 """
 
 import argparse
@@ -13,7 +14,6 @@ import json
 import random
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -52,6 +52,13 @@ def captured(engine: VLLMEngine, prompts: list[list[int]], scorer: Scorer | None
             assert bool(scorer.figures(states * 1.01, states, labels).finite.all())
 
 
+def heads_alone(scorer: Scorer, states: torch.Tensor, texts: int) -> None:
+    """Heads and divergence of so many texts of the same states [T, H]."""
+    labels = torch.zeros(len(states), dtype=torch.long, device=states.device)
+    for _ in range(texts):
+        scorer.figures(states * 1.01, states, labels)
+
+
 def in_windows(engine: VLLMEngine, scorer: Scorer, most: int, prompts: list[list[int]]) -> None:
     """As `captured`, where at most so many tokens are handed over at once."""
     own, engine._window_tokens = engine._window_tokens, most
@@ -61,13 +68,18 @@ def in_windows(engine: VLLMEngine, scorer: Scorer, most: int, prompts: list[list
         engine._window_tokens = own
 
 
-def in_tiles(engine: VLLMEngine, scorer: Scorer, tokens: int, prompts: list[list[int]]) -> None:
-    """As `captured`, where so many tokens' logits of one deployment are made at once, if they fit what is free."""
+def in_tiles(engine: VLLMEngine, tokens: int, call: Callable[[], None]) -> None:
+    """A call in which so many tokens' logits of one deployment are made at once, if they fit what is free."""
     own, scoring.GPU_TILE_BYTES = scoring.GPU_TILE_BYTES, 4 * tokens * len(engine._head.weight)
     try:
-        captured(engine, prompts, scorer)
+        call()
     finally:
         scoring.GPU_TILE_BYTES = own
+
+
+def captured_in_tiles(engine: VLLMEngine, scorer: Scorer, tokens: int, prompts: list[list[int]]) -> None:
+    """As `captured`, in tiles of so many tokens."""
+    in_tiles(engine, tokens, partial(captured, engine, prompts, scorer))
 
 
 def memory_gib() -> float | None:
@@ -108,15 +120,27 @@ def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
     for most in asked.windows:
         ways[f"states, heads, divergence; windows of {most:,}"] = partial(in_windows, engine, scorer, most)
     for tile in asked.tiles:
-        ways[f"states, heads, divergence; tiles of {tile:,}"] = partial(in_tiles, engine, scorer, tile)
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for round_ in range(asked.rounds + 1):
-        prompts = texts(asked.documents, asked.tokens)
-        for name, call in ways.items():
-            taken = seconds_of(partial(call, prompts))
-            print(f"{name}: {taken:.1f} s" + ("" if round_ else " (first, not counted)"), flush=True)
-            if round_:
-                seconds[name].append(taken)
+        ways[f"states, heads, divergence; tiles of {tile:,}"] = partial(captured_in_tiles, engine, scorer, tile)
+    for call in ways.values():  # kernels are compiled and memory is taken
+        call(texts(min(asked.documents), asked.tokens))
+    seconds: dict[int, dict[str, list[float]]] = {}
+    for documents in asked.documents:
+        seconds[documents] = {name: [] for name in ways}
+        for _ in range(asked.rounds):
+            prompts = texts(documents, asked.tokens)
+            for name, call in ways.items():
+                seconds[documents][name].append(taken := seconds_of(partial(call, prompts)))
+                print(f"{documents} texts, {name}: {taken:.1f} s", flush=True)
+    states = torch.randn(asked.tokens - 1, engine._head.weight.shape[1], device=engine.device).to(torch.bfloat16)
+    most = max(asked.documents)
+    alone = {
+        tile: statistics.median(
+            seconds_of(partial(in_tiles, engine, tile, partial(heads_alone, scorer, states, most)))
+            for _ in range(asked.rounds)
+        )
+        for tile in asked.tiles
+    }
+    print(f"heads and divergence alone, seconds for {most} texts by tokens in a tile: {alone}", flush=True)
     steps: dict[int, float] = {}
     for rows in asked.rows:
         prompts = texts(rows, PROMPT)
@@ -124,11 +148,14 @@ def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
         few, many = (seconds_of(partial(asked_bare, engine, prompts, count)) for count in (STEPS, 2 * STEPS))
         steps[rows] = (many - few) / STEPS * 1000
         print(f"{rows} rows: {steps[rows]:.1f} ms a step", flush=True)
-    tokens = asked.documents * (asked.tokens - 1)
     return {
-        "tokens": tokens,
+        "tokens_each": asked.tokens - 1,
         "seconds": seconds,
-        "tokens_per_second": {name: tokens / statistics.median(taken) for name, taken in seconds.items()},
+        "tokens_per_second": {
+            documents: {name: documents * (asked.tokens - 1) / statistics.median(each) for name, each in of.items()}
+            for documents, of in seconds.items()
+        },
+        "heads_alone_seconds": alone,
         "ms_a_step": steps,
         "driver_gib": memory_gib(),
         "settings": engine.identity.settings | {"kv_cache_dtype": engine.identity.kv_cache_dtype},
@@ -145,7 +172,7 @@ def main() -> None:
     parser.add_argument("--engine-arg", action="append", default=[])
     parser.add_argument("--kv-cache-dtype")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--documents", type=int, default=64)
+    parser.add_argument("--documents", type=int, nargs="+", default=[64])
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--vocabulary", type=int, default=1000, help="tokens are drawn of the first so many")
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 64, 256])
@@ -170,12 +197,12 @@ def main() -> None:
     figures = measured(engine, asked) | {"open_seconds": opened}
     if asked.out is not None:
         asked.out.write_text(json.dumps(figures, indent=1))
-    bare = figures["tokens_per_second"]["bare"]
-    print("| way | tokens/s | of bare |\n|---|---|---|")
-    for name, rate in figures["tokens_per_second"].items():
-        print(f"| {name} | {rate:,.0f} | {rate / bare:.2f} |")
+    print("| texts | way | tokens/s | of bare |\n|---|---|---|---|")
+    for documents, rates in figures["tokens_per_second"].items():
+        for name, rate in rates.items():
+            print(f"| {documents} | {name} | {rate:,.0f} | {rate / rates['bare']:.3f} |")
     print(f"memory by the driver: {figures['driver_gib']}; steps in ms: {figures['ms_a_step']}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -62,9 +62,9 @@ COLUMNS_ROUNDED = 1.25
 """What steps' memory has more columns than rows have tokens, most of the time; at most it is one and a half."""
 STEP_COPIES_BYTES = 2 + 4 + 4 * 8
 """Of every logit of a step: the head's, in float32, and four float64 copies where answers are drawn."""
-TILE_ROWS = 512
+TILE_ROWS = 1024
 TILE_COPIES = 2
-"""Scored texts: logits of so many tokens at a time, so often."""
+"""Scored texts: logits of so many tokens at a time, so often, at most."""
 
 
 @dataclass(frozen=True)

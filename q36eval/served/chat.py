@@ -38,6 +38,8 @@ class Asked:
     wrote_streamed: str | None
     prompt_ids: tuple[int, ...] | None = None
     """The tokens that the server makes of the conversation; None where it does not tell."""
+    special: tuple[str, ...] = ()
+    """The tokenizer's special tokens."""
 
     @property
     def error(self) -> str | None:
@@ -49,7 +51,12 @@ class Asked:
         """What the parser did to the whole answer."""
         if isinstance(self.whole, str) or self.wrote is None:
             return {}
-        return parser_faults(self.wrote, self.whole, self.prompt.tools, thinking=self.prompt.thinking)
+        return self.faults_of(self.wrote, self.whole)
+
+    def faults_of(self, wrote: str, message: Message) -> dict[FaultKind, str]:
+        """What the parser did to a text that the model wrote after this prompt."""
+        prompt = self.prompt
+        return parser_faults(wrote, message, prompt.tools, thinking=prompt.thinking, special=self.special)
 
 
 def ask_chat(endpoint: Endpoint, prompts: Sequence[Prompt]) -> list[Asked]:
@@ -72,7 +79,7 @@ def ask_chat(endpoint: Endpoint, prompts: Sequence[Prompt]) -> list[Asked]:
         )
         prompt_ids = _prompt_ids(endpoint, prompt, whole)
         wrote, streamed = (_wrote(endpoint, prompt, raw, message, prompt_ids) for message in (whole, stream))
-        result.append(Asked(prompt, raw, whole, stream, wrote, streamed, prompt_ids))
+        result.append(Asked(prompt, raw, whole, stream, wrote, streamed, prompt_ids, endpoint.special_tokens))
     return result
 
 
@@ -101,7 +108,8 @@ def _wrote(
     text = endpoint.raw_text(message)
     if text is not None:
         return text
-    if prompt_ids != prompt.token_ids or parser_faults(raw.text, message, prompt.tools, thinking=prompt.thinking):
+    faults = parser_faults(raw.text, message, prompt.tools, thinking=prompt.thinking, special=endpoint.special_tokens)
+    if prompt_ids != prompt.token_ids or faults:
         return None
     again = asked(lambda: endpoint.complete(prompt.token_ids, prompt.budget, salt=fresh_salt()))
     return raw.text if not isinstance(again, str) and again.text == raw.text else None
@@ -171,7 +179,7 @@ def streams_measured(asked_for: Sequence[Asked]) -> Measurement:
         elif each.wrote_streamed is not None and each.wrote_streamed == each.wrote:
             words = _other(whole, stream)
         elif each.wrote_streamed is not None:  # another answer, as near ties give: held to what was written for it
-            own = parser_faults(each.wrote_streamed, stream, each.prompt.tools, thinking=each.prompt.thinking)
+            own = each.faults_of(each.wrote_streamed, stream)
             words = "; ".join(text for kind, text in own.items() if kind not in each.faults)
         else:
             scored, words = scored - 1, ""

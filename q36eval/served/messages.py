@@ -6,7 +6,7 @@ one that the branch's own template writes, the server is. Of a raw text that is 
 asked of a parser.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,11 @@ THINK_END = "</think>"
 TAGS = ("<think>", THINK_END, "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>",
         "<|im_start|>", "<|im_end|>", "<|endoftext|>")  # fmt: skip
 """What a client never sees: the template's marks and those of tool calls."""
+
+UNDECODED = "\N{REPLACEMENT CHARACTER}"
+"""What bytes decode to that are no character."""
+SHORT, BEFORE = 60, 20
+"""Characters of a text that are shown, and of them at most so many before a difference."""
 
 CallClass = Literal["InvalidJson", "UnknownName", "SchemaMismatch", "WrongArguments", "Missing", "Spurious"]
 
@@ -52,12 +57,27 @@ def written(raw: str, *, thinking: bool) -> Written:
 
 
 def parser_faults(
-    raw: str, message: Message, tools: Sequence[dict[str, Any]], *, thinking: bool
+    raw: str, message: Message, tools: Sequence[dict[str, Any]], *, thinking: bool, special: Collection[str] = ()
 ) -> dict[FaultKind, str]:
     """What the message says otherwise than the raw text, by kind; white space around texts does not count.
 
     None of a raw text that is malformed, or whose thought never ends: it leaves nothing for a parser to tell apart.
+    `special` are the tokenizer's special tokens, which a server leaves out of an answer's text or does not, as it is
+    asked, and neither is its parser's doing. So is a character that an answer's last tokens only begin.
     """
+    faults = _faults(raw, message, tools, thinking=thinking)
+    unseen = _without(raw, special)
+    return faults if unseen == raw else min(faults, _faults(unseen, message, tools, thinking=thinking), key=len)
+
+
+def _without(raw: str, special: Collection[str]) -> str:
+    """The text without special tokens."""
+    for token in special:
+        raw = raw.replace(token, "")
+    return raw
+
+
+def _faults(raw: str, message: Message, tools: Sequence[dict[str, Any]], *, thinking: bool) -> dict[FaultKind, str]:
     own = written(raw, thinking=thinking)
     if not own.is_whole or (thinking and own.thought is None):
         return {}
@@ -67,11 +87,18 @@ def parser_faults(
     if leaked:
         faults["tags"] = f"the content holds {leaked[0]}"
     if own.thought is not None and (reasoning.strip() != own.thought.strip() or THINK_END in content):
-        faults["thought"] = f"reasoning {_short(reasoning)} where the model thought {_short(own.thought)}"
-    if not leaked and content.strip() != own.content.strip():
-        said = "null" if message.content is None else _short(content)
-        faults["content"] = f"content {said} where the model wrote {_short(own.content)}"
+        said, wrote = _parted(reasoning, own.thought)
+        faults["thought"] = f"reasoning {said} where the model thought {wrote}"
+    if not leaked and _ended(content) != _ended(own.content):
+        said, wrote = _parted(content, own.content)
+        faults["content"] = f"content {'null' if message.content is None else said} where the model wrote {wrote}"
     return faults
+
+
+def _ended(text: str) -> str:
+    """The text without white space around it, and without a character at its end that its tokens only begin: a server
+    that decodes token by token never sends it."""
+    return text.strip().rstrip(UNDECODED).rstrip()
 
 
 def _call_faults(
@@ -145,5 +172,14 @@ def model_is_wrong(case: Case, raw: str, *, thinking: bool) -> bool:
     return bool(run_checks(answer, case.checks, case.expected, case.tools))
 
 
-def _short(text: str, most: int = 60) -> str:
+def _short(text: str, most: int = SHORT) -> str:
     return repr(text if len(text) <= most else f"{text[:most]}…")
+
+
+def _parted(one: str, other: str) -> tuple[str, str]:
+    """Both in short, from a little before the first place where they differ."""
+    at = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
+    at = min(len(one), len(other)) if at is None else at
+    begin = at - BEFORE if at > SHORT - BEFORE else 0
+    mark = "…" if begin else ""
+    return _short(f"{mark}{one[begin:]}"), _short(f"{mark}{other[begin:]}")

@@ -1,6 +1,8 @@
 """The probe `served`: every differential in turn, each figure as it comes. It asks an endpoint, never a reference."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cache
 from itertools import chain
 from typing import Protocol
 
@@ -57,12 +59,13 @@ def measure_served(
     Raises:
         EngineError: the server does not answer any more, or is not the one it was.
     """
+    servers = [endpoint] if other is None else [endpoint, other]
     prompts = Prompts(endpoint.tokenizer, family)
     with_tools = prompts.with_tools(plan.items)  # where there are too few, that is said before anything is asked
 
     def attempts() -> tuple[int, int]:
         """Of both endpoints together: how often they were asked, and how often without a usable answer."""
-        told = [each.attempts() for each in (endpoint, other) if each is not None]
+        told = [each.attempts() for each in servers]
         return sum(sent for sent, _ in told), sum(unsound for _, unsound in told)
 
     def unless_unsound(part: str, begun: tuple[int, int], figures: Iterable[Figure]) -> Iterator[Figure]:
@@ -72,18 +75,19 @@ def measure_served(
             yield from figures
             return
         reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
-        last = next((each.last_unsound for each in (endpoint, other) if each is not None and each.last_unsound), "")
+        last = next((each.last_unsound for each in servers if each.last_unsound), "")
         reason += f"; the last: {last}" if last else ""
         yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
 
-    def difference(part: str, ask: Callable[[], Found], second: Endpoint | None = None) -> Iterator[Figure]:
+    def difference(part: str, ask: Callable[[Endpoint], Found], *, alike: bool = True) -> Iterator[Figure]:
+        """One differential; where something differs the second server is asked `alike`, which tells whether it comes of
+        what is different about that one."""
         progress.stage(PARTS[part], 1)
         begun = attempts()
         try:
-            found = ask()
-            endpoint.confirm()
-            if second is not None:
-                second.confirm()
+            found = _beside(ask(endpoint), other if alike else None, ask)
+            for server in servers:
+                server.confirm()
         except CannotBeMeasuredError as error:
             yield ProbeFailure(probe=ProbeName.SERVED, reason=f"{part}: {error}", kind="skipped")
             return
@@ -92,8 +96,12 @@ def measure_served(
         yield from unless_unsound(part, begun, [measured_differences(part, found.compared, found.how)])
         progress.advance()
 
+    @cache
+    def alone_at(server: Endpoint) -> Alone:
+        return Alone.of(server, prompts, plan)
+
     progress.stage("asking alone", 1)
-    alone = Alone.of(endpoint, prompts, plan)
+    alone = alone_at(endpoint)
     progress.advance()
     progress.stage(PARTS["greedy"], 1)
     halves = cut_in_half(alone.prompts)
@@ -102,11 +110,11 @@ def measure_served(
     begun = attempts()
     streams = answers(endpoint, alone.prompts, stream=True)
     streamed = completions_streamed(alone.prompts, alone.baseline, streams)
-    compared = difference("streaming", lambda: streaming(alone, streams))
+    compared = difference("streaming", lambda _: streaming(alone, streams), alike=False)
     yield from unless_unsound("streaming", begun, chain(compared, [streamed]))
-    yield from difference("concurrency", lambda: concurrency(endpoint, alone, plan))
+    yield from difference("concurrency", lambda at: concurrency(at, alone_at(at), plan))
     before_load = endpoint.draft_counts()
-    yield from difference("load", lambda: after_load(endpoint, prompts, alone, plan))
+    yield from difference("load", lambda at: after_load(at, prompts, alone_at(at), plan))
     after = endpoint.draft_counts()
     own_drafts: list[Drafted] = []
     if before_load is not None and after is not None:
@@ -124,13 +132,27 @@ def measure_served(
     of_all = [prompts_measured(asked), streams_measured(asked)]
     yield from unless_unsound("chat", begun, chain(of_all, parser_measured(asked), calls_measured(asked)))
     progress.advance()
-    yield from difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan))
-    yield from difference("conversation", lambda: conversation(endpoint, prompts, plan))
-    yield from difference("eviction", lambda: eviction(endpoint, prompts, plan))
+    yield from difference("cache-hit", lambda at: cache_hit(at, prompts, plan))
+    yield from difference("conversation", lambda at: conversation(at, prompts, plan))
+    yield from difference("eviction", lambda at: eviction(at, prompts, plan))
     if other is not None:
-        yield from difference("endpoints", lambda: endpoints(endpoint, other, alone, plan), other)
+        yield from difference("endpoints", lambda at: endpoints(at, other, alone, plan), alike=False)
         if own_drafts and other.draft_counts() is not None:
             how, begun = f"{endpoint.name} against {other.name}", attempts()
             others = drafted(other, alone.prompts)
             other.confirm()
             yield from unless_unsound("drafts", begun, [rejected_against(own_drafts, others, how)])
+
+
+def _beside(found: Found, other: Endpoint | None, ask: Callable[[Endpoint], Found]) -> Found:
+    """What was found of the first server; where something differs, with what the second one gives when asked alike."""
+    if other is None or all(each.changed is None for each in found.compared):
+        return found
+    try:
+        answered = [each for each in ask(other).compared if each.error is None]
+    except CannotBeMeasuredError as error:
+        words = f"the second server, asked alike, could not be measured: {error}"
+    else:
+        differ = sum(each.changed is not None for each in answered)
+        words = f"of the second server, asked alike, {differ} of {len(answered)} differ"
+    return replace(found, how=f"{found.how}; {words}")

@@ -92,6 +92,8 @@ class Endpoint:
         self._can: Capabilities = server.can
         self.server: Server = server.server
         self.tokenizer = server.tokenizer
+        added = server.tokenizer.added_tokens_decoder.values()
+        self.special_tokens = tuple(str(token) for token in added if token.special)  # which texts are served without
         self._stop_ids = end_ids(configured_end(hold(settings.folder)), server.tokenizer)
         completes = (server.can.top_k is not None and not server.can.native) or server.can.scores == "all"
         self.gives_log_probs = completes or server.can.names_likeliest

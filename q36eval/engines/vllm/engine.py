@@ -166,9 +166,7 @@ class VLLMEngine(Engine):
         under_way: ScoringWindow | None = None
         try:
             for window in with_news(self._windows_of_texts(fitting), known):
-                if under_way is not None:
-                    under_way.wait()
-                # the next one is computed while the states of the one before are read and used
+                # asked once the one before is computed, whose states are then read and used meanwhile
                 before, under_way = under_way, ScoringWindow(self._worker, window)
                 if before is not None:
                     yield from new_results(before.results(self.device), known)

@@ -74,6 +74,18 @@ def test_a_server_that_answers_otherwise_is_failed_by_the_criterion_of_the_two(
     assert found.report.exit_code == 1
 
 
+def test_where_the_first_differs_the_second_is_asked_alike_which_tells_what_is_at_fault(
+    local: Engine, known: dict[object, object], tmp_path: Path
+) -> None:
+    crossed = server(local, known, faults=Faults(crossed=True))
+    with chatting(crossed) as one, chatting(server(local, known)) as other:
+        found = judged(one, tmp_path, replace(PLAN, concurrency=16), policy(), against=other)
+    notes = {each.slice: each.note for each in found.history.measurements(found.run.id)}
+    assert "of the second server, asked alike, 0 of 16 differ" in notes["concurrency"]
+    assert "served-concurrency" in found.failed
+    assert "asked alike" not in notes["streaming"]
+
+
 def test_a_second_server_that_tells_no_near_ties_is_not_judged_by_them(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:

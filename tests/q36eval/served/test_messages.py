@@ -69,6 +69,33 @@ def test_each_fault_has_its_kind(raw: str, served: Message, thinking: bool, kind
     assert set(parser_faults(raw, served, TOOLS, thinking=thinking)) == kinds
 
 
+IMAGE = "<|image_pad|>"
+
+
+@pytest.mark.parametrize(
+    ("raw", "content", "kinds"),
+    [
+        (f"Hotovo{IMAGE} a dál.", "Hotovo a dál.", set()),  # a server leaves special tokens out,
+        (f"Hotovo{IMAGE} a dál.", f"Hotovo{IMAGE} a dál.", set()),  # or is asked for them
+        (f"Hotovo{IMAGE} a dál.", "Hotovo dál.", {"content"}),
+        ("Hotovo \ufffd\ufffd", "Hotovo", set()),  # a character of which the last tokens hold the beginning
+        ("Hotovo \ufffd", "Hotov", {"content"}),
+        ("Hotovo \ufffd a dál", "Hotovo  a dál", {"content"}),
+    ],
+)
+def test_what_a_server_never_sends_is_no_fault_of_its_parser(raw: str, content: str, kinds: set[str]) -> None:
+    served = Message(content, None, (), "length")
+    assert set(parser_faults(raw, served, TOOLS, thinking=False, special=[IMAGE])) == kinds
+
+
+def test_texts_are_shown_from_where_they_part() -> None:
+    long = "ano, " * 30
+    fault = parser_faults(f"{long}tady", Message(f"{long}jinde", None, (), "stop"), TOOLS, thinking=False)["content"]
+    assert "jinde" in fault
+    assert "tady" in fault
+    assert len(fault) < 150
+
+
 @pytest.mark.parametrize("raw", ["Přemýšlím a nekončím", f"Dobře.\n</think>\n\n{CALL[:-30]}"])
 def test_nothing_is_asked_of_a_parser_where_the_model_is_at_fault(raw: str) -> None:
     assert parser_faults(raw, Message(None, raw, (), "length"), TOOLS, thinking=True) == {}
