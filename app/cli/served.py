@@ -82,8 +82,8 @@ def served(
     from q36eval.app.cli.served_report import print_served, server_name
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.measure import measure
-    from q36eval.run.served import alone
-    from q36eval.served.declared import Plan
+    from q36eval.run.served import alone, too_few_asked
+    from q36eval.served.declared import PROMPTS_A_CONVERSATION, Plan
 
     if difference and against is None:
         raise UsageError("--difference names what is different about a second server; give its address: --against.")
@@ -110,7 +110,7 @@ def served(
         engine=engine_options(engine="openai", base_url=base_url, served_model=served_model, device="cpu"),
         served=Plan(
             items=items,
-            conversations=max(1, items // 4),
+            conversations=max(1, items // PROMPTS_A_CONVERSATION),
             concurrency=concurrency,
             load_requests=4 * concurrency,
             pressure_tokens=pressure_tokens,
@@ -121,6 +121,8 @@ def served(
     kept_in_history()
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
+        if few := too_few_asked(request):
+            progress.note(few)
         run = measure(request, paths, history, progress)
     report = run.report
     assert report is not None, "it was judged by a policy"

@@ -106,8 +106,21 @@ def _of_server(report: GateReport, run: "RunRecord") -> NextStep:
     if report.verdict is Verdict.PASS:
         why = "whether it may ship: its answers beside the reference's"
         return NextStep(f"q36eval gate {branch} --engine openai --base-url URL", why)
+    asked = run.provenance.get("served", {}).get("items")
+    if asked and _undecided_alone(report):
+        why = "asks twice as many prompts: these leave open on which side of its margin it lies"
+        return NextStep(f"q36eval served {branch} --base-url URL --items {2 * asked}", why)
     why = "asks again, once the server is mended" if report.verdict is Verdict.FAIL else "asks again, once it can"
     return NextStep(f"q36eval served {branch} --base-url URL", why)
+
+
+def _undecided_alone(report: GateReport) -> bool:
+    """Whether it is INCONCLUSIVE, and all that keeps it from PASS was measured."""
+    kept_from = [
+        each for each in report.criteria if each.tier == "blocking" and each.verdict is not CriterionVerdict.PASS
+    ]
+    open_ones = [each for each in kept_from if each.verdict is CriterionVerdict.INCONCLUSIVE]
+    return report.verdict is Verdict.INCONCLUSIVE and bool(kept_from) and kept_from == open_ones
 
 
 def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:

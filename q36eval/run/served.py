@@ -25,7 +25,7 @@ from q36eval.history.records import ASKED, SECOND_ENDPOINT
 from q36eval.probes import Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 from q36eval.run.request import Request
-from q36eval.served.declared import SERVING_KL, Plan
+from q36eval.served.declared import PROMPTS_A_CONVERSATION, SERVING_KL, Plan
 from q36eval.served.probe import measure_served
 from q36eval.served.sameness import are_one
 
@@ -192,6 +192,31 @@ def check_alone(request: Request) -> None:
         raise UsageError(SAME_SERVER)
     with suppress(EngineError):
         check_deployment(request.deployment)
+
+
+OF_ALL_PROMPTS = ("answer_differences", "prompt_differences", "stream_faults", "greedy_faults", "call_failure_rate")
+
+
+def too_few_asked(request: Request) -> str:
+    """What is known before anything is asked: that so few prompts leave criteria NOT MEASURED; else empty."""
+    policy, plan = request.policy, request.served
+    if policy is None:
+        return ""
+    required = {
+        each.id: each.min_scored * (PROMPTS_A_CONVERSATION if each.slice == "conversation" else 1)
+        for each in policy.criteria
+        if each.tier == "blocking" and each.metric in OF_ALL_PROMPTS and each.min_scored > _asked(plan, each.slice)
+    }
+    if not required:
+        return ""
+    return (
+        f"With --items {plan.items} nothing can pass: {len(required)} criteria of the policy {policy.name} will be NOT "
+        f"MEASURED, {next(iter(required))} among them; ask --items {max(required.values())} for a verdict."
+    )
+
+
+def _asked(plan: Plan, part: str) -> int:
+    return plan.conversations if part == "conversation" else plan.items
 
 
 def served_suite(request: Request) -> dict[str, str]:

@@ -40,6 +40,10 @@ WATCHED = ("required", "families", "kl", "differentials")
 """What `q36eval watch` asks in a round, by slice (`q36eval.watch.incidents`)."""
 
 
+PROMPTS_A_CONVERSATION = 4
+"""Of so many prompts there is one conversation, of ten."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How much is asked. `concurrency` requests are under way at once where that is what is changed."""

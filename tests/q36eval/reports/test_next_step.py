@@ -51,6 +51,18 @@ def test_what_is_told_fits_the_verdict() -> None:
     assert steps(checked) == ["q36eval gate --branch main --suite release"]
 
 
+def test_a_server_that_so_many_prompts_leave_open_is_asked_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GateReport, "of_server_alone", True)
+    report = inconclusive()
+    asked = {"served": {"items": 64}}
+    undecided = [each for each in report.criteria if each.verdict == "INCONCLUSIVE"]
+    open_ = report.model_copy(update={"criteria": tuple(undecided)})
+    assert steps(open_, provenance=asked) == ["q36eval served --branch main --base-url URL --items 128"]
+    assert steps(open_) == ["q36eval served --branch main --base-url URL"]
+    assert any(each.verdict == "NOT_MEASURED" for each in report.criteria), "more prompts do not help that"
+    assert steps(report, provenance=asked) == ["q36eval served --branch main --base-url URL"]
+
+
 @pytest.mark.parametrize(
     ("metrics", "what"),
     [
