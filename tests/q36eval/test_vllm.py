@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -270,12 +270,15 @@ def test_each_question_has_its_own_answer_in_whatever_order_they_are_wanted(tmp_
 
 
 class Computing:
-    """In the place of the process: states [token, token + 1] of every prompt, once a window is waited for."""
+    """In the place of the process: states [token, token + 1] of every prompt, once a window is waited for, or another
+    one is asked."""
 
     def __init__(self, folder: Path) -> None:
         self.states, self.done = folder, list[str]()
+        self.wait: Callable[[], None] = lambda: None
 
     def begin(self, do: str, what: str, prompts: list[list[int]], path: str) -> Any:
+        self.wait()
         number = f"{prompts[0][0]}"
         self.done.append(f"asked {number}")
         ends = [0, *accumulate(map(len, prompts))]
@@ -294,6 +297,7 @@ class Computing:
             rows = [[begin, end - begin] for begin, end in pairwise(ends)]
             return {"rows": rows, "width": 2, "dtype": "bfloat16", "seconds": 2.0}
 
+        self.wait = wait
         return SimpleNamespace(wait=wait, answer=answer)
 
 
