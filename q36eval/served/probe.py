@@ -1,8 +1,6 @@
 """The probe `served`: every differential in turn, each figure as it comes. It asks an endpoint, never a reference."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import cache
 from itertools import chain
 from typing import Protocol
 
@@ -51,6 +49,80 @@ class Progress(Protocol):
     def advance(self) -> None: ...
 
 
+class _Asking:
+    """One run: the server that is judged, the second one beside it, and how both are asked."""
+
+    def __init__(self, endpoint: Endpoint, other: Endpoint | None, prompts: Prompts, plan: Plan, progress: Progress):
+        self._endpoint, self._other, self._prompts, self._plan, self._progress = (
+            endpoint,
+            other,
+            prompts,
+            plan,
+            progress,
+        )
+        self._alone = dict[Endpoint, Alone]()
+
+    def alone(self, server: Endpoint) -> Alone:
+        """The prompts asked one by one at that server, once."""
+        if server not in self._alone:
+            self._alone[server] = Alone.of(server, self._prompts, self._plan)
+        return self._alone[server]
+
+    def attempts(self) -> tuple[int, int]:
+        """Of both endpoints together: how often they were asked, and how often without a usable answer."""
+        told = [each.attempts() for each in self._servers()]
+        return sum(sent for sent, _ in told), sum(unsound for _, unsound in told)
+
+    def unless_unsound(self, part: str, begun: tuple[int, int], figures: Iterable[Figure]) -> Iterator[Figure]:
+        """The figures of what was asked since then, or why it is not judged."""
+        sent, unsound = (now - then for now, then in zip(self.attempts(), begun, strict=True))
+        if unsound <= UNSOUND_SHARE * sent:
+            yield from figures
+            return
+        reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
+        last = next((each.last_unsound for each in self._servers() if each.last_unsound), "")
+        reason += f"; the last: {last}" if last else ""
+        yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
+
+    def difference(self, part: str, ask: Callable[[Endpoint], Found], *, alike: bool = True) -> Iterator[Figure]:
+        """One differential; where something differs the second server is asked `alike`, which tells whether it comes of
+        what is different about that one."""
+        self._progress.stage(PARTS[part], 1)
+        begun = self.attempts()
+        try:
+            found = ask(self._endpoint)
+            self._endpoint.confirm()
+        except CannotBeMeasuredError as error:
+            yield ProbeFailure(probe=ProbeName.SERVED, reason=f"{part}: {error}", kind="skipped")
+            return
+        except EngineError as error:
+            raise EngineError(f"While it was asked for {PARTS[part]}: {error}") from error
+
+        def figure() -> Iterator[Figure]:
+            beside = self._beside(found, ask) if alike else ""
+            yield measured_differences(part, found.compared, f"{found.how}{beside}")
+
+        yield from self.unless_unsound(part, begun, figure())
+        self._progress.advance()
+
+    def _servers(self) -> list[Endpoint]:
+        return [self._endpoint] if self._other is None else [self._endpoint, self._other]
+
+    def _beside(self, found: Found, ask: Callable[[Endpoint], Found]) -> str:
+        """Where something differs: what the second server gives when asked alike, in words. It is told, and not judged,
+        so that what goes wrong there takes nothing from the first one's figure."""
+        if self._other is None or all(each.changed is None for each in found.compared):
+            return ""
+        try:
+            answered = [each for each in ask(self._other).compared if each.error is None]
+        except (CannotBeMeasuredError, EngineError) as error:
+            return f"; the second server, asked alike, could not be measured: {error}"
+        if not answered:
+            return "; the second server, asked alike, answered nothing"
+        differ = sum(each.changed is not None for each in answered)
+        return f"; of the second server, asked alike, {differ} of {len(answered)} differ"
+
+
 def measure_served(
     endpoint: Endpoint, family: Family | None, plan: Plan, progress: Progress, other: Endpoint | None = None
 ) -> Iterator[Figure]:
@@ -59,100 +131,54 @@ def measure_served(
     Raises:
         EngineError: the server does not answer any more, or is not the one it was.
     """
-    servers = [endpoint] if other is None else [endpoint, other]
     prompts = Prompts(endpoint.tokenizer, family)
     with_tools = prompts.with_tools(plan.items)  # where there are too few, that is said before anything is asked
-
-    def attempts() -> tuple[int, int]:
-        """Of both endpoints together: how often they were asked, and how often without a usable answer."""
-        told = [each.attempts() for each in servers]
-        return sum(sent for sent, _ in told), sum(unsound for _, unsound in told)
-
-    def unless_unsound(part: str, begun: tuple[int, int], figures: Iterable[Figure]) -> Iterator[Figure]:
-        """The figures of what was asked since then, or why it is not judged."""
-        sent, unsound = (now - then for now, then in zip(attempts(), begun, strict=True))
-        if unsound <= UNSOUND_SHARE * sent:
-            yield from figures
-            return
-        reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
-        last = next((each.last_unsound for each in servers if each.last_unsound), "")
-        reason += f"; the last: {last}" if last else ""
-        yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
-
-    def difference(part: str, ask: Callable[[Endpoint], Found], *, alike: bool = True) -> Iterator[Figure]:
-        """One differential; where something differs the second server is asked `alike`, which tells whether it comes of
-        what is different about that one."""
-        progress.stage(PARTS[part], 1)
-        begun = attempts()
-        try:
-            found = _beside(ask(endpoint), other if alike else None, ask)
-            for server in servers:
-                server.confirm()
-        except CannotBeMeasuredError as error:
-            yield ProbeFailure(probe=ProbeName.SERVED, reason=f"{part}: {error}", kind="skipped")
-            return
-        except EngineError as error:
-            raise EngineError(f"While it was asked for {PARTS[part]}: {error}") from error
-        yield from unless_unsound(part, begun, [measured_differences(part, found.compared, found.how)])
-        progress.advance()
-
-    @cache
-    def alone_at(server: Endpoint) -> Alone:
-        return Alone.of(server, prompts, plan)
-
+    run = _Asking(endpoint, other, prompts, plan, progress)
     progress.stage("asking alone", 1)
-    alone = alone_at(endpoint)
+    alone = run.alone(endpoint)
     progress.advance()
     progress.stage(PARTS["greedy"], 1)
     halves = cut_in_half(alone.prompts)
     yield greedy_measured(halves, answers(endpoint, halves))
     progress.advance()
-    begun = attempts()
+    begun = run.attempts()
     streams = answers(endpoint, alone.prompts, stream=True)
     streamed = completions_streamed(alone.prompts, alone.baseline, streams)
-    compared = difference("streaming", lambda _: streaming(alone, streams), alike=False)
-    yield from unless_unsound("streaming", begun, chain(compared, [streamed]))
-    yield from difference("concurrency", lambda at: concurrency(at, alone_at(at), plan))
+    compared = run.difference("streaming", lambda _: streaming(alone, streams), alike=False)
+    yield from run.unless_unsound("streaming", begun, chain(compared, [streamed]))
+    yield from run.difference("concurrency", lambda at: concurrency(at, run.alone(at), plan))
     before_load = endpoint.draft_counts()
-    yield from difference("load", lambda at: after_load(at, prompts, alone_at(at), plan))
+    yield from run.difference("load", lambda at: after_load(at, prompts, run.alone(at), plan))
     after = endpoint.draft_counts()
     own_drafts: list[Drafted] = []
     if before_load is not None and after is not None:
         progress.stage(PARTS["drafts"], 1)
-        begun = attempts()
+        begun = run.attempts()
         own_drafts = drafted(endpoint, alone.prompts)
         endpoint.confirm()
         note = "the second server shows no counters of drafts" if other and other.draft_counts() is None else ""
-        yield from unless_unsound("drafts", begun, [rejected_measured(own_drafts, after.since(before_load), note)])
+        yield from run.unless_unsound("drafts", begun, [rejected_measured(own_drafts, after.since(before_load), note)])
         progress.advance()
     progress.stage(PARTS["chat"], 1)
-    begun = attempts()
+    begun = run.attempts()
     asked = ask_chat(endpoint, with_tools)
     endpoint.confirm()
     of_all = [prompts_measured(asked), streams_measured(asked)]
-    yield from unless_unsound("chat", begun, chain(of_all, parser_measured(asked), calls_measured(asked)))
+    yield from run.unless_unsound("chat", begun, chain(of_all, parser_measured(asked), calls_measured(asked)))
     progress.advance()
-    yield from difference("cache-hit", lambda at: cache_hit(at, prompts, plan))
-    yield from difference("conversation", lambda at: conversation(at, prompts, plan))
-    yield from difference("eviction", lambda at: eviction(at, prompts, plan))
+    yield from run.difference("cache-hit", lambda at: cache_hit(at, prompts, plan))
+    yield from run.difference("conversation", lambda at: conversation(at, prompts, plan))
+    yield from run.difference("eviction", lambda at: eviction(at, prompts, plan))
     if other is not None:
-        yield from difference("endpoints", lambda at: endpoints(at, other, alone, plan), alike=False)
+
+        def of_both(at: Endpoint) -> Found:
+            found = endpoints(at, other, alone, plan)
+            other.confirm()
+            return found
+
+        yield from run.difference("endpoints", of_both, alike=False)
         if own_drafts and other.draft_counts() is not None:
-            how, begun = f"{endpoint.name} against {other.name}", attempts()
+            how, begun = f"{endpoint.name} against {other.name}", run.attempts()
             others = drafted(other, alone.prompts)
             other.confirm()
-            yield from unless_unsound("drafts", begun, [rejected_against(own_drafts, others, how)])
-
-
-def _beside(found: Found, other: Endpoint | None, ask: Callable[[Endpoint], Found]) -> Found:
-    """What was found of the first server; where something differs, with what the second one gives when asked alike."""
-    if other is None or all(each.changed is None for each in found.compared):
-        return found
-    try:
-        answered = [each for each in ask(other).compared if each.error is None]
-    except CannotBeMeasuredError as error:
-        words = f"the second server, asked alike, could not be measured: {error}"
-    else:
-        differ = sum(each.changed is not None for each in answered)
-        words = f"of the second server, asked alike, {differ} of {len(answered)} differ"
-    return replace(found, how=f"{found.how}; {words}")
+            yield from run.unless_unsound("drafts", begun, [rejected_against(own_drafts, others, how)])

@@ -86,6 +86,18 @@ def test_where_the_first_differs_the_second_is_asked_alike_which_tells_what_is_a
     assert "asked alike" not in notes["streaming"]
 
 
+def test_a_second_server_that_fails_when_it_is_asked_alike_takes_nothing_from_the_first(
+    local: Engine, known: dict[object, object], tmp_path: Path
+) -> None:
+    crossed = server(local, known, faults=Faults(crossed=True))
+    second = Chatting(local, shape="llama.cpp", faults=Faults(crossed=True))  # which gives no log-probabilities
+    with chatting(crossed) as one, chatting(second) as other:
+        found = judged(one, tmp_path, replace(PLAN, concurrency=16), policy(), against=other)
+    notes = {each.slice: each.note for each in found.history.measurements(found.run.id)}
+    assert "the second server, asked alike, could not be measured: " in notes["concurrency"]
+    assert "served-concurrency" in found.failed
+
+
 def test_a_second_server_that_tells_no_near_ties_is_not_judged_by_them(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
