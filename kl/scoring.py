@@ -15,8 +15,8 @@ CPU_TILE_BYTES = 2**26
 GPU_TILE_BYTES = 2**30
 """Bytes of one deployment's logits at a time: 1,024 tokens of 248,320 logits, where four times as much is free. A head
 is read once for each tile: with 256 tokens an H100 takes 1.22 times as long for both heads and the divergence."""
-GPU_TILE_ROWS = 128
-"""A GPU's matrix product works on so many rows at a time; rows beyond a multiple of it cost as much as all of them."""
+GPU_TILE_ROWS = (1024, 512, 256, 128)
+"""A GPU's matrix product works on 128 rows at a time. In so coarse steps other uses of memory seldom change a tile."""
 
 
 class Scorer:
@@ -74,7 +74,7 @@ class Scorer:
         if device.type == "cuda":
             tile = min(GPU_TILE_BYTES, free_on(device)[1] // 4)
         rows = max(1, tile // (4 * len(self._head)))
-        return rows - rows % GPU_TILE_ROWS if device.type == "cuda" and rows > GPU_TILE_ROWS else rows
+        return next((step for step in GPU_TILE_ROWS if step <= rows), rows) if device.type == "cuda" else rows
 
 
 def _brought(tensor: Tensor, device: torch.device) -> Tensor:

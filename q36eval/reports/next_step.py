@@ -48,6 +48,8 @@ class Since:
 NOTHING_SINCE = Since()
 
 
+MOST_PROMPTS = 128
+"""Of one kind: the shipped canaries have 130 with tools, for the family that has learnt least."""
 WATCHED = "watch_incidents"
 """The metric of a deployment that is watched: the next round comes by itself."""
 
@@ -106,12 +108,14 @@ def _of_server(report: GateReport, run: "RunRecord") -> NextStep:
     if report.verdict is Verdict.PASS:
         why = "whether it may ship: its answers beside the reference's"
         return NextStep(f"q36eval gate {branch} --engine openai --base-url URL", why)
-    asked = run.provenance.get("served", {}).get("items")
-    if asked and _undecided_alone(report):
-        why = "asks twice as many prompts: these leave open on which side of its margin it lies"
-        return NextStep(f"q36eval served {branch} --base-url URL --items {2 * asked}", why)
+    asked = run.provenance.get("served", {})
+    against = " --against URL" if "second_endpoint" in asked else ""
+    if asked.get("items", MOST_PROMPTS) < MOST_PROMPTS and _undecided_alone(report):
+        why = "asks more prompts: these leave open on which side of its margin it lies"
+        more = min(2 * asked["items"], MOST_PROMPTS)
+        return NextStep(f"q36eval served {branch} --base-url URL{against} --items {more}", why)
     why = "asks again, once the server is mended" if report.verdict is Verdict.FAIL else "asks again, once it can"
-    return NextStep(f"q36eval served {branch} --base-url URL", why)
+    return NextStep(f"q36eval served {branch} --base-url URL{against}", why)
 
 
 def _undecided_alone(report: GateReport) -> bool:

@@ -194,7 +194,11 @@ def check_alone(request: Request) -> None:
         check_deployment(request.deployment)
 
 
-OF_ALL_PROMPTS = ("answer_differences", "prompt_differences", "stream_faults", "greedy_faults", "call_failure_rate")
+OF_ALL_PROMPTS = (
+    *("answer_differences", "prompt_differences", "stream_faults", "greedy_faults", "call_failure_rate"),
+    "parser_faults",
+)
+"""Metrics of as many items as prompts at most."""
 
 
 def too_few_asked(request: Request) -> str:
@@ -210,8 +214,8 @@ def too_few_asked(request: Request) -> str:
     if not required:
         return ""
     return (
-        f"With --items {plan.items} nothing can pass: {len(required)} criteria of the policy {policy.name} will be NOT "
-        f"MEASURED, {next(iter(required))} among them; ask --items {max(required.values())} for a verdict."
+        f"With --items {plan.items} this run cannot PASS: the policy {policy.name} requires more prompts "
+        f"({', '.join(required)}); ask --items {max(Plan.items, *required.values())}."
     )
 
 

@@ -15,10 +15,12 @@ from q36eval.served.differentials import Answers, asked
 from q36eval.served.messages import (
     CallClass,
     call_class,
+    characters,
     expects_call,
     parser_faults,
     raw_calls,
     served_calls,
+    without_special,
     written,
 )
 from q36eval.served.prompts import Prompt
@@ -163,7 +165,7 @@ def _judges(each: Asked, kind: FaultKind) -> bool:
         return own.thought is not None
     if kind in ("arguments", "finish"):
         return bool(own.reply.calls)
-    return bool(own.content.strip()) if kind == "content" else True
+    return bool(without_special(own.content, each.special).strip()) if kind == "content" else True
 
 
 def streams_measured(asked_for: Sequence[Asked]) -> Measurement:
@@ -189,10 +191,10 @@ def streams_measured(asked_for: Sequence[Asked]) -> Measurement:
 
 
 def _other(whole: Message, stream: Message) -> str:
-    """In what the two differ for a client; white space around texts does not count."""
+    """In what the two differ for a client; white space around texts does not count, nor half a character at the end."""
     pairs = {
-        "content": ((whole.content or "").strip(), (stream.content or "").strip()),
-        "reasoning": ((whole.reasoning or "").strip(), (stream.reasoning or "").strip()),
+        "content": (characters(whole.content or "").strip(), characters(stream.content or "").strip()),
+        "reasoning": (characters(whole.reasoning or "").strip(), characters(stream.reasoning or "").strip()),
         "names of calls": ([name for name, _ in whole.calls], [name for name, _ in stream.calls]),
         "arguments": (served_calls(whole), served_calls(stream)),
         "finish reason": (whole.finish, stream.finish),
@@ -218,12 +220,16 @@ def completions_streamed(prompts: Sequence[Prompt], whole: Answers, streams: Ans
             faults.append(
                 f"{prompt.name}: {len(other.token_ids)} tokens came where the server counts {other.completion_tokens}"
             )
-        elif tells and one.token_ids == other.token_ids and (one.text, one.finish) != (other.text, other.finish):
+        elif tells and one.token_ids == other.token_ids and _ended(one) != _ended(other):
             faults.append(f"{prompt.name}: {other.text!r:.60} streamed, {one.text!r:.60} whole, of the same tokens")
         scored += tells or (one.text, one.finish, one.completion_tokens) == (
             other.text, other.finish, other.completion_tokens
         )  # fmt: skip
     return counted_faults("stream_faults", "completions", faults, _counts(len(prompts), scored), "server")
+
+
+def _ended(answer: Continuation) -> tuple[str, str]:
+    return characters(answer.text), answer.finish
 
 
 def calls_measured(asked_for: Sequence[Asked]) -> list[Measurement]:

@@ -19,8 +19,18 @@ from q36eval.engines.openai.chat_answers import Message
 from q36eval.served.declared import FaultKind
 
 THINK_END = "</think>"
-TAGS = ("<think>", THINK_END, "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>",
-        "<|im_start|>", "<|im_end|>", "<|endoftext|>")  # fmt: skip
+MARKUP = (
+    "<think>",
+    THINK_END,
+    "<tool_call>",
+    "</tool_call>",
+    "<function=",
+    "</function>",
+    "<parameter=",
+    "</parameter>",
+)
+"""What says where thoughts and tool calls are."""
+TAGS = (*MARKUP, "<|im_start|>", "<|im_end|>", "<|endoftext|>")
 """What a client never sees: the template's marks and those of tool calls."""
 
 UNDECODED = "\N{REPLACEMENT CHARACTER}"
@@ -65,15 +75,16 @@ def parser_faults(
     `special` are the tokenizer's special tokens, which a server leaves out of an answer's text or does not, as it is
     asked, and neither is its parser's doing. So is a character that an answer's last tokens only begin.
     """
-    faults = _faults(raw, message, tools, thinking=thinking)
-    unseen = _without(raw, special)
-    return faults if unseen == raw else min(faults, _faults(unseen, message, tools, thinking=thinking), key=len)
+    faults, unseen = _faults(raw, message, tools, thinking=thinking), without_special(raw, special)
+    if not faults or faults.keys() & {"arguments", "calls"} or not written(unseen, thinking=thinking).is_whole:
+        return faults
+    return min(_faults(unseen, message, tools, thinking=thinking), faults, key=len)
 
 
-def _without(raw: str, special: Collection[str]) -> str:
-    """The text without special tokens."""
+def without_special(raw: str, special: Collection[str]) -> str:
+    """The text without special tokens, but for those that say where thoughts and calls are."""
     for token in special:
-        raw = raw.replace(token, "")
+        raw = raw if token in MARKUP else raw.replace(token, "")
     return raw
 
 
@@ -86,19 +97,24 @@ def _faults(raw: str, message: Message, tools: Sequence[dict[str, Any]], *, thin
     leaked = [tag for tag in TAGS if tag in content and tag not in own.content]
     if leaked:
         faults["tags"] = f"the content holds {leaked[0]}"
-    if own.thought is not None and (reasoning.strip() != own.thought.strip() or THINK_END in content):
+    if own.thought is not None and (not _says(reasoning, own.thought) or THINK_END in content):
         said, wrote = _parted(reasoning, own.thought)
         faults["thought"] = f"reasoning {said} where the model thought {wrote}"
-    if not leaked and _ended(content) != _ended(own.content):
+    if not leaked and not _says(content, own.content):
         said, wrote = _parted(content, own.content)
         faults["content"] = f"content {'null' if message.content is None else said} where the model wrote {wrote}"
     return faults
 
 
-def _ended(text: str) -> str:
-    """The text without white space around it, and without a character at its end that its tokens only begin: a server
-    that decodes token by token never sends it."""
-    return text.strip().rstrip(UNDECODED).rstrip()
+def characters(text: str) -> str:
+    """The text without a character at its end that the last tokens only begin."""
+    return text.rstrip(UNDECODED)
+
+
+def _says(served: str, wrote: str) -> bool:
+    """Whether both are one text, white space around them left out; what is served may lack a character at its end that
+    the last tokens only begin, which a server that decodes token by token never sends."""
+    return served.strip() in (wrote.strip(), characters(wrote.strip()).rstrip())
 
 
 def _call_faults(
@@ -177,7 +193,8 @@ def _short(text: str, most: int = SHORT) -> str:
 
 
 def _parted(one: str, other: str) -> tuple[str, str]:
-    """Both in short, from a little before the first place where they differ."""
+    """Both in short, from a little before the first place where they differ; without white space around them."""
+    one, other = one.strip(), other.strip()
     at = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
     at = min(len(one), len(other)) if at is None else at
     begin = at - BEFORE if at > SHORT - BEFORE else 0

@@ -120,7 +120,9 @@ class _Asking:
         if not answered:
             return "; the second server, asked alike, answered nothing"
         differ = sum(each.changed is not None for each in answered)
-        return f"; of the second server, asked alike, {differ} of {len(answered)} differ"
+        anyway = sum(each.repeated is not None for each in answered)
+        words = f"{differ} of {len(answered)} differ, and {anyway} when nothing is changed"
+        return f"; of the second server, asked alike, {words}"
 
 
 def measure_served(
@@ -146,6 +148,14 @@ def measure_served(
     streamed = completions_streamed(alone.prompts, alone.baseline, streams)
     compared = run.difference("streaming", lambda _: streaming(alone, streams), alike=False)
     yield from run.unless_unsound("streaming", begun, chain(compared, [streamed]))
+    if other is not None:  # before it is asked anything else
+
+        def of_both(at: Endpoint) -> Found:
+            found = endpoints(at, other, alone, plan)
+            other.confirm()
+            return found
+
+        yield from run.difference("endpoints", of_both, alike=False)
     yield from run.difference("concurrency", lambda at: concurrency(at, run.alone(at), plan))
     before_load = endpoint.draft_counts()
     yield from run.difference("load", lambda at: after_load(at, prompts, run.alone(at), plan))
@@ -169,16 +179,8 @@ def measure_served(
     yield from run.difference("cache-hit", lambda at: cache_hit(at, prompts, plan))
     yield from run.difference("conversation", lambda at: conversation(at, prompts, plan))
     yield from run.difference("eviction", lambda at: eviction(at, prompts, plan))
-    if other is not None:
-
-        def of_both(at: Endpoint) -> Found:
-            found = endpoints(at, other, alone, plan)
-            other.confirm()
-            return found
-
-        yield from run.difference("endpoints", of_both, alike=False)
-        if own_drafts and other.draft_counts() is not None:
-            how, begun = f"{endpoint.name} against {other.name}", run.attempts()
-            others = drafted(other, alone.prompts)
-            other.confirm()
-            yield from run.unless_unsound("drafts", begun, [rejected_against(own_drafts, others, how)])
+    if other is not None and own_drafts and other.draft_counts() is not None:
+        how, begun = f"{endpoint.name} against {other.name}", run.attempts()
+        others = drafted(other, alone.prompts)
+        other.confirm()
+        yield from run.unless_unsound("drafts", begun, [rejected_against(own_drafts, others, how)])

@@ -96,7 +96,7 @@ class WorkerProcess:
 
     def begin(self, do: str, what: str, **message: Any) -> "Asked":
         """Ask, and do something else until the answer is wanted. What was asked before is answered first."""
-        line = json.dumps({"do": do, **message}) + "\n"  # written while the program is still busy: it may be long
+        line = json.dumps({"do": do, **message}) + "\n"  # made while the program is still busy: it may be long
         if self._asked is not None:
             self._asked.wait()
         self._asked = asked = Asked(self, what)

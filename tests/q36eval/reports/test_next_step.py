@@ -58,7 +58,11 @@ def test_a_server_that_so_many_prompts_leave_open_is_asked_more(monkeypatch: pyt
     undecided = [each for each in report.criteria if each.verdict == "INCONCLUSIVE"]
     open_ = report.model_copy(update={"criteria": tuple(undecided)})
     assert steps(open_, provenance=asked) == ["q36eval served --branch main --base-url URL --items 128"]
-    assert steps(open_) == ["q36eval served --branch main --base-url URL"]
+    both = {"served": {"items": 100, "second_endpoint": {}}}
+    assert steps(open_, provenance=both) == ["q36eval served --branch main --base-url URL --against URL --items 128"]
+    most = {"served": {"items": 128}}
+    for known in (most, {}):
+        assert steps(open_, provenance=known) == ["q36eval served --branch main --base-url URL"]
     assert any(each.verdict == "NOT_MEASURED" for each in report.criteria), "more prompts do not help that"
     assert steps(report, provenance=asked) == ["q36eval served --branch main --base-url URL"]
 

@@ -81,7 +81,7 @@ def test_where_the_first_differs_the_second_is_asked_alike_which_tells_what_is_a
     with chatting(crossed) as one, chatting(server(local, known)) as other:
         found = judged(one, tmp_path, replace(PLAN, concurrency=16), policy(), against=other)
     notes = {each.slice: each.note for each in found.history.measurements(found.run.id)}
-    assert "of the second server, asked alike, 0 of 16 differ" in notes["concurrency"]
+    assert "of the second server, asked alike, 0 of 16 differ, and 0 when nothing is changed" in notes["concurrency"]
     assert "served-concurrency" in found.failed
     assert "asked alike" not in notes["streaming"]
 

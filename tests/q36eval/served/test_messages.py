@@ -81,6 +81,7 @@ IMAGE = "<|image_pad|>"
         ("Hotovo \ufffd\ufffd", "Hotovo", set()),  # a character of which the last tokens hold the beginning
         ("Hotovo \ufffd", "Hotov", {"content"}),
         ("Hotovo \ufffd a dál", "Hotovo  a dál", {"content"}),
+        ("Hotovo.", "Hotovo.\ufffd", {"content"}),  # nobody wrote that
     ],
 )
 def test_what_a_server_never_sends_is_no_fault_of_its_parser(raw: str, content: str, kinds: set[str]) -> None:
@@ -90,10 +91,16 @@ def test_what_a_server_never_sends_is_no_fault_of_its_parser(raw: str, content: 
 
 def test_texts_are_shown_from_where_they_part() -> None:
     long = "ano, " * 30
-    fault = parser_faults(f"{long}tady", Message(f"{long}jinde", None, (), "stop"), TOOLS, thinking=False)["content"]
+    raw, served = f"Dobře.\n</think>\n\n{IMAGE}{long}tady", Message(f"{long}jinde", "Dobře.", (), "stop")
+    fault = parser_faults(raw, served, TOOLS, thinking=True, special=[IMAGE])["content"]
     assert "jinde" in fault
     assert "tady" in fault
     assert len(fault) < 150
+
+
+def test_special_tokens_that_say_where_thoughts_and_calls_are_are_not_left_out() -> None:
+    lost = Message(None, None, (), "stop")
+    assert parser_faults(RAW, lost, TOOLS, thinking=True, special=["</think>", "<tool_call>", "</tool_call>"])
 
 
 @pytest.mark.parametrize("raw", ["Přemýšlím a nekončím", f"Dobře.\n</think>\n\n{CALL[:-30]}"])
