@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 64, 256])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--windows", type=int, nargs="*", default=[], metavar="TOKENS")
-    parser.add_argument("--tiles", type=int, nargs="*", default=[], metavar="TOKENS")
+    parser.add_argument("--tiles", type=int, nargs="*", default=[], choices=scoring.GPU_TILE_ROWS)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     settings = EngineSettings(

@@ -206,21 +206,19 @@ def too_few_asked(request: Request) -> str:
     policy, plan = request.policy, request.served
     if policy is None:
         return ""
-    required = {
-        each.id: each.min_scored * (PROMPTS_A_CONVERSATION if each.slice == "conversation" else 1)
+    required = [
+        each.min_scored * (PROMPTS_A_CONVERSATION if each.slice == "conversation" else 1)
         for each in policy.criteria
-        if each.tier == "blocking" and each.metric in OF_ALL_PROMPTS and each.min_scored > _asked(plan, each.slice)
-    }
+        if each.tier == "blocking"
+        and each.metric in OF_ALL_PROMPTS
+        and each.min_scored > (plan.conversations if each.slice == "conversation" else plan.items)
+    ]
     if not required:
         return ""
     return (
-        f"With --items {plan.items} this run cannot PASS: the policy {policy.name} requires more prompts "
-        f"({', '.join(required)}); ask --items {max(Plan.items, *required.values())}."
+        f"With --items {plan.items} this run cannot PASS: the policy {policy.name} requires {max(required)}; "
+        f"ask --items {max(Plan.items, *required)}."
     )
-
-
-def _asked(plan: Plan, part: str) -> int:
-    return plan.conversations if part == "conversation" else plan.items
 
 
 def served_suite(request: Request) -> dict[str, str]:

@@ -9,6 +9,7 @@ from q36eval.records import DeclaredFigure, ProbeName
 PARTS = {
     "greedy": "greedy answers and the server's own log-probabilities",
     "streaming": "raw completions streamed and whole",
+    "endpoints": "two endpoints of the same weights",
     "concurrency": "alone and among others",
     "load": "before and after mixed load",
     "drafts": "tokens that the server drafts and accepts",
@@ -16,7 +17,6 @@ PARTS = {
     "cache-hit": "prompts cold and found in the prefix cache",
     "conversation": "conversations turn by turn and each prompt cold",
     "eviction": "prompts that were pushed out of the cache",
-    "endpoints": "two endpoints of the same weights",
 }
 """Differentials in the order in which they run, in words."""
 

@@ -86,7 +86,7 @@ def test_where_the_first_differs_the_second_is_asked_alike_which_tells_what_is_a
     assert "asked alike" not in notes["streaming"]
 
 
-def test_a_second_server_that_fails_when_it_is_asked_alike_takes_nothing_from_the_first(
+def test_a_second_server_that_cannot_be_asked_alike_takes_nothing_from_the_first(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
     crossed = server(local, known, faults=Faults(crossed=True))
@@ -95,6 +95,15 @@ def test_a_second_server_that_fails_when_it_is_asked_alike_takes_nothing_from_th
         found = judged(one, tmp_path, replace(PLAN, concurrency=16), policy(), against=other)
     notes = {each.slice: each.note for each in found.history.measurements(found.run.id)}
     assert "the second server, asked alike, could not be measured: " in notes["concurrency"]
+    assert "served-concurrency" in found.failed
+
+
+def test_attempts_that_the_second_server_fails_leave_the_first_ones_figure(
+    local: Engine, known: dict[object, object], tmp_path: Path
+) -> None:
+    crossed, stumbling = (server(local, known, faults=Faults(**{fault: True})) for fault in ("crossed", "stumbling"))
+    with chatting(crossed) as one, chatting(stumbling) as other:
+        found = judged(one, tmp_path, replace(PLAN, concurrency=16), policy(), against=other)
     assert "served-concurrency" in found.failed
 
 
