@@ -10,22 +10,17 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: help gate test test-rest test-long faults lint types imports check screens audit wheel clean
+.PHONY: help gate test test-long lint types imports budget check screens audit wheel clean
 gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
-test: $(INSTALLED_DEV)  ## run the tests, but for those that take long
-	$(PYTEST) -m "not costly"
+test: $(INSTALLED_DEV)  ## run the tests: everything that matters, in five minutes on two idle cores
+	$(PYTEST) -m "not long" --check-areas --durations 10
 
-test-rest: $(INSTALLED_DEV)  ## the tests that take long, most of the time (tests/costly.tsv lists them)
-	$(PYTEST) -m costly
-
-test-long: $(INSTALLED_DEV)  ## the tests that draw or kill, at full size: what the two before did not show yet
-	Q36EVAL_TEST_PROFILE=long $(PYTEST) -m "sized or long"
-
-faults: $(INSTALLED_DEV)  ## do every fault that is promised to be survived, for real, and write docs/reliability.md
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults
+test-long: $(INSTALLED_DEV)  ## servers, producers, browsers and long runs; then random examples at full size
+	$(PYTEST) -m long
+	Q36EVAL_TEST_PROFILE=long $(PYTEST) -m sized
 
 lint: $(INSTALLED_DEV)  ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -37,7 +32,10 @@ types: $(INSTALLED_DEV)  ## mypy, strict
 imports: $(INSTALLED_DEV)  ## what may import what (docs/architecture.md)
 	$(BIN)/lint-imports
 
-check: lint types imports test test-rest  ## all of these
+budget: $(INSTALLED_DEV)  ## compare the sizes of the repository with the limits in .ci/budget
+	$(BIN)/python .ci/measure_budget.py
+
+check: lint types imports budget test  ## all of these
 
 # Name ONLINE=1 to ask for published advisories too (pip install pip-audit).
 ONLINE ?=

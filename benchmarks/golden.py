@@ -1,14 +1,11 @@
-"""What gates said, recorded before the house is rebuilt and compared after: nothing that is judged may change.
+"""What a gate of every sandbox branch measures and decides, recorded once and compared after each change of the code.
 
-    python -m benchmarks.golden record STATE FILE     from the last finished run of every branch of a state folder
-    python -m benchmarks.golden compare FILE STATE [BRANCH …]    exit 1 where anything differs that no line of the map
-                                                                allows
+    python -m benchmarks.golden record FILE STATE [BRANCH …]     gate the branches and write the record
+    python -m benchmarks.golden compare FILE STATE [BRANCH …]    gate them and compare; exit 1 where anything differs
 
-Everything is read through the commands, as a user would: the JSON report, the model card's section and every
-measurement to the last digit. `golden_map.yaml` beside this file lists what may differ, with the reason: renamed keys,
-sentences, identities, versions, times. One kind of CPU makes the same numbers; another may not.
-
-The state is that of `python -m benchmarks.sandbox.measured`, which gates every branch and rung of the sandbox.
+Compared are every measurement to its last digit, the verdict and the code of each criterion, lane and stage, and the
+exit code. STATE is a working folder: a branch that has a finished gate there is not gated again. Another kind of CPU
+may give other digits, so a record is compared with gates of the machine that wrote it. Half an hour on two idle cores.
 """
 
 import argparse
@@ -17,89 +14,99 @@ import gzip
 import io
 import json
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from q36eval.files import read_our_yaml
+BRANCHES = (
+    *("bf16", "main", "fp8-head", "fp8-head-embed", "w4a16", "gptq-int4", "nvfp4-modelopt", "nvfp4-mixed"),
+    "int2-experts",
+)
+OF_A_RUN = {"run", "run_id", "started", "finished", "branch", "family"}
+"""Columns of the measurements' table that say which run it was, not what it measured."""
 
-MAP = Path(__file__).with_name("golden_map.yaml")
 
-
-def command(state: Path, *arguments: str) -> str:
-    """What the command prints about that state."""
-    program = Path(sys.executable).with_name("q36eval")
+def command(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The finished process of a q36eval command on that state."""
+    environment = os.environ | {"Q36EVAL_STATE": str(state), "NO_COLOR": "1"}
     done = subprocess.run(
-        [program, *arguments],
-        env=os.environ | {"Q36EVAL_STATE": str(state), "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", "q36eval", *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
     if not done.stdout:
-        raise SystemExit(f"q36eval {' '.join(arguments)} printed nothing: {done.stderr.strip()}")
-    return done.stdout
+        raise SystemExit(f"q36eval {' '.join(arguments)} printed nothing and exited with {done.returncode}.")
+    return done
 
 
-def recorded(state: Path) -> dict[str, Any]:
-    """Everything that is compared, by branch: of the last run of each that has a verdict."""
-    runs = json.loads(command(state, "history", "list", "--json"))["runs"]
-    last: dict[str, str] = {}
-    for run in sorted(runs, key=lambda run: run["started"]):
-        if run["state"] == "finished" and run["verdict"] is not None:
-            last[run["branch"]] = run["id"]
-    return {branch: said_of(state, run) for branch, run in sorted(last.items())}
+def finished(state: Path) -> dict[str, str]:
+    """The newest finished gate of each branch: its run's id."""
+    if not (state / "history.sqlite").is_file():
+        return {}
+    runs = json.loads(command(state, "history", "list", "--json").stdout)["runs"]
+    ended = [run for run in runs if run["state"] == "finished" and run["verdict"] is not None]
+    return {run["branch"]: run["id"] for run in sorted(ended, key=lambda run: run["started"])}
 
 
-def said_of(state: Path, run: str) -> dict[str, Any]:
-    """One run's report, card and measurements."""
-    table = command(state, "history", "export", run, "--table", "measurements", "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(table)))
+def gated(state: Path, branches: Sequence[str]) -> dict[str, Any]:
+    """The record of each branch, gated now unless the state has a finished gate of it."""
+    state.mkdir(parents=True, exist_ok=True)
+    codes_file = state / "exit-codes.json"
+    codes = json.loads(codes_file.read_text()) if codes_file.is_file() else {}
+    for branch in branches:
+        if branch not in finished(state) or branch not in codes:
+            codes[branch] = command(state, "gate", "--branch", branch).returncode
+            codes_file.write_text(json.dumps(codes))
+    runs = finished(state)
+    return {branch: {"exit_code": codes[branch], **record_of(state, runs[branch])} for branch in branches}
+
+
+def record_of(state: Path, run: str) -> dict[str, Any]:
+    """What one run measured and decided, without its sentences."""
+    report = json.loads(command(state, "report", run, "--format", "json").stdout)
+    table = command(state, "history", "export", run, "--table", "measurements", "--format", "csv").stdout
+    rows = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in csv.DictReader(io.StringIO(table))]
     return {
-        "report": json.loads(command(state, "report", run, "--format", "json")),
-        "card": command(state, "report", run, "--format", "card").splitlines(),
+        "verdict": report["verdict"],
+        "lanes": {lane["lane"]: decided(lane) for lane in report["lanes"]},
+        "criteria": {one["id"]: decided(one) for one in report["criteria"]},
         "measurements": {f"{row['probe']}.{row['metric']}[{row['slice']}]": row for row in rows},
     }
 
 
-def differences(before: Any, after: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every place where the two differ, with what stands there."""
+def decided(part: dict[str, Any]) -> dict[str, Any]:
+    """The verdict of a criterion or lane, and its code."""
+    return {"verdict": part["verdict"], "code": part.get("code", "")}
+
+
+def differences(before: Any, after: Any, place: str = "") -> Iterator[str]:
+    """A line for every place where the two differ. A record older than codes has none to compare."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
-            yield from differences(before.get(key), after.get(key), f"{place}/{key}")
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for number, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from differences(one, other, f"{place}/{number}")
+            if not (key == "code" and not before.get(key)):
+                yield from differences(before.get(key), after.get(key), f"{place}/{key}")
     elif before != after:
-        yield place, before, after
+        yield f"{place}: {before!r} -> {after!r}"
 
 
 def main() -> None:
     """Record or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["record", "compare"])
-    parser.add_argument("first", type=Path)
-    parser.add_argument("second", type=Path)
-    parser.add_argument("branches", nargs="*", help="compare these alone")
+    parser.add_argument("action", choices=["record", "compare"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("state", type=Path)
+    parser.add_argument("branches", nargs="*", help="these alone; all of the sandbox by default")
     arguments = parser.parse_args()
-    if arguments.what == "record":
-        text = json.dumps(recorded(arguments.first), sort_keys=True, ensure_ascii=False)
-        arguments.second.write_bytes(gzip.compress(text.encode(), mtime=0))
+    branches = arguments.branches or list(BRANCHES)
+    records = gated(arguments.state, branches)
+    if arguments.action == "record":
+        text = json.dumps(records, sort_keys=True, ensure_ascii=False)
+        arguments.file.write_bytes(gzip.compress(text.encode(), mtime=0))
         return
-    before, after = json.loads(gzip.decompress(arguments.first.read_bytes())), recorded(arguments.second)
-    if arguments.branches:
-        before, after = ({name: of[name] for name in arguments.branches} for of in (before, after))
-    entries = read_our_yaml(MAP)
-    allowed = [(re.compile(entry["place"]), re.compile(entry.get("before", ".*"), re.DOTALL)) for entry in entries]
-    left = 0
-    for place, one, other in differences(before, after):
-        if not any(where.fullmatch(place) and what.fullmatch(str(one)) for where, what in allowed):
-            left += 1
-            print(f"{place}: {one!r} -> {other!r}")
-    print(f"{left} differences that the map does not allow, of {len(before)} branches")
-    sys.exit(1 if left else 0)
+    before = json.loads(gzip.decompress(arguments.file.read_bytes()))
+    lines = [line for branch in branches for line in differences(before[branch], records[branch], branch)]
+    print("\n".join([*lines, f"{len(lines)} differences in {len(branches)} branches"]))
+    sys.exit(1 if lines else 0)
 
 
 if __name__ == "__main__":

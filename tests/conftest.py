@@ -1,16 +1,14 @@
 """What holds for every test."""
 
 import gc
-import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
+from tests.areas import LEAST, Areas, least_numbers
 from tests.profiles import LONG, UNTIL
-from tests.slowest import costly, fixtures_of, function_of
 
 # examples of the quick profile are the same each time; those of the long one are new
 settings.register_profile("quick", derandomize=True, deadline=None)
@@ -18,44 +16,25 @@ settings.register_profile("long", deadline=None)
 settings.load_profile("long" if LONG else "quick")
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--check-areas", action="store_true", help="fail where an area ran fewer tests than it must")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Ctrl-C means what it means in a terminal, also where a shell started this in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):  # the process that hears of every test
+        least = least_numbers(LEAST.read_text(encoding="utf-8")) if config.getoption("--check-areas") else {}
+        config.pluginmanager.register(Areas(least), "areas")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what draws examples as sized, what takes long as costly; each process begins with files of slow tests.
-
-    Work stealing first deals every worker one stretch of the list, as many tests long as the others', and then moves
-    tests from the end of one to another: what is left for the end must be short.
-    """
-    known = costly()
-    core = [item for item in items if item.get_closest_marker("core") is not None]
-    fixtures = known["fixture"] - {fixture for item in core for fixture in fixtures_of(item)}
+    """Marks tests that draw examples as sized, and gives long tests time: an engine takes minutes to start."""
     for item in items:
-        is_costly = function_of(item) in known["test"] or not fixtures.isdisjoint(fixtures_of(item))
-        if is_costly and item.get_closest_marker("core") is None:
-            item.add_marker(pytest.mark.costly)
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.sized)
-        is_long = item.get_closest_marker("long") is not None
-        if is_long and LONG:
-            item.add_marker(pytest.mark.timeout(1800))  # an engine that starts takes minutes by itself
-        elif is_long:
-            item.add_marker(pytest.mark.skip(reason="in the long profile: make test-long"))
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    slow = [tests for tests in files.values() if any(test.get_closest_marker("slow") for test in tests)]
-    quick = [test for tests in files.values() if tests not in slow for test in tests]
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    stretches = [[test for tests in slow[number::workers] for test in tests] for number in range(workers)]
-    for number, stretch in enumerate(stretches):
-        wanted = len(items) * (number + 1) // workers - sum(map(len, stretches[:number]))
-        take = max(0, wanted - len(stretch))
-        stretch += quick[:take]
-        del quick[:take]
-    items[:] = [*(test for stretch in stretches for test in stretch), *quick]
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 def pytest_collection_finish() -> None:

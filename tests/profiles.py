@@ -1,7 +1,7 @@
 """Two sizes of a test: quick for `make test`, long for `make test-long`.
 
-A test whose size depends on the profile carries the marker `sized` (a Hypothesis test gets it by itself): those alone
-run again in the long one. The quick profile draws the same examples each time, so that what it says depends on the
+A test whose size depends on the profile carries the marker `sized` (a Hypothesis test gets it automatically): those
+run again in the long profile. The quick profile draws the same examples each time, so that what it says depends on the
 code alone; the long one draws others every time.
 """
 
