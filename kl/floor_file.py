@@ -177,7 +177,8 @@ def load_floor(path: Path, remedy: str = MEASURED_AGAIN) -> ReferenceFloor | Non
         return None
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise UsageError(
-            f"The noise floor {path} is damaged: its contents are not those that were measured; {remedy}."
+            "floor-damaged",
+            f"The noise floor {path} is damaged: its contents are not those that were measured; {remedy}.",
         ) from error
 
 
@@ -197,7 +198,8 @@ def read_floor(
     differing += [] if floor.version == VERSION else ["version"]
     if differing:
         raise UsageError(
+            "floor-identity",
             f"The noise floor {path} was measured for another reference or suite ({', '.join(differing)} differ); "
-            f"{remedy}."
+            f"{remedy}.",
         )
     return floor

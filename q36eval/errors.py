@@ -1,6 +1,7 @@
-"""Errors a person sees: one clear sentence each, with the exit code it leads to."""
+"""Errors a person sees: one clear sentence each, the code of its kind, and the exit code it leads to."""
 
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -16,9 +17,20 @@ class ExitCode(IntEnum):
 
 
 class Q36Error(Exception):
-    """Base of every expected error: its text is one sentence that says what is wrong, where, and what to do."""
+    """Base of every expected error: its text is one sentence that says what is wrong, where, and what to do.
+
+    `code` names the kind of problem in kebab-case (`branch-unknown`). A sentence may be reworded; its code stays.
+    """
 
     exit_code: ExitCode = ExitCode.USAGE
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # an exception is pickled by `args`, which hold the message alone; notes are in `__dict__`
+        return type(self), (self.code, *self.args), self.__dict__
 
 
 class UsageError(Q36Error):

@@ -31,7 +31,7 @@ def recovery(clusters: Clusters, level: float = DEFAULT_LEVEL) -> tuple[float, I
     value = math.fsum(clusters.branch) / reference if reference > 0 else math.nan
     test = margin_test(clusters, "paired_mean", _NothingLost(), direction=Direction.HIGHER_IS_BETTER, level=level)
     if test.not_measured is not None:
-        return value, Interval(lower=math.nan, upper=math.nan, level=level, method=f"none: {test.not_measured}")
+        return value, Interval(lower=math.nan, upper=math.nan, level=level, method=f"none: {test.not_measured.text}")
     loss = test.loss_interval
     return value, Interval(lower=1.0 - loss.upper, upper=1.0 - loss.lower, level=level, method=loss.method)
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -19,6 +19,14 @@ class Record(BaseModel):
     """Base of all records: frozen, unknown fields refused, non-finite floats kept as strings in JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Reason(NamedTuple):
+    """Why something was judged so, or not at all."""
+
+    code: str
+    """The kind of reason, in kebab-case. It stays where the text is reworded."""
+    text: str
 
 
 class ProbeName(StrEnum):

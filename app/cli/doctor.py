@@ -46,7 +46,8 @@ def doctor(
         paths = replace(paths, state_because=context.meta[STATE])
     if base_url is None and (branch, served_model, batch_size, family) != (None,) * 4:
         raise UsageError(
-            "--branch, --served-model, --batch-size and --family are about a server: name it with --base-url."
+            "option-missing",
+            "--branch, --served-model, --batch-size and --family are about a server: name it with --base-url.",
         )
 
     def look() -> dict[str, Any]:

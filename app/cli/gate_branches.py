@@ -129,7 +129,9 @@ class Branches:
                     yield _not_judged(name, outcome.error, size, folder)
                 elif isinstance(outcome.error, KeyboardInterrupt):
                     notes = getattr(outcome.error, "__notes__", [])
-                    stopped = EngineError(" ".join(["The process that measured it was stopped.", *notes]))
+                    stopped = EngineError(
+                        "process-stopped", " ".join(["The process that measured it was stopped.", *notes])
+                    )
                     yield _not_judged(name, stopped, size, folder)
                 else:
                     assert outcome.error is not None
@@ -195,7 +197,7 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
                 error.add_note(f"Run {one.run.id} had ended, and keeps its verdict: q36eval report {one.run.id}.")
             raise
         except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
-            say(f"{one.candidate.branch}: {error}")
+            say(f"{one.candidate.branch}: {error} [{error.code}]")
             code = worst([one.candidate.exit_code, int(error.exit_code)])
             one = replace(one, candidate=one.candidate.model_copy(update={"exit_code": code}))
         done.append(one)
@@ -224,13 +226,15 @@ def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:
 
 def _not_judged(name: str, error: Q36Error, size: int | None, folder: Path | None) -> Judged:
     problem = " ".join([str(error), *getattr(error, "__notes__", ())])
-    candidate = Candidate(branch=name, problem=problem, exit_code=int(error.exit_code), size_bytes=size)
+    candidate = Candidate(
+        branch=name, problem=problem, code=error.code, exit_code=int(error.exit_code), size_bytes=size
+    )
     return Judged(candidate, None, folder)
 
 
 def _report(one: Judged, history: "History", output: Output) -> None:
     if one.run is None:
-        say(f"{one.candidate.branch}: {one.candidate.problem}")
+        say(f"{one.candidate.branch}: {one.candidate.problem} [{one.candidate.code}]")
         if output.announced:
             announce_unjudged(
                 one.candidate.branch, one.candidate.problem or "", sys.stderr if output.as_json else sys.stdout
@@ -256,7 +260,7 @@ def _print_report(document: "Document", *, details: bool) -> None:
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:
     """Of one branch its report; of several all of them, with which is fit for which lane."""
     reports = [
-        {"branch": one.candidate.branch, "exit_code": one.candidate.exit_code, "problem": one.candidate.problem}
+        one.candidate.model_dump(include={"branch", "exit_code", "problem", "code"})
         if one.run is None
         else report_json(document_of(one.run, history))
         for one in done

@@ -36,7 +36,7 @@ from q36eval.app.cli import (
     watch,
 )
 from q36eval.app.cli.everywhere import with_everywhere
-from q36eval.app.cli.options import PRECEDENCE, say, worst
+from q36eval.app.cli.options import PRECEDENCE, print_json, say, worst
 from q36eval.app.cli.streams import tolerant_output
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
@@ -44,6 +44,9 @@ from q36eval.interrupts import Terminated, stoppable
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 """What a disk answers that is full, read-only, closed to this user or broken."""
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""Those of them that more room helps against."""
 
 COMPLETING = "_Q36EVAL_COMPLETE"
 """The environment variable by which a shell's completion script speaks to this program."""
@@ -114,7 +117,7 @@ def main() -> None:
         output.end()
         lost = output.failure()
         if lost is not None:
-            say(lost)
+            say(f"{lost} [output-lost]")
         if lost is not None and not output.is_kept and code in PRECEDENCE:
             code = worst([code, ExitCode.NOT_MEASURED])
     sys.exit(code)
@@ -129,8 +132,7 @@ def _run() -> int:
         with command.make_context("q36eval", sys.argv[1:]) as context:
             result = command.invoke(context)
     except Q36Error as error:
-        say(" ".join([str(error), *_notes(error)]))
-        return error.exit_code
+        return _failed(error.code, " ".join([str(error), *_notes(error)]), error.exit_code)
     except typer.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, typer.Abort) as error:
@@ -142,11 +144,20 @@ def _run() -> int:
         if error.errno not in DISK:
             return _record_crash(error)
         where = "" if error.filename is None else f"{error.filename}: "
-        say(f"{where}{error.strerror or error}; nothing was judged, and what was measured before is kept.")
-        return ExitCode.NOT_MEASURED
+        code = "disk-full" if error.errno in FULL else "disk-failed"
+        sentence = f"{where}{error.strerror or error}; nothing was judged, and what was measured before is kept."
+        return _failed(code, sentence, ExitCode.NOT_MEASURED)
     except Exception as error:
         return _usage_code(error) or _record_crash(error)
     return result if isinstance(result, int) else 0
+
+
+def _failed(code: str, sentence: str, exit_code: ExitCode) -> ExitCode:
+    """Print what is wrong with its code, and as a document where one is read."""
+    say(f"{sentence} [{code}]")
+    if "--json" in sys.argv[1:]:
+        print_json({"error": {"code": code, "message": sentence, "exit_code": int(exit_code)}})
+    return exit_code
 
 
 def _notes(error: BaseException) -> list[str]:
@@ -166,8 +177,8 @@ def _usage_code(error: Exception) -> int | None:
     if near:
         sentence = f"No such option: {error.option_name}. Did you mean {' or '.join(near)}?"  # type: ignore[attr-defined]
     end = "" if sentence.endswith((".", "?")) else "."
-    say(f"{sentence}{end} See {'q36eval' if context is None else context.command_path} --help.")
-    return ExitCode.USAGE
+    help_of = "q36eval" if context is None else context.command_path
+    return _failed("usage", f"{sentence}{end} See {help_of} --help.", ExitCode.USAGE)
 
 
 def _record_crash(error: Exception) -> int:
@@ -183,5 +194,5 @@ def _record_crash(error: Exception) -> int:
             file.write("".join(traceback.format_exception(error)))
     except OSError as unwritten:
         details = f"details could not be kept in {log} ({unwritten.strerror})"
-    say(f"q36eval itself failed ({type(error).__name__}: {error}); nothing was judged, {details}.")
-    return ExitCode.NOT_MEASURED
+    sentence = f"q36eval itself failed ({type(error).__name__}: {error}); nothing was judged, {details}."
+    return _failed("internal-error", sentence, ExitCode.NOT_MEASURED)

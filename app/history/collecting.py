@@ -54,7 +54,8 @@ class Retention(BaseModel):
         retention = in_file.model_copy(update={name: value for name, value in given.items() if value is not None})
         if retention == cls():
             raise UsageError(
-                "Say which runs to retain: --keep-newest N (of each branch), --keep-days D, or --retention FILE."
+                "option-missing",
+                "Say which runs to retain: --keep-newest N (of each branch), --keep-days D, or --retention FILE.",
             )
         return retention
 

@@ -117,7 +117,9 @@ def _below_floor(criterion: Criterion, known: KnownFloor) -> str | None:
     floor = floor_of(criterion, known.measurements)
     ceiling = below_floor(held_to(criterion, None), floor)
     figures = ((figure.scheme, below_floor(held_to(criterion, figure), floor)) for figure in criterion.margin.schemes)
-    return ceiling or next((f"for {scheme}, {why}" for scheme, why in figures if why is not None), None)
+    if ceiling is not None:
+        return ceiling.text
+    return next((f"for {scheme}, {why.text}" for scheme, why in figures if why is not None), None)
 
 
 def _remarks(policy: Policy, declared: Declared) -> Iterator[str]:

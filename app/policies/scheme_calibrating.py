@@ -55,9 +55,9 @@ def scheme_calibration(
     try:
         parts = parts_of(wanted.scheme)
     except ValueError as error:
-        raise UsageError(f"Nothing can be calibrated: {error}.") from error
+        raise UsageError("scheme-unknown", f"Nothing can be calibrated: {error}.") from error
     if not wanted.owner.strip():
-        raise UsageError("A scheme's figure names who set it: give --owner.")
+        raise UsageError("owner-required", "A scheme's figure names who set it: give --owner.")
     runs, notes = noise_runs(family, paths, named)
     own = _own_checkpoints(wanted.candidate, family, paths)
     refused = {each.run.id: _refused(each, parts, name_in_history(wanted.candidate, family), own) for each in runs}
@@ -66,10 +66,11 @@ def scheme_calibration(
     name = mixture_name(parts)
     if len(_checkpoints(taken)) < LEAST_CHECKPOINTS:
         raise UsageError(
+            "runs-too-few",
             f"Too few runs to set a figure for {name}: accepted runs of {LEAST_CHECKPOINTS} other checkpoints of that "
             f"scheme are needed, and history holds {len(_checkpoints(taken))}"
             + (f" (left out: {'; '.join(notes)})" if notes else "")
-            + "; bless runs of other branches (q36eval history bless), or name them with --run."
+            + "; bless runs of other branches (q36eval history bless), or name them with --run.",
         )
     known = floor_among(runs, paths) or known_floor(family, paths)
     wanted = replace(wanted, scheme=name)

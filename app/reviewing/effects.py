@@ -107,9 +107,11 @@ def check_expiry(expires: date, today: date) -> None:
         UsageError: it is one of the two.
     """
     if expires < today:
-        raise UsageError(f"The waiver would have expired on {expires} already; today is {today} (UTC).")
+        raise UsageError(
+            "waiver-expired", f"The waiver would have expired on {expires} already; today is {today} (UTC)."
+        )
     if (expires - today).days > LONGEST_DAYS:
-        raise UsageError(f"The expiry {too_long(expires)}.")
+        raise UsageError("waiver-too-long", f"The expiry {too_long(expires)}.")
 
 
 def check_effect(effects: Sequence[Effect]) -> None:
@@ -123,7 +125,8 @@ def check_effect(effects: Sequence[Effect]) -> None:
     whys = [effect.why_none for effect in newest]
     if whys and all(why is not None for why in whys):
         raise UsageError(
-            f"This waiver would have no effect: {whys[0]}; --ahead writes it for the next gate all the same."
+            "waiver-without-effect",
+            f"This waiver would have no effect: {whys[0]}; --ahead writes it for the next gate all the same.",
         )
 
 

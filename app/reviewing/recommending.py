@@ -11,14 +11,15 @@ MIB = 1024 * 1024
 class Candidate(Record):
     """One branch that was to be judged: its report, or why there is none; `size_bytes` as it lies on the disk.
 
-    `unsigned` where a sign-off was required and there is none. The report of what fails as a whole does not say so, and
-    a lane of it may have passed.
+    `code` names the kind of the `problem`. `unsigned` where a sign-off was required and there is none. The report of
+    what fails as a whole does not say so, and a lane of it may have passed.
     """
 
     branch: str
     run_id: str | None = None
     report: GateReport | None = None
     problem: str | None = None
+    code: str | None = None
     exit_code: int
     size_bytes: int | None = None
     unsigned: bool = False

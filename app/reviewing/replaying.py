@@ -155,6 +155,7 @@ class Change(Record):
     margin_was: str | None
     margin_now: str | None
     reason: str
+    code: str = ""
 
 
 class Retrial(Record):
@@ -198,6 +199,7 @@ def _change(name: str, was: CriterionResult | None, now: CriterionResult | None)
         margin_was=_margin(was),
         margin_now=_margin(now),
         reason="that policy does not judge it" if now is None else now.reason,
+        code="not-judged" if now is None else now.code,
     )
 
 

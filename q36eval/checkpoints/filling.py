@@ -86,7 +86,8 @@ def plan_of(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> Pla
         slot = _slot(weight.name, parameters)
         if slot is None:
             raise CorruptCheckpointError(
-                f"{checkpoint.path}: tensor {weight.stored_names[0]!r} is unexpected in this model."
+                "tensor-unexpected",
+                f"{checkpoint.path}: tensor {weight.stored_names[0]!r} is unexpected in this model.",
             )
         plan[slot.parameter].append((slot, weight))
     for name, parameter in parameters.items():
@@ -94,7 +95,7 @@ def plan_of(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> Pla
         if missing:
             what = name if missing[0] == WHOLE else f"{name.rpartition('.')[0]}.{missing[0]}.weight"
             more = f" (and {len(missing) - 1} more of {name})" if len(missing) > 1 else ""
-            raise CorruptCheckpointError(f"{checkpoint.path}: tensor {what!r} is missing{more}.")
+            raise CorruptCheckpointError("tensor-missing", f"{checkpoint.path}: tensor {what!r} is missing{more}.")
     return plan
 
 
@@ -284,7 +285,8 @@ class Decoder:
         for weight, good in zip(weights, finite, strict=True):
             if not good:
                 raise CorruptCheckpointError(
-                    f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
+                    "tensor-not-finite",
+                    f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers.",
                 )
 
     def empty(self, names: Iterable[str]) -> None:

@@ -149,7 +149,8 @@ def text_config(checkpoint: Checkpoint) -> Any:
     kind = checkpoint.config.get("model_type")
     if kind not in TEXT_MODEL_TYPES:
         raise UsageError(
-            f"{checkpoint.path}: model_type {kind!r} is not judged here; known: {', '.join(TEXT_MODEL_TYPES)}."
+            "architecture-unsupported",
+            f"{checkpoint.path}: model_type {kind!r} is not judged here; known: {', '.join(TEXT_MODEL_TYPES)}.",
         )
     settings = dict(checkpoint.config.get("text_config") or checkpoint.config)
     for quantization in ("quantization_config", "auto_map"):
@@ -212,7 +213,8 @@ def rebuild_buffers(model: Any, device: torch.device) -> None:
                 rebuilt = type(module)(config=model.config)
             except TypeError as error:
                 raise UsageError(
-                    f"{name} has buffers that no checkpoint stores and that cannot be computed."
+                    "architecture-unsupported",
+                    f"{name} has buffers that no checkpoint stores and that cannot be computed.",
                 ) from error
             model.set_submodule(name, rebuilt.to(device))
 

@@ -154,6 +154,7 @@ class Family(Written):
         """
         if name not in self.branches:
             raise UsageError(
-                f"The family {self.name} has no branch {name!r}; its branches are: {', '.join(self.branches)}."
+                "branch-unknown",
+                f"The family {self.name} has no branch {name!r}; its branches are: {', '.join(self.branches)}.",
             )
         return self.branches[name]

@@ -43,7 +43,8 @@ class Paths:
         data = Path(str(files("q36eval") / "data")).resolve()  # a link in a checkout
         if not (data / "policies").is_dir():
             raise UsageError(
-                f"The policies, families and suites of q36eval are missing from {data}: install q36eval again."
+                "installation-incomplete",
+                f"The policies, families and suites of q36eval are missing from {data}: install q36eval again.",
             )
         state, because = _state(data.parent)
         return cls(data.parent, state, os.environ.get(HISTORY) or None, because)
@@ -129,8 +130,9 @@ def _state(repository: Path) -> tuple[Path, str]:
         local = Path.cwd() / LOCAL_STATE
         if hasattr(os, "getuid") and local.stat().st_uid != os.getuid():
             raise UsageError(
+                "state-of-another-user",
                 f"The state folder {local} belongs to another user, as do the runs and decisions in it; to use it all "
-                f"the same name it: --state {LOCAL_STATE}."
+                f"the same name it: --state {LOCAL_STATE}.",
             )
         return local, "it is in the current folder"
     if (repository / "pyproject.toml").is_file():

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from q36eval.gate.blessed import against_blessed
-from q36eval.records import Direction, Interval, Measurement, Record, Verdict
+from q36eval.records import Direction, Interval, Measurement, Reason, Record, Verdict
 
 FINDINGS_VERSION = 1
 """Raised with every change after which the same runs may be said to have drifted otherwise, or in other words:
@@ -165,8 +165,8 @@ def pair_with_blessed(
 ) -> AgainstBlessed:
     """`measurement` of a run against the blessed run's measurements of the same key."""
     paired = against_blessed(measurement, _distinct(blessed))
-    if isinstance(paired, str):
-        return AgainstBlessed(run_id=run_id, blessed_run_id=blessed_run_id, note=paired)
+    if isinstance(paired, Reason):
+        return AgainstBlessed(run_id=run_id, blessed_run_id=blessed_run_id, note=paired.text)
     return AgainstBlessed(
         run_id=run_id,
         blessed_run_id=blessed_run_id,

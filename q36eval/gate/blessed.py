@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from q36eval.records import Clusters, Estimator, Measurement, Schedule
+from q36eval.records import Clusters, Estimator, Measurement, Reason, Schedule
 from q36eval.stats import summarize
 
 ESTIMATORS: dict[Estimator, Estimator] = {
@@ -18,6 +18,9 @@ comparison, becomes a paired mean; quantiles and maxima have no sums by cluster,
 
 BLESS = "`q36eval history bless RUN`"
 
+NOT_PAIRED = "blessed-not-paired"
+"""The code of every reason why a blessed run's answers are not those to hold these against."""
+
 
 @dataclass(frozen=True)
 class Apart:
@@ -27,23 +30,25 @@ class Apart:
     remedy: str = ""
 
 
-def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) -> Measurement | str:
+def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) -> Measurement | Reason:
     """The measurement with the blessed run's answers for its reference, paired by the clusters' names; or why not.
 
     `blessed` are the distinct measurements of the blessed run with the same key.
     """
     whose = "the blessed run"
     if measurement.estimator not in ESTIMATORS:
-        return _no_sum(measurement, "a blessed run").why
+        return Reason(NOT_PAIRED, _no_sum(measurement, "a blessed run").why)
     if not blessed:
-        return (
+        return Reason(
+            "blessed-missing",
             f"no blessed run holds {measurement.key}: accept a run of this branch that measured it with {BLESS}, "
-            "then measure again"
+            "then measure again",
         )
     if len(blessed) > 1:
-        return f"the blessed run measured {measurement.key} {len(blessed)} times with different figures; bless another"
+        several = f"the blessed run measured {measurement.key} {len(blessed)} times with different figures"
+        return Reason("blessed-ambiguous", f"{several}; bless another")
     paired = paired_with(measurement, blessed[0], whose)
-    return f"{paired.why}; {paired.remedy} {BLESS}" if isinstance(paired, Apart) else paired
+    return Reason(NOT_PAIRED, f"{paired.why}; {paired.remedy} {BLESS}") if isinstance(paired, Apart) else paired
 
 
 def paired_with(measurement: Measurement, other: Measurement, whose: str = "the other run") -> Measurement | Apart:

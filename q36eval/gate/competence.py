@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from q36eval.gate.policy import Criterion, Informative
-from q36eval.records import Clusters, Estimator, FamilyCompetence, Measurement, Record
+from q36eval.records import Clusters, Estimator, FamilyCompetence, Measurement, Reason, Record
 
 PAIRED: tuple[Estimator, ...] = ("paired_mean", "paired_proportions")
 """What compares answers of two deployments; of unbounded values none is right or wrong."""
@@ -47,7 +47,7 @@ class Remaining:
 
     competence: Competence
     kept: frozenset[str]
-    refusal: str | None = None
+    refusal: Reason | None = None
 
     @property
     def all_kept(self) -> bool:
@@ -104,16 +104,22 @@ def share_above_chance(family: FamilyCompetence) -> float:
     return (family.informative / family.items - family.chance) / (1.0 - family.chance)
 
 
-def _refusal(rule: Informative, measurement: Measurement, competence: Competence, kept: Collection[str]) -> str | None:
+def _refusal(
+    rule: Informative, measurement: Measurement, competence: Competence, kept: Collection[str]
+) -> Reason | None:
     if measurement.competence is None:
-        return "the probe does not report what the reference can solve, so the comparison proves nothing"
+        return Reason(
+            "competence-unknown",
+            "the probe does not report what the reference can solve, so the comparison proves nothing",
+        )
     names = [family.name for family in measurement.competence]
     known = set((measurement.clusters and measurement.clusters.families) or ())
     if len(set(names)) < len(names) or not known <= set(names) or competence.items < measurement.counts.total:
-        return "the probe does not report for every item whether the reference solves it"
+        return Reason("competence-unknown", "the probe does not report for every item whether the reference solves it")
     if not kept or competence.remaining < rule.min_weight * competence.items - 1e-9:
         share = f"{competence.remaining:,} of {competence.items:,} items lie in families that the reference can do"
-        return f"{families_words(competence.left_out)}; {share}, and the policy requires {100 * rule.min_weight:.4g} %"
+        required = f"the policy requires {100 * rule.min_weight:.4g} %"
+        return Reason("reference-fails", f"{families_words(competence.left_out)}; {share}, and {required}")
     return None
 
 

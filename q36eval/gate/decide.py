@@ -142,22 +142,26 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     # no bound decides where the evidence contradicts itself, or where a margin lies below the noise floor
     bound_decides = not (inside and outside) and not result.reason
     if inside and not outside:
-        verdict, reason = CriterionVerdict.PASS, f"inside the margin at {criterion.confidence:.1%} confidence"
+        verdict, code = CriterionVerdict.PASS, "inside-margin"
+        reason = f"inside the margin at {criterion.confidence:.1%} confidence"
     elif outside and not inside:
-        verdict, reason = CriterionVerdict.FAIL, "outside the margin, beyond what chance explains"
+        verdict, code = CriterionVerdict.FAIL, "beyond-margin"
+        reason = "outside the margin, beyond what chance explains"
         if result.margin.kind == "max_count":
-            reason = "more faults were counted than the margin allows"
+            code, reason = "faults-counted", "more faults were counted than the margin allows"
     elif inside and outside:
-        verdict, reason = CriterionVerdict.INCONCLUSIVE, "the evidence contradicts itself"
+        verdict, code, reason = CriterionVerdict.INCONCLUSIVE, "contradictory", "the evidence contradicts itself"
     else:
-        verdict, reason = CriterionVerdict.INCONCLUSIVE, result.reason or "the interval reaches across the margin"
+        verdict, code = CriterionVerdict.INCONCLUSIVE, result.code or "across-margin"
+        reason = result.reason or "the interval reaches across the margin"
     distance = to_turn(result, verdict) if bound_decides else None
     if verdict is CriterionVerdict.INCONCLUSIVE and criterion.on_inconclusive == "fail":
-        verdict, reason = CriterionVerdict.FAIL, f"{reason}, and the policy refuses what is not proven"
+        verdict, code = CriterionVerdict.FAIL, "not-proven"
+        reason = f"{reason}, and the policy refuses what is not proven"
     words = None if result.held is None else held_words(result.held)
     reason = reason if words is None else f"{reason}; {words}"
-    update = {"verdict": verdict, "reason": reason, "p_fail_adjusted": p_fail_adjusted, "to_turn": distance}
-    return result.model_copy(update=update)
+    update = {"verdict": verdict, "code": code, "reason": reason}
+    return result.model_copy(update={**update, "p_fail_adjusted": p_fail_adjusted, "to_turn": distance})
 
 
 def _lane_result(lane: Lane, blocking: list[CriterionResult], asked_for: Collection[str]) -> LaneResult:

@@ -95,8 +95,8 @@ def held_back(result: CriterionResult) -> CriterionResult:
     reason = (
         "anomalous gain: the branch beats the reference by more than the margin, which quantization does not explain"
     )
-    update = {"verdict": CriterionVerdict.INCONCLUSIVE, "reason": reason, "anomalous": True, "to_turn": None}
-    return result.model_copy(update=update)
+    update = {"verdict": CriterionVerdict.INCONCLUSIVE, "reason": reason, "code": "anomalous-gain"}
+    return result.model_copy(update=update | {"anomalous": True, "to_turn": None})
 
 
 def accepted(result: CriterionResult, sign_offs: Sequence[SignOff]) -> CriterionResult:
@@ -106,6 +106,7 @@ def accepted(result: CriterionResult, sign_offs: Sequence[SignOff]) -> Criterion
     owners = ", ".join(dict.fromkeys(signature.owner for signature in sign_offs))
     update = {
         "verdict": CriterionVerdict.PASS,
+        "code": "anomalous-gain-signed",
         "reason": f"{result.reason}; accepted by {owners}, who signed the run",
         "to_turn": to_turn(result, CriterionVerdict.PASS),
     }

@@ -60,6 +60,7 @@ def believed(result: CriterionResult, drifted: Sequence[Measurement]) -> Criteri
         return result
     update = {
         "verdict": CriterionVerdict.NOT_MEASURED,
+        "code": "engine-drift",
         "reason": f"the engine does not repeat itself: {'; '.join(m.note for m in drifted)}",
         "infrastructure": True,
     }

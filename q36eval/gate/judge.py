@@ -8,7 +8,7 @@ from q36eval.gate.competence import Remaining, compares_answers, remaining
 from q36eval.gate.noise import NoiseFloor, below_floor
 from q36eval.gate.policy import Criterion
 from q36eval.gate.report import CriterionResult, CriterionVerdict
-from q36eval.records import Clusters, Estimator, Interval, Measurement, ProbeFailure
+from q36eval.records import Clusters, Estimator, Interval, Measurement, ProbeFailure, Reason
 from q36eval.stats import (
     MAX_ERRORED_SHARE,
     MAX_UNREADABLE_SHARE,
@@ -40,21 +40,24 @@ def judge(
         return _missing(criterion, len(measurements), failures).model_copy(update={"noise_floor": floor})
     described = _with_figures(_blank(criterion), measurements[0]).model_copy(update={"noise_floor": floor})
     if not _already_proven(criterion, measurements[0]) and any(failure.of_the_engine for failure in failures):
-        reason = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
-        return described.model_copy(update={"reason": reason, "infrastructure": True})
+        crashed = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
+        return _because(described, Reason(_failure_code(failures), crashed), infrastructure=True)
     able = _remaining(criterion, measurements[0])
     if able is not None:
         described = described.model_copy(update={"competence": able.competence, "causes": measurements[0].causes})
         errored = _why_errored(measurements[0])
         refusal = able.refusal if errored is None else errored
         if refusal is not None:
-            return described.model_copy(update={"reason": refusal, "infrastructure": errored is not None})
+            return _because(described, refusal, infrastructure=errored is not None)
     if criterion.margin.against == "reference":
         return _compared(criterion, measurements[0], described, floor, able)
-    paired = blessed if isinstance(blessed, str) else against_blessed(measurements[0], blessed)
-    if isinstance(paired, str):
+    if isinstance(blessed, str):
+        paired: Measurement | Reason = Reason("blessed-of-another", blessed)
+    else:
+        paired = against_blessed(measurements[0], blessed)
+    if isinstance(paired, Reason):
         # what stands beside it is the reference's, which this criterion does not ask about
-        return described.model_copy(update={"reason": paired, "reference_value": None})
+        return _because(described, paired, reference_value=None)
     return _compared(criterion, paired, described, floor, able)
 
 
@@ -78,7 +81,7 @@ def _compared(
     try:
         kept = measured(measurement, able.of(measurement.clusters), measurement.estimator)
     except ValueError as error:
-        return described.model_copy(update={"reason": str(error)})
+        return _because(described, Reason("families-not-separable", str(error)))
     result = _tested(criterion, kept, _with_figures(described, kept), floor)
     needed = 1.0 - criterion.confidence
     if result.p_pass > needed:
@@ -87,7 +90,7 @@ def _compared(
     if whole.p_pass <= needed:
         return result
     reason = "it lies inside the margin over the remaining families, but not with the families that dropped out"
-    return result.model_copy(update={"p_pass": whole.p_pass, "reason": reason})
+    return _because(result, Reason("inside-margin-in-part", reason), p_pass=whole.p_pass)
 
 
 def _tested(
@@ -97,7 +100,7 @@ def _tested(
     problem = None if _already_proven(criterion, measurement) else _why_unfit(criterion, measurement)
     if problem is not None:
         reason, infrastructure = problem
-        return described.model_copy(update={"reason": reason, "infrastructure": infrastructure})
+        return _because(described, reason, infrastructure=infrastructure)
     try:
         test = margin_test(
             _evidence(measurement),
@@ -109,26 +112,29 @@ def _tested(
             these_items=criterion.estimand == "these_items",
         )
     except ValueError as error:
-        return described.model_copy(update={"reason": str(error)})
+        return _because(described, Reason("margin-unsuited", str(error)))
     if test.not_measured is not None:
         errored = _evidence(measurement).errored
-        return described.model_copy(update={"reason": test.not_measured, "infrastructure": sum(errored) > 0})
+        return _because(described, test.not_measured, infrastructure=sum(errored) > 0)
     judged = _with_test(described, test)
     if criterion.estimand == "these_items":
         items = measurement.counts.total
-        judged = judged.model_copy(
-            update={"reason": f"of these items alone, {items:,} so far; it says nothing about other items"}
-        )
+        alone = f"of these items alone, {items:,} so far; it says nothing about other items"
+        judged = _because(judged, Reason("these-items-alone", alone))
     doubt = _why_untrusted(criterion, measurement, test)
     if doubt is not None:
-        judged = judged.model_copy(update={"p_pass": 1.0, "reason": doubt})
+        judged = _because(judged, doubt, p_pass=1.0)
     refusal = below_floor(criterion, floor)
     if refusal is not None:
-        return judged.model_copy(update={"p_pass": 1.0, "p_fail": 1.0, "p_fail_adjusted": 1.0, "reason": refusal})
+        return _because(judged, refusal, p_pass=1.0, p_fail=1.0, p_fail_adjusted=1.0)
     return judged
 
 
-def _why_untrusted(criterion: Criterion, measurement: Measurement, test: MarginTest) -> str | None:
+def _because(result: CriterionResult, reason: Reason, **update: object) -> CriterionResult:
+    return result.model_copy(update={"code": reason.code, "reason": reason.text} | update)
+
+
+def _why_untrusted(criterion: Criterion, measurement: Measurement, test: MarginTest) -> Reason | None:
     """Why nothing passes by this evidence: too few clusters for a share, or a tail that a bound is not to be trusted
     with. A FAIL stays possible."""
     if criterion.margin.kind == "max_share":
@@ -138,7 +144,7 @@ def _why_untrusted(criterion: Criterion, measurement: Measurement, test: MarginT
     return why_untrusted(_evidence(measurement), measurement.estimator, test.loss_interval.upper, test.limit)
 
 
-def _too_few_for_share(criterion: Criterion, measurement: Measurement, test: MarginTest) -> str | None:
+def _too_few_for_share(criterion: Criterion, measurement: Measurement, test: MarginTest) -> Reason | None:
     clusters = _evidence(measurement)
     evaluated = sum(units + errored > 0 for units, errored in zip(clusters.units, clusters.errored, strict=True))
     least = least_clusters(criterion.margin.value, criterion.confidence)
@@ -146,9 +152,10 @@ def _too_few_for_share(criterion: Criterion, measurement: Measurement, test: Mar
     if evaluated >= least or test.p_fail <= 1.0 - criterion.confidence:
         return None
     unseen = unseen_share(evaluated, criterion.confidence)
-    return (
+    return Reason(
+        "too-few-clusters",
         f"{evaluated:,} clusters cannot show a share below {unseen:.2%}, even if none lies beyond the threshold; "
-        f"the policy's {criterion.margin.value:.2%} needs {least:,}"
+        f"the policy's {criterion.margin.value:.2%} needs {least:,}",
     )
 
 
@@ -167,22 +174,27 @@ def why_unfinished(
     if any(failure.of_the_engine for failure in failures):
         return "its probe crashed"
     unfit = _why_unfit(criterion, measurements[0])
-    return None if unfit is None else unfit[0]
+    return None if unfit is None else unfit[0].text
 
 
 def _missing(criterion: Criterion, count: int, failures: Sequence[ProbeFailure]) -> CriterionResult:
     if count > 1:
-        reason = f"{criterion.key} was measured {count} times with different figures"
+        reason = Reason("figures-differ", f"{criterion.key} was measured {count} times with different figures")
     elif failures:
-        reason = f"the {criterion.probe} probe " + _reasons(failures)
+        reason = Reason(_failure_code(failures), f"the {criterion.probe} probe " + _reasons(failures))
     else:
-        reason = f"the run holds no measurement {criterion.key}"
-    of_the_engine = any(failure.of_the_engine for failure in failures)
-    return _blank(criterion).model_copy(update={"reason": reason, "infrastructure": of_the_engine})
+        reason = Reason("not-measured", f"the run holds no measurement {criterion.key}")
+    return _because(_blank(criterion), reason, infrastructure=any(failure.of_the_engine for failure in failures))
 
 
 def _reasons(failures: Sequence[ProbeFailure]) -> str:
     return "; ".join(failure.words for failure in failures)
+
+
+def _failure_code(failures: Sequence[ProbeFailure]) -> str:
+    """That of the gravest: `probe-crashed`, `probe-unmeasurable` or `probe-skipped`."""
+    kinds = {failure.kind for failure in failures}
+    return f"probe-{next(kind for kind in ('crashed', 'unmeasurable', 'skipped') if kind in kinds)}"
 
 
 def _blank(criterion: Criterion) -> CriterionResult:
@@ -205,16 +217,16 @@ def _with_figures(described: CriterionResult, measurement: Measurement) -> Crite
     return described.model_copy(update=update)
 
 
-def _why_errored(measurement: Measurement) -> str | None:
+def _why_errored(measurement: Measurement) -> Reason | None:
     counts = measurement.counts
     if counts.errored <= MAX_ERRORED_SHARE * counts.total:
         return None
     # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
     what = "errored or were not evaluated again" if measurement.estimator == "census" else "errored"
-    return f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}"
+    return Reason("errored", f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}")
 
 
-def _why_unread(measurement: Measurement) -> str | None:
+def _why_unread(measurement: Measurement) -> Reason | None:
     """Answers that a checker cannot read are imputed at their worst and best; of many of them nothing can be said."""
     counts = measurement.counts
     most = 0.0 if measurement.estimator == "census" else MAX_UNREADABLE_SHARE
@@ -222,10 +234,10 @@ def _why_unread(measurement: Measurement) -> str | None:
         return None
     named = "; ".join(() if measurement.causes is None else measurement.causes.unread)
     unread = f"{counts.unreadable} of {counts.total} items have an unreadable answer, more than {most:.0%}"
-    return f"{unread}: {named}" if named else unread
+    return Reason("unreadable", f"{unread}: {named}" if named else unread)
 
 
-def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[str, bool] | None:
+def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[Reason, bool] | None:
     """Why a measurement cannot be judged, and whether the engine is to blame; None when it can."""
     counts = measurement.counts
     errored = _why_errored(measurement)
@@ -235,18 +247,20 @@ def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[str, boo
     if unread is not None:
         return unread, False
     if counts.scored < criterion.min_scored:
-        return f"{counts.scored} items were scored; the policy requires {criterion.min_scored}", counts.errored > 0
+        too_few = f"{counts.scored} items were scored; the policy requires {criterion.min_scored}"
+        return Reason("too-few-scored", too_few), counts.errored > 0
     if not math.isfinite(measurement.value) or not math.isfinite(measurement.effect):
-        return "the figure is not a finite number", False
+        return Reason("not-finite", "the figure is not a finite number"), False
     if measurement.clusters is None:
         if measurement.estimator != "census":
-            return "the measurement holds no evidence by cluster", False
+            return Reason("no-clusters", "the measurement holds no evidence by cluster"), False
         return None
     needed = criterion.min_clusters or _least_clusters(measurement)
     scored = effective_clusters(measurement.clusters.units)
     if scored < needed:
         whose = "the policy requires" if criterion.min_clusters else "a figure of this kind requires"
-        return f"the scored items weigh as {scored} clusters of equal size; {whose} {needed}", False
+        too_few = f"the scored items weigh as {scored} clusters of equal size; {whose} {needed}"
+        return Reason("too-few-clusters", too_few), False
     return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.metrics import METRICS, NOISE_FLOOR, metric_of
-from q36eval.records import Measurement, ProbeName, Record
+from q36eval.records import Measurement, ProbeName, Reason, Record
 from q36eval.stats import loss_limit
 
 FLOOR_BY_PERTURBATION = "kl_noise_floor"
@@ -70,7 +70,7 @@ def floor_of(criterion: Criterion, measurements: Iterable[Measurement]) -> Noise
     return NoiseFloor(loss=worst.value, source=worst.note + stand_in)
 
 
-def below_floor(criterion: Criterion, floor: NoiseFloor | None) -> str | None:
+def below_floor(criterion: Criterion, floor: NoiseFloor | None) -> Reason | None:
     """Why the criterion's margin cannot be judged; None when it can, or where no floor was measured.
 
     A margin equal to the floor is judged; a floor that is no number refuses every margin.
@@ -81,16 +81,17 @@ def below_floor(criterion: Criterion, floor: NoiseFloor | None) -> str | None:
     if floor is None or limit >= floor.loss:
         return None
     unit = floor_unit(criterion.metric)
-    return (
+    return Reason(
+        "below-noise-floor",
         f"its margin of {_words(criterion, limit)} lies below the noise floor of {floor.loss:.3g} {unit}, which is "
-        f"what the reference loses against itself ({floor.source})"
+        f"what the reference loses against itself ({floor.source})",
     )
 
 
 def margins_below_floor(policy: Policy, measurements: Sequence[Measurement]) -> list[str]:
     """One sentence for every criterion whose margin its floor refuses; advisory ones too, for they would mislead."""
     reasons = [(c.id, below_floor(c, floor_of(c, measurements))) for c in policy.criteria]
-    return [f"Criterion {name!r} cannot be judged: {reason}; widen the margin." for name, reason in reasons if reason]
+    return [f"Criterion {name!r} cannot be judged: {why.text}; widen the margin." for name, why in reasons if why]
 
 
 def _words(criterion: Criterion, limit: float) -> str:

@@ -55,25 +55,45 @@ def _remedy(
     scored = None if result.counts is None else result.counts.scored
     plain = Remedy(criterion=criterion.id, kind=kind, items=scored)
     if result.infrastructure:
-        return plain.model_copy(update={"note": "the errored items must be measured first; more items do not help"})
+        return plain.model_copy(
+            update={"code": "errored", "note": "the errored items must be measured first; more items do not help"}
+        )
     if criterion.margin.kind == "max_count":
         return plain.model_copy(
-            update={"note": "faults are counted, so every item must be measured; more items do not help"}
+            update={
+                "code": "faults-counted",
+                "note": "faults are counted, so every item must be measured; more items do not help",
+            }
         )
     if result.anomalous:
-        return plain.model_copy(update={"note": "the gain is implausibly large: a reviewer must look at it and sign"})
+        return plain.model_copy(
+            update={
+                "code": "anomalous-gain",
+                "note": "the gain is implausibly large: a reviewer must look at it and sign",
+            }
+        )
     if measurement is None:
-        return plain.model_copy(update={"note": "it was not measured, so no chance can be estimated"})
+        return plain.model_copy(
+            update={"code": "not-measured", "note": "it was not measured, so no chance can be estimated"}
+        )
     if below_floor(criterion, result.noise_floor) is not None:
         return plain.model_copy(
-            update={"note": "its margin lies below the noise floor, which more items do not change"}
+            update={
+                "code": "below-noise-floor",
+                "note": "its margin lies below the noise floor, which more items do not change",
+            }
         )
     if result.verdict is CriterionVerdict.INCONCLUSIVE and result.p_pass >= 1.0 and result.reason not in OPEN_BOUND:
-        return plain.model_copy(update={"note": f"no chance can be estimated, since {result.reason}"})
+        return plain.model_copy(
+            update={"code": result.code, "note": f"no chance can be estimated, since {result.reason}"}
+        )
     spread = _spread(criterion, result, measurement)
     if spread is None:
         return plain.model_copy(
-            update={"note": "too few items were scored to estimate the spread, so no chance can be estimated"}
+            update={
+                "code": "too-few-scored",
+                "note": "too few items were scored to estimate the spread, so no chance can be estimated",
+            }
         )
     plain = plain.model_copy(update={"items": spread.items})
     least = criterion.min_scored if kind == "items" else (criterion.min_clusters or 0)

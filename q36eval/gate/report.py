@@ -14,6 +14,11 @@ from q36eval.metrics import criterion_title
 from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
 
+def _is_absent(value: object) -> bool:
+    """What is empty or does not concern a criterion is not written."""
+    return not value
+
+
 class ItemSource(Record):
     """Items of a probe that another option of the gate would ask.
 
@@ -60,7 +65,7 @@ class Remedy(Record):
 
     `items` were evaluated (documents of a divergence); with `needed` a gate passes 4 times in 5 at the loss observed,
     with `needed_lossless` where nothing is lost. `hopeless`: at the loss observed no number of items passes it. `note`
-    says why numbers do not help or cannot be given.
+    says why numbers do not help or cannot be given, `code` of which kind that is.
     """
 
     criterion: str
@@ -71,6 +76,7 @@ class Remedy(Record):
     hopeless: bool = False
     options: tuple[MoreItems, ...] = ()
     note: str = ""
+    code: str = Field(default="", exclude_if=_is_absent)
 
 
 NOTHING_FOUND = "NOTHING FOUND"
@@ -172,11 +178,6 @@ class Stage(Record):
     settled: tuple[str, ...] = ()
 
 
-def _is_absent(value: object) -> bool:
-    """What does not concern a criterion is not written."""
-    return not value
-
-
 class HeldMargin(Record):
     """Which margin held, of a criterion whose margin depends on the branch's quantization scheme.
 
@@ -194,7 +195,8 @@ class HeldMargin(Record):
 class CriterionResult(Record):
     """One criterion judged.
 
-    `title` is the policy's, where it gives one; `heading` is always there. `figure` and `figure_interval` are in the
+    `title` is the policy's, where it gives one; `heading` is always there. `code` names the kind of `reason` and stays
+    where that is reworded; reports from before codes existed have none. `figure` and `figure_interval` are in the
     margin's own terms (recovery and retention as ratios, losses as losses); `loss`, `loss_interval` and `limit` are
     what was tested: `p_pass` against loss >= limit, `p_fail` against loss <= limit, `p_fail_adjusted` after Holm. Both
     bounds of an interval hold one-sided at the criterion's `confidence`. Figures are None where nothing could be
@@ -218,6 +220,7 @@ class CriterionResult(Record):
     tier: Literal["blocking", "advisory"]
     verdict: CriterionVerdict
     reason: str
+    code: str = Field(default="", exclude_if=_is_absent)
     margin: Margin
     confidence: float
     unit: str | None = None

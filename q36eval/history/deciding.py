@@ -85,7 +85,8 @@ def circumstances_then(history: History, run: RunRecord) -> Circumstances:
         return run.circumstances
     if run.report is not None:
         raise UsageError(
-            f"history holds run {run.id} without the circumstances of its verdict: the database is damaged."
+            "history-damaged",
+            f"history holds run {run.id} without the circumstances of its verdict: the database is damaged.",
         )
     ended = run.finished or run.started
     earlier = (b for b in history.blessings(run.branch, run.family) if b.at <= ended and b.run_id != run.id)
@@ -198,9 +199,12 @@ def _decided(
 def report_sha256(report: GateReport) -> str:
     """SHA-256 of a report's JSON with sorted keys and nothing between them.
 
-    `OMITTED_WHEN_EMPTY` fields are left out where they are empty.
+    `OMITTED_WHEN_EMPTY` fields are left out where they are empty. So is every `code`, which names the kind of a reason
+    that is there in words: a signature under a report from before codes existed still holds.
     """
     body = json.loads(report.model_dump_json())
+    for coded in (*body["criteria"], *body["remedies"]):
+        coded.pop("code", None)
     body = {name: value for name, value in body.items() if name not in OMITTED_WHEN_EMPTY or value}
     return hashlib.sha256(canonical_json(body, compact=True).encode()).hexdigest()
 
@@ -214,14 +218,15 @@ def policy_of(run: RunRecord) -> Policy:
     """
     if run.report is None or run.policy is None:
         what = f"it is {run.state}" if run.policy is not None else "it only measured"
-        raise UsageError(f"Run {run.id} has no verdict: {what}.")
+        raise UsageError("run-without-verdict", f"Run {run.id} has no verdict: {what}.")
     try:
         return Policy.model_validate(run.policy)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise UsageError(
+            "policy-unreadable",
             f"The policy kept with run {run.id} cannot be read by this version (at {where}): replay it with the one "
-            f"that decided it, commit {run.provenance.get('git_commit') or 'unknown'}."
+            f"that decided it, commit {run.provenance.get('git_commit') or 'unknown'}.",
         ) from error
 
 
@@ -268,11 +273,12 @@ def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
     history.check_evidence(run.id)
     if run.report is None or report_sha256(replayed(history, run)) != report_sha256(run.report):
         raise UsageError(
+            "report-outdated",
             f"Run {run.id} was decided by another version, and this one reaches another report: decide it again with "
-            f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign that report."
+            f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign that report.",
         )
     if not owner.strip() or not reason.strip():
-        raise UsageError("A sign-off needs an owner and a reason.")
+        raise UsageError("reason-required", "A sign-off needs an owner and a reason.")
     circumstances = circumstances_then(history, run)
     sha256 = report_sha256(unsigned_report(policy, evidence_of(history, run, circumstances), circumstances))
     signature = SignOff(owner=owner, reason=reason, at=datetime.now(UTC), report_sha256=sha256)

@@ -153,7 +153,7 @@ class Running:
         try:
             works = plan_probes(self.probes, reference.tokenizer(), self.sink)
         except TemplateLimitError as error:
-            raise UsageError(f"The reference cannot be used: {error}") from error
+            raise UsageError(error.code, f"The reference cannot be used: {error}") from error
         if request.policy is not None:
             refuse_unmeasurable(request.policy, declared_by(works, request.family.name, request.suite))
         refuse_uncaptured(works, reference)
@@ -422,9 +422,14 @@ def _check_resumed(run: RunRecord, branch: DeploymentIdentity, reference: Deploy
     """
     if run.identity is not None and run.identity != branch:
         differing = ", ".join(run.identity.differing_fields(branch))
-        raise UsageError(f"Run {run.id} measured another deployment ({differing} differ); start a new run.")
+        raise UsageError(
+            "run-of-another-deployment",
+            f"Run {run.id} measured another deployment ({differing} differ); start a new run.",
+        )
     if run.reference_identity is not None and run.reference_identity != reference:
-        raise UsageError(f"Run {run.id} was measured against another reference; start a new run.")
+        raise UsageError(
+            "run-of-another-reference", f"Run {run.id} was measured against another reference; start a new run."
+        )
 
 
 def _inspect(request: Request) -> "Inspection | None":

@@ -38,8 +38,9 @@ def refuse_too_few(request: "Request", reference: Reference, paths: Paths, probe
     lacking = [*_of_evals(policy, request, reference, probes), *_of_corpus(policy, request, reference, paths)]
     if lacking:
         raise UsageError(
+            "policy-cannot-pass",
             f"No branch can pass the policy {policy.name} over these texts, so nothing is computed. "
-            f"{'; '.join(lacking)}. Take more and more even ones, or choose another policy or suite."
+            f"{'; '.join(lacking)}. Take more and more even ones, or choose another policy or suite.",
         )
 
 

@@ -87,7 +87,9 @@ def refuse_known(
     if pack is not None:
         lacking = floor_state(captures, pack.capture_of(probe.name, probe.suite_sha256))
         if lacking is not None:
-            raise UsageError(f"No margin of KL can be judged against the reference pack {captures}: {lacking}.")
+            raise UsageError(
+                "floor-missing", f"No margin of KL can be judged against the reference pack {captures}: {lacking}."
+            )
     remedy = MEASURED_AGAIN if pack is None else CAPTURED_AGAIN
     floor = read_floor(floor_file(captures, identity, probe), identity, probe.suite_sha256, remedy)
     if floor is not None:
@@ -97,7 +99,7 @@ def refuse_known(
 def _refuse(policy: Policy | None, figures: Sequence[Measurement]) -> None:
     sentences = [] if policy is None else margins_below_floor(policy, figures)
     if sentences:
-        raise UsageError(" ".join(sentences))
+        raise UsageError("margin-below-floor", " ".join(sentences))
 
 
 @dataclass(frozen=True)
@@ -180,5 +182,5 @@ def reference_floor(
     keeper = FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), progress)
     floor = keeper.floor(works[0], captures)
     if floor is None:
-        raise EngineError("The noise floor could not be measured: the KL probe planned nothing.")
+        raise EngineError("plan-failed", "The noise floor could not be measured: the KL probe planned nothing.")
     return floor

@@ -222,9 +222,10 @@ def refuse_unmeasurable(policy: Policy, declared: Declared, *, default_family: b
             f" for the family {declared.family} (the default; name another with --family)" if default_family else ""
         )
         raise UsageError(
+            "policy-cannot-pass",
             f"No branch can pass the policy {policy.name} over the suite {declared.suite}{family}, so nothing is "
             f"measured. "
-            f"{each}. Choose another suite or policy; q36eval policy check says all that is wrong."
+            f"{each}. Choose another suite or policy; q36eval policy check says all that is wrong.",
         )
 
 

@@ -77,8 +77,9 @@ class Reference:
         """
         if self.load is None:
             raise UsageError(
+                "pack-lacks-answers",
                 f"The reference pack {self.root} lacks the reference's sampled answers to the questions of this run; "
-                f"copy the pack again, or capture it with this version of q36eval and the same on_policy settings."
+                f"copy the pack again, or capture it with this version of q36eval and the same on_policy settings.",
             )
         return self.load()
 
@@ -101,8 +102,9 @@ class Reference:
                 withheld = self.pack.capture_of(probe.name, probe.suite_sha256, suite_of(probe)).withheld
                 if withheld and self.folder is None:
                     raise UsageError(
+                        "pack-text-withheld",
                         f"The reference pack {self.root} keeps only the hash of the reference's {', '.join(withheld)}; "
-                        f"name the reference's folder with --reference, or capture the pack without --no-head."
+                        f"name the reference's folder with --reference, or capture the pack without --no-head.",
                     )
         return [_with_full(probe, self.open) for probe in fitted]
 
@@ -133,13 +135,13 @@ def local_reference(folder: Path, root: Path, options: EngineOptions, by: str | 
     try:
         identity = identity_of(settings)
     except CorruptCheckpointError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
+        raise UsageError(error.code, f"The reference cannot be used: {error}") from error
 
     def load() -> Engine:
         try:
             return open_engine(settings)
         except CorruptCheckpointError as error:
-            raise UsageError(f"The reference cannot be used: {error}") from error
+            raise UsageError(error.code, f"The reference cannot be used: {error}") from error
 
     place = pack_folder(root, identity)
     return Reference(identity, place, folder, load=Loader(load), tokenizer=lambda: load_tokenizer(folder))

@@ -78,7 +78,9 @@ def crowded(places: Iterable[Path]) -> list[str]:
     for place in places:
         found = file_system(place)
         if found.free_bytes < LEAST_BYTES or (found.files and found.free_files == 0):
-            raise UsageError(f"The disk of {place} is {found.words}, too full to gate on; make room first.")
+            raise UsageError(
+                "disk-insufficient", f"The disk of {place} is {found.words}, too full to gate on; make room first."
+            )
         if found.used >= CROWDED:
             sentence = f"The disk of {place} is {found.words}; a gate that meets its end stops there, and is resumed."
             sentences.setdefault((found.bytes, found.files), sentence)
@@ -126,8 +128,9 @@ def _refuse(missing: int, place: Path, at_least: str) -> None:
     free = file_system(place).free_bytes
     if missing > free:
         raise UsageError(
+            "disk-insufficient",
             f"Capturing the reference takes {at_least}{amount(missing)} more in {place}, where {amount(free)} are "
-            f"free; make room, or name another state folder with --state."
+            f"free; make room, or name another state folder with --state.",
         )
 
 

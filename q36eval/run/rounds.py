@@ -104,13 +104,14 @@ def run_probes(
                 plan_probes(probes, reference_tokenizer, Sink())
         works = plan_probes(probes, reference_tokenizer, sink) if planned is None else planned
     except TemplateLimitError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
+        raise UsageError(error.code, f"The reference cannot be used: {error}") from error
     tokens = requested_tokens(works)
     differing = 0 if branch_tokens is None else sum(branch_tokens.get(key) != ids for key, ids in tokens.items())
     if differing:
         raise TokenizedDifferentlyError(
+            "tokenized-differently",
             f"the branch's tokenizer or chat template turns {differing} of {len(tokens)} requests into other tokens "
-            f"than the reference's"
+            f"than the reference's",
         )
     refuse_unanswerable(branch.generates, works, "branch")
     captures = captures_of(works)

@@ -59,14 +59,16 @@ def _check(policy: Policy, criterion: Criterion, measurement: Measurement) -> No
     demand = f"{criterion.id} for {criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
     if result.verdict is CriterionVerdict.NOT_MEASURED:
         raise UsageError(
+            "policy-cannot-pass",
             f"The policy {policy.name} requires {demand}, which {counts.scored} scored units of these items cannot "
-            f"show, not even of the reference itself: {result.reason}."
+            f"show, not even of the reference itself: {result.reason}.",
         )
     if result.p_pass > 1.0 - criterion.confidence:
         raise UsageError(
+            "policy-cannot-pass",
             f"The policy {policy.name} requires {demand}, which {counts.scored} scored units of these items cannot "
             f"show: a branch that answers each as the reference does could only be held to {_best(result)}; evaluate "
-            f"more items or widen the margin."
+            f"more items or widen the margin.",
         )
 
 

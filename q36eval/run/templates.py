@@ -32,8 +32,9 @@ def check_hash(sha256: str | None) -> None:
     """
     if sha256 is not None and (len(sha256) != 64 or set(sha256) - set("0123456789abcdef")):
         raise UsageError(
+            "option-value",
             f"--template-declared takes the whole SHA-256 of the branch's chat templates, 64 hexadecimal digits as "
-            f"`q36eval inspect` prints it, and was given {sha256!r}."
+            f"`q36eval inspect` prints it, and was given {sha256!r}.",
         )
 
 
@@ -63,8 +64,9 @@ def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemp
         )
     whose = "--template-declared" if request.template_declared is not None else f"the family {request.family.name}"
     raise UsageError(
+        "template-declared-differs",
         f"The chat template that {whose} declares for {request.branch.name} is {declared}, and the branch ships "
-        f"{shipped}; look at what differs with `q36eval inspect`, and declare that one or none."
+        f"{shipped}; look at what differs with `q36eval inspect`, and declare that one or none.",
     )
 
 
@@ -95,9 +97,10 @@ def packed_templates(pack: "Pack") -> dict[str, str]:
             raise ValueError("another template than its prompts were written with")
     except (OSError, ValueError) as error:
         raise UsageError(
+            "pack-lacks-template",
             f"The reference pack {pack.folder} does not hold the chat template that its prompts were written with "
             f"({file.name}), which a branch with one of its own is compared with; capture the pack again, or name the "
-            f"reference's folder with --reference."
+            f"reference's folder with --reference.",
         ) from error
     return templates
 

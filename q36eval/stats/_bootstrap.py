@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv
 
-from q36eval.records import Clusters, Estimator, Interval
+from q36eval.records import Clusters, Estimator, Interval, Reason
 from q36eval.stats._contrast import Array, Contrast, finite_bounds, linear_contrast
 
 RESAMPLES = 4_999
@@ -342,7 +342,7 @@ def tail_weight(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     return float(np.log(ordered[-count:] / ordered[-count - 1]).mean())
 
 
-def why_untrusted(clusters: Clusters, estimator: Estimator, upper: float, limit: float) -> str | None:
+def why_untrusted(clusters: Clusters, estimator: Estimator, upper: float, limit: float) -> Reason | None:
     """Why a bound `upper` on the mean loss proves nothing about `limit` though it lies inside; None where it does.
 
     Of means of unbounded values and of perplexities, whose bounds come from a bootstrap; others need no such care.
@@ -354,8 +354,9 @@ def why_untrusted(clusters: Clusters, estimator: Estimator, upper: float, limit:
     weight = tail_weight(contrast.sums[scored] / contrast.units[scored])
     if weight < HEAVY:
         return None
-    return (
+    return Reason(
+        "heavy-tail",
         f"the tail of the {int(scored.sum())} clusters is heavy (Hill's estimate {weight:.2f}, from {HEAVY} on), so "
         f"a bound from them misses more often than it says, and this one lies within {ROOM:.0%} of the margin; more "
-        f"clusters would decide it"
+        f"clusters would decide it",
     )

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from q36eval.records import Clusters, Direction, Estimator, Interval
+from q36eval.records import Clusters, Direction, Estimator, Interval, Reason
 from q36eval.stats._betting import EVEN, FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
 from q36eval.stats._bootstrap import StratifiedMean
 from q36eval.stats._contrast import Array, Columns, columns_of, finite_bounds, linear_contrast
@@ -82,7 +82,7 @@ class MarginTest:
     loss: float
     loss_interval: Interval
     limit: float
-    not_measured: str | None = None
+    not_measured: Reason | None = None
 
 
 def loss_limit(margin: MarginLike) -> float:
@@ -146,22 +146,23 @@ def margin_test(
     return _mean_test(clusters, margin, direction, level, shares)
 
 
-def why_not_measured(clusters: Clusters, estimator: Estimator) -> str | None:
+def why_not_measured(clusters: Clusters, estimator: Estimator) -> Reason | None:
     """Why these clusters cannot be judged at all, or None."""
     counts = clusters.counts()
     if counts.scored == 0:
-        return "no item was scored"
+        return Reason("nothing-scored", "no item was scored")
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
-        return f"{counts.errored} of {counts.total} items errored, more than {MAX_ERRORED_SHARE:.0%}"
+        errored = f"{counts.errored} of {counts.total} items errored, more than {MAX_ERRORED_SHARE:.0%}"
+        return Reason("errored", errored)
     if counts.unreadable > MAX_UNREADABLE_SHARE * counts.total:
         unreadable = f"{counts.unreadable} of {counts.total} items have an unreadable answer"
-        return f"{unreadable}, more than {MAX_UNREADABLE_SHARE:.0%}"
+        return Reason("unreadable", f"{unreadable}, more than {MAX_UNREADABLE_SHARE:.0%}")
     if not all(map(math.isfinite, clusters.branch)):
-        return "the branch's values are not finite"
+        return Reason("not-finite", "the branch's values are not finite")
     if not all(map(math.isfinite, clusters.reference or ())):
-        return "the reference's values are not finite"
+        return Reason("not-finite", "the reference's values are not finite")
     if estimator != "census" and clusters.bounds is not None and not _inside_bounds(clusters):
-        return "values lie outside the bounds that were declared for them"
+        return Reason("out-of-bounds", "values lie outside the bounds that were declared for them")
     return None
 
 
@@ -265,7 +266,8 @@ def _ratio_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginT
     ratio = RatioInference.of(clusters, SEED)
     bounds = ratio.interval(level)
     loss = bounds.model_copy(update={"lower": 1.0 - bounds.upper, "upper": 1.0 - bounds.lower})
-    reason = "the reference's mean is not positive, so recovery is undefined" if math.isnan(ratio.ratio) else None
+    undefined = Reason("recovery-undefined", "the reference's mean is not positive, so recovery is undefined")
+    reason = undefined if math.isnan(ratio.ratio) else None
     p_pass, p_fail = ratio.p_at_most(margin.value), ratio.p_at_least(margin.value)
     return MarginTest(p_pass, p_fail, 1.0 - ratio.ratio, loss, loss_limit(margin), reason)
 
@@ -308,7 +310,8 @@ def _recovery_test(
         raise ValueError("a min_recovery margin judges bounded values that are never negative")
     if reference_total <= 0:
         nothing = Interval(lower=math.nan, upper=math.nan, level=level, method="none")
-        return MarginTest(1.0, 1.0, math.nan, nothing, limit, "the reference scores zero, so recovery is undefined")
+        reason = Reason("recovery-undefined", "the reference scores zero, so recovery is undefined")
+        return MarginTest(1.0, 1.0, math.nan, nothing, limit, reason)
     shortfall = _Shortfall(clusters, margin.value, shares, these_items=these_items)
     at_margin = shortfall.at(margin.value)
     alpha = (1.0 - level) / 2.0

@@ -143,7 +143,7 @@ class Watch:
                 self._stack.enter_context(exclusive(self._setting.state / "lock"))
             except BlockingIOError as error:
                 raise UsageError(
-                    f"Another process watches {name}; end that one, or give this one another name."
+                    "already-running", f"Another process watches {name}; end that one, or give this one another name."
                 ) from error
             self.store = Store(self._setting.state)
             self._stack.callback(self.store.close)
@@ -175,8 +175,9 @@ class Watch:
         )
         if seed is not None and not self._recalibrate and self.store.kept("baseline") != baseline:
             raise UsageError(
+                "baseline-mismatch",
                 f"The baseline of {self.deployment.name} is of another branch, or of prompts of another version; "
-                f"begin a new one with --recalibrate once the deployment is known to be good."
+                f"begin a new one with --recalibrate once the deployment is known to be good.",
             )
         if seed is None or self._recalibrate:
             seed = secrets.token_hex(8)

@@ -131,3 +131,20 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     code = f"import sys, q36eval.app.cli.main; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("gate", "--branch", "nope", "--json"), "branch-unknown"),
+        (("history", "show", "nope", "--json"), "history-empty"),
+        (("doctor", "--json", "--nope"), "usage"),
+    ],
+)
+def test_an_error_has_its_code_on_stderr_and_in_one_json_document(
+    arguments: tuple[str, ...], code: str, tmp_path: Path
+) -> None:
+    ended = q36eval(*arguments, state=tmp_path)
+    error = json.loads(ended.stdout)["error"]
+    assert (error["code"], error["exit_code"], ended.returncode) == (code, 2, 2)
+    assert ended.stderr.splitlines()[-1] == f"q36eval: {error['message']} [{code}]"

@@ -141,7 +141,8 @@ class Dispatch:
             return
         if not self._doubts:
             raise EngineError(
-                f"{len(self._waiting)} parts of the work wait, and no worker can be given one; resume the run."
+                "workers-lost",
+                f"{len(self._waiting)} parts of the work wait, and no worker can be given one; resume the run.",
             )
         for unit, (_, computed) in self._doubts.items():  # there is no other whom to ask
             self._waiting.remove(unit)
@@ -166,7 +167,8 @@ class Dispatch:
                 keys = ", ".join(request.key for request in requests[:3])
                 more = ", …" if len(requests) > 3 else ""
                 self._done[unit] = FatalUnitError(
-                    f"{KILLS} workers died while they computed {keys}{more}, the last of them: {reason}"
+                    "workers-killed",
+                    f"{KILLS} workers died while they computed {keys}{more}, the last of them: {reason}",
                 )
         self._wait_again([unit for _, unit in mine if unit not in self._done])
         self.pool.lost(member, reason, at_work=at_work and bool(mine))

@@ -186,7 +186,8 @@ def test_errored_items_count_worst_for_pass_and_best_for_fail() -> None:
     judged = margin_test(too_many, "paired_mean", limit, direction=lower)
     assert judged.p_pass == judged.p_fail == 1.0
     assert judged.not_measured is not None
-    assert "5 of 400" in judged.not_measured
+    assert judged.not_measured.code == "errored"
+    assert "5 of 400" in judged.not_measured.text
 
 
 def test_order_of_items_changes_no_bit() -> None:

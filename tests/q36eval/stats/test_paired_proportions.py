@@ -190,7 +190,8 @@ def test_degenerate_evidence() -> None:
         value, reference, effect, interval = summarize(nothing, "paired_proportions")
         assert np.isnan([value, reference, effect, interval.lower, interval.upper]).all()
         judged = margin_test(nothing, "paired_proportions", Limit(0.5))
-        assert (judged.p_pass, judged.p_fail, judged.not_measured) == (1.0, 1.0, "no item was scored")
+        assert judged.not_measured is not None
+        assert (judged.p_pass, judged.p_fail, judged.not_measured.code) == (1.0, 1.0, "nothing-scored")
     one = summarize(paired(1, 0, 1), "paired_proportions")[3]
     assert (one.lower, one.upper) == (pytest.approx(-0.95, abs=0.001), 1.0)
     lost = margin_test(paired(50, 0, 50), "paired_proportions", Limit(0.5))

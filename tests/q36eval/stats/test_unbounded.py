@@ -153,7 +153,9 @@ def test_missing_broken_or_scarce_evidence_proves_nothing() -> None:
     for clusters in (lost, few, broken):
         judged = margin_test(clusters, "mean", limit)
         assert judged.p_pass == judged.p_fail == 1.0
-    assert margin_test(broken, "mean", limit).not_measured == "the branch's values are not finite"
+    why = margin_test(broken, "mean", limit).not_measured
+    assert why is not None
+    assert why.code == "not-finite"
     assert summarize(lost, "mean")[3].upper == math.inf
 
 

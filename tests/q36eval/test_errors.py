@@ -1,0 +1,65 @@
+"""Every error has a code that a reader can search for, and takes it across processes."""
+
+import ast
+import os
+import pickle
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import q36eval
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, StorageError, UsageError
+from q36eval.history import HistoryLostError
+
+CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+PACKAGE = Path(q36eval.__file__).parent
+
+
+@cache
+def _product() -> dict[str, ast.Module]:
+    # the package's folders are links, which no glob follows
+    files = sorted(Path(place) / name for place, _, names in os.walk(PACKAGE, followlinks=True) for name in names)
+    return {
+        str(file.relative_to(PACKAGE)): ast.parse(file.read_text(encoding="utf-8"))
+        for file in files
+        if file.suffix == ".py"
+    }
+
+
+def _coded() -> set[str]:
+    """The names of all classes that are made of a code and a text."""
+    classes = [node for tree in _product().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    known = {"Q36Error", "Reason"}
+    for _ in range(4):
+        known |= {one.name for one in classes if known & {base.id for base in one.bases if isinstance(base, ast.Name)}}
+    return known
+
+
+def _codes() -> Iterator[tuple[str, ast.expr]]:
+    """Where an error or a reason is made, and what stands for its code."""
+    coded = _coded()
+    for file, tree in _product().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in coded:
+                yield f"{file}:{node.lineno}", node.args[0]
+
+
+def test_every_error_and_reason_is_made_with_a_code_and_never_with_a_sentence_in_its_place() -> None:
+    codes = dict(_codes())
+    assert len(codes) > 600
+    literal = {at: code.value for at, code in codes.items() if isinstance(code, ast.Constant)}
+    assert {at: code for at, code in literal.items() if not CODE.fullmatch(str(code))} == {}
+    assert [at for at, code in codes.items() if isinstance(code, ast.JoinedStr | ast.BinOp)] == []
+
+
+@pytest.mark.parametrize("kind", [UsageError, CorruptCheckpointError, EngineError, StorageError, HistoryLostError])
+def test_an_error_crosses_processes_with_its_code_its_sentence_and_its_notes(kind: type[Q36Error]) -> None:
+    error = kind("branch-unknown", "There is no branch 'x'.")
+    error.add_note("Run 1 can be resumed.")
+    there = pickle.loads(pickle.dumps(error))
+    assert (type(there), there.code, str(there)) == (kind, "branch-unknown", "There is no branch 'x'.")
+    assert there.__notes__ == ["Run 1 can be resumed."]
+    assert there.exit_code == kind.exit_code
