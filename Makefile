@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: help gate test test-long lint types imports budget check screens audit wheel clean
+.PHONY: help gate test test-long lint types imports budget check pages screens audit wheel clean
 gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
@@ -44,6 +44,14 @@ audit: $(INSTALLED_DEV)  ## are the pinned packages what is installed, and do th
 
 wheel: $(INSTALLED_DEV)  ## build the wheel, install it into empty environments, use it there
 	TORCH_INDEX=$(TORCH_INDEX) .ci/wheel
+
+PAGES := build/pages
+pages: $(INSTALLED_DEV)  ## tables out of the code, as Markdown: metrics, stored formats, engines' faults, kinds of damage
+	mkdir -p $(PAGES)
+	$(BIN)/python -m q36eval.metrics > $(PAGES)/metrics.md
+	$(BIN)/python -m q36eval.checkpoints.formats.table > $(PAGES)/formats.md
+	$(BIN)/python -m q36eval.checkpoints.inspection.servability > $(PAGES)/servability.md
+	$(BIN)/python -m tests.q36eval.checkpoints.inspection.cases > $(PAGES)/damage.md
 
 SCREENS ?= screens
 screens: $(INSTALLED_DEV)  ## screenshots of every page (SCREENS=folder)

@@ -1,10 +1,10 @@
 """Every metric that is measured: its unit, its direction, how it is estimated, and what it is in plain words.
 
 A metric is described here and nowhere else. Probes build their measurements and declarations from it; policies,
-reports, model cards, drift, pages and docs/metrics.md read it. To add one: an entry in `METRICS`, and the code that
-computes it. Slices (families, tasks, lanes, kinds of tokens) are data, not metrics.
+reports, model cards, drift and pages read it. To add one: an entry in `METRICS`, and the code that computes it. Slices
+(families, tasks, lanes, kinds of tokens) are data, not metrics.
 
-`python -m q36eval.metrics` prints docs/metrics.md.
+`python -m q36eval.metrics` prints it as a table; `make pages` writes that to a file.
 """
 
 import math
@@ -713,7 +713,7 @@ def criterion_title(given: str, probe: ProbeName, metric: str, slice: str) -> st
 
 
 def markdown_table() -> str:
-    """docs/metrics.md."""
+    """The registry as a page in Markdown."""
     lines = [
         "# Metrics",
         "",

@@ -111,7 +111,7 @@ def program() -> Any:
 
 
 def main() -> None:
-    """Run the command; exit with DESIGN's codes, one sentence for every error, no traceback."""
+    """Run the command; exit with the code of the outcome, one sentence for every error, no traceback."""
     with stoppable(), tolerant_output() as output:
         code = _run()
         output.end()

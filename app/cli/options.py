@@ -405,7 +405,7 @@ def load_policy(name_or_path: str | None, family: Family, paths: Paths, suite: s
 
 
 def worst(codes: list[int]) -> int:
-    """The exit code that stands for several, by DESIGN's precedence."""
+    """The exit code that stands for several: the worst by the order 2, 1, 4, 3, 0."""
     return int(next(code for code in PRECEDENCE if code in codes))
 
 

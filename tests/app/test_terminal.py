@@ -1,85 +1,75 @@
-"""What a person sees in a terminal while a gate runs, at three widths: read from a screen that is emulated.
+"""What a person sees in a terminal while a gate runs, at three widths; and that a log gets no escape sequences."""
 
-The frames are committed; `Q36EVAL_WRITE_FRAMES=1` writes them anew.
-"""
-
-import fcntl
+import io
 import os
-import pty
-import re
-import signal
-import struct
+import subprocess
 import sys
-import termios
 from pathlib import Path
 
-import pyte
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from q36eval.app.cli import progress as module
+from q36eval.app.cli.progress import ConsoleProgress
 
 ROOT = Path(__file__).parents[2]
-FRAMES = Path(__file__).with_name("frames")
-ROWS = 24
-
-RUN = """
-import signal
+LOGGED = """
 from q36eval.app.cli import progress
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 with progress.ConsoleProgress() as shown:
-    shown.stage("inspecting the checkpoint", 1)
-    shown.advance()
-    shown.stage("taking over the answers of run 20261123-011842-2866d2", 14263)
-    shown.advance(14263)
-    shown.stage("measuring the branch", 14263)
-    for task in ("must-pass", "canaries", "kl", "mmlu", "short_answers", "ruler", "perplexity"):
-        shown.expect(task, 100_000)
-    shown._told -= 10
-    shown.advance(3000)
-    shown.worked("canaries", 2_000, 60.0)
-    shown._progress.refresh()
-    signal.sigwait([signal.SIGUSR1])
-print("PASS")
+    shown.stage("measuring the branch", 3)
+    shown.advance(3)
+    shown.note("done")
 """
+TASKS = ("must-pass", "canaries", "kl", "mmlu", "short_answers", "ruler", "perplexity")
 
 
-def screens(columns: int) -> tuple[list[str], list[str]]:
-    """The screen while the program waits in the middle of its work, and at its end."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.environ.update(TERM="xterm-256color", PYTHONPATH=str(ROOT), COLUMNS=str(columns), LINES=str(ROWS))
-        os.execv(sys.executable, [sys.executable, "-c", RUN])
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
-    screen = pyte.Screen(columns, ROWS)
-    stream, middle = pyte.ByteStream(screen), []
-    while True:
-        try:
-            data = os.read(terminal, 65536)
-        except OSError:  # so a pseudo-terminal says that its child has ended
-            break
-        stream.feed(data)
-        if not middle and any("Remaining" in line for line in screen.display):
-            middle = lines(screen)
-            os.kill(child, signal.SIGUSR1)
-    assert os.waitpid(child, 0)[1] == 0, screen.display
-    return middle, lines(screen)
-
-
-def lines(screen: pyte.Screen) -> list[str]:
-    shown = [re.sub(r"\d:\d\d:\d\d", "0:00:00", line.rstrip()) for line in screen.display]
-    return [line for line in shown if line]
+def drawn(progress: ConsoleProgress, columns: int) -> list[str]:
+    """The lines that are on the screen now."""
+    console = Console(file=io.StringIO(), width=columns, color_system=None)
+    with console.capture() as captured:
+        console.print(progress._progress.get_renderable(), end="")
+    return [line.rstrip() for line in captured.get().splitlines() if line.strip()]
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120])
-def test_progress_stays_whole_at_any_width(columns: int) -> None:
-    """Bars and counts are never cut; what is left is one line, which goes when the work ends."""
-    middle, end = screens(columns)
-    text = "\n".join(["while it runs:", *middle, "", "at the end:", *end, ""])
-    frame = FRAMES / f"progress-{columns}.txt"
-    if os.environ.get("Q36EVAL_WRITE_FRAMES"):
-        frame.parent.mkdir(exist_ok=True)
-        frame.write_text(text, encoding="utf-8")
-    assert text == frame.read_text(encoding="utf-8")
-    bars = [line for line in middle if "━" in line]
+def test_progress_stays_whole_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bars and counts are never cut; what remains is one line, which goes when the work ends."""
+
+    def terminal(**_: object) -> Console:
+        return Console(file=io.StringIO(), width=columns, height=24, force_terminal=True, _environ={"TERM": "xterm"})
+
+    monkeypatch.setattr(module, "Console", terminal)
+    with ConsoleProgress() as progress:
+        progress.stage("inspecting the checkpoint", 1)
+        progress.advance()
+        progress.stage("taking over the answers of run 20261123-011842-2866d2", 14263)
+        progress.advance(14263)
+        progress.stage("measuring the branch", 14263)
+        for task in TASKS:
+            progress.expect(task, 100_000)
+        progress._told -= 10  # what remains is written once a second
+        progress.advance(3000)
+        progress.worked("canaries", 2_000, 60.0)
+        during = drawn(progress, columns)
+    bars = [line for line in during if "━" in line]
     assert [line.split()[-2] for line in bars] == ["1/1", "14263/14263", "3000/14263"]
-    assert sum("Remaining" in line for line in middle) == 1
-    assert not any("Remaining" in line for line in end)
-    assert end[-1] == "PASS"
+    assert max(map(cell_len, during)) <= columns
+    assert sum("Remaining" in line for line in during) == 1
+    after = drawn(progress, columns)
+    assert len(after) == len(bars)
+    assert not any("Remaining" in line for line in after)
+
+
+def test_a_log_gets_lines_without_escape_sequences() -> None:
+    """Also where the environment speaks of a terminal with colours: stderr itself is none."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGED],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout == ""
+    assert "\x1b" not in done.stderr
+    assert len(done.stderr.splitlines()) == 2

@@ -216,9 +216,11 @@ def test_a_dataset_that_is_not_there_says_how_to_get_it(hub: Path, change: tuple
     assert all(needle in str(caught.value) for needle in needles), caught.value
 
 
-def test_the_example_in_the_readme_is_a_corpus_file(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (example,) = (block.split("```")[0] for block in readme.split("```yaml\n")[1:])
+def test_the_examples_of_the_docs_are_corpus_files(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "kl.md").read_text(encoding="utf-8")
+    example, long = (block.split("```")[0] for block in page.split("```yaml\n")[1:])
+    (tmp_path / "long.yaml").write_text(long, encoding="utf-8")
+    assert load_corpus_config(tmp_path / "long.yaml").joined_characters == 60_000
     (tmp_path / "corpus.yaml").write_text(example, encoding="utf-8")
     config = load_corpus_config(tmp_path / "corpus.yaml")
     assert config.datasets[0].documents == "articles"

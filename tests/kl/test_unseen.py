@@ -1,4 +1,4 @@
-"""Damage that no file can show is measured: docs/damage.md says which."""
+"""Damage that no file can show is measured: `UNSEEN` of the inspection tests says which."""
 
 import shutil
 from pathlib import Path

@@ -1,7 +1,6 @@
 """One entry describes a metric in what probes declare and measure, in policies, reports, cards, drift and docs."""
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -9,7 +8,7 @@ from rich.console import Console
 from q36eval.app.cli.drift import figure_name
 from q36eval.app.policies.words import explain
 from q36eval.gate import Criterion, GateReport, Policy, decide
-from q36eval.metrics import METRICS, Metric, criterion_title, markdown_table, metric_of, metric_of_key
+from q36eval.metrics import METRICS, Metric, criterion_title, metric_of, metric_of_key
 from q36eval.records import Clusters, Counts, Direction, Measurement, ProbeName
 from q36eval.reports import Document, to_console, to_junit, to_markdown
 from q36eval.reports.card_report import to_card
@@ -20,7 +19,6 @@ from q36eval.stats import summarize
 from tests.q36eval.gate.evidence import competence_of
 from tests.q36eval.reports.report_samples import run_of
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 NEW = Metric(
     ProbeName.CANARIES,
     "refusal_rate",
@@ -139,7 +137,3 @@ def test_a_census_is_its_own_interval() -> None:
     interval = found.effect_interval
     assert (found.value, found.effect, interval.lower, interval.upper) == (3.0, 3.0, 3.0, 3.0)
     assert (found.unit, found.estimator) == ("tokens", "census")
-
-
-def test_the_docs_table_is_the_registrys() -> None:
-    assert DOCS.read_text(encoding="utf-8") == markdown_table(), "write it anew: python -m q36eval.metrics"

@@ -1,4 +1,4 @@
-"""The table of stored formats, printed as docs/formats.md: `python -m q36eval.checkpoints.formats.table`."""
+"""The table of stored formats, printed by `make pages` and by `python -m q36eval.checkpoints.formats.table`."""
 
 from dataclasses import dataclass
 
@@ -97,7 +97,7 @@ NOT_DECODED = {
 
 
 def page() -> str:
-    """docs/formats.md."""
+    """The page in Markdown."""
     rows = [
         f"| `{name}` | {each.declared} | {each.written_by} | yes | "
         f"{'as they are' if takes_inputs_as_they_are(name) else each.inputs} | {each.stored}; {each.bound} | yes |"
@@ -119,8 +119,8 @@ What holds each column, for every golden file: **decode**, the producer's own de
 in the loaded model (`tests/q36eval/checkpoints/test_golden.py`, `test_round_trips.py`; fused 3-D experts also in
 `test_fused_fp8.py`); **emulate**, compressed-tensors' own quantizers and numbers by hand (`test_emulation.py`), and
 recorded logits that move where it is left out (`tests/q36eval/test_numerics.py`); **inspect**, no alarm as it is, and
-the finding that names the damage after some forty kinds of it (docs/damage.md); **attribute**, every quantized part is
-blamed, and with all of them restored nothing is left (`test_golden.py`).
+the finding that names the damage after some forty kinds of it (`test_damage.py`); **attribute**, every quantized part
+is blamed, and with all of them restored nothing is left (`test_golden.py`).
 
 The shared exponent of microscaled inputs is rounded as their producer's own emulation does: compressed-tensors to the
 nearest power (up from 1.75), Model Optimizer up; OCP Microscaling Formats 1.0 itself rounds it down. Model Optimizer

@@ -327,7 +327,7 @@ def _finding(rule: str, subject: str, message: str, severity: Severity | None = 
 
 
 def page() -> str:
-    """docs/servability.md."""
+    """The rules, and the modules that vLLM fuses, in Markdown; docs/servability.md says what is done with them."""
     rows = [
         f"| `{name}` | {rule.engine} | {rule.versions} | {rule.symptom} | {rule.severity} | {rule.source} |"
         for name, rule in RULES.items()
@@ -339,45 +339,15 @@ def page() -> str:
     groups = [f"| `{fused}` | {', '.join(f'`{part}`' for part in parts)} |" for fused, parts in FUSED.items()]
     return f"""# What engines make of a checkpoint
 
-`q36eval inspect` and the gate's weights stage foresee, from the files alone, faults that serving engines are known to
-make of them. A blocking one counts under the metric `served_differences` (criterion `served-as-measured`, "Served as
-measured"); an advisory one is shown. Where another engine serves the branch, waive it. What is marked *integrity* is a
-fault of the files for every engine, and counts under `integrity_faults`. Each rule's condition is made by a test
-(`tests/q36eval/checkpoints/inspection/test_servability.py`, and the cases of docs/damage.md).
-
 | rule | engine | seen in | what it does | severity | source |
 |---|---|---|---|---|---|
 {chr(10).join(rows)}
 
-Different global scales block where they put values of a weight off by more than {TOLERATED:.0%}; smaller errors are
-advisory. All values of one module are off by one factor, so its relative error is that factor less 1, exactly. Only
-scales of weights are taken so, not those of inputs.
-
-Reordered scales are told with the number of GPUs on which that happens, up to {MOST_GPUS}, and block nothing: neither
-that number nor the kernel is in the files (on Hopper vLLM has preferred Humming to Marlin since 0.32 at the latest).
-Experts of 512 rows in groups of 128 are computed right on one and two GPUs, and wrong on four: given such a share, vLLM
-0.26's kernel was off by half of the layer's output on an H100 (benchmarks/README.md). A share smaller than a group is
-refused or computed by another kernel, so nothing is emulated there.
-
-Of both, `q36eval attribute` measures the KL as vLLM computes these modules on one GPU beside that of what is stored;
-`gate`, `kl`, `evals` and `canaries` measure that deployment with `--as-served vllm`, or `--as-served vllm:4` for four
-GPUs, and the verdict then hangs on what it costs: the rule is told and blocks no more. An MTP draft head is taken as it
-is stored.
-
-Where stored scales of the KV cache are not 1 and the cache is quantized, a gate measures both readings on a few texts
-against the same branch with an unquantized cache, and judges what loses more; `--kv-scales stored` or `ignored`
-names one.
-
-Modules that vLLM holds as one, in its order:
+Modules that vLLM fuses, in its order:
 
 | there | here |
 |---|---|
 {chr(10).join(groups)}
-
-Entries of config.json that engines honour and transformers does not (`norm_topk_prob`, `attn_output_gate`,
-`is_causal`, `qkv_bias`, `layer_scale`, `dual_chunk_attention_config`, `mlp_only_layers`, `decoder_sparse_step`; null
-counts as false where vLLM takes it so), rotary entries that contradict each other and `eos_token_id` that
-generation_config.json lacks, be it beside or within `text_config`, block too, as differences of the configuration.
 """
 
 

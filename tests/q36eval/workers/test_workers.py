@@ -70,7 +70,7 @@ def two() -> Iterator[WorkersEngine]:
 
 @pytest.fixture(scope="module")
 def ids(alone: Engine) -> tuple[int, ...]:
-    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "LICENSE").read_text(encoding="utf-8")
     return tuple(alone.tokenizer.encode(text, add_special_tokens=False))
 
 

@@ -1,7 +1,7 @@
 """Every case of damage that an inspection is held to: what is wrong, with which checkpoint, and which finding names it.
 
-`python -m tests.q36eval.checkpoints.inspection.cases > docs/damage.md` prints the list of kinds. A few cases of every
-kind and every format run in the quick profile, the others in the long one.
+`python -m tests.q36eval.checkpoints.inspection.cases` prints the list of kinds, `make pages` writes it to a file. A few
+cases of every kind and every format run in the quick profile, the others in the long one.
 """
 
 from collections import defaultdict
@@ -214,7 +214,7 @@ Nothing blocks these; what finds them is measured.
 
 
 def page() -> str:
-    """docs/damage.md."""
+    """The list of kinds in Markdown."""
     tables, kinds = [], set()
     for group in dict.fromkeys(case.group for case in CASES):
         rows: dict[str, list[Case]] = defaultdict(list)

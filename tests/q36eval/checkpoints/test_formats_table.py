@@ -1,11 +1,11 @@
-"""docs/formats.md is what the registry says, and every format of it has golden files."""
+"""Every stored format is described, has golden files, and is quantized and named as its row of the table says."""
 
 import json
 from pathlib import Path
 
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.formats import FORMATS
-from q36eval.checkpoints.formats.table import DESCRIBED, page
+from q36eval.checkpoints.formats.table import DESCRIBED
 from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.checkpoints.weights import index_weights
 
@@ -13,11 +13,6 @@ ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "assets" / "golden"
 NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
 GGUF = ROOT / "tests" / "assets" / "ggufs" / "q8_0.gguf"
-
-
-def test_the_page_is_what_the_module_prints() -> None:
-    """`python -m q36eval.checkpoints.formats.table > docs/formats.md`"""
-    assert (ROOT / "docs" / "formats.md").read_text(encoding="utf-8") == page()
 
 
 def test_every_format_is_described_and_has_golden_files_that_emulate_what_the_page_says() -> None:
