@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import words
+from tests.commands import command_tree
 
 ROOT = Path(__file__).parents[1]
 FOLDERS_OF_PAGES = (ROOT / "docs", ROOT / "docs" / "deploy", ROOT / "benchmarks")
 PAGES = sorted(page for place in (ROOT, *FOLDERS_OF_PAGES) for page in place.glob("*.md"))
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES if page.name != "CHANGELOG.md"]
-COMMANDS = dict(words.command_tree())
+COMMANDS = command_tree()
 FOLDERS = ("app", "benchmarks", "canaries", "data", "docs", "evals", "kl", "q36eval", "tests")
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import words
 from q36eval.app import doctor
 from q36eval.config import Paths
 from tests import commands
+from tests.commands import command_tree
 
-COMMANDS = dict(words.command_tree())
+COMMANDS = command_tree()
 REPOSITORY = Path(__file__).parents[2]
 
 
