@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: help gate test test-rest test-long faults lint types imports check screens audit wheel clean
+.PHONY: help gate test test-rest test-long lint types imports check screens audit wheel clean
 gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
@@ -23,9 +23,6 @@ test-rest: $(INSTALLED_DEV)  ## the tests that take long, most of the time (test
 
 test-long: $(INSTALLED_DEV)  ## the tests that draw or kill, at full size: what the two before did not show yet
 	Q36EVAL_TEST_PROFILE=long $(PYTEST) -m "sized or long"
-
-faults: $(INSTALLED_DEV)  ## do every fault that is promised to be survived, for real, and write docs/reliability.md
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults
 
 lint: $(INSTALLED_DEV)  ## ruff: rules and format
 	$(BIN)/ruff check .

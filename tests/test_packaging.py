@@ -155,3 +155,12 @@ def test_a_package_without_its_policies_lists_no_empty_list(site: Path, tmp_path
     done = q36eval(maimed, tmp_path / "elsewhere", "policy", "list")
     assert done.returncode == 2
     assert "install q36eval again" in done.stderr
+
+
+def test_folders_of_our_names_in_the_current_folder_are_not_imported(site: Path, tmp_path: Path) -> None:
+    for name in ("app", "kl", "evals"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
+    done = q36eval(site, tmp_path, "branches", "list")
+    assert done.returncode == 0, done.stderr
+    assert "fp8-head" in done.stdout
