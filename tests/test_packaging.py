@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,12 @@ ROOT = Path(__file__).parents[1]
 LINKED = ("app", "canaries", "data", "evals", "kl")
 NOT_SHIPPED = (".safetensors", ".log")
 MOST_BYTES = 4_000_000
+
+
+def test_no_test_imports_the_laboratory() -> None:
+    importing = re.compile(r"^\s*(?:from|import) benchmarks\b", re.MULTILINE)
+    files = (ROOT / "tests").rglob("*.py")
+    assert [file.name for file in files if importing.search(file.read_text(encoding="utf-8"))] == []
 
 
 def test_only_one_top_level_name_is_installed() -> None:
