@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,12 @@ ROOT = Path(__file__).parents[1]
 LINKED = ("app", "canaries", "data", "evals", "kl")
 NOT_SHIPPED = (".safetensors", ".log")
 MOST_BYTES = 4_000_000
+
+
+def test_no_test_imports_the_laboratory() -> None:
+    importing = re.compile(r"^\s*(?:from|import) benchmarks\b", re.MULTILINE)
+    files = (ROOT / "tests").rglob("*.py")
+    assert [file.name for file in files if importing.search(file.read_text(encoding="utf-8"))] == []
 
 
 def test_only_one_top_level_name_is_installed() -> None:
@@ -155,3 +162,12 @@ def test_a_package_without_its_policies_lists_no_empty_list(site: Path, tmp_path
     done = q36eval(maimed, tmp_path / "elsewhere", "policy", "list")
     assert done.returncode == 2
     assert "install q36eval again" in done.stderr
+
+
+def test_folders_of_our_names_in_the_current_folder_are_not_imported(site: Path, tmp_path: Path) -> None:
+    for name in ("app", "kl", "evals"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
+    done = q36eval(site, tmp_path, "branches", "list")
+    assert done.returncode == 0, done.stderr
+    assert "fp8-head" in done.stdout

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import words
 from q36eval.app.cli.gate_branches import Branches, Judged, Output, finish
 from q36eval.app.cli.options import Quiet
 from q36eval.app.cli.progress import ConsoleProgress
@@ -20,8 +19,9 @@ from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
+from tests.commands import command_tree
 
-COMMANDS = dict(words.command_tree())
+COMMANDS = command_tree()
 NO_JSON = {"q36eval ui"}
 """A server: it has no document to print."""
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.sandbox.ladder import damage_experts
 from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
@@ -15,6 +14,7 @@ from q36eval.records import ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.rounds import run_probes
+from tests.small_models import damage_experts
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 CANARIES = (

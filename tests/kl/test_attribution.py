@@ -33,7 +33,7 @@ def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every routed expert at INT4, those of one layer at INT2."""
     from safetensors.torch import load_file, save_file
 
-    from benchmarks.sandbox.ladder import round_to_integers
+    from tests.small_models import round_to_integers
 
     folder = tmp_path_factory.mktemp("damaged") / "branch"
     shutil.copytree(ROOT / "data/sandbox/bf16", folder)

@@ -17,7 +17,7 @@ PADDING = 0
 def model() -> Any:
     from transformers import Qwen3_5MoeForCausalLM
 
-    from benchmarks.sandbox.architecture import text_config
+    from tests.small_models import text_config
 
     torch.manual_seed(5)
     config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)

@@ -49,7 +49,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> InProcessEngine:
     """Of a random float32 model of all kinds of layers, run in this process, where its passes can be counted."""
     from transformers import Qwen3_5MoeForCausalLM
 
-    from benchmarks.sandbox.architecture import text_config
+    from tests.small_models import text_config
 
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
     torch.manual_seed(7)

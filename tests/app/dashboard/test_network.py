@@ -5,12 +5,13 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import free_port, serving
+from driving import ROOT, free_port, serving
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -175,3 +176,24 @@ def test_sigterm_stops_the_server_with_the_command(history: Path) -> None:
             with socket.socket() as probe:
                 listens = probe.connect_ex(("127.0.0.1", port)) == 0
         assert not listens
+
+
+def test_a_dashboard_whose_streams_are_closed_serves(history: Path) -> None:
+    with free_port() as port:
+        line = 'exec "$@" >&- 2>&-'
+        command = [sys.executable, "-c", "from q36eval.app.cli import main; main()", "ui", "--port", str(port)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(
+            ["bash", "-c", line, "bash", *command, "--history", str(history)],
+            env=environment,
+            start_new_session=True,
+        ) as server:
+            try:
+                deadline = time.monotonic() + 60
+                with socket.socket() as probe:
+                    while probe.connect_ex(("127.0.0.1", port)) and time.monotonic() < deadline:
+                        assert server.poll() is None
+                        time.sleep(0.1)
+                assert asked(port, "/_stcore/health", f"localhost:{port}")[0] == 200
+            finally:
+                os.killpg(server.pid, signal.SIGTERM)

@@ -248,3 +248,21 @@ def test_a_folder_goes_once_all_of_it_is_kept_by_its_content(tmp_path: Path) -> 
         files.drop_working(history, run.id)
         assert folder.exists() == stays, name
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("which", ["on a disk that is not mounted", "that cannot be read", "that was here before"])
+def test_nothing_goes_that_a_history_out_of_reach_may_need(which: str, tmp_path: Path) -> None:
+    history, _ = runs(tmp_path, 1)
+    other, history_id = tmp_path / "not-mounted" / "history.sqlite", "4f1c"
+    if which == "that cannot be read":
+        other, history_id = tmp_path / "other.sqlite", ""
+        other.write_bytes(b"damaged" * 1000)
+    elif which == "that was here before":
+        other, history_id = (tmp_path / "history.sqlite").resolve(), "0" * 64
+    theirs = tmp_path / "artifacts" / "ab" / ("ab" + "0" * 62)
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"of a run in the other history")
+    with (tmp_path / "artifacts" / "histories.txt").open("a") as notes:
+        notes.write(f"{other}\t{history_id}\n")
+    assert collect(history, tmp_path, Wanted(packs=True)) == []
+    assert theirs.exists()

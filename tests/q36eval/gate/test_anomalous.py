@@ -89,7 +89,6 @@ def test_what_gains_too_much_is_asked_on_until_that_is_known() -> None:
 
 @pytest.mark.parametrize("flips", [0.0, 0.06])
 def test_a_branch_without_loss_is_not_called_anomalous_and_one_that_gains_three_margins_is(flips: float) -> None:
-    """A few branches; benchmarks/anomalous_gains.py draws more of them at the sizes of the release policy."""
     rng, margin, items, branches = np.random.default_rng(7), 0.03, 2_500, 12
     policy = one("min_recovery", 1 - margin, probe="evals", metric="accuracy", slice="mmlu")
     called = {0.0: 0, 3.0: 0}

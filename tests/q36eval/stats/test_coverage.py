@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.coverage import miss_rates, populations, sandbox_documents
+from tests.q36eval.stats.simulated_corpora import miss_rates, populations, sandbox_documents
 
 SIMULATIONS = 800
 

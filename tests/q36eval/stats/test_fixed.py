@@ -5,13 +5,13 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from benchmarks.sequential import Margin
 from q36eval.gate import Criterion, Policy
 from q36eval.gate import Margin as GateMargin
 from q36eval.records import Clusters, Direction, Lane, ProbeName, Schedule
 from q36eval.stats import margin_test, planned_clusters
 from q36eval.stats._contrast import columns_of
 from q36eval.stats._fixed import FixedMean
+from tests.q36eval.stats.simulated_suites import Margin
 
 HIGHER = Direction.HIGHER_IS_BETTER
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import binomtest, multinomial
 
-from benchmarks.paired_proportions import Verdicts, distribution, mixtures
 from q36eval.records import Clusters, Direction
 from q36eval.stats import as_expected, margin_test, power, summarize, tightest_limit
 from q36eval.stats._pairs import MOST_PAIRS, NUISANCE, ExactDifference, PairedProportions, most_worse, score_statistic
 from tests.profiles import sized
+from tests.q36eval.stats.paired_outcomes import Verdicts, distribution, mixtures
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 
