@@ -129,7 +129,9 @@ def _run() -> int:
         with command.make_context("q36eval", sys.argv[1:]) as context:
             result = command.invoke(context)
     except Q36Error as error:
-        say(" ".join([str(error), *_notes(error)]))
+        several = [problem.message for problem in getattr(error, "problems", ())]
+        for sentence in several if len(several) > 1 else [" ".join([str(error), *_notes(error)])]:
+            say(sentence)
         return error.exit_code
     except typer.Exit as leave:
         return leave.exit_code

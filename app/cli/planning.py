@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.options import open_history, print_json
+from q36eval.app.cli.options import note, open_history, print_json
 from q36eval.app.cli.tables import print_plain
 from q36eval.errors import ExitCode
 from q36eval.reports.text import duration
@@ -32,6 +32,8 @@ def show_plans(plans: "Sequence[RunPlan]", *, as_json: bool) -> int:
         print_json({"plans": [_document(plan) for plan in plans]})
         return int(ExitCode.PASS)
     for plan in plans:
+        for sentence in plan.notes:
+            note(sentence)
         _print(plan)
     print_plain("Nothing was measured; leave out --plan to begin.")
     return int(ExitCode.PASS)

@@ -60,6 +60,14 @@ class Evaluated:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What all probes evaluate, and the token ids of every request before anything follows from the answers."""
+
+    works: list[Work]
+    tokens: Mapping[str, tuple[int, ...]]
+
+
 class TokenizedDifferentlyError(Q36Error):
     """The branch's tokenizer or chat template turns the same questions into other tokens than the reference's."""
 
@@ -76,7 +84,7 @@ def run_probes(
     rule: StoppingRule | None = None,
     measured: Sequence[Measurement] = (),
     own_template: Callable[[Mapping[ProbeName, OwnPrompts]], None] | None = None,
-    planned: list[Work] | None = None,
+    planned: Planned | None = None,
 ) -> Evaluated:
     """Measure `branch` against its reference with all `probes`; with a `rule`, until the verdict stands.
 
@@ -85,7 +93,7 @@ def run_probes(
 
     `measured` is what was measured before. Returns the stages, and the seconds of each and of the "reference" before
     them. `captures_of` gives the reference's digests of all items (see `q36eval.run.capture`) before the branch is
-    evaluated; what it raises ends the run.
+    evaluated; what it raises ends the run. `planned` is what was planned before, as the reference was captured then.
 
     Raises:
         TokenizedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
@@ -102,10 +110,11 @@ def run_probes(
             branch_tokens = requested_tokens(plan_probes(probes, tokenizer, Sink()))
             if planned is not None:  # probes know what they planned last
                 plan_probes(probes, reference_tokenizer, Sink())
-        works = plan_probes(probes, reference_tokenizer, sink) if planned is None else planned
+        if planned is None:
+            planned = plan_once(probes, reference_tokenizer, sink)
     except TemplateLimitError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
-    tokens = requested_tokens(works)
+    works, tokens = planned.works, planned.tokens
     differing = 0 if branch_tokens is None else sum(branch_tokens.get(key) != ids for key, ids in tokens.items())
     if differing:
         raise TokenizedDifferentlyError(
@@ -129,6 +138,12 @@ def run_probes(
     evaluated = measure_branch(branch, works, captures, sink, progress, rule, measured)
     evaluated.seconds["reference"] = seconds
     return evaluated
+
+
+def plan_once(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> Planned:
+    """What all probes evaluate, by the reference's tokenizer."""
+    works = plan_probes(probes, tokenizer, sink)
+    return Planned(works, requested_tokens(works))
 
 
 def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Work]:

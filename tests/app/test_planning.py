@@ -84,7 +84,7 @@ def request_of(some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyP
     """The KL of a part of the corpus, in this process."""
     probes = lambda *_: [KLProbe(some_documents)]  # noqa: E731
     monkeypatch.setattr(planning, "build_probes", probes)
-    monkeypatch.setattr("q36eval.run.measure.build_probes", probes)
+    monkeypatch.setattr("q36eval.run.preflight.build_probes", probes)
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
 
     def made(paths: Paths) -> Request:

@@ -132,7 +132,7 @@ def test_a_gate_counts_the_draws_that_are_asked_for(tmp_path: Path) -> None:
     few = commands.q36eval(*gate, "sandbox", "--draws", "2", state=tmp_path)
     assert few.returncode == 2
     assert "failures-structured: it requires 100 scored, and sandbox with --draws 2 has " in few.stderr
-    assert "over the suite sandbox for the family sandbox (the default; name another with --family)" in few.stderr
+    assert "over the suite sandbox for the family sandbox, so nothing is measured" in few.stderr
     more = own(tmp_path, criteria=[{"id": "failures-structured", "min_scored": 5000}])
     assert "failures-structured: it requires 5000 scored" in commands.q36eval(*gate, more, state=tmp_path).stderr
     enough = commands.q36eval(*gate, more, "--draws", "1000", state=tmp_path)
