@@ -23,7 +23,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def set_to(used: int, free: int, files: int = 1000, free_files: int = 900) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(used + free + GB, used, free))
-        counts = SimpleNamespace(f_files=files, f_favail=free_files)
+        counts = SimpleNamespace(f_files=files, f_favail=free_files, f_bavail=10**9, f_frsize=4096)
         monkeypatch.setattr(os, "statvfs", lambda _: counts)
 
     return set_to
