@@ -18,7 +18,7 @@ import torch
 from q36eval.engines import EngineSettings, open_engine
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.engines.memory_plan import ATTENDED_TOKENS, MemoryPlan
-from q36eval.run.batch_words import batches_line, memory_rows, size
+from q36eval.run.memory_report import batches_line, memory_rows, size
 
 PROMPT, BUDGET = 448, 64
 PREFIX, REST = 2048, 128

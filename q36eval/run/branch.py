@@ -21,17 +21,17 @@ from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
 from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.batch_words import BATCHES, batches_line, limits, other_batches, split_line
 from q36eval.run.capture import PASSES
 from q36eval.run.floor import FloorKeeper
 from q36eval.run.items import SECOND, Work
+from q36eval.run.memory_report import BATCHES, batches_line, limits, other_batches, split_line
 from q36eval.run.preflight import problems_after_capture, problems_of_plan, refuse
 from q36eval.run.progress import note
 from q36eval.run.reference import Reference
 from q36eval.run.request import Request, asks_endpoint
 from q36eval.run.reuse import reuse_answers
 from q36eval.run.rounds import Planned, TokenizedDifferentlyError, not_evaluated_after, plan_once, run_probes
-from q36eval.run.serving_adds import ServingAdds
+from q36eval.run.serving_divergence import ServingAdds
 from q36eval.run.templates import family_template
 from q36eval.run.weights import promises_of
 from q36eval.served.declared import SERVING_KL

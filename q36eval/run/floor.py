@@ -14,7 +14,7 @@ from q36eval.probes import Captures, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName
 from q36eval.references import Header
 from q36eval.run.items import Work
-from q36eval.run.plan import Scored, build_probes, material
+from q36eval.run.probe_set import Scored, build_probes, material
 from q36eval.run.reference import Reference, local_reference
 from q36eval.run.request import Target
 from q36eval.run.rounds import plan_probes

@@ -28,8 +28,8 @@ from q36eval.provenance import CHANGED, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running, RunSink
 from q36eval.run.drift import keep_drifts
-from q36eval.run.plan import published_facts
 from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
+from q36eval.run.probe_set import published_facts
 from q36eval.run.progress import Followed, note
 from q36eval.run.reference import Reference
 from q36eval.run.request import ALL_PROBES, Request
@@ -62,9 +62,9 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
 
 def _measure(request: Request, folders: OpenFolders, paths: Paths, history: History, progress: Progress) -> RunRecord:
     prepared = prepare(request, paths)
+    for hint in (problem for problem in prepared.problems if not problem.blocks):
+        progress.note(hint.message)
     refuse(prepared.problems)
-    for problem in prepared.problems:
-        progress.note(problem.message)
     reference, template = prepared.reference, prepared.template
     probes, failures = _probes(prepared, request, paths, progress)
     suites = {probe.name.value: probe.suite_sha256 for probe in probes} | served_suite(request)

@@ -18,7 +18,7 @@ from q36eval.run.capture import kind_of
 from q36eval.run.disk import file_system
 from q36eval.run.floor import FloorKeeper, floor_state
 from q36eval.run.items import Work
-from q36eval.run.plan import Limits, Scored, build_probes, material
+from q36eval.run.probe_set import Limits, Scored, build_probes, material
 from q36eval.run.reference import Reference, local_reference
 from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Target
 from q36eval.run.rounds import plan_probes

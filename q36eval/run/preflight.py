@@ -40,7 +40,7 @@ from q36eval.run.floor import known_floor
 from q36eval.run.items import Work, refuse_unanswerable
 from q36eval.run.material import context_and_overlap, corpus_of, on_policy_prompts
 from q36eval.run.pack import size_of, widths
-from q36eval.run.plan import Limits, Scored, build_probes, limits_of, material
+from q36eval.run.probe_set import Limits, Scored, build_probes, limits_of, material
 from q36eval.run.reference import Reference, reference_of
 from q36eval.run.request import Request
 from q36eval.run.served import check_alone, too_few_asked
@@ -129,6 +129,8 @@ def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Pr
     absent = {problem.code for problem in prepared.problems}
     with collecting(prepared.problems, "suite-unknown"):
         prepared.add("policy-cannot-pass", _cannot_pass(request, paths))
+    if request.reference is None and request.reference_pack is not None and request.policy is not None:
+        prepared.add("reference-weights-missing", without_reference_weights(request.policy), blocks=False)
     if "checkpoint-missing" not in absent:
         with collecting(prepared.problems, "engine-unusable", of_branch=True):
             check_deployment(request.deployment)
@@ -160,8 +162,6 @@ def _open_reference(prepared: Prepared, request: Request, paths: Paths) -> None:
             prepared.add("engines-apart", apart and f"{apart}.", blocks=False)
         with collecting(prepared.problems, "template-mismatch", of_branch=True):
             prepared.template = declared_template(request, reference.identity.chat_template_sha256)
-        if request.reference is None and request.policy is not None:
-            prepared.add("reference-weights-missing", without_reference_weights(request.policy), blocks=False)
 
 
 def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +21,6 @@ from q36eval.probes import Captures, Digest, ItemResults, OwnPrompts, Probe, Pro
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.items import BothSteps, Work, finished_items, known_of, refuse_unanswerable
 from q36eval.run.order_check import check_order
-from q36eval.run.scores import leave_out_unscored
 
 AGAIN = "evaluating again"
 """The name, for people, of evaluating doubtful items in other batches."""
@@ -34,6 +33,15 @@ REPEATED = "computing known rows of a batch again"
 
 PORTION = 4
 """So many doubtful items are evaluated again before the verdict is looked at: one confirmed flip may decide."""
+
+NO_LOG_PROBS = (
+    "its server gives no log-probabilities of a prompt's tokens, and a divergence needs them; serve the branch by vLLM "
+    "with --max-logprobs -1 and without drafts (MTP), or use --engine vllm or the engine in-process"
+)
+LIKELIEST_ALONE = (
+    "its server gives log-probabilities of the likeliest tokens alone, and a divergence needs those of the whole "
+    "vocabulary; start vLLM with --max-logprobs -1, or use --engine vllm; `q36eval kl --top-k` measures a lower bound"
+)
 
 
 class StoppingRule(Protocol):
@@ -123,7 +131,7 @@ def run_probes(
         )
     refuse_unanswerable(branch.generates, works, "branch")
     captures = captures_of(works)
-    leave_out_unscored(branch, works, sink)
+    _leave_out_unscored(branch, works, sink)
     seconds = time.monotonic() - started
     done = {
         (outcome.probe, outcome.item_key)
@@ -182,6 +190,19 @@ def same_tokenizer(one: Any, other: Any) -> bool:
         for tokenizer in (one, other)
     ]
     return bool(rules[0] == rules[1])
+
+
+def _leave_out_unscored(engine: Engine, works: Sequence[Work], sink: Sink) -> None:
+    """Drop the divergence where its logits cannot be had, and scores that a probe can do without."""
+    if engine.scores == "states":
+        return
+    for work in works:
+        bounds = engine.scores == "likeliest" and work.probe.kind == "top-k"
+        if work.probe.name is ProbeName.KL and not bounds:
+            work.items, work.failed = [], NO_LOG_PROBS if engine.scores == "nothing" else LIKELIEST_ALONE
+            sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="unmeasurable"))
+        elif work.probe.does_without_scores:
+            work.items = [replace(item, scores=()) if item.generations else item for item in work.items]
 
 
 def _lay_out_by_reference(work: Work, captures: Captures, sink: Sink) -> None:

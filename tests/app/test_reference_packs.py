@@ -31,7 +31,7 @@ from q36eval.run import preflight
 from q36eval.run.floor import floor_state
 from q36eval.run.measure import measure
 from q36eval.run.pack import CaptureRequest, Estimate, capture
-from q36eval.run.plan import Scored
+from q36eval.run.probe_set import Scored
 from q36eval.run.request import Request, Target
 from tests.branches import folder_of
 from tests.commands import q36eval

@@ -18,8 +18,8 @@ from q36eval.run.floor import floor_file
 from q36eval.run.items import Work
 from q36eval.run.material import corpus_of, material_of, on_policy_prompts
 from q36eval.run.pack import CaptureRequest, reference_to_capture
-from q36eval.run.plan import Limits, Scored, build_probes, material
 from q36eval.run.preflight import prepare, problems_of_plan, refuse
+from q36eval.run.probe_set import Limits, Scored, build_probes, material
 from q36eval.run.reference import Reference
 from q36eval.run.request import Request
 from q36eval.run.rounds import plan_probes
@@ -122,7 +122,7 @@ def _works(
 
 
 def _material(scored: Scored, reference: Reference, paths: Paths, unknown: list[str]) -> "Material":
-    """As `q36eval.run.plan.material`, but that nothing is sampled for it."""
+    """As `q36eval.run.probe_set.material`, but that nothing is sampled for it."""
     from q36eval.kl.on_policy import Sampled, answers_path, prompts_sha256
 
     config, documents = corpus_of(scored.suite, scored.corpus, paths)
