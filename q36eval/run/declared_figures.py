@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -147,19 +147,6 @@ def declared_by(works: Iterable[Work], family: str, suite: str) -> Declared:
     return Declared(family, suite, every, probes=frozenset(declared))
 
 
-def suites_with(key: str, but: str) -> list[str]:
-    """The shipped suites, `but` for one, whose files declare that figure."""
-    declared = {
-        name: {figure.key for figure in of_evals(read_suite(file).groups)} for name, file in shipped_suites().items()
-    }
-    return [name for name, keys in declared.items() if name != but and key in keys]
-
-
-def limited(declared: Declared, probes: Sequence[ProbeName]) -> Declared:
-    """Of a run that leaves some probes out, which a person has chosen: only what the others yield counts."""
-    return replace(declared, probes=declared.probes & frozenset(probes))
-
-
 def declared_of_corpus(documents: Sequence[CorpusDocument], prompts: Sequence[OnPolicyPrompt]) -> list[DeclaredFigure]:
     """The divergences over documents and prompts that the reference is to answer, with the most clusters possible."""
     # a document and a prompt of one name are counted twice: no fewer than there are
@@ -202,7 +189,10 @@ def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
         ProbeName.CANARIES: f"the canaries of {declared.suite} for {declared.family} give",
         ProbeName.SERVED: "the served probe gives",
     }[probe]
-    having = suites_with(criterion.key, declared.suite) if probe is ProbeName.EVALS else []
+    having = []
+    for suite, file in shipped_suites().items() if probe is ProbeName.EVALS else ():
+        yielded = {figure.key for figure in of_evals(read_suite(file).groups)}
+        having += [suite] if suite != declared.suite and criterion.key in yielded else []
     elsewhere = f"; {', '.join(having)} would have it" if having else ""
     return f"{subject} no {metric} of {name!r}, but of {', '.join(near[:NAMED])}{more}{elsewhere}"
 

@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from q36eval.run.declared_figures import (
     declared_by,
     declared_for,
     declared_of_corpus,
-    limited,
     never_passes,
     too_few,
 )
@@ -288,7 +287,10 @@ def _cannot_pass(request: Request, paths: Paths) -> str | None:
     chosen = Subject(
         request.family, request.suite, request.canaries.own, request.canaries.draws, corpus=corpus, code=code
     )
-    return _no_branch_passes(request.policy, limited(declared_for(chosen, paths), request.probes))
+    declared = declared_for(chosen, paths)
+    # a probe that a person leaves out yields nothing to judge
+    declared = replace(declared, probes=declared.probes & frozenset(request.probes))
+    return _no_branch_passes(request.policy, declared)
 
 
 def _no_branch_passes(policy: Policy, declared: Declared) -> str | None:

@@ -18,6 +18,7 @@ from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
 from q36eval.records import ProbeName
+from q36eval.run import workload
 from q36eval.run.branch import Running
 from q36eval.run.memory_report import BATCHES
 from q36eval.run.request import Request

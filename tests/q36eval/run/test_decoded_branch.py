@@ -22,6 +22,7 @@ from q36eval.history import History, RunRecord
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
+from q36eval.run import decoded_branch
 from q36eval.run.branch import Running
 from q36eval.run.decoded_branch import DecodedHere, beginnings
 from q36eval.run.measure import measure
