@@ -91,16 +91,16 @@ def build(name: str, sandbox_dir: Path = SANDBOX_DIR, build_dir: Path | None = N
         CorruptCheckpointError: a file's bytes are not those of the manifest.
     """
     if name not in names():
-        raise UsageError(f"The sandbox has no branch {name!r}; it has {', '.join(names())}.")
+        raise UsageError("branch-unknown", f"The sandbox has no branch {name!r}; it has {', '.join(names())}.")
     manifest = read_manifest(sandbox_dir)
     folder, expected = _folder_of(name, sandbox_dir, build_dir), manifest["branches"].get(name)
     if expected is None:
-        raise UsageError(f"{sandbox_dir / 'manifest.json'} does not list branch {name!r}; build the sandbox first.")
+        raise UsageError("sandbox-not-built", f"{sandbox_dir / 'manifest.json'} does not list branch {name!r}; build the sandbox first.")
     if kind_of(name, sandbox_dir) != "committed" and _differences(folder, expected):
         build_into(folder, name, sandbox_dir)
     differences = _differences(folder, expected)
     if differences:
-        raise CorruptCheckpointError(
+        raise CorruptCheckpointError("sandbox-damaged", 
             f"{folder / differences[0]} is not what {sandbox_dir / 'manifest.json'} says it is."
         )
     return folder
@@ -156,7 +156,7 @@ def read_manifest(sandbox_dir: Path) -> dict[str, Any]:
     """
     file = sandbox_dir / "manifest.json"
     if not file.is_file():
-        raise UsageError(f"{file} is missing: the sandbox has not been built there.")
+        raise UsageError("sandbox-not-built", f"{file} is missing: the sandbox has not been built there.")
     manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return manifest
 
@@ -175,7 +175,7 @@ def build_into(folder: Path, name: str, sandbox_dir: Path) -> None:
         elif name == "int2-experts":
             write_int2_experts(sandbox_dir / REFERENCE, fresh)
         else:
-            raise UsageError(f"{sandbox_dir / name} is missing and cannot be computed: check the data out again.")
+            raise UsageError("sandbox-incomplete", f"{sandbox_dir / name} is missing and cannot be computed: check the data out again.")
         if folder.exists():
             shutil.rmtree(folder)
         fresh.rename(folder)

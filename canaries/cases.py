@@ -101,11 +101,11 @@ def _check_fit(spec: CanarySpec, drawn: Sequence[ChatExample]) -> None:
     except ValidationError as error:
         lacking = ".".join(str(part) for part in error.errors()[0]["loc"])
         message = f"its checks need {lacking!r}, which its generator's examples do not state"
-        raise UsageError(f"Canary {spec.id}: {message}; name other checks.") from error
+        raise UsageError("canary-checks-unusable", f"Canary {spec.id}: {message}; name other checks.") from error
     except (NotJudgedError, ValueError) as error:
-        raise UsageError(f"Canary {spec.id}: {error}; correct it.") from error
+        raise UsageError("canary-invalid", f"Canary {spec.id}: {error}; correct it.") from error
     if failures:
-        raise UsageError(
+        raise UsageError("canary-answer-fails", 
             f"Canary {spec.id}: its generator's own answer fails its checks: {failures[0].message}; correct either."
         )
 
@@ -162,8 +162,8 @@ def draws(family: Family, name: str) -> list[ChatExample]:
             example = draw(generator, rng, family.split)
         except Exception as error:
             trouble = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UsageError(f"Canary {name}: {family.generator} fails at draw {number} ({trouble}).") from error
+            raise UsageError("canary-generator-failed", f"Canary {name}: {family.generator} fails at draw {number} ({trouble}).") from error
         drawn.setdefault(example.key, example)
         if len(drawn) == family.n:
             return list(drawn.values())
-    raise UsageError(f"Canary {name}: {family.generator} has only {len(drawn)} distinct draws, not n = {family.n}.")
+    raise UsageError("canary-draws-exhausted", f"Canary {name}: {family.generator} has only {len(drawn)} distinct draws, not n = {family.n}.")

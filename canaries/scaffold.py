@@ -58,11 +58,11 @@ def scaffold(transcript: Transcript, right: str, wanted: Wanted, others: Sequenc
     try:
         check_tools(transcript.tools)
     except ValueError as error:
-        raise UsageError(f"The transcript's tools cannot be used: {error}.") from error
+        raise UsageError("transcript-invalid", f"The transcript's tools cannot be used: {error}.") from error
     checks = wanted.checks or tuple(guess_checks(right, transcript))
     unknown = [name for name in checks if name not in CHECKS]
     if unknown:
-        raise UsageError(f"No check is called {unknown[0]!r}; there are {', '.join(CHECKS)}.")
+        raise UsageError("check-unknown", f"No check is called {unknown[0]!r}; there are {', '.join(CHECKS)}.")
     expected = _expected(checks, right, transcript, wanted.expected or {})
     _check_answers(checks, expected, right, transcript)
     thinking = transcript.thinking or False if wanted.thinking is None else wanted.thinking
@@ -147,15 +147,15 @@ def _check_answers(checks: Sequence[str], expected: dict[str, Any], right: str, 
     try:
         failures = run_checks(right, checks, expected, transcript.tools)
     except ValidationError as error:
-        raise UsageError(f"The checks {', '.join(checks)} cannot be used: {_problem(error)}.") from error
+        raise UsageError("canary-checks-unusable", f"The checks {', '.join(checks)} cannot be used: {_problem(error)}.") from error
     except NotJudgedError as error:
-        raise UsageError(f"The right answer cannot be judged: {error}; correct what is expected.") from error
+        raise UsageError("canary-answer-not-judged", f"The right answer cannot be judged: {error}; correct what is expected.") from error
     if failures:
         first = failures[0]
         where = f"{first.check} ({first.place}: {first.message})"
-        raise UsageError(f"The right answer fails its check {where}; correct it, or name another --check.")
+        raise UsageError("canary-answer-fails", f"The right answer fails its check {where}; correct it, or name another --check.")
     if transcript.answer is not None and not run_checks(transcript.answer, checks, expected, transcript.tools):
-        raise UsageError(
+        raise UsageError("canary-shows-nothing", 
             f"The transcript's own answer passes {', '.join(checks)}, so this canary would find nothing wrong with it; "
             f"name another --check, or leave that answer out."
         )
@@ -235,10 +235,10 @@ def _calls(right: str, transcript: Transcript) -> list[dict[str, Any]]:
     offered = schemas_by_name(transcript.tools)
     reply = parse_reply(right)
     if not reply.calls:
-        raise UsageError("The right answer contains no readable tool call, which its check requires.")
+        raise UsageError("canary-answer-unreadable", "The right answer contains no readable tool call, which its check requires.")
     for call in reply.calls:
         if call.name not in offered:
-            raise UsageError(
+            raise UsageError("tool-unknown", 
                 f"The right answer calls {call.name!r}, which the transcript does not offer; it offers "
                 f"{', '.join(offered) or 'no tools'}."
             )
@@ -248,7 +248,7 @@ def _calls(right: str, transcript: Transcript) -> list[dict[str, Any]]:
 def _one_call(right: str, transcript: Transcript) -> dict[str, Any]:
     calls = _calls(right, transcript)
     if len(calls) > 1:
-        raise UsageError(f"The right answer makes {len(calls)} calls; judge it with --check tool_calls.")
+        raise UsageError("canary-check-mismatch", f"The right answer makes {len(calls)} calls; judge it with --check tool_calls.")
     return calls[0] | _format(right)
 
 
@@ -266,7 +266,7 @@ def _object(right: str, transcript: Transcript) -> dict[str, Any]:
     value = _json_or_none(right.strip())
     value = _embedded_json(right) if value is None else value
     if not isinstance(value, dict | list):
-        raise UsageError("The right answer contains no readable JSON object, which its check requires.")
+        raise UsageError("canary-answer-unreadable", "The right answer contains no readable JSON object, which its check requires.")
     return {"object": value, "schema": transcript.schema or inferred_schema(value)}
 
 
@@ -358,7 +358,7 @@ def yaml_text(body: dict[str, Any], remarks: Sequence[str]) -> str:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"]) or "the canary"
         message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-        raise UsageError(f"This cannot become a canary: {place}: {message}.") from error
+        raise UsageError("canary-invalid", f"This cannot become a canary: {place}: {message}.") from error
     return text
 
 
@@ -372,9 +372,9 @@ def write_new(file: Path, text: str) -> None:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError as error:
-        raise UsageError(f"{file} already exists and was not changed; name another file with --out.") from error
+        raise UsageError("file-exists", f"{file} already exists and was not changed; name another file with --out.") from error
     except OSError as error:
-        raise UsageError(f"{file} cannot be written ({error.strerror or error}); name another with --out.") from error
+        raise UsageError("file-unwritable", f"{file} cannot be written ({error.strerror or error}); name another with --out.") from error
 
 
 def _prompt(prompt: dict[str, Any]) -> Iterator[str]:

@@ -42,22 +42,22 @@ def read_transcript(file: Path) -> Transcript:
     """
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise UsageError(f"{file} has more than {MAX_BYTES:,} bytes; cut the transcript down to the incident.")
+            raise UsageError("file-too-large", f"{file} has more than {MAX_BYTES:,} bytes; cut the transcript down to the incident.")
         text = file.read_text(encoding="utf-8")
         body = json.loads(text, parse_constant=_no_constant)
     except UnicodeError as error:
-        raise UsageError(f"{file} is not UTF-8; save the transcript as UTF-8 text.") from error
+        raise UsageError("file-not-utf8", f"{file} is not UTF-8; save the transcript as UTF-8 text.") from error
     except OSError as error:
-        raise UsageError(f"{file} cannot be read ({error.strerror or error}); check the path.") from error
+        raise UsageError("file-unreadable", f"{file} cannot be read ({error.strerror or error}); check the path.") from error
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}"
-        raise UsageError(f"{file} is not JSON ({where}); save the messages as one JSON document.") from error
+        raise UsageError("json-malformed", f"{file} is not JSON ({where}); save the messages as one JSON document.") from error
     except (RecursionError, ValueError) as error:
-        raise UsageError(f"{file} is not JSON that can be read ({type(error).__name__}).") from error
+        raise UsageError("json-malformed", f"{file} is not JSON that can be read ({type(error).__name__}).") from error
     try:
         return transcript_of(body)
     except _TranscriptError as error:
-        raise UsageError(f"{file}: {error}.") from error
+        raise UsageError("transcript-invalid", f"{file}: {error}.") from error
 
 
 def _no_constant(name: str) -> Any:
@@ -105,13 +105,13 @@ def answer_text(text: str) -> str:
     except (ValueError, RecursionError):
         return text
     if isinstance(body, list) and body and all(isinstance(one, dict) and "role" in one for one in body):
-        raise UsageError(f"There are {len(body)} right answers; give exactly one.")
+        raise UsageError("answer-ambiguous", f"There are {len(body)} right answers; give exactly one.")
     if not isinstance(body, dict) or body.get("role") != "assistant":
         return text
     try:
         return wire_text(_message(body, 1))
     except _TranscriptError as error:
-        raise UsageError(f"The right answer: {error}.") from error
+        raise UsageError("transcript-invalid", f"The right answer: {error}.") from error
 
 
 def wire_text(message: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ def is_verified(source: Source, known: Mapping[str, HubSource]) -> bool:
     """
     pinned = known.get(source.repository, HubSource()).rows_sha256.get(source.part)
     if pinned is not None and pinned != source.rows_sha256:
-        raise UsageError(
+        raise UsageError("dataset-rows-differ", 
             f"The rows of {source.repository} {source.part} are not those that are pinned: their SHA-256 is "
             f"{source.rows_sha256[:16]}, and {pinned[:16]} is pinned. Remove that copy from the cache of `datasets` "
             f"and freeze where there is a network."
@@ -250,7 +250,7 @@ class LoadedSuite:
         }
         for task in self.task_files.values():
             if not task.is_file():
-                raise UsageError(f"{path} names the task file {task}, which does not exist.")
+                raise UsageError("task-file-missing", f"{path} names the task file {task}, which does not exist.")
         self.manifest = self._verified(path)
         self.unverified = unverified(self.manifest.sources, self.suite.sources)
         cut = any(group.ruler is not None for group in self.groups)
@@ -278,7 +278,7 @@ class LoadedSuite:
         named = self.suite.frozen_by_name
         freeze = self.freeze_command
         if named and not (self.data / MANIFEST).exists():
-            raise UsageError(
+            raise UsageError("frozen-data-missing", 
                 f"The suite {self.suite.name} has no frozen data in {self.data}; where there is a network or a filled "
                 f"cache run: {freeze}."
             )
@@ -286,10 +286,10 @@ class LoadedSuite:
         if not named:
             return manifest
         if manifest.made_from.get("suite_sha256") != self.suite.freezing_sha256:
-            raise UsageError(f"{self.data} was not frozen from {path} as it is now; run: {freeze}.")
+            raise UsageError("frozen-data-outdated", f"{self.data} was not frozen from {path} as it is now; run: {freeze}.")
         if (frozen_with := manifest.made_from.get("lm-eval")) != version("lm-eval"):
             here = version("lm-eval")
-            raise UsageError(
+            raise UsageError("frozen-data-outdated", 
                 f"{self.data} was frozen with lm-eval {frozen_with}, and {here} is installed; run: {freeze}."
             )
         return manifest
@@ -303,9 +303,9 @@ class LoadedSuite:
         try:
             now = self._content_sha256(verify(self.data).sha256)
         except (UsageError, OSError) as error:
-            raise ChangedError(f"The suite {self.suite.name} changed while it was read: {error}") from error
+            raise ChangedError("files-changed", f"The suite {self.suite.name} changed while it was read: {error}") from error
         if now != self.sha256:
-            raise ChangedError(
+            raise ChangedError("files-changed", 
                 f"The suite {self.suite.name} changed while it was read; run the command again when nothing writes to "
                 f"{self.data} or its task files."
             )
@@ -337,19 +337,19 @@ def read_suite(path: Path) -> EvalSuite:
         suite = EvalSuite.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
-        raise UsageError(f"There is no eval suite {path}; suites there: {known}.") from error
+        raise UsageError("suite-unknown", f"There is no eval suite {path}; suites there: {known}.") from error
     except OSError as error:
-        raise UsageError(f"The eval suite {path} cannot be read: {error.strerror or error}.") from error
+        raise UsageError("file-unreadable", f"The eval suite {path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"The eval suite {path} is not a text file in UTF-8.") from error
+        raise UsageError("file-not-utf8", f"The eval suite {path} is not a text file in UTF-8.") from error
     except YamlProblem as error:
-        raise UsageError(f"{path} is not YAML: {error}.") from error
+        raise UsageError("yaml-malformed", f"{path} is not YAML: {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UsageError(f"{path}: {where}: {first['msg']}.") from error
+        raise UsageError("suite-invalid", f"{path}: {where}: {first['msg']}.") from error
     if len({group.name for group in suite.groups}) != len(suite.groups):
-        raise UsageError(f"{path} names two groups alike; give each a name of its own.")
+        raise UsageError("suite-duplicate-group", f"{path} names two groups alike; give each a name of its own.")
     if len({group.slice for group in suite.groups}) != len(suite.groups):
-        raise UsageError(f"{path} gives two groups one slice, whose figures nobody could tell apart.")
+        raise UsageError("suite-duplicate-group", f"{path} gives two groups one slice, whose figures nobody could tell apart.")
     return suite

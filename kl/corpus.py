@@ -37,7 +37,7 @@ def load_corpus(folder: Path, listed: Mapping[str, str] | None = None) -> list[C
     """
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
-        raise UsageError(f"The corpus folder {folder} holds no .jsonl file; name one that does.")
+        raise UsageError("corpus-empty", f"The corpus folder {folder} holds no .jsonl file; name one that does.")
     hashes = [None if listed is None else listed.get(path.name, "") for path in paths]
     texts = zip(paths, hashes, strict=True)
     documents = [document for path, sha256 in texts for document in read_json_lines(path, sha256=sha256)]
@@ -53,25 +53,25 @@ def check_documents(documents: Sequence[CorpusDocument], where: str) -> None:
             is not in it; `where` they are and which is said.
     """
     if not documents:
-        raise UsageError(f"The corpus in {where} is empty; it needs at least one document.")
+        raise UsageError("corpus-empty", f"The corpus in {where} is empty; it needs at least one document.")
     texts: dict[str, CorpusDocument] = {}
     ids: set[str] = set()
     for document in documents:
         if document.id in ids:
-            raise UsageError(
+            raise UsageError("document-duplicate", 
                 f"The corpus in {where} has two documents with the id {document.id!r}; rename one of them."
             )
         ids.add(document.id)
         other = texts.setdefault(document.text, document)
         if other is not document and document.text.strip():
-            raise UsageError(
+            raise UsageError("document-duplicate", 
                 f"The corpus in {where} holds the same document twice, as {other.id!r} and {document.id!r}; "
                 f"remove one of them."
             )
     outside = {document.id for document in documents if document.cluster != document.id}
     for document in documents:
         if document.cluster in outside:
-            raise UsageError(
+            raise UsageError("corpus-cluster-invalid", 
                 f"The corpus in {where} has a cluster {document.cluster!r} and a document of that name which is not in "
                 f"it; rename one of them."
             )
@@ -89,7 +89,7 @@ def joined(documents: Sequence[CorpusDocument], characters: int) -> list[CorpusD
     places: dict[str, str] = {}
     for document in documents:
         if document.cluster is not None and places.setdefault(document.cluster, document.slice) != document.slice:
-            raise UsageError(
+            raise UsageError("corpus-cluster-invalid", 
                 f"The cluster {document.cluster!r} has documents in the slices {places[document.cluster]!r} and "
                 f"{document.slice!r}, so they cannot be joined; leave joined_characters out, or name one slice for all."
             )
@@ -172,13 +172,13 @@ def read_json_lines(
                 )
             )
         except KeyError as error:
-            raise UsageError(
+            raise UsageError("corpus-field-missing", 
                 f"{path}:{number} has no {error.args[0]!r}; give it one, or name it in the corpus file."
             ) from error
         except (ValueError, TypeError, RecursionError) as error:
-            raise UsageError(f'{path}:{number} is not a document {{"id", "slice", "text"}}: {error}.') from error
+            raise UsageError("document-malformed", f'{path}:{number} is not a document {{"id", "slice", "text"}}: {error}.') from error
     if cluster_column is not None and not clustered:
-        raise UsageError(
+        raise UsageError("corpus-field-missing", 
             f"No line of {path} has the field {cluster_column!r} that names the clusters; name one that it has, "
             f"or none."
         )
@@ -192,7 +192,7 @@ def cluster_of(named: object, field: str, where: str) -> str:
         UsageError: it is no text or an empty one; `where` it is written and in which field are said.
     """
     if not isinstance(named, str) or not named.strip():
-        raise UsageError(
+        raise UsageError("corpus-cluster-invalid", 
             f"{where} has {json.dumps(named, default=repr)} for {field!r}, which names a cluster; give it a text that "
             f"is not empty, or leave it out where the document is independent."
         )
@@ -209,6 +209,6 @@ def read_text(path: Path, sha256: str | None = None) -> str:
     try:
         return read_listed(path, sha256).decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8.") from error
+        raise UsageError("file-not-utf8", f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8.") from error
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}; check the path.") from error
+        raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}; check the path.") from error

@@ -176,7 +176,7 @@ def load_floor(path: Path, remedy: str = MEASURED_AGAIN) -> ReferenceFloor | Non
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise UsageError(
+        raise UsageError("floor-damaged", 
             f"The noise floor {path} is damaged: its contents are not those that were measured; {remedy}."
         ) from error
 
@@ -196,7 +196,7 @@ def read_floor(
     differing += [] if floor.suite_sha256 == suite_sha256 else ["suite_sha256"]
     differing += [] if floor.version == VERSION else ["version"]
     if differing:
-        raise UsageError(
+        raise UsageError("floor-identity", 
             f"The noise floor {path} was measured for another reference or suite ({', '.join(differing)} differ); "
             f"{remedy}."
         )

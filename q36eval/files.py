@@ -113,16 +113,16 @@ def read_yaml(path: Path, model: type[ModelT], what: str) -> ModelT:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise UsageError(f"There is no {what} {path}; check the path.") from error
+        raise UsageError("file-missing", f"There is no {what} {path}; check the path.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"The {what} {path} cannot be read: {error}.") from error
+        raise UsageError("file-unreadable", f"The {what} {path} cannot be read: {error}.") from error
     try:
         return model.model_validate(parse_yaml(text))
     except YamlProblem as error:
         where = str(path) if error.line is None else f"{path}:{error.line}"
-        raise UsageError(f"The {what} {where} is not YAML: {error.problem}.") from error
+        raise UsageError("yaml-malformed", f"The {what} {where} is not YAML: {error.problem}.") from error
     except ValidationError as error:
-        raise UsageError(f"The {what} {path} is wrong at {_first_problem(error, model)}.") from error
+        raise UsageError("file-invalid", f"The {what} {path} is wrong at {_first_problem(error, model)}.") from error
 
 
 def read_our_yaml(path: Path) -> Any:
@@ -174,7 +174,7 @@ def read_listed(path: Path, sha256: str | None) -> bytes:
     """
     content = path.read_bytes()
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise ChangedError(f"{path} changed while it was read; run the command again when nothing writes there.")
+        raise ChangedError("files-changed", f"{path} changed while it was read; run the command again when nothing writes there.")
     return content
 
 

@@ -100,12 +100,12 @@ def canaries(
     """
     if context.invoked_subcommand is not None:
         if branch is not None:
-            raise UsageError(
+            raise UsageError("option-conflict", 
                 f"--branch measures, and {context.invoked_subcommand!r} does not; give the options after the command."
             )
         return None
     if branch is None:
-        raise UsageError(
+        raise UsageError("branch-required", 
             "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
         )
 
@@ -368,12 +368,12 @@ def _files(places: list[Path]) -> list[Path]:
         if place.is_dir():
             inside = sorted(place.glob("*.yaml"))
             if not inside:
-                raise UsageError(f"There is no canary specification (*.yaml) in {place}; name a folder that has some.")
+                raise UsageError("canaries-missing", f"There is no canary specification (*.yaml) in {place}; name a folder that has some.")
             files += inside
         elif place.exists():
             files.append(place)
         else:
-            raise UsageError(f"There is no file or folder {place}; check the path.")
+            raise UsageError("path-missing", f"There is no file or folder {place}; check the path.")
     return files
 
 
@@ -389,7 +389,7 @@ def _checked(file: Path, taken: dict[str, Path]) -> dict[str, Any]:
     try:
         spec = read_spec(file)
         if spec.id in taken:
-            raise UsageError(f"{file}: the id {spec.id!r} is that of {taken[spec.id]} too; rename one of them.")
+            raise UsageError("canary-duplicate", f"{file}: the id {spec.id!r} is that of {taken[spec.id]} too; rename one of them.")
         taken[spec.id] = file
         count = len(cases_of(spec))
     except UsageError as error:

@@ -69,9 +69,9 @@ def new(
     from q36eval.canaries.transcript import read_transcript
 
     if not why.strip():
-        raise UsageError("--why is empty; say what went wrong, so that a reviewer knows what the canary guards.")
+        raise UsageError("option-empty", "--why is empty; say what went wrong, so that a reviewer knows what the canary guards.")
     if reference is not None and branch is None:
-        raise UsageError("--reference needs --branch: the answers of both are compared.")
+        raise UsageError("option-missing", "--reference needs --branch: the answers of both are compared.")
     wanted = Wanted(
         id=_id(id, transcript),
         why=" ".join(why.split()),
@@ -84,7 +84,7 @@ def new(
     )
     file = out or Path(f"{wanted.id}.yaml")
     if file.exists():  # said before two models are loaded
-        raise UsageError(f"{file} already exists and was not changed; name another file with --out.")
+        raise UsageError("file-exists", f"{file} already exists and was not changed; name another file with --out.")
     conversation = read_transcript(transcript)
     compared = None
     if branch is not None:
@@ -141,9 +141,9 @@ def _id(given: str | None, transcript: Path) -> str:
 
     name = given if given is not None else re.sub(r"[^a-z0-9]+", "-", transcript.stem.lower()).strip("-")
     if not re.fullmatch(r"[a-z0-9-]+", name):
-        raise UsageError(f"The id {name!r} is not valid: give --id with lower-case letters, digits and hyphens.")
+        raise UsageError("canary-id-invalid", f"The id {name!r} is not valid: give --id with lower-case letters, digits and hyphens.")
     if (SPECS_FOLDER / f"{name}.yaml").exists():
-        raise UsageError(f"The id {name!r} belongs to a shipped canary; give another --id.")
+        raise UsageError("canary-id-taken", f"The id {name!r} belongs to a shipped canary; give another --id.")
     return name
 
 
@@ -155,9 +155,9 @@ def _text(value: str, what: str) -> str:
     try:
         return file.read_text(encoding="utf-8").rstrip("\n")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file}, {what}, is not UTF-8; save it as UTF-8 text.") from error
+        raise UsageError("file-not-utf8", f"{file}, {what}, is not UTF-8; save it as UTF-8 text.") from error
     except OSError as error:
-        raise UsageError(f"{file}, {what}, cannot be read ({error.strerror or error}); check the path.") from error
+        raise UsageError("file-unreadable", f"{file}, {what}, cannot be read ({error.strerror or error}); check the path.") from error
 
 
 def _expected(given: str | None) -> dict[str, Any] | None:
@@ -166,9 +166,9 @@ def _expected(given: str | None) -> dict[str, Any] | None:
     try:
         body = json.loads(_text(given, "what is expected"))
     except (ValueError, RecursionError) as error:
-        raise UsageError("--expected is not JSON; give one JSON object with what the checks need.") from error
+        raise UsageError("json-malformed", "--expected is not JSON; give one JSON object with what the checks need.") from error
     if not isinstance(body, dict):
-        raise UsageError("--expected is not a JSON object; give one with what the checks need.")
+        raise UsageError("json-malformed", "--expected is not a JSON object; give one with what the checks need.")
     return body
 
 
@@ -181,25 +181,25 @@ def _right(given: list[str], conversation: "Transcript", compared: "Comparison |
     from q36eval.canaries.transcript import answer_text
 
     if len(given) > 1:
-        raise UsageError(f"There are {len(given)} right answers; give --right once.")
+        raise UsageError("answer-ambiguous", f"There are {len(given)} right answers; give --right once.")
     if given:
         answer = answer_text(_text(given[0], "the right answer"))
         if not answer.strip():
-            raise UsageError("The right answer is empty; give its text.")
+            raise UsageError("option-empty", "The right answer is empty; give its text.")
         return answer
     if compared is None:
         ends = "an answer that is wrong" if conversation.answer is not None else "a question"
-        raise UsageError(
+        raise UsageError("answer-required", 
             f"The transcript ends with {ends}, and nothing says what is right: give --right, or --branch to take the "
             f"reference's answer."
         )
     if not compared.reference_ended:
-        raise UsageError(
+        raise UsageError("reference-answer-unfinished", 
             "The reference's answer did not end within its tokens, so it cannot be the right one: give --right, or "
             "more tokens with --max-new-tokens."
         )
     if conversation.answer is not None and compared.reference == conversation.answer.strip():
-        raise UsageError("The reference gives the same wrong answer as the transcript: give --right.")
+        raise UsageError("reference-answer-wrong", "The reference gives the same wrong answer as the transcript: give --right.")
     return compared.reference
 
 

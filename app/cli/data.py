@@ -43,7 +43,7 @@ def freeze(
     paths = Paths.default()
     place = suite_place(suite, paths)
     if not tokenizer.is_dir():
-        raise UsageError(f"There is no folder {tokenizer}; name a checkpoint folder.")
+        raise UsageError("folder-missing", f"There is no folder {tokenizer}; name a checkpoint folder.")
     target = out if out is not None else place.data
     frozen = []
     if place.corpus is not None:  # first, since it takes minutes where RULER takes hours

@@ -45,7 +45,7 @@ def doctor(
     if STATE in context.meta:
         paths = replace(paths, state_because=context.meta[STATE])
     if base_url is None and (branch, served_model, batch_size, family) != (None,) * 4:
-        raise UsageError(
+        raise UsageError("option-missing", 
             "--branch, --served-model, --batch-size and --family are about a server: name it with --base-url."
         )
 

@@ -46,7 +46,7 @@ def drift(
     chosen, history = load_family(family, Paths.default()), open_history()
     if branch is None:
         if metric is not None or everything:
-            raise UsageError("--metric and --all need one branch; name it with --branch.")
+            raise UsageError("option-missing", "--metric and --all need one branch; name it with --branch.")
         return _of_all(history, chosen, as_json)
     return _of_one(history, chosen, branch, metric, everything, as_json)
 
@@ -101,10 +101,10 @@ def _check_known(history: "History", family: Family, branch: str, metric: str | 
     keys = history.metric_keys(branch, family.name)
     names = {known.branch for known in history.branches() if known.family == family.name} | set(family.branches)
     if branch not in names:
-        raise UsageError(f"{family.name} has no branch {branch!r}, nor a run of one; {closest(branch, sorted(names))}.")
+        raise UsageError("branch-unknown", f"{family.name} has no branch {branch!r}, nor a run of one; {closest(branch, sorted(names))}.")
     if keys and metric is not None:
         unwatched = "" if everything else next((f"; --all also follows {key}" for key in keys if metric in key), "")
-        raise UsageError(f"No watched metric has a key that contains {metric!r}{unwatched}.")
+        raise UsageError("metric-unknown", f"No watched metric has a key that contains {metric!r}{unwatched}.")
 
 
 def _exit_code(moved: "BranchDrift") -> ExitCode:

@@ -108,7 +108,7 @@ def _use_state(context: typer.Context, folder: Path | None) -> None:
     if folder is None:
         return
     if not folder.parts:
-        raise UsageError("--state names no folder.")
+        raise UsageError("option-empty", "--state names no folder.")
     os.environ[STATE] = str(folder)  # for whatever this command starts, too
     context.meta[STATE] = "named by --state"
 
@@ -118,7 +118,7 @@ def _use_history(named: str | None) -> None:
     if named is None:
         return
     if not named.strip():
-        raise UsageError("--history names no file.")
+        raise UsageError("option-empty", "--history names no file.")
     os.environ[HISTORY] = named
 
 

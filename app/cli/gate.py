@@ -178,14 +178,14 @@ def gate(
     with surviving_hangup(), announcing(branch, log if "github" in (format or ()) else None):
         formats = check_formats(format)
         if out is None and set(format or ()) - {"github"}:
-            raise UsageError("--format writes files; name a folder for them with --out.")
+            raise UsageError("option-missing", "--format writes files; name a folder for them with --out.")
         output = Output(
             formats, announced="github" in (format or ()), as_json=as_json, branches=len(branch), details=details
         )
         if resume is not None and len(branch) != 1:
-            raise UsageError("--resume continues one run; give exactly one --branch with it.")
+            raise UsageError("option-conflict", "--resume continues one run; give exactly one --branch with it.")
         if template_declared is not None and len(branch) != 1:
-            raise UsageError("--template-declared is of one branch; give exactly one --branch with it.")
+            raise UsageError("option-conflict", "--template-declared is of one branch; give exactly one --branch with it.")
         check_hash(template_declared)
         paths = Paths.default()
         chosen = load_family(family, paths)

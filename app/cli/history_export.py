@@ -62,7 +62,7 @@ def export(
     if table is not None:
         written = _export_table(history, chosen, table, format, out)
     elif out is None:
-        raise UsageError("Name the archive to write with --out.")
+        raise UsageError("option-missing", "Name the archive to write with --out.")
     else:
         written = _export_archive(history, [run.id for run in chosen], out)
     if as_json and out is not None:
@@ -81,16 +81,16 @@ def _chosen(
 
     filtered = wanted != RunFilter()
     if named and (everything or filtered):
-        raise UsageError("Name runs, or choose them with --all and filters; not both.")
+        raise UsageError("option-conflict", "Name runs, or choose them with --all and filters; not both.")
     if named:
         ids = {history.get_run(name).id for name in named}
         return [run for run in reversed(history.summaries()) if run.id in ids]
     if not (everything or filtered or all_by_default):
-        raise UsageError("Name the runs to export, or choose them with --all or a filter such as --branch.")
+        raise UsageError("run-required", "Name the runs to export, or choose them with --all or a filter such as --branch.")
     matching = history.summaries(wanted)
     if not matching:
         check_known(history, wanted)
-        raise UsageError("No run matches, so there is nothing to export.")
+        raise UsageError("run-unmatched", "No run matches, so there is nothing to export.")
     return matching[::-1]
 
 
@@ -116,9 +116,9 @@ def _export_table(
 
     if table not in TABLES or format not in FORMATS:
         what, given, known = ("format", format, FORMATS) if table in TABLES else ("table", table, TABLES)
-        raise UsageError(f"There is no {what} {given!r}; it is one of {', '.join(known)}.")
+        raise UsageError("option-value", f"There is no {what} {given!r}; it is one of {', '.join(known)}.")
     if out is None and format != "csv":
-        raise UsageError("Parquet cannot be printed; name a file with --out, or give --format csv.")
+        raise UsageError("option-missing", "Parquet cannot be printed; name a file with --out, or give --format csv.")
     if out is not None and out.is_dir():
         out = out / f"{table}.{format}"
     rows = write_table(history, runs, table, out, format == "csv")

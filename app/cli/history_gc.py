@@ -59,9 +59,9 @@ def gc(
     from q36eval.app.history.collecting import Retention, Wanted, plan, remove
 
     if not delete_runs and (keep_newest, keep_days, retention) != (None, None, None):
-        raise UsageError("--keep-newest, --keep-days and --retention need --delete-runs.")
+        raise UsageError("option-missing", "--keep-newest, --keep-days and --retention need --delete-runs.")
     if older_than is not None and not packs:
-        raise UsageError("--older-than needs --packs.")
+        raise UsageError("option-missing", "--older-than needs --packs.")
     unused_for = None if older_than is None else timedelta(days=older_than)
     rules = Retention.of(retention, keep_newest, keep_days) if delete_runs else None
     paths = Paths.default()

@@ -97,7 +97,7 @@ def run_filter(
         until=None if until is None else _moment(until, time.max),
     )
     if wanted.since is not None and wanted.until is not None and wanted.until < wanted.since:
-        raise UsageError(f"--until {until} is earlier than --since {since}; swap them.")
+        raise UsageError("option-value", f"--until {until} is earlier than --since {since}; swap them.")
     return wanted
 
 
@@ -116,13 +116,13 @@ def check_known(history: "History", wanted: "RunFilter") -> None:
     )
     for what, name, known in named:
         if known and name is not None and name not in known:
-            raise UsageError(f"No run has the {what} {name!r}; {closest(name, known)}.")
+            raise UsageError("run-unmatched", f"No run has the {what} {name!r}; {closest(name, known)}.")
 
 
 def _one_of(what: str, given: str, known: Iterable[str]) -> str:
     values = [str(value) for value in known]
     if given not in values:
-        raise UsageError(f"There is no {what} {given!r}; it is one of {', '.join(values)}.")
+        raise UsageError("option-value", f"There is no {what} {given!r}; it is one of {', '.join(values)}.")
     return given
 
 
@@ -133,7 +133,7 @@ def _moment(text: str, of_day: time) -> datetime:
         moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{text!r} is not a date; write it as YYYY-MM-DD, or YYYY-MM-DDTHH:MM (UTC).") from error
+        raise UsageError("date-malformed", f"{text!r} is not a date; write it as YYYY-MM-DD, or YYYY-MM-DDTHH:MM (UTC).") from error
 
 
 def _nothing(history: "History") -> str:

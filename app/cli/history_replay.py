@@ -44,7 +44,7 @@ def replay(
     record = history.get_run(run)
     if policy is not None:
         if report is not None:
-            raise UsageError("--report is compared with the run's own decision; leave --policy out.")
+            raise UsageError("option-conflict", "--report is compared with the run's own decision; leave --policy out.")
         return _under_policy(history, record, policy, as_json)
     from q36eval.app.reviewing.replaying import earlier_decision, same_decision
     from q36eval.app.reviewing.replaying import replay as decide_again
@@ -79,7 +79,7 @@ def _text_of(report: Path) -> str:
     try:
         return report.read_bytes().decode("latin-1")
     except OSError as error:
-        raise UsageError(f"The report {report} cannot be read: {error.strerror}.") from error
+        raise UsageError("file-unreadable", f"The report {report} cannot be read: {error.strerror}.") from error
 
 
 def _print_file(report: Path, same: bool, earlier: "Decision | None") -> None:

@@ -33,7 +33,7 @@ def verify(
     from q36eval.app.cli.tables import print_plain
 
     if anchor is not None and not _AN_ENTRY.fullmatch(anchor.strip()):
-        raise UsageError(f"--anchor takes an entry's hash, or its first {LEAST} digits at least, not {anchor!r}.")
+        raise UsageError("option-value", f"--anchor takes an entry's hash, or its first {LEAST} digits at least, not {anchor!r}.")
     history = open_history()
     found = history.verify()
     anchored = None if anchor is None else history.has_entry(anchor.strip())
@@ -87,7 +87,7 @@ def accept(
         _list_waiting(history, as_json)
         return
     if owner is None or reason is None:
-        raise UsageError("Who accepts a decision from elsewhere says so: give --owner and --reason.")
+        raise UsageError("reason-required", "Who accepts a decision from elsewhere says so: give --owner and --reason.")
     accepted = history.accept(decision, owner, reason)
     if accepted.what == "blessing":
         keep_drifts(history, accepted.family, accepted.branch)

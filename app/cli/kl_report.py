@@ -33,13 +33,13 @@ def check_file(file: Path) -> None:
         UsageError: it is a folder or in none, it may not be written, or plotly is not installed.
     """
     if file.is_dir():
-        raise UsageError(f"{file} is a folder; name the HTML file to write, such as {file / 'attribution.html'}.")
+        raise UsageError("path-is-folder", f"{file} is a folder; name the HTML file to write, such as {file / 'attribution.html'}.")
     if not file.parent.is_dir():
-        raise UsageError(f"The folder {file.parent} does not exist; name a file in one that does.")
+        raise UsageError("folder-missing", f"The folder {file.parent} does not exist; name a file in one that does.")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise UsageError(f"{file} may not be written; name another file.")
+        raise UsageError("file-unwritable", f"{file} may not be written; name another file.")
     if find_spec("plotly") is None:
-        raise UsageError("The plot needs plotly: install q36eval[ui].")
+        raise UsageError("package-missing", "The plot needs plotly: install q36eval[ui].")
 
 
 def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None) -> None:
@@ -53,13 +53,13 @@ def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None
         return
     check_file(file)
     if top_k is not None:
-        raise UsageError("A plot needs the exact divergence, and --top-k only bounds it; leave out one of the two.")
+        raise UsageError("plot-needs-exact", "A plot needs the exact divergence, and --top-k only bounds it; leave out one of the two.")
     if reference_pack is not None:
         from q36eval.records import ProbeName
         from q36eval.references import Pack
 
         if Pack.open(reference_pack).of(ProbeName.KL)[0].top_k is not None:
-            raise UsageError(
+            raise UsageError("plot-needs-exact", 
                 f"A plot needs the exact divergence, and the reference pack {reference_pack} holds only the likeliest "
                 f"tokens; leave out --plot, or name a pack captured without --top-k."
             )
@@ -124,7 +124,7 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     figures = KLFigures(history.measurements(run.id))
     tokens, _ = artifacts(run, history, paths)
     if tokens is None:
-        raise EngineError(f"Run {run.id} scored no token, so there is nothing to plot.")
+        raise EngineError("nothing-scored", f"Run {run.id} scored no token, so there is nothing to plot.")
     mean = figures.get("kl_divergence")
     floor = figures.floor()
     marks = marks_of(None if mean is None else mean.value, floor, None)

@@ -420,13 +420,13 @@ def open_history(paths: Paths | None = None, *, writing: bool = False) -> "Histo
 
     chosen = paths or Paths.default()
     if chosen.named_history is not None and not writing and not chosen.has_history:
-        raise UsageError(f"There is no history {chosen.named_history}; a gate makes one, or name another (--history).")
+        raise UsageError("history-missing", f"There is no history {chosen.named_history}; a gate makes one, or name another (--history).")
     try:
         chosen.state.mkdir(parents=True, exist_ok=True)
         if writing:
             TemporaryFile(dir=chosen.state).close()
     except OSError as error:
-        raise UsageError(
+        raise UsageError("folder-unwritable", 
             f"The state folder {chosen.state} cannot be written: {error.strerror}; make it writable, or name another "
             f"with Q36EVAL_STATE."
         ) from error
@@ -443,7 +443,7 @@ def folder_to_write(named: str) -> Path:
         UsageError: it names none.
     """
     if not named.strip():
-        raise UsageError("--out names no folder: its value is empty. Write . for the current folder.")
+        raise UsageError("option-empty", "--out names no folder: its value is empty. Write . for the current folder.")
     return Path(named)
 
 
@@ -458,7 +458,7 @@ def check_device(device: str) -> None:
     import torch
 
     if not device.startswith("cuda") or not torch.cuda.is_available():
-        raise UsageError(f"The device {device!r} is not available here; use cpu, or a machine with that device.")
+        raise UsageError("device-unavailable", f"The device {device!r} is not available here; use cpu, or a machine with that device.")
 
 
 def print_json(body: Any) -> None:

@@ -49,13 +49,13 @@ def report(
         write_document(json_schema())
         return
     if run is None:
-        raise UsageError("Name the run to report: its id, a unique prefix, or latest.")
+        raise UsageError("run-required", "Name the run to report: its id, a unique prefix, or latest.")
     if (details or as_json) and format not in (None, "json" if as_json else None):
-        raise UsageError("--details and --json are formats of their own; leave --format out.")
+        raise UsageError("option-conflict", "--details and --json are formats of their own; leave --format out.")
     drawn = details or (format is None and not as_json and sys.stdout.isatty())
     (format,) = check_formats(["json" if as_json else format or "markdown"])
     if into is not None and format != "card":
-        raise UsageError("--into puts a section into a model card; give --format card with it.")
+        raise UsageError("option-missing", "--into puts a section into a model card; give --format card with it.")
     from rich.console import Console
 
     from q36eval.reports import to_console
@@ -110,7 +110,7 @@ def _put_into(file: Path, card: str) -> None:
         existing = None
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise UsageError(f"The model card {file} cannot be read: {why}.") from error
+        raise UsageError("file-unreadable", f"The model card {file} cannot be read: {why}.") from error
     ends = "\r\n" if existing is not None and "\r\n" in existing else "\n"  # as an editor of that system left it
     text = card if existing is None else update_card(existing.replace(ends, "\n"), card).replace("\n", ends)
     if text == existing:
@@ -119,6 +119,6 @@ def _put_into(file: Path, card: str) -> None:
     try:
         write_atomically(file, text)
     except OSError as error:
-        raise StorageError(f"The file {file} could not be written: {error.strerror or error}.") from error
+        raise StorageError("file-unwritable", f"The file {file} could not be written: {error.strerror or error}.") from error
     done = "was made" if existing is None else "holds this run now; the rest of it is as it was"
     note(f"The model card {file} {done}.")

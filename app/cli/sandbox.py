@@ -70,7 +70,7 @@ def build(
         if branch in ("all", *names()):
             fetch(wanted, paths, source, note)
     elif source is not None:
-        raise UsageError(
+        raise UsageError("sandbox-in-checkout", 
             "This checkout has the sandbox's weights; restore damaged ones with: git checkout data/sandbox"
         )
     folders = {}
@@ -94,7 +94,7 @@ def verify(as_json: JsonOption = False) -> None:
     paths = Paths.default()
     problems = verify_branches(paths.sandbox)
     if problems:
-        raise CorruptCheckpointError(" ".join(problems))
+        raise CorruptCheckpointError("sandbox-damaged", " ".join(problems))
     for folder in ("tasks", "corpus"):
         verify_frozen(paths.data / folder / "sandbox")
     if as_json:

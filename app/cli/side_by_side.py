@@ -38,14 +38,14 @@ def devices_of(options: EngineOptions, at_once: int) -> list[str | None]:
     if options.ray is not None or _needs_none(options):
         return [None] * at_once
     if options.device not in ("cpu", "cuda", "cuda:0"):
-        raise UsageError(
+        raise UsageError("device-conflict", 
             f"--device {options.device} names one GPU, and --at-once gives every branch others; write --device cuda, "
             f"and choose among the GPUs of this machine with {VISIBLE}."
         )
     each = (options.workers or 1) * gpus_of(options)
     visible = _visible()
     if len(visible) < each * at_once:
-        raise UsageError(
+        raise UsageError("gpus-insufficient", 
             f"{at_once} branches at once, each on {each} GPU{'s' * (each > 1)}, need {each * at_once} GPUs, and "
             f"{len(visible)} can be seen here; take fewer at once."
         )
@@ -117,13 +117,13 @@ class SideBySide:
         environment = os.environ | ({} if devices is None else {VISIBLE: devices})
         with self._lock:
             if self._stopped:
-                return Outcome(None, EngineError("It was not begun."))
+                return Outcome(None, EngineError("process-not-started", "It was not begun."))
             try:
                 process = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
                 )
             except OSError as error:
-                return Outcome(None, EngineError(f"No process could be started to measure {name}: {error}."))
+                return Outcome(None, EngineError("process-not-started", f"No process could be started to measure {name}: {error}."))
             self._running.add(process)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -142,7 +142,7 @@ class SideBySide:
         except (EOFError, pickle.UnpicklingError):
             reason = f"The process that measured {name} ended with exit code {code} and without an answer."
             again = "q36eval history list names its run, which --resume goes on with."
-            return Outcome(None, EngineError(f"{reason} {again}"))
+            return Outcome(None, EngineError("process-died", f"{reason} {again}"))
         return outcome
 
     def _stop(self) -> None:

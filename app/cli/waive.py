@@ -65,9 +65,9 @@ def add(
 
     today, paths = datetime.now(UTC).date(), Paths.default()
     if criterion is None and slice is None and canary is None:
-        raise UsageError("A waiver needs a scope: give --criterion, --slice or --canary, or several to narrow it.")
+        raise UsageError("waiver-scope-required", "A waiver needs a scope: give --criterion, --slice or --canary, or several to narrow it.")
     if not owner.strip() or not reason.strip():
-        raise UsageError("A waiver needs an owner and a reason.")
+        raise UsageError("reason-required", "A waiver needs an owner and a reason.")
     until = _date(expires)
     effecting.check_expiry(until, today)
     chosen = load_family(family, paths)
@@ -173,14 +173,14 @@ def export(
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"The waiver file {out} cannot be written: {error.strerror}.") from error
+        raise UsageError("file-unwritable", f"The waiver file {out} cannot be written: {error.strerror}.") from error
 
 
 def _date(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"The expiry {text!r} is not a date; write it as YYYY-MM-DD.") from error
+        raise UsageError("date-malformed", f"The expiry {text!r} is not a date; write it as YYYY-MM-DD.") from error
 
 
 def _policies(named: str | None, family: Family, runs: "list[RunRecord]", paths: Paths) -> "list[Policy]":

@@ -72,12 +72,12 @@ def writer(typed: str) -> str:
     """
     allowed = permission()
     if allowed.why is not None:
-        raise UsageError(allowed.why)
+        raise UsageError("writing-not-allowed", allowed.why)
     name = (allowed.name or typed).strip()
     if not name:
-        raise UsageError("Type your name first: whoever reads this later will ask you.")
+        raise UsageError("reviewer-required", "Type your name first: whoever reads this later will ask you.")
     if name != line(name) or not any(map(str.isalnum, name)):
-        raise UsageError("Type a name that others can read: letters, without invisible or control characters.")
+        raise UsageError("reviewer-invalid", "Type a name that others can read: letters, without invisible or control characters.")
     return name
 
 

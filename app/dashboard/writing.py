@@ -28,13 +28,13 @@ def waive(reader: Reader, run: RunRecord, waiver: Waiver, typed: str, reason: st
     """
     owner = writer(typed)
     if not reason.strip():
-        raise UsageError("A waiver needs a reason: whoever reads it later cannot ask the screen.")
+        raise UsageError("reason-required", "A waiver needs a reason: whoever reads it later cannot ask the screen.")
     check_expiry(waiver.expires, today())
     _check_shown(reader, run)
     written = waiver.model_copy(update={"owner": owner, "reason": reason.strip()})
     nothing = without_effect(effect_of(reader.history, run, written, today()))
     if nothing is not None:
-        raise UsageError(nothing)
+        raise UsageError("waiver-without-effect", nothing)
     number = reader.history.add_waiver(run.family, run.branch, written)
     return f"Waiver {number} of {waiver.scope} is written. {_again(reader, run)}"
 
@@ -95,7 +95,7 @@ def _check_shown(reader: Reader, run: RunRecord) -> None:
     now = reader.history.get_run(run.id)
     if now.report != run.report:
         forget()
-        raise UsageError(f"Run {run.id} was decided anew while this page was open. Reload it and read it again.")
+        raise UsageError("run-redecided", f"Run {run.id} was decided anew while this page was open. Reload it and read it again.")
 
 
 def _again(reader: Reader, run: RunRecord) -> str:

@@ -46,11 +46,11 @@ def _settled(whole: WholeRun, paths: Paths) -> WholeRun:
     """The run as it stays: one whose process died may be resumed where it is taken."""
     run = whole.run
     if not RUN_ID.fullmatch(run.id):
-        raise UsageError(f"The id of run {run.id!r} is one that no archive accepts.")
+        raise UsageError("run-id-invalid", f"The id of run {run.id!r} is one that no archive accepts.")
     if run.state is not RunState.RUNNING:
         return whole
     if is_held(paths.run_lock(run.id)):
-        raise UsageError(f"Run {run.id} is being measured; export it once it has ended.")
+        raise UsageError("run-unfinished", f"Run {run.id} is being measured; export it once it has ended.")
     return whole.model_copy(update={"run": run.model_copy(update={"state": RunState.INTERRUPTED})})
 
 
@@ -65,7 +65,7 @@ def _add(writer: Writer, history: History, whole: WholeRun, files: RunFiles, say
             writer.add_artifact(sha256, file)
             artifact = Artifact(run_id=whole.run.id, name=name, sha256=sha256, size_bytes=file.stat().st_size)
             if name in known and known[name] != artifact:
-                raise UsageError(f"The file {file} of run {whole.run.id} is damaged: its content is not what it was.")
+                raise UsageError("artifact-damaged", f"The file {file} of run {whole.run.id} is damaged: its content is not what it was.")
             artifacts.append(artifact)
         elif name in known:
             say(f"The file {name} of run {whole.run.id} is missing; the archive leaves it out.")
@@ -163,7 +163,7 @@ def _check(archive: Reader, history: History, theirs: WholeRun, here: RunRecord 
     )
     differing = [what for what, (mine, other) in parts.items() if mine != other]
     if differing:
-        raise UsageError(
+        raise UsageError("run-differs", 
             f"Run {here.id} is in this history with another content than in {archive.file} ({', '.join(differing)}); "
             f"nothing was imported."
         )
@@ -210,6 +210,6 @@ def _keep_files(archive: Reader, files: RunFiles, whole: WholeRun) -> None:
                 archive.artifact(artifact.sha256, target)
             files.keep(temporary, artifact.sha256)
         except OSError as error:
-            raise StorageError(f"The files of run {whole.run.id} cannot be kept: {error.strerror or error}.") from error
+            raise StorageError("file-unwritable", f"The files of run {whole.run.id} cannot be kept: {error.strerror or error}.") from error
         finally:
             temporary.unlink(missing_ok=True)

@@ -38,15 +38,15 @@ def decided_here(history: History, whole: WholeRun, items: Iterable[ItemOutcome]
     run = whole.run
     if run.report is None:
         if run.verdict is not None:
-            raise UsageError(f"Run {run.id} has the verdict {run.verdict} and no report.")
+            raise UsageError("archive-inconsistent", f"Run {run.id} has the verdict {run.verdict} and no report.")
         return Arrival(whole)
     if run.state is not RunState.FINISHED:
-        raise UsageError(f"Run {run.id} has a verdict, and is {run.state}.")
+        raise UsageError("archive-inconsistent", f"Run {run.id} has a verdict, and is {run.state}.")
     policy = policy_of(run)
     judged = {(criterion.probe, criterion.metric, criterion.slice) for criterion in policy.criteria}
     figures = [one for one in whole.measurements if (one.probe, one.metric, one.slice) in judged]
     for why in unbacked(figures, items):
-        raise UsageError(f"Run {run.id} is not what was measured: {why}.")
+        raise UsageError("archive-inconsistent", f"Run {run.id} is not what was measured: {why}.")
     circumstances = _circumstances_here(history, run)
     evidence = Evidence(
         measurements=whole.measurements,
@@ -68,7 +68,7 @@ def _circumstances_here(history: History, run: RunRecord) -> Circumstances:
     """Those of the archive, without what people decided elsewhere."""
     then = run.circumstances
     if then is None:
-        raise UsageError(f"Run {run.id} has a verdict without the circumstances that it hung on.")
+        raise UsageError("archive-inconsistent", f"Run {run.id} has a verdict without the circumstances that it hung on.")
     blessed = {blessing.run_id for blessing in history.blessings(run.branch, run.family)}
     ended = run.finished or run.started
     known = tried_before(history, run)

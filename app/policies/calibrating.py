@@ -363,12 +363,12 @@ def write_policy(text: str, out: Path) -> None:
         UsageError: it exists, cannot be written, or is no .yaml file.
     """
     if out.suffix not in FILE_ENDINGS:
-        raise UsageError(f"A policy is a .yaml file, not {out.name!r}.")
+        raise UsageError("option-value", f"A policy is a .yaml file, not {out.name!r}.")
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise UsageError(f"{out} exists and is never overwritten; name another file.") from error
+        raise UsageError("file-exists", f"{out} exists and is never overwritten; name another file.") from error
     except OSError as error:
-        raise UsageError(f"The policy cannot be written to {out}: {error.strerror}.") from error
+        raise UsageError("file-unwritable", f"The policy cannot be written to {out}: {error.strerror}.") from error
     read_policy(out)

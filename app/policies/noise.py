@@ -43,7 +43,7 @@ def noise_runs(family: Family, paths: Paths, named: Sequence[str] = ()) -> tuple
             all to calibrate by.
     """
     if not paths.has_history:
-        raise UsageError(_nothing(family))
+        raise UsageError("noise-not-measured", _nothing(family))
     history = History.open(paths.history_url)
     try:
         chosen = sorted(_chosen(family, history, named).values(), key=lambda pair: pair[0].started, reverse=True)
@@ -64,7 +64,7 @@ def noise_runs(family: Family, paths: Paths, named: Sequence[str] = ()) -> tuple
             measured = {m.key: m for m in history.measurements(run.id) if m.probe.value not in other}
             runs += [NoiseRun(run, kind, measured)] if measured else []
         if not runs:
-            raise UsageError(_nothing(family))
+            raise UsageError("noise-not-measured", _nothing(family))
     finally:
         history.close()
     return tuple(runs), tuple(notes)
@@ -94,7 +94,7 @@ def _named(family: Family, history: History, named: Sequence[str]) -> Iterator[R
     for name in named:
         run = history.get_run(name)
         if run.state is not RunState.FINISHED or run.family != family.name:
-            raise UsageError(
+            raise UsageError("run-unsuitable", 
                 f"Run {run.id} is {run.state} and of the family {run.family}; name a finished run of {family.name}."
             )
         yield run

@@ -55,9 +55,9 @@ def scheme_calibration(
     try:
         parts = parts_of(wanted.scheme)
     except ValueError as error:
-        raise UsageError(f"Nothing can be calibrated: {error}.") from error
+        raise UsageError("scheme-unknown", f"Nothing can be calibrated: {error}.") from error
     if not wanted.owner.strip():
-        raise UsageError("A scheme's figure names who set it: give --owner.")
+        raise UsageError("owner-required", "A scheme's figure names who set it: give --owner.")
     runs, notes = noise_runs(family, paths, named)
     own = _own_checkpoints(wanted.candidate, family, paths)
     refused = {each.run.id: _refused(each, parts, name_in_history(wanted.candidate, family), own) for each in runs}
@@ -65,7 +65,7 @@ def scheme_calibration(
     notes += tuple(f"run {name} ({why})" for name, why in refused.items() if why is not None)
     name = mixture_name(parts)
     if len(_checkpoints(taken)) < LEAST_CHECKPOINTS:
-        raise UsageError(
+        raise UsageError("runs-too-few", 
             f"Too few runs to set a figure for {name}: accepted runs of {LEAST_CHECKPOINTS} other checkpoints of that "
             f"scheme are needed, and history holds {len(_checkpoints(taken))}"
             + (f" (left out: {'; '.join(notes)})" if notes else "")

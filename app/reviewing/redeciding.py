@@ -37,17 +37,17 @@ def decide_again(
             by the waivers of a file, and `source` is none.
     """
     if run.state is not RunState.FINISHED:
-        raise UsageError(f"Run {run.id} is {run.state}; finish it first.")
+        raise UsageError("run-unfinished", f"Run {run.id} is {run.state}; finish it first.")
     own = policy_of(run)
     if (run.family, run.branch) != (family, branch):
-        raise UsageError(f"Run {run.id} is of {run.family}/{run.branch}, not of {family}/{branch}.")
+        raise UsageError("run-of-another-branch", f"Run {run.id} is of {run.family}/{run.branch}, not of {family}/{branch}.")
     if policy is not None and policy.untitled != own.untitled:
-        raise UsageError(
+        raise UsageError("run-of-another-policy", 
             f"Run {run.id} was judged by another policy ({own.name}) than this {policy.name}; leave --policy out, or "
             f"see what this one says of it with `q36eval history replay {run.id} --policy …`."
         )
     if source is None and run.circumstances is not None and run.circumstances.waivers_from is not None:
-        raise UsageError(
+        raise UsageError("waivers-elsewhere", 
             f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone; decide it again with "
             "--waivers-from FILE, or history's own would count now."
         )

@@ -27,7 +27,7 @@ def check_names(
     if waiver.criterion is not None:
         _known("criterion", waiver.criterion, [criterion.id for criterion in criteria])
         if not any(criterion.waivable for criterion in criteria if criterion.id == waiver.criterion):
-            raise UsageError(f"The policy lets nobody waive the criterion {waiver.criterion!r}.")
+            raise UsageError("criterion-not-waivable", f"The policy lets nobody waive the criterion {waiver.criterion!r}.")
     if waiver.slice is not None:
         _known("slice", waiver.slice, [criterion.slice for criterion in criteria])
     if waiver.canary is not None:
@@ -48,7 +48,7 @@ def check_branch(branch: str, family: Family, history: History) -> None:
 def _known(what: str, name: str, names: Iterable[str]) -> None:
     known = set(names)
     if name not in known:
-        raise UsageError(f"Nothing here knows a {what} {name!r}; {closest(name, known)}.")
+        raise UsageError("waiver-scope-unknown", f"Nothing here knows a {what} {name!r}; {closest(name, known)}.")
 
 
 def _shipped_canaries() -> list[str]:

@@ -56,12 +56,12 @@ class _Freezing:
 
     def group(self, group: TaskGroup, tasks: list[NamedTask]) -> tuple[FrozenTask, ...]:
         if not group.executes_code and (programs := [task.name for task in tasks if runs_programs(task)]):
-            raise UsageError(
+            raise UsageError("task-executes-code", 
                 f"The task {programs[0]} runs programs; say executes_code: true in its group {group.name}."
             )
         generated = [task for task in tasks if generates_data(task)]
         if any(not task.config.startswith("ruler/") for task in generated):
-            raise UsageError(f"The group {group.name} has tasks that generate their data, and only RULER's are known.")
+            raise UsageError("task-unsupported", f"The group {group.name} has tasks that generate their data, and only RULER's are known.")
         files: Mapping[str, tuple[str, ...]] = {}
         if generated:
             options: dict[str, Any] = {"notify": self.notify, "patience_s": self.patience_s}
@@ -125,7 +125,7 @@ def freeze_suite(
     suite = read_suite(path)
     target = (out if out is not None else path.parent / suite.data).resolve()
     if not suite.frozen_by_name or len(suite.frozen_by_name) != len(suite.groups):
-        raise UsageError(
+        raise UsageError("nothing-to-freeze", 
             f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze."
         )
     made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": _tokenizer_sha256(tokenizer)}
@@ -159,7 +159,7 @@ def _tokenizer_sha256(folder: Path) -> str:
         with quiet():
             return tokenizer_sha256(folder)
     except CorruptCheckpointError as error:
-        raise UsageError(f"The tokenizer in {folder} cannot be loaded: {error}") from error
+        raise UsageError("tokenizer-unreadable", f"The tokenizer in {folder} cannot be loaded: {error}") from error
 
 
 def _shown(config: dict[str, Any]) -> list[str]:
@@ -209,7 +209,7 @@ def freeze_punkt(folder: Path) -> None:
             nltk.download("punkt_tab", quiet=True, **where)
         source = folder / ".nltk" / PUNKT
     if not source.is_dir():
-        raise UsageError(
+        raise UsageError("dataset-missing", 
             "NLTK's punkt_tab is not on this machine and cannot be downloaded now; freeze where there is a network, or "
             "point NLTK_DATA to a folder that holds tokenizers/punkt_tab."
         )
@@ -228,16 +228,16 @@ def check_replaceable(target: Path, name: str) -> None:
         if not target.exists() or (target.is_dir() and not any(target.iterdir())):
             return
         if not target.is_dir() or not (target / MANIFEST).is_file():
-            raise UsageError(f"{target} holds something that is not frozen data; {other}.")
+            raise UsageError("folder-occupied", f"{target} holds something that is not frozen data; {other}.")
         manifest = read_manifest(target)
         present = [path for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")]
     except OSError as error:
         raise _unusable(target, error) from error
     if manifest.name != name:
-        raise UsageError(f"{target} holds {manifest.name}, not {name}; {other}.")
+        raise UsageError("folder-occupied", f"{target} holds {manifest.name}, not {name}; {other}.")
     listed = {MANIFEST, *manifest.files}
     if extra := sorted(path for path in present if path.relative_to(target).as_posix() not in listed):
-        raise UsageError(f"{target} holds {extra[0].relative_to(target)}, which is not frozen data; {other}.")
+        raise UsageError("folder-occupied", f"{target} holds {extra[0].relative_to(target)}, which is not frozen data; {other}.")
 
 
 @contextmanager
@@ -267,10 +267,10 @@ def staging(target: Path) -> Iterator[Path]:
                 if target.exists() or not old.exists():
                     shutil.rmtree(beside, ignore_errors=True)
     except BlockingIOError as error:
-        raise UsageError(f"Another process is freezing into {target}; wait for it.") from error
+        raise UsageError("already-running", f"Another process is freezing into {target}; wait for it.") from error
     except OSError as error:
         raise _unusable(target, error) from error
 
 
 def _unusable(target: Path, error: OSError) -> UsageError:
-    return UsageError(f"{target} cannot be written ({error.strerror or error}); name another folder with --out.")
+    return UsageError("folder-unwritable", f"{target} cannot be written ({error.strerror or error}); name another folder with --out.")

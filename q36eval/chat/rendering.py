@@ -84,7 +84,7 @@ class Renderer:
         """
         with self._lock:
             if template in self._refused:
-                raise TemplateLimitError(self._refused[template])
+                raise TemplateLimitError("template-limit", self._refused[template])
             try:
                 return self._render(template, variables)
             except TemplateLimitError as error:
@@ -101,16 +101,16 @@ class Renderer:
         if kind in (TOO_MUCH_MEMORY, TOO_LONG):
             self.close()
             if kind == TOO_LONG:
-                raise TemplateLimitError("it writes far more than the conversation that it is given")
-            raise TemplateLimitError(f"it takes more than {self.limits.memory_bytes >> 20} MiB of memory")
+                raise TemplateLimitError("template-limit", "it writes far more than the conversation that it is given")
+            raise TemplateLimitError("template-limit", f"it takes more than {self.limits.memory_bytes >> 20} MiB of memory")
         if seconds > SLOW:
             self._slow[template] += seconds
             if self._slow[template] > self.limits.slow_seconds:
-                raise TemplateLimitError(f"its slow renderings take over {self.limits.slow_seconds:g} s of CPU time")
+                raise TemplateLimitError("template-limit", f"its slow renderings take over {self.limits.slow_seconds:g} s of CPU time")
         if kind == MALFORMED:
-            raise TemplateMalformedError(text)
+            raise TemplateMalformedError("template-malformed", text)
         if kind != RENDERED:
-            raise TemplateRaisedError(text)
+            raise TemplateRaisedError("template-raised", text)
         return text
 
     def _running(self) -> "_Worker":
@@ -148,7 +148,7 @@ class _Worker:
             )
         except OSError as error:
             os.close(self._lifeline)
-            raise EngineError(
+            raise EngineError("process-not-started", 
                 f"The process that renders chat templates cannot be started: {error.strerror}; make room for it, and "
                 f"run the command again."
             ) from error
@@ -185,7 +185,7 @@ class _Worker:
             raise self._ended() from None
         seconds, kind, length = ANSWER.unpack(self._read(ANSWER.size, deadline))
         if length > 4 * most:
-            raise TemplateLimitError("it writes far more than the conversation that it is given")
+            raise TemplateLimitError("template-limit", "it writes far more than the conversation that it is given")
         return seconds, kind, self._read(length, deadline).decode("utf-8", "surrogatepass")
 
     def _read(self, count: int, deadline: float) -> bytes:
@@ -205,8 +205,8 @@ class _Worker:
         self._process.kill()
         seconds = f"{self._limits.wall_seconds:g} s"
         if sys.platform == "win32":
-            return TemplateLimitError(f"it takes more than {seconds}")
-        return EngineError(  # what computed so long was ended before
+            return TemplateLimitError("template-limit", f"it takes more than {seconds}")
+        return EngineError("render-timeout",   # what computed so long was ended before
             f"Rendering a chat template took more than {seconds}, and less than {self._limits.cpu_seconds} s of CPU "
             f"time: this machine is too busy; run the command again."
         )
@@ -215,10 +215,10 @@ class _Worker:
         """Why it is no more there."""
         status = self._process.wait()
         if sys.platform != "win32" and status == -signal.SIGXCPU:
-            return TemplateLimitError(f"it takes more than {self._limits.cpu_seconds} s of CPU time")
+            return TemplateLimitError("template-limit", f"it takes more than {self._limits.cpu_seconds} s of CPU time")
         if status in (-signal.SIGSEGV, -signal.SIGABRT):
-            return TemplateLimitError("it is nested so deeply that it crashes Python")
-        return EngineError(
+            return TemplateLimitError("template-limit", "it is nested so deeply that it crashes Python")
+        return EngineError("process-died", 
             f"The process that renders chat templates ended with status {status}; run the command again, with more "
             f"memory where the system ended it."
         )

@@ -98,7 +98,7 @@ def check_as_served(as_served: str | None) -> None:
         UsageError: no such engine.
     """
     if as_served is not None and _NAMED.fullmatch(as_served) is None:
-        raise UsageError(
+        raise UsageError("option-value", 
             f"What {as_served!r} makes of a checkpoint is not emulated; known: {ENGINE}, and {ENGINE}:4 for four GPUs "
             f"that split every layer."
         )

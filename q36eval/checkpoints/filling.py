@@ -85,7 +85,7 @@ def plan_of(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> Pla
     for weight in index.weights.values():
         slot = _slot(weight.name, parameters)
         if slot is None:
-            raise CorruptCheckpointError(
+            raise CorruptCheckpointError("tensor-unexpected", 
                 f"{checkpoint.path}: tensor {weight.stored_names[0]!r} is unexpected in this model."
             )
         plan[slot.parameter].append((slot, weight))
@@ -94,7 +94,7 @@ def plan_of(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> Pla
         if missing:
             what = name if missing[0] == WHOLE else f"{name.rpartition('.')[0]}.{missing[0]}.weight"
             more = f" (and {len(missing) - 1} more of {name})" if len(missing) > 1 else ""
-            raise CorruptCheckpointError(f"{checkpoint.path}: tensor {what!r} is missing{more}.")
+            raise CorruptCheckpointError("tensor-missing", f"{checkpoint.path}: tensor {what!r} is missing{more}.")
     return plan
 
 
@@ -283,7 +283,7 @@ class Decoder:
         weights = [weight for stack in of_parameter for weight in stack.weights]
         for weight, good in zip(weights, finite, strict=True):
             if not good:
-                raise CorruptCheckpointError(
+                raise CorruptCheckpointError("tensor-not-finite", 
                     f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
                 )
 

@@ -81,7 +81,7 @@ def check_kv_cache_dtype(dtype: str) -> None:
         UsageError: no such round trip.
     """
     if dtype not in ROUND_TRIPS:
-        raise UsageError(f"A KV cache of dtype {dtype!r} is not emulated; known: {', '.join(KV_CACHE_DTYPES)}.")
+        raise UsageError("kv-cache-unsupported", f"A KV cache of dtype {dtype!r} is not emulated; known: {', '.join(KV_CACHE_DTYPES)}.")
 
 
 def declared_kv_cache_dtype(checkpoint: Checkpoint) -> str:
@@ -101,7 +101,7 @@ def declared_kv_cache_dtype(checkpoint: Checkpoint) -> str:
     else:
         known = declared == "FP8"
     if not known:
-        raise UsageError(
+        raise UsageError("kv-cache-unsupported", 
             f"{checkpoint.path} declares a KV cache ({declared}) that is not emulated; "
             f"name the one that is served with --kv-cache-dtype ({', '.join(KV_CACHE_DTYPES)})."
         )
@@ -131,10 +131,10 @@ def kv_cache_scales(checkpoint: Checkpoint) -> dict[str, dict[str, "Tensor"]]:
             continue
         scale = checkpoint.read(stored).float()
         if not bool(((scale > 0) & scale.isfinite()).all()):
-            raise CorruptCheckpointError(f"{checkpoint.path}: {stored} is not positive.")
+            raise CorruptCheckpointError("scale-invalid", f"{checkpoint.path}: {stored} is not positive.")
         layer = scales.setdefault(canonical(match["attention"]), {})
         if match["which"] in layer:
-            raise CorruptCheckpointError(f"{checkpoint.path}: {stored} is stored twice.")
+            raise CorruptCheckpointError("tensor-duplicate", f"{checkpoint.path}: {stored} is stored twice.")
         layer[match["which"]] = scale
     return scales
 
@@ -151,7 +151,7 @@ def check_kv_scales(which: str | None) -> None:
         UsageError: it is none of `KV_SCALES`.
     """
     if which is not None and which not in KV_SCALES:
-        raise UsageError(f"Scales of a KV cache are {' or '.join(KV_SCALES)}, not {which!r}.")
+        raise UsageError("option-value", f"Scales of a KV cache are {' or '.join(KV_SCALES)}, not {which!r}.")
 
 
 def scales_matter(checkpoint: Checkpoint, dtype: str) -> bool:
@@ -203,13 +203,13 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: 
     layers = {name: module for name, module in model.named_modules() if name.endswith(".self_attn")}
     strays = sorted(set(scales) - set(layers))
     if strays:
-        raise CorruptCheckpointError(f"KV-cache scales are stored for {strays[0]}, which has no KV cache.")
+        raise CorruptCheckpointError("kv-scale-unexpected", f"KV-cache scales are stored for {strays[0]}, which has no KV cache.")
     if round_trip is None:
         return 0
     for name, attention in layers.items():
         head_dim = int(attention.head_dim)
         if not round_trip.fits(head_dim):
-            raise UsageError(
+            raise UsageError("kv-cache-unsupported", 
                 f"A KV cache of dtype {dtype!r} is not emulated for heads of {head_dim} dimensions: "
                 f"its rotation exists for powers of two."
             )
@@ -230,7 +230,7 @@ def _fit(name: str, which: str, scale: "Tensor | None", heads: int, attention: "
     if scale is None:
         scale = torch.ones(1)
     if scale.numel() not in (1, heads):
-        raise CorruptCheckpointError(f"{name}.{which}_scale has shape {tuple(scale.shape)} for {heads} heads.")
+        raise CorruptCheckpointError("tensor-shape", f"{name}.{which}_scale has shape {tuple(scale.shape)} for {heads} heads.")
     return scale.reshape(1, -1, 1, 1).to(next(attention.parameters()).device)
 
 

@@ -148,7 +148,7 @@ def text_config(checkpoint: Checkpoint) -> Any:
 
     kind = checkpoint.config.get("model_type")
     if kind not in TEXT_MODEL_TYPES:
-        raise UsageError(
+        raise UsageError("architecture-unsupported", 
             f"{checkpoint.path}: model_type {kind!r} is not judged here; known: {', '.join(TEXT_MODEL_TYPES)}."
         )
     settings = dict(checkpoint.config.get("text_config") or checkpoint.config)
@@ -211,7 +211,7 @@ def rebuild_buffers(model: Any, device: torch.device) -> None:
             try:
                 rebuilt = type(module)(config=model.config)
             except TypeError as error:
-                raise UsageError(
+                raise UsageError("architecture-unsupported", 
                     f"{name} has buffers that no checkpoint stores and that cannot be computed."
                 ) from error
             model.set_submodule(name, rebuilt.to(device))

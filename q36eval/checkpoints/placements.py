@@ -15,4 +15,4 @@ def check_placement(placement: str | None) -> None:
         UsageError: it is none of `PLACEMENTS`.
     """
     if placement is not None and placement not in PLACEMENTS:
-        raise UsageError(f"Weights lie {', '.join(PLACEMENTS)}, not {placement!r}.")
+        raise UsageError("option-value", f"Weights lie {', '.join(PLACEMENTS)}, not {placement!r}.")

@@ -41,7 +41,7 @@ def table(file: Path, name: str, value: Any) -> dict[str, Any]:
     """
     if not isinstance(value, dict):
         kind = "null" if value is None else f"a {type(value).__name__}"
-        raise CorruptCheckpointError(f"{file}: {name} is {kind}, not a table; correct it or download it again.")
+        raise CorruptCheckpointError("config-invalid", f"{file}: {name} is {kind}, not a table; correct it or download it again.")
     return value
 
 
@@ -89,4 +89,4 @@ def _of_a_configuration(folder: Path) -> Iterator[None]:
     try:
         yield
     except CorruptCheckpointError as error:
-        raise CorruptCheckpointError(f"{folder}/config.json: quantization_config: {error}.") from error
+        raise CorruptCheckpointError(error.code, f"{folder}/config.json: quantization_config: {error}.") from error

@@ -53,16 +53,16 @@ def expert_entries(module: str, entries: Entries, scheme: Scheme) -> dict[str, d
 def _expert_count(entries: Entries) -> int:
     values = entries["weight"]
     if len(values.shape) != 3:
-        raise CorruptCheckpointError(
+        raise CorruptCheckpointError("tensor-shape", 
             f"{values.file}: tensor {values.name!r} has shape {list(values.shape)}, [experts, rows, columns] is needed."
         )
     if 0 in values.shape or values.shape[0] > MOST_EXPERTS:
-        raise CorruptCheckpointError(
+        raise CorruptCheckpointError("tensor-shape", 
             f"{values.file}: tensor {values.name!r} has shape {list(values.shape)}, which no layer's experts have."
         )
     for entry in entries.values():
         if entry.shape[:1] != values.shape[:1]:
-            raise CorruptCheckpointError(
+            raise CorruptCheckpointError("tensor-shape", 
                 f"{entry.file}: tensor {entry.name!r} has shape {list(entry.shape)}, {values.name!r} has "
                 f"{values.shape[0]} experts."
             )
@@ -74,10 +74,10 @@ def _check_halves(entries: Entries, scheme: Scheme, halves: int) -> None:
     for entry in entries.values():
         rows = entry.shape[1] if len(entry.shape) > 1 else 1
         if rows % halves and rows != 1:
-            raise CorruptCheckpointError(f"{entry.file}: the {rows} rows of {entry.name!r} are no gate and up halves.")
+            raise CorruptCheckpointError("tensor-shape", f"{entry.file}: the {rows} rows of {entry.name!r} are no gate and up halves.")
     block, rows = scheme.setting("block"), entries["weight"].shape[1]
     if block is not None and rows > block[0] and (rows // halves) % block[0]:
-        raise UsageError(
+        raise UsageError("scheme-unsupported", 
             f"{entries['weight'].file}: gate and up of {entries['weight'].name!r} ({rows // halves} rows each) share "
             f"blocks of {block[0]} rows, which is not decoded; store the experts one by one."
         )
@@ -182,7 +182,7 @@ class LogicalWeight:
         with self.named_faults():
             shape = FORMATS[self.scheme.format].shape(stored, self.scheme)
             if shape != needed:
-                raise CorruptCheckpointError(f"shape {list(shape)} is stored, {list(needed)} is needed")
+                raise CorruptCheckpointError("tensor-shape", f"shape {list(shape)} is stored, {list(needed)} is needed")
 
     @contextmanager
     def named_faults(self) -> Iterator[None]:
@@ -195,7 +195,7 @@ class LogicalWeight:
         except UNDECODABLE as error:
             if lacks_memory(error):
                 raise
-            raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
+            raise CorruptCheckpointError("tensor-not-decoded", f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
 
 
 def decode_parts(parts: "Mapping[str, torch.Tensor]", scheme: Scheme, target: "torch.Tensor") -> None:
@@ -268,7 +268,7 @@ def index_weights(
         name = canonical(module) if part is None else canonical(module).removeprefix("model.")
         if stored_part in modules[name]:
             twice = f"{checkpoint.path}: {modules[name][stored_part]!r} and {stored!r} are the same tensor."
-            _fault(name, CorruptCheckpointError(twice), faults)
+            _fault(name, CorruptCheckpointError("tensor-duplicate", twice), faults)
         modules[name][stored_part] = stored
         stored_module[name] = module
     resolve = scheme_resolver(checkpoint, light)
@@ -286,7 +286,7 @@ def index_weights(
             if weight.name in weights:
                 both = f"{weight.stored_names[0]!r} and {weights[weight.name].stored_names[0]!r}"
                 twice = f"{checkpoint.path}: {weight.name} is stored both fused and per expert ({both})."
-                _fault(weight.name.removesuffix(".weight"), CorruptCheckpointError(twice), faults)
+                _fault(weight.name.removesuffix(".weight"), CorruptCheckpointError("tensor-duplicate", twice), faults)
             weights[weight.name] = weight
     return WeightIndex(weights, {reason: tuple(names) for reason, names in left_out.items()})
 
@@ -320,16 +320,16 @@ def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme:
         return [LogicalWeight(checkpoint, module, (("weight", entries[""]),), PLAIN)]
     layout = FORMATS.get(scheme.format)
     if layout is None:
-        raise CorruptCheckpointError(f"{checkpoint.path}: {module} has the unknown format {scheme.format!r}.")
+        raise CorruptCheckpointError("format-unknown", f"{checkpoint.path}: {module} has the unknown format {scheme.format!r}.")
     missing = sorted(layout.required - set(parts))
     if missing:
-        raise CorruptCheckpointError(
+        raise CorruptCheckpointError("tensor-missing", 
             f"{checkpoint.path}: {part_name(module, missing[0])} is missing ({scheme.format}; stored: "
             f"{', '.join(parts)})."
         )
     unexpected = sorted(set(parts) - layout.required - layout.optional)
     if unexpected:
-        raise CorruptCheckpointError(
+        raise CorruptCheckpointError("tensor-unexpected", 
             f"{checkpoint.path}: {parts[unexpected[0]]} is unexpected: {module} is stored as {scheme.format}."
         )
     if fused_experts(module) is None:

@@ -349,7 +349,7 @@ class Engine(ABC):
         Raises:
             EngineError: it does not score so.
         """
-        raise EngineError(f"The engine {self.identity.engine} gives logits, and no list of the likeliest tokens.")
+        raise EngineError("engine-cannot", f"The engine {self.identity.engine} gives logits, and no list of the likeliest tokens.")
 
     _notify: "Callable[[str], None] | None" = None
 
@@ -369,7 +369,7 @@ class Engine(ABC):
         Raises:
             EngineError: it has no choice of them.
         """
-        raise EngineError(f"The engine {self.identity.engine} has no choice of KV-cache scales.")
+        raise EngineError("engine-cannot", f"The engine {self.identity.engine} has no choice of KV-cache scales.")
 
     @property
     def splits(self) -> int:
@@ -398,7 +398,7 @@ class Engine(ABC):
         Raises:
             EngineError: there is none.
         """
-        raise EngineError(f"The engine {self.identity.engine} has no draft head here.")
+        raise EngineError("engine-cannot", f"The engine {self.identity.engine} has no draft head here.")
 
     @property
     def model(self) -> Any:
@@ -407,7 +407,7 @@ class Engine(ABC):
         Raises:
             EngineError: it is not in this process.
         """
-        raise EngineError(
+        raise EngineError("engine-cannot", 
             f"The engine {self.identity.engine} has no model in this process whose parts could be exchanged; "
             f"use the engine in-process."
         )

@@ -34,7 +34,7 @@ class Embeddings:
         """
         stored = index_weights(open_checkpoint(hold(settings.folder))).weights.get(EMBEDDINGS)
         if stored is None:
-            raise CorruptCheckpointError(f"{settings.folder} stores no {EMBEDDINGS}.")
+            raise CorruptCheckpointError("tensor-missing", f"{settings.folder} stores no {EMBEDDINGS}.")
         return cls(stored.read(settings.device)[0].to(torch.bfloat16))
 
     def of_tokens(self, token_ids: Sequence[int]) -> Tensor:
@@ -62,7 +62,7 @@ class Head:
         if stored is None and text_config(checkpoint).tie_word_embeddings:
             stored = weights.get(EMBEDDINGS)
         if stored is None:
-            raise CorruptCheckpointError(f"{settings.folder} stores no {HEAD}.")
+            raise CorruptCheckpointError("tensor-missing", f"{settings.folder} stores no {HEAD}.")
         decoded, scheme = stored.read(settings.device)
         weight = decoded.to(torch.bfloat16)
         if (
@@ -84,5 +84,5 @@ class Head:
             EngineError: the head quantizes its inputs.
         """
         if self._quantizer is not None:
-            raise EngineError("A deployment whose head quantizes its inputs cannot be captured as a reference.")
+            raise EngineError("head-quantized", "A deployment whose head quantizes its inputs cannot be captured as a reference.")
         return self.weight

@@ -115,14 +115,14 @@ def check_deployment(settings: EngineSettings) -> None:
 
 def _engine_class(settings: EngineOptions) -> type[Engine]:
     if settings.kind not in KINDS:
-        raise UsageError(f"There is no engine {settings.kind!r}; known: {', '.join(KINDS)}.")
+        raise UsageError("engine-unknown", f"There is no engine {settings.kind!r}; known: {', '.join(KINDS)}.")
     engine: type[Engine] = class_of(settings.kind)
     for option in fields(EngineOptions):
         is_set = getattr(settings, option.name) != option.default
         if option.name != "kind" and is_set and option.name not in engine.options:
             why = "" if engine.opens_checkpoints else " What computes there, and on how many GPUs, is the server's."
             said = f"The engine {settings.kind} has no {option.metadata['flag']}; leave that option out."
-            raise UsageError(said + (why if option.name in ("workers", "ray") else ""))
+            raise UsageError("option-unsupported", said + (why if option.name in ("workers", "ray") else ""))
     check_workers(settings)
     return engine
 

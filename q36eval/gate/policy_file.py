@@ -39,7 +39,7 @@ def read_policy(path: Path, shipped: Path | None = None) -> Policy:
     try:
         return _resolved(path, shipped or Paths.default().policies, ())
     except _PolicyError as error:
-        raise UsageError(error.sentences[0]) from error
+        raise UsageError("policy-invalid", error.sentences[0]) from error
 
 
 def policy_problems(path: Path, shipped: Path | None = None) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def extended(path: Path, shipped: Path | None = None) -> tuple[Policy, ...]:
             path = _parent(path, named, folder)
             policies.append(_resolved(path, folder, ()))
     except _PolicyError as error:
-        raise UsageError(error.sentences[0]) from error
+        raise UsageError("policy-invalid", error.sentences[0]) from error
     return tuple(policies)
 
 

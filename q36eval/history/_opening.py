@@ -95,7 +95,7 @@ def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
     url = _url(path_or_url)
     of_server = url.get_backend_name() == "postgresql"
     if not upgrade and not of_server and not Path(str(url.database)).exists():
-        raise UsageError(f"There is no history {shown(url)}, and this command may not create one.")
+        raise UsageError("history-missing", f"There is no history {shown(url)}, and this command may not create one.")
     engine = _postgresql(url, upgrade) if of_server else _sqlite(url, upgrade)
     try:
         # in this order: a file that is refused stays as it was
@@ -108,7 +108,7 @@ def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
         _remember_file(engine)
     except (DatabaseError, sqlite3.DatabaseError) as error:
         engine.dispose()
-        raise UsageError(f"history database {shown(url)} cannot be used: {sentence_of(error)}.") from error
+        raise UsageError("history-unusable", f"history database {shown(url)} cannot be used: {sentence_of(error)}.") from error
     except UsageError:
         engine.dispose()
         raise
@@ -125,22 +125,22 @@ def _url(path_or_url: Path | str) -> URL:
     scheme = re.split(r"\W", given)[0]
     if "://" not in given:
         if re.match(URL_LIKE, given) and not Path(given).exists():
-            raise UsageError(f"The history {scheme[:20]}:… is no URL that can be read, and no file; {FORMS}.")
+            raise UsageError("history-url-invalid", f"The history {scheme[:20]}:… is no URL that can be read, and no file; {FORMS}.")
         return URL.create("sqlite", database=given)
     try:
         url = make_url(given)
     except (ArgumentError, ValueError) as error:
-        raise UsageError(f"The history URL {given.partition('://')[0][:20]}://… cannot be read; {FORMS}.") from error
+        raise UsageError("history-url-invalid", f"The history URL {given.partition('://')[0][:20]}://… cannot be read; {FORMS}.") from error
     backend = url.get_backend_name()
     if backend in ("postgresql", "postgres") and url.drivername in (POSTGRESQL, "postgresql", "postgres"):
         if any("@" in (part or "") for part in (url.host, url.database, url.username)) or ":" in (url.database or ""):
-            raise UsageError(
+            raise UsageError("history-url-invalid", 
                 "The history URL postgresql://… cannot be read: write an @ in a user or a password as %40, a / as %2F "
                 "and a : as %3A."
             )
         return url.set(drivername=POSTGRESQL)
     if backend != "sqlite" or not url.database or url.database == ":memory:":
-        raise UsageError(
+        raise UsageError("history-url-invalid", 
             f"History is kept in an SQLite file or in PostgreSQL; {url.drivername[:20]}://… is neither: {FORMS}."
         )
     return url
@@ -162,7 +162,7 @@ def _postgresql(url: URL, writing: bool) -> Engine:
     from importlib.util import find_spec
 
     if find_spec("psycopg") is None:
-        raise UsageError(INSTALL)
+        raise UsageError("package-missing", INSTALL)
     # a connection that the server closed meanwhile is made anew before it is used
     read_only = {} if writing else {"options": "-c default_transaction_read_only=on"}
     arguments = {"connect_timeout": int(PATIENCE_SECONDS), **ALIVE, **read_only}
@@ -183,7 +183,7 @@ def _sqlite(url: URL, writing: bool) -> Engine:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"history folder {folder} cannot be made: {error.strerror}.") from error
+        raise UsageError("folder-unwritable", f"history folder {folder} cannot be made: {error.strerror}.") from error
     if writing:
         with suppress(OSError):  # what opens it says why it cannot; SQLite itself never lets a group write
             os.close(os.open(url.database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -256,7 +256,7 @@ def wait_seconds() -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 7 * 86_400:
-        raise UsageError(f"{WAIT} is a number of seconds, at most a week; {given[:40]!r} is none.")
+        raise UsageError("setting-invalid", f"{WAIT} is a number of seconds, at most a week; {given[:40]!r} is none.")
     return seconds
 
 
@@ -325,11 +325,11 @@ def check_file(engine: Engine) -> None:
     try:
         status = os.stat(str(engine.url.database))
     except FileNotFoundError as error:
-        raise HistoryLostError(f"The history {shown(engine.url)} was deleted while it was in use.") from error
+        raise HistoryLostError("history-deleted", f"The history {shown(engine.url)} was deleted while it was in use.") from error
     except OSError as error:
-        raise StorageError(f"The history {shown(engine.url)} cannot be used: {error.strerror}.") from error
+        raise StorageError("history-unusable", f"The history {shown(engine.url)} cannot be used: {error.strerror}.") from error
     if (status.st_dev, status.st_ino) != opened:
-        raise HistoryLostError(f"The history {shown(engine.url)} was replaced by another while it was in use.")
+        raise HistoryLostError("history-replaced", f"The history {shown(engine.url)} was replaced by another while it was in use.")
 
 
 def _switch_to_wal(engine: Engine) -> None:

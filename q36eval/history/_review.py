@@ -35,7 +35,7 @@ class Review(Runs):
         """
         run = self.get_run(run_id)
         if run.state is not RunState.FINISHED or run.report is None:
-            raise UsageError(f"run {run.id} cannot be blessed: it is {run.state} and has no verdict to accept.")
+            raise UsageError("run-without-verdict", f"run {run.id} cannot be blessed: it is {run.state} and has no verdict to accept.")
         _check_written("a blessing", owner, reason)
         now = datetime.now(UTC)
         row = {"run_id": run.id, "owner": owner, "reason": reason, "at": timestamp(now)}
@@ -58,7 +58,7 @@ class Review(Runs):
         with self._write() as connection:
             numbers = connection.execute(select(columns.id).where(*standing).order_by(columns.id)).scalars().all()
             if not numbers:
-                raise UsageError(f"Run {run_id} has no blessing in force that could be revoked.")
+                raise UsageError("blessing-missing", f"Run {run_id} has no blessing in force that could be revoked.")
             connection.execute(update(tables.blessings).where(columns.id.in_(numbers)).values(**values))
             for number in numbers:
                 append_decision(connection, "blessing", number, "revoked", reason)
@@ -112,7 +112,7 @@ class Review(Runs):
             one_at_a_time(connection)
             standing = connection.execute(same).first()
             if standing is not None:
-                raise UsageError(
+                raise UsageError("waiver-exists", 
                     f"Waiver {standing.id} of {waiver.scope} by {standing.owner} stands until {standing.expires} "
                     f"already; revoke it, or write one that ends later."
                 )
@@ -131,7 +131,7 @@ class Review(Runs):
         with self._write() as connection:
             values = {"revoked": timestamp(datetime.now(UTC)), "revoked_by": by}
             if connection.execute(statement.values(**values)).rowcount != 1:
-                raise UsageError(f"there is no waiver number {number} that could be revoked.")
+                raise UsageError("waiver-unknown", f"there is no waiver number {number} that could be revoked.")
             append_decision(connection, "waiver", number, "revoked")
         return next(record for record in self.waiver_records() if record.number == number)
 
@@ -171,7 +171,7 @@ class Review(Runs):
             # whoever signs the same run waits here, so that nobody signs twice
             connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run_id).with_for_update())
             if connection.execute(same).first() is not None:
-                raise UsageError(f"{sign_off.owner} has signed run {run_id} as it stands before.")
+                raise UsageError("sign-off-exists", f"{sign_off.owner} has signed run {run_id} as it stands before.")
             append_decision(connection, "sign-off", inserted(connection, "sign-off", row))
 
     def sign_offs(self, run_id: str) -> list[SignOff]:
@@ -211,16 +211,16 @@ class Review(Runs):
         known = {one.id: one for one in waiting}
         if decision_id not in known:
             these = ", ".join(list(known)[:10]) or "none"
-            raise UsageError(f"No imported decision {decision_id!r} waits to be accepted; waiting: {these}.")
+            raise UsageError("decision-unknown", f"No imported decision {decision_id!r} waits to be accepted; waiting: {these}.")
         if known[decision_id].revoked is not None:
-            raise UsageError(f"{decision_id} was revoked where it was made, so it cannot be accepted.")
+            raise UsageError("decision-revoked", f"{decision_id} was revoked where it was made, so it cannot be accepted.")
         kind, _, number = decision_id.rpartition("-")
         table = DECISIONS[kind]
         values = {"accepted": timestamp(datetime.now(UTC)), "accepted_by": by}
         with self._write() as connection:
             accepted = update(table).where(table.c.id == int(number), ~in_force(table.c)).values(**values)
             if connection.execute(accepted).rowcount != 1:
-                raise UsageError(f"{decision_id} was accepted by somebody else meanwhile.")
+                raise UsageError("decision-accepted", f"{decision_id} was accepted by somebody else meanwhile.")
             append_decision(connection, kind, int(number), "accepted", reason)
         return next(one for one in self.decisions_by_people() if one.id == decision_id)
 
@@ -235,7 +235,7 @@ class Review(Runs):
             query = select(tables.runs).where(columns.id == run_id).with_for_update()
             before = connection.execute(query).first()
             if before is None or before.state != RunState.FINISHED.value or before.report is None:
-                raise UsageError(f"run {run_id} has no verdict that could be decided again.")
+                raise UsageError("run-without-verdict", f"run {run_id} has no verdict that could be decided again.")
             check_evidence(connection, run_id, before.number)
             earlier = {
                 "run_id": run_id,
@@ -271,7 +271,7 @@ class Review(Runs):
 
 def _check_written(what: str, owner: str, reason: str) -> None:
     if not owner.strip() or not reason.strip():
-        raise UsageError(f"{what} needs an owner and a reason.")
+        raise UsageError("reason-required", f"{what} needs an owner and a reason.")
 
 
 def check_not_future(what: str, at: datetime) -> None:
@@ -282,7 +282,7 @@ def check_not_future(what: str, at: datetime) -> None:
     """
     now = datetime.now(UTC)
     if at > now + CLOCKS_APART:
-        raise UsageError(
+        raise UsageError("date-in-future", 
             f"{what} is dated {at:%Y-%m-%d %H:%M}, which is in the future: it is {now:%Y-%m-%d %H:%M} UTC here."
         )
 

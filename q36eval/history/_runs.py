@@ -71,7 +71,7 @@ class Runs(Connected):
                 if state is RunState.FINISHED:
                     append_run(connection, number)
             elif state is RunState.FINISHED:
-                raise UsageError(f"run {run_id} is finished already and keeps its verdict; start a new run.")
+                raise UsageError("run-finished", f"run {run_id} is finished already and keeps its verdict; start a new run.")
         return self.get_run(run_id)
 
     def update_run(
@@ -141,10 +141,10 @@ class Runs(Connected):
                 return run.model_copy(update={"entry": None if entry is None else entry.sha256})
             known = connection.execute(query.limit(5)).all()
         if not known:
-            raise UsageError("history holds no run yet: run `q36eval gate --branch NAME` first.")
+            raise UsageError("history-empty", "history holds no run yet: run `q36eval gate --branch NAME` first.")
         among = ", ".join(row.id for row in (rows or known)[:5])
         what = f"{len(rows)} runs start with {reference!r}" if rows else f"history has no run {reference!r}"
-        raise UsageError(f"{what}; {'they are' if rows else 'the newest are'} {among}.")
+        raise UsageError('run-ambiguous' if rows else 'run-unknown', f"{what}; {'they are' if rows else 'the newest are'} {among}.")
 
     def holds(self, run_id: str) -> bool:
         """Whether there is a run of that very id."""
@@ -261,7 +261,7 @@ def number_of(connection: Connection, run_id: str) -> int:
     """
     number = connection.execute(select(tables.runs.c.number).where(tables.runs.c.id == run_id)).scalar()
     if number is None:
-        raise UsageError(f"history has no run {run_id!r}.")
+        raise UsageError("run-unknown", f"history has no run {run_id!r}.")
     return int(number)
 
 
@@ -272,7 +272,7 @@ def _locked(connection: Connection, run_id: str) -> tuple[int, str]:
         select(columns.number, columns.state).where(columns.id == run_id).with_for_update()
     ).first()
     if row is None:
-        raise UsageError(f"history has no run {run_id!r}.")
+        raise UsageError("run-unknown", f"history has no run {run_id!r}.")
     return row.number, row.state
 
 

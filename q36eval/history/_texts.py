@@ -67,8 +67,8 @@ def unpacked(data: bytes) -> str:
             inflate = zlib.decompressobj(zdict=DICTIONARY)
             return (inflate.decompress(kept[1:]) + inflate.flush()).decode()
     except (zlib.error, UnicodeDecodeError) as error:
-        raise UsageError(f"history holds a text that cannot be read ({error}): the database is damaged.") from error
-    raise UsageError("history holds a text that this version cannot read: upgrade q36eval.")
+        raise UsageError("history-damaged", f"history holds a text that cannot be read ({error}): the database is damaged.") from error
+    raise UsageError("history-unreadable", "history holds a text that this version cannot read: upgrade q36eval.")
 
 
 def digest(text: str) -> bytes:
@@ -139,7 +139,7 @@ def text_value(texts: Mapping[int, str], number: int | None, what: str) -> Any:
     if number is None:
         return None
     if number not in texts:
-        raise UsageError(f"history holds {what}, of which a part is gone: the database is damaged.")
+        raise UsageError("history-damaged", f"history holds {what}, of which a part is gone: the database is damaged.")
     return json.loads(texts[number])
 
 
@@ -147,7 +147,7 @@ def unreadable(what: str, error: ValidationError) -> UsageError:
     """The refusal of a row that says what this version does not know."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"])) or "its beginning"
-    return UsageError(
+    return UsageError("history-unreadable", 
         f"history holds {what}, which cannot be read (at {where}: {first['msg'].splitlines()[0].rstrip('.')}): it was "
         "written by a newer version, or changed since."
     )

@@ -114,7 +114,7 @@ class Writer:
     def add_waivers(self, records: tuple[WaiverRecord, ...]) -> None:
         """Add the waivers of the runs' branches."""
         if len(records) > LIMITS.decisions:
-            raise UsageError(f"There are {len(records):,} waivers, more than `history import` reads.")
+            raise UsageError("archive-too-large", f"There are {len(records):,} waivers, more than `history import` reads.")
         self._add(WAIVERS, map(_line, records))
 
     def add_artifact(self, sha256: str, file: Path) -> None:
@@ -129,7 +129,7 @@ class Writer:
         with file.open("rb") as source:
             self._add(name, iter(lambda: source.read(CHUNK_BYTES), b""), zipfile.ZIP_STORED)
         if self._files[name].sha256 != sha256:
-            raise UsageError(f"The file {file} is damaged: its content is not what its name says; remove it.")
+            raise UsageError("artifact-damaged", f"The file {file} is damaged: its content is not what its name says; remove it.")
 
     def finish(self) -> None:
         """Write the manifest."""
@@ -143,12 +143,12 @@ class Writer:
         with self._zip.open(info, "w", force_zip64=True) as target:
             for part in parts:
                 if how == zipfile.ZIP_DEFLATED and len(part) > LIMITS.line_bytes:
-                    raise UsageError(f"{name} has a line of {len(part):,} bytes, more than `history import` reads.")
+                    raise UsageError("archive-too-large", f"{name} has a line of {len(part):,} bytes, more than `history import` reads.")
                 digest.update(part)
                 size += len(part)
                 target.write(part)
         if name.endswith("/measurements.jsonl") and size > LIMITS.measurements_bytes:
-            raise UsageError(f"{name} would take {size:,} bytes, more than `history import` reads.")
+            raise UsageError("archive-too-large", f"{name} would take {size:,} bytes, more than `history import` reads.")
         self._files[name] = Entry(sha256=digest.hexdigest(), size_bytes=size)
 
 
@@ -169,7 +169,7 @@ def writing(file: Path) -> Iterator[Writer]:
             yield writer
             writer.finish()
     except OSError as error:
-        raise StorageError(f"The archive {file} could not be written: {error.strerror or error}.") from error
+        raise StorageError("file-unwritable", f"The archive {file} could not be written: {error.strerror or error}.") from error
 
 
 class Reader:
@@ -342,7 +342,7 @@ class Reader:
         )
 
     def _refused(self, why: str) -> UsageError:
-        return UsageError(f"The archive {self.file} cannot be imported: {why}.")
+        return UsageError("archive-invalid", f"The archive {self.file} cannot be imported: {why}.")
 
 
 @contextmanager
@@ -353,12 +353,12 @@ def reading(file: Path) -> Iterator[Reader]:
         UsageError: there is no such file, or it is none that can be imported.
     """
     if file.exists() and not file.is_file():  # a pipe would be waited for, for ever
-        raise UsageError(f"The archive {file} cannot be imported: it is no file.")
+        raise UsageError("file-not-regular", f"The archive {file} cannot be imported: it is no file.")
     try:
         archive = zipfile.ZipFile(file)
     except OSError as error:
-        raise UsageError(f"The archive {file} cannot be read: {error.strerror or error}.") from error
+        raise UsageError("file-unreadable", f"The archive {file} cannot be read: {error.strerror or error}.") from error
     except _BROKEN as error:
-        raise UsageError(f"The archive {file} cannot be imported: it is damaged, or no archive at all.") from error
+        raise UsageError("archive-invalid", f"The archive {file} cannot be imported: it is damaged, or no archive at all.") from error
     with archive:
         yield Reader(file, archive)

@@ -84,7 +84,7 @@ def circumstances_then(history: History, run: RunRecord) -> Circumstances:
     if run.circumstances is not None:
         return run.circumstances
     if run.report is not None:
-        raise UsageError(
+        raise UsageError("history-damaged", 
             f"history holds run {run.id} without the circumstances of its verdict: the database is damaged."
         )
     ended = run.finished or run.started
@@ -214,12 +214,12 @@ def policy_of(run: RunRecord) -> Policy:
     """
     if run.report is None or run.policy is None:
         what = f"it is {run.state}" if run.policy is not None else "it only measured"
-        raise UsageError(f"Run {run.id} has no verdict: {what}.")
+        raise UsageError("run-without-verdict", f"Run {run.id} has no verdict: {what}.")
     try:
         return Policy.model_validate(run.policy)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise UsageError(
+        raise UsageError("policy-unreadable", 
             f"The policy kept with run {run.id} cannot be read by this version (at {where}): replay it with the one "
             f"that decided it, commit {run.provenance.get('git_commit') or 'unknown'}."
         ) from error
@@ -267,12 +267,12 @@ def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
     policy = policy_of(run)
     history.check_evidence(run.id)
     if run.report is None or report_sha256(replayed(history, run)) != report_sha256(run.report):
-        raise UsageError(
+        raise UsageError("report-outdated", 
             f"Run {run.id} was decided by another version, and this one reaches another report: decide it again with "
             f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign that report."
         )
     if not owner.strip() or not reason.strip():
-        raise UsageError("A sign-off needs an owner and a reason.")
+        raise UsageError("reason-required", "A sign-off needs an owner and a reason.")
     circumstances = circumstances_then(history, run)
     sha256 = report_sha256(unsigned_report(policy, evidence_of(history, run, circumstances), circumstances))
     signature = SignOff(owner=owner, reason=reason, at=datetime.now(UTC), report_sha256=sha256)

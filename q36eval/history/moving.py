@@ -65,7 +65,7 @@ def put_run(history: History, whole: WholeRun, *, imported: datetime | None, ite
     run = whole.run.model_copy(update={"imported": imported})
     with _fitting(f"run {run.id}"), history._write() as connection:
         if connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run.id)).first() is not None:
-            raise UsageError(f"history holds a run {run.id} already.")
+            raise UsageError("run-exists", f"history holds a run {run.id} already.")
         number = add_run(connection, run)
         rows = measurement_rows(connection, number, whole.measurements)
         _insert(connection, tables.measurements, [{**row, "position": i} for i, row in enumerate(rows)])
@@ -182,7 +182,7 @@ def _fitting(what: str) -> Iterator[None]:
     try:
         yield
     except (DataError, IntegrityError, ProgrammingError, OverflowError) as error:
-        raise UsageError(f"{what} holds values that history cannot store; nothing of it was written.") from error
+        raise UsageError("value-not-storable", f"{what} holds values that history cannot store; nothing of it was written.") from error
 
 
 S = TypeVar("S", SignOff, Blessing)

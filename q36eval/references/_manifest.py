@@ -103,7 +103,7 @@ def load_header(folder: Path) -> Header:
     try:
         return Header.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise UsageError(_unreadable(path, error)) from error
+        raise UsageError("pack-unreadable", _unreadable(path, error)) from error
 
 
 def load_manifest(folder: Path) -> Manifest | None:
@@ -120,10 +120,10 @@ def load_manifest(folder: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise UsageError(_unreadable(path, error)) from error
+        raise UsageError("pack-unreadable", _unreadable(path, error)) from error
     faults = _faults(folder, manifest, hashed=False)
     if faults:
-        raise UsageError(f"{faults[0]}; copy the pack again, or delete {folder} and capture it anew.")
+        raise UsageError("pack-damaged", f"{faults[0]}; copy the pack again, or delete {folder} and capture it anew.")
     return manifest
 
 
@@ -137,7 +137,7 @@ def damage(folder: Path) -> list[str]:
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
-        raise UsageError(f"The capture {folder} is unfinished; `q36eval reference capture` goes on with it.") from error
+        raise UsageError("pack-incomplete", f"The capture {folder} is unfinished; `q36eval reference capture` goes on with it.") from error
     except (OSError, ValidationError) as error:
         return [_unreadable(path, error)]
     return _faults(folder, manifest, hashed=True)

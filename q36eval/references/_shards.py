@@ -129,7 +129,7 @@ class Journal:
         except FileNotFoundError:
             return [], 0
         except OSError as error:
-            raise UsageError(f"{self._path} cannot be read ({error.strerror}).") from error
+            raise UsageError("pack-unreadable", f"{self._path} cannot be read ({error.strerror}).") from error
         lines: list[dict[str, Any]] = []
         size = 0
         for line in content.splitlines(keepends=True):

@@ -154,7 +154,7 @@ class Running:
         try:
             whole = plan_once(self.probes, reference.tokenizer(), self.sink)
         except TemplateLimitError as error:
-            raise UsageError(f"The reference cannot be used: {error}") from error
+            raise UsageError(error.code, f"The reference cannot be used: {error}") from error
         generates = plan is None or plan.room.placement != LAYERS
         refuse(problems_of_plan(request.policy, whole.works, request, reference, generates=generates))
         captures = reference.captures(whole.works, self.progress)
@@ -419,9 +419,9 @@ def _check_resumed(run: RunRecord, branch: DeploymentIdentity, reference: Deploy
     """
     if run.identity is not None and run.identity != branch:
         differing = ", ".join(run.identity.differing_fields(branch))
-        raise UsageError(f"Run {run.id} measured another deployment ({differing} differ); start a new run.")
+        raise UsageError("run-of-another-deployment", f"Run {run.id} measured another deployment ({differing} differ); start a new run.")
     if run.reference_identity is not None and run.reference_identity != reference:
-        raise UsageError(f"Run {run.id} was measured against another reference; start a new run.")
+        raise UsageError("run-of-another-reference", f"Run {run.id} was measured against another reference; start a new run.")
 
 
 def _inspect(request: Request) -> "Inspection | None":

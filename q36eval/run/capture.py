@@ -117,7 +117,7 @@ def captured(
         work, capture = absent[0], captures[absent[0].probe.name]
         lacking = {item.key for item in work.todo}
         lacking |= {first_key(item.key) for item in second_items(work, capture) if item.key not in capture}
-        raise UsageError(
+        raise UsageError("pack-lacks-items", 
             f"The reference pack's {capture.folder} lacks {len(lacking)} of the {len(work.items)} items "
             f"of this run; capture it with this version of q36eval."
         )
@@ -135,7 +135,7 @@ def captured(
                 try:
                     capture_reference(load_reference(), absent, captures, progress, keep_head)
                 except CorruptCheckpointError as error:  # its layers are decoded while it is evaluated
-                    raise UsageError(f"The reference cannot be used: {error}") from error
+                    raise UsageError(error.code, f"The reference cannot be used: {error}") from error
             for work in absent:
                 capture = captures[work.probe.name]
                 wanted = [*work.items, *second_items(work, capture)]
@@ -209,7 +209,7 @@ def _check_tokens(capture: Capture, items: Sequence[WorkItem]) -> None:
     """Answers to other tokens are no answers to these: a library may split text otherwise than when it was captured."""
     others = [item for item in items if item.key in capture and capture.asked(item.key) != requested_sha256(item)]
     if others:
-        raise UsageError(
+        raise UsageError("capture-tokens-differ", 
             f"The capture {capture.folder} holds {len(others)} of {len(items)} items in other tokens than they have "
             f"here; delete it and capture anew with the libraries of this machine, or use those it was made with."
         )

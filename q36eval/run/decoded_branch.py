@@ -74,7 +74,7 @@ class DecodedHere:
             EngineError: the engine does not give what the divergence is of, or numbers that are not finite.
         """
         if engine.scores != "states":
-            raise EngineError(NO_STATES)
+            raise EngineError("server-log-probs-missing", NO_STATES)
         sums, _ = divergence_sums_from(self.chosen, self.sides, engine)
         arithmetic = arithmetic_of(self.chosen, sums, quantizes_inputs=self.quantizes_inputs)
         judged = judged_side(arithmetic, sums)

@@ -108,7 +108,7 @@ def plan_of(request: Request, policy: Policy, paths: Paths) -> EvalPlan:
     tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
     (work,) = plan_probes([probe], tokenizer, Sink())
     if work.failed is not None:
-        raise EngineError(f"The suite {request.suite} could not be planned: {work.failed}.")
+        raise EngineError("plan-failed", f"The suite {request.suite} could not be planned: {work.failed}.")
     return plan_evals(policy, work, reference.open(probe), branch)
 
 
@@ -196,7 +196,7 @@ def _timed(engine: Engine, work: Work) -> dict[str, float]:
             errors.append(results.error)
     known = {task: seconds for task in by_task if (seconds := estimate.whole_seconds(task)) is not None}
     if errors and not known:
-        raise EngineError(f"None of {len(sample)} items could be answered: {errors[0]}.")
+        raise EngineError("answers-missing", f"None of {len(sample)} items could be answered: {errors[0]}.")
     return known
 
 

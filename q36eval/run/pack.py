@@ -82,7 +82,7 @@ class Estimate:
         """
         missing = self.total - self.present
         if missing > self.free:
-            raise UsageError(
+            raise UsageError("disk-insufficient", 
                 f"The pack needs {missing / 1e9:,.2f} GB more in {self.folder}, where {self.free / 1e9:,.2f} GB are "
                 f"free; make room, or name another folder with --out."
             )
@@ -92,7 +92,7 @@ class _Strict(Sink):
     """A plan that fails is no pack."""
 
     def add_failure(self, failure: ProbeFailure) -> None:
-        raise EngineError(f"The {failure.probe} probe could not plan its items: {failure.reason}.")
+        raise EngineError("plan-failed", f"The {failure.probe} probe could not plan its items: {failure.reason}.")
 
 
 def capture(request: CaptureRequest, paths: Paths, progress: Progress, announce: Callable[[Estimate], None]) -> Pack:
@@ -141,7 +141,7 @@ def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announc
     try:
         works = plan_probes(probes, reference.tokenizer(), _Strict())
     except TemplateLimitError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
+        raise UsageError(error.code, f"The reference cannot be used: {error}") from error
     estimate = _estimate(works, reference, request)
     announce(estimate)
     estimate.check()
@@ -153,7 +153,7 @@ def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announc
     for work in works:
         lacking = floor_state(reference.root, captures[work.probe.name].header)
         if lacking is not None:
-            raise EngineError(f"The captures are whole, and the noise floor is not: {lacking}.")
+            raise EngineError("floor-missing", f"The captures are whole, and the noise floor is not: {lacking}.")
     return Pack.open(reference.root)
 
 
@@ -161,7 +161,7 @@ def _check_same_reference(folder: Path, reference: Reference) -> None:
     for path, header, _ in captures_in(folder):
         different = header.identity.differing_fields(reference.identity)
         if different:
-            raise UsageError(
+            raise UsageError("pack-identity", 
                 f"{folder} holds the pack of another reference ({path.name} differs in {', '.join(different)}); "
                 f"name another folder with --out."
             )
@@ -170,7 +170,7 @@ def _check_same_reference(folder: Path, reference: Reference) -> None:
 def _check_whole(capture: Capture, work: Work) -> None:
     if capture.manifest is None:
         missing = sum(item.key not in capture for item in work.items)
-        raise EngineError(
+        raise EngineError("answers-missing", 
             f"The reference gave no answer to {missing} of {len(work.items)} items for {work.probe.name}; the rest is "
             f"kept in {capture.folder}, and the same command requests them again."
         )
@@ -198,7 +198,7 @@ def widths(folder: Path) -> tuple[int, int]:
     try:
         return int(sizes["hidden_size"]), int(sizes["vocab_size"])
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{folder / 'config.json'} does not say hidden_size and vocab_size.") from error
+        raise UsageError("config-incomplete", f"{folder / 'config.json'} does not say hidden_size and vocab_size.") from error
 
 
 def size_of(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:

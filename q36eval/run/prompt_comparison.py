@@ -67,7 +67,7 @@ def compare(question: Question, branch: Target, reference: Target, options: Engi
     """
     faults = incomparable(identity_of(options.of(branch.folder)), identity_of(options.of(reference.folder)))
     if faults:
-        raise UsageError(f"The two cannot be compared: {faults[0]}.")
+        raise UsageError("deployments-incomparable", f"The two cannot be compared: {faults[0]}.")
     engine = open_engine(options.of(reference.folder))
     prompt = _prompt_ids(engine.tokenizer, question)
     right = _answered(engine, prompt, question, reference)
@@ -90,7 +90,7 @@ def _prompt_ids(tokenizer: Any, question: Question) -> tuple[int, ...]:
     try:
         text = rendered_chat(tokenizer, question.messages, question.tools, enable_thinking=question.thinking)
     except (TemplateRaisedError, TemplateLimitError) as error:
-        raise UsageError(f"{error}.") from error
+        raise UsageError(error.code, f"{error}.") from error
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
@@ -98,7 +98,7 @@ def _answered(engine: Engine, prompt: tuple[int, ...], question: Question, targe
     request = GenerationRequest(key="incident", token_ids=prompt, max_new_tokens=question.max_new_tokens)
     answer = next(iter(engine.generate([request])))
     if answer.error is not None:
-        raise EngineError(f"{target.name} gave no answer: {answer.error}.")
+        raise EngineError("generation-failed", f"{target.name} gave no answer: {answer.error}.")
     return answer
 
 
@@ -113,7 +113,7 @@ def _tops(engine: Engine, prompt: tuple[int, ...], answer: Generated) -> Tops:
     request = ScoreRequest(key="incident", token_ids=prompt + said, first=len(prompt))
     scored = next(iter(engine.score([request])))
     if scored.hidden_states is None:
-        raise EngineError(f"The reference's answer could not be scored: {scored.error}.")
+        raise EngineError("scoring-failed", f"The reference's answer could not be scored: {scored.error}.")
     return taught(engine.logits, scored.hidden_states, said, []).choices
 
 

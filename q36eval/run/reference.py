@@ -76,7 +76,7 @@ class Reference:
             UsageError: only a pack of it is at hand.
         """
         if self.load is None:
-            raise UsageError(
+            raise UsageError("pack-lacks-answers", 
                 f"The reference pack {self.root} lacks the reference's sampled answers to the questions of this run; "
                 f"copy the pack again, or capture it with this version of q36eval and the same on_policy settings."
             )
@@ -100,7 +100,7 @@ class Reference:
             for probe in fitted:
                 withheld = self.pack.capture_of(probe.name, probe.suite_sha256, suite_of(probe)).withheld
                 if withheld and self.folder is None:
-                    raise UsageError(
+                    raise UsageError("pack-text-withheld", 
                         f"The reference pack {self.root} keeps only the hash of the reference's {', '.join(withheld)}; "
                         f"name the reference's folder with --reference, or capture the pack without --no-head."
                     )
@@ -133,7 +133,7 @@ def reference_of(request: Request, paths: Paths) -> Reference:
         template = declared_template(request, reference.identity.chat_template_sha256)
         return beside_template(reference, branch, template)
     if request.reference is None:
-        raise UsageError("There is no reference: name its checkpoint, or a pack that was captured from it.")
+        raise UsageError("reference-required", "There is no reference: name its checkpoint, or a pack that was captured from it.")
     return local_reference(request.reference.folder, paths.captures, request.engine)
 
 
@@ -149,13 +149,13 @@ def local_reference(folder: Path, root: Path, options: EngineOptions, by: str | 
     try:
         identity = identity_of(settings)
     except CorruptCheckpointError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
+        raise UsageError(error.code, f"The reference cannot be used: {error}") from error
 
     def load() -> Engine:
         try:
             return open_engine(settings)
         except CorruptCheckpointError as error:
-            raise UsageError(f"The reference cannot be used: {error}") from error
+            raise UsageError(error.code, f"The reference cannot be used: {error}") from error
 
     place = pack_folder(root, identity)
     return Reference(identity, place, folder, load=Loader(load), tokenizer=lambda: load_tokenizer(folder))

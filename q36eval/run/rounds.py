@@ -121,11 +121,11 @@ def run_probes(
         if planned is None:
             planned = plan_once(probes, reference_tokenizer, sink)
     except TemplateLimitError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
+        raise UsageError(error.code, f"The reference cannot be used: {error}") from error
     works, tokens = planned.works, planned.tokens
     differing = 0 if branch_tokens is None else sum(branch_tokens.get(key) != ids for key, ids in tokens.items())
     if differing:
-        raise TokenizedDifferentlyError(
+        raise TokenizedDifferentlyError("tokenized-differently", 
             f"the branch's tokenizer or chat template turns {differing} of {len(tokens)} requests into other tokens "
             f"than the reference's"
         )

@@ -129,7 +129,7 @@ class ServedAlone:
         policy = self.request.policy
         metrics = set() if policy is None else {criterion.metric for criterion in policy.criteria}
         if REJECTED in metrics and BY_PROMPT not in metrics and other.draft_counts() is not None:
-            raise UsageError(
+            raise UsageError("comparison-left-out", 
                 "The second server drafts (its counters say so), so what both reject can be compared: leave out "
                 "--against-without-drafts, or start it without drafts."
             )
@@ -189,7 +189,7 @@ def check_alone(request: Request) -> None:
     """
     second = request.second_endpoint
     if second is not None and Address.named(second).base == Address.named(request.engine.base_url).base:
-        raise UsageError(SAME_SERVER)
+        raise UsageError("same-server", SAME_SERVER)
     with suppress(EngineError):
         check_deployment(request.deployment)
 
@@ -276,11 +276,11 @@ def _told_apart(request: ServedRequest, endpoint: Endpoint, other: Endpoint) -> 
     """
     one = are_one(endpoint, other)
     if one:
-        raise UsageError(SAME_SERVER)
+        raise UsageError("same-server", SAME_SERVER)
     if one is False:
         return request
     if endpoint.server.started is not None and endpoint.server.started == other.server.started:
-        raise UsageError(SAME_START)
+        raise UsageError("same-server", SAME_START)
     difference = "; ".join(filter(None, (request.plan.difference, MAYBE_ONE)))
     return replace(request, plan=replace(request.plan, difference=difference))
 
@@ -301,7 +301,7 @@ def alone(
     """
     criteria = [each for each in policy.criteria if each.probe is ProbeName.SERVED and each.metric != SERVING_KL]
     if not criteria:
-        raise UsageError(f"The policy {policy.name} has no criterion of the probe served; name one that has (served).")
+        raise UsageError("policy-without-served", f"The policy {policy.name} has no criterion of the probe served; name one that has (served).")
     if against and all(criterion.slice != ENDPOINTS for criterion in criteria):
         criteria.append(_between_endpoints(criteria))
     if least_acceptance is not None:
@@ -325,6 +325,6 @@ def _of_drafts(like: Criterion, metric: str, margin: Margin) -> Criterion:
 def _between_endpoints(criteria: list[Criterion]) -> Criterion:
     like = next((each for each in criteria if each.metric == "answer_differences"), None)
     if like is None:
-        raise UsageError("The policy has no criterion of answer_differences, by whose margin two endpoints are judged.")
+        raise UsageError("policy-without-served", "The policy has no criterion of answer_differences, by whose margin two endpoints are judged.")
     of = {"id": "served-endpoints", "title": "Server: two endpoints of the same weights", "slice": ENDPOINTS}
     return like.model_copy(update=of)

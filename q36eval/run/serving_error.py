@@ -111,7 +111,7 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     try:
         reference = _opened(plan.reference, here, chosen)
     except CorruptCheckpointError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
+        raise UsageError(error.code, f"The reference cannot be used: {error}") from error
     progress.advance()
     sides = {**decoded, **as_known, WHOLE: reference.side}
     if has_floor:

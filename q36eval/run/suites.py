@@ -42,7 +42,7 @@ def suite_place(suite: str, paths: Paths) -> SuitePlace:
     """
     name, given, folder = suite.partition("=")
     if given and not folder:
-        raise UsageError(f"{suite!r} names no folder after the suite; write {name}=DIR, or {name} alone.")
+        raise UsageError("option-value", f"{suite!r} names no folder after the suite; write {name}=DIR, or {name} alone.")
     data = real_path(folder) if given else None
     if name.endswith((".yaml", ".yml")):
         from q36eval.evals.suite import read_suite
@@ -52,7 +52,7 @@ def suite_place(suite: str, paths: Paths) -> SuitePlace:
     shipped = shipped_suites()
     if name not in shipped:
         known = ", ".join(shipped)
-        raise UsageError(f"There is no suite {name!r}; known suites: {known}, or name a .yaml file.")
+        raise UsageError("suite-unknown", f"There is no suite {name!r}; known suites: {known}, or name a .yaml file.")
     from q36eval.kl.corpus_plan import corpus_name
 
     own = paths.frozen("corpus", corpus_name(name))

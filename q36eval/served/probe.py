@@ -96,7 +96,7 @@ class _Asking:
             yield ProbeFailure(probe=ProbeName.SERVED, reason=f"{part}: {error}", kind="skipped")
             return
         except EngineError as error:
-            raise EngineError(f"While it was asked for {PARTS[part]}: {error}") from error
+            raise EngineError(error.code, f"While it was asked for {PARTS[part]}: {error}") from error
 
         def figure() -> Iterator[Figure]:
             beside = self._beside(found, ask) if alike else ""

@@ -51,7 +51,7 @@ def _rises(asked: Endpoint, watched: Endpoint) -> bool | None:
     except RefusedError:
         return None
     except NoAnswerError as error:
-        raise EngineError(f"{asked.name} does not answer: {error}.") from error
+        raise EngineError("server-silent", f"{asked.name} does not answer: {error}.") from error
     counted_by = time.monotonic() + COUNTED_SECONDS
     while True:
         now = asked.prompt_tokens()

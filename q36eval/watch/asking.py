@@ -92,7 +92,7 @@ class Asker:
     def endpoint(self) -> Endpoint:
         """The endpoint that `look` found."""
         if self._endpoint is None:
-            raise EngineError("The endpoint was not opened.")
+            raise EngineError("engine-not-opened", "The endpoint was not opened.")
         return self._endpoint
 
     @property

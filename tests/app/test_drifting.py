@@ -80,7 +80,7 @@ def test_whatever_changes_where_a_branch_stands_keeps_it_anew(history: History, 
 
 def test_a_history_that_cannot_be_written_hinders_nobody(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> None:
-        raise StorageError("the disk is full")
+        raise StorageError("file-unwritable", "the disk is full")
 
     monkeypatch.setattr(History, "keep_drift", refuse)
     keep_drifts(history)

@@ -162,7 +162,7 @@ def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
     gate: Callable[..., RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cannot(*_: object) -> None:
-        raise EngineError("The reference could not answer the on-policy prompts: out of memory.")
+        raise EngineError("generation-failed", "The reference could not answer the on-policy prompts: out of memory.")
 
     monkeypatch.setattr(q36eval.run.preflight, "build_probes", BUILD_PROBES)
     monkeypatch.setattr(q36eval.run.preflight, "material", cannot)

@@ -152,7 +152,7 @@ def decided_today(history: History, run: RunRecord, today: date) -> GateReport:
         UsageError: the run has no verdict, or was decided by the waivers of a file.
     """
     if run.circumstances is not None and run.circumstances.waivers_from is not None:
-        raise UsageError(
+        raise UsageError("waivers-elsewhere", 
             f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone: change that file, "
             f"then q36eval gate --branch {shlex.quote(run.branch)} --resume {run.id} --require-sign-off "
             "--waivers-from FILE."

@@ -28,7 +28,7 @@ def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     columns, words = need_matrix("qweight", parts["qweight"])
     size = group_size(scheme, columns)
     if columns % size:
-        raise CorruptCheckpointError(f"{columns} columns do not divide into groups of {size}")
+        raise CorruptCheckpointError("group-size-mismatch", f"{columns} columns do not divide into groups of {size}")
     need_shape("scales", parts["scales"], (columns // size, words * IN_A_WORD))
     need_shape("qzeros", parts["qzeros"], (columns // size, words))
     return words * IN_A_WORD, columns

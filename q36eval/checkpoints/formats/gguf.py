@@ -37,7 +37,7 @@ def shape(parts: Parts, scheme: Scheme) -> tuple[int, ...]:
     if kind.name in FLOATS:
         return tuple(stored.shape)
     if stored.dim() < 1 or stored.shape[-1] % kind.n_bytes:
-        raise CorruptCheckpointError(f"its rows are no whole blocks of {kind.name}")
+        raise CorruptCheckpointError("tensor-shape", f"its rows are no whole blocks of {kind.name}")
     return (*stored.shape[:-1], stored.shape[-1] // kind.n_bytes * kind.values)
 
 
@@ -79,7 +79,7 @@ def check_installed(kinds: Collection[str]) -> None:
     blocks = sorted({*kinds} - {*FLOATS})
     found = find_spec("gguf") if blocks else None
     if blocks and (found is None or found.origin is None):  # a folder of that name is no package
-        raise UsageError(
+        raise UsageError("package-missing", 
             f"{', '.join(blocks)} of a GGUF is decoded by the gguf package, which is not installed here: "
             f"pip install 'q36eval[gguf]'."
         )

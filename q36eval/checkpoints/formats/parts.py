@@ -30,7 +30,7 @@ def need_shape(name: str, tensor: "torch.Tensor", expected: tuple[int, ...]) -> 
         CorruptCheckpointError: `tensor` has another shape.
     """
     if tuple(tensor.shape) != expected:
-        raise CorruptCheckpointError(f"{name} has shape {tuple(tensor.shape)}, {expected} is needed")
+        raise CorruptCheckpointError("tensor-shape", f"{name} has shape {tuple(tensor.shape)}, {expected} is needed")
 
 
 def need_matrix(name: str, tensor: "torch.Tensor") -> tuple[int, int]:
@@ -40,7 +40,7 @@ def need_matrix(name: str, tensor: "torch.Tensor") -> tuple[int, int]:
         CorruptCheckpointError: `tensor` has more or fewer.
     """
     if tensor.dim() != 2:
-        raise CorruptCheckpointError(f"{name} has shape {tuple(tensor.shape)}, rows and columns are needed")
+        raise CorruptCheckpointError("tensor-shape", f"{name} has shape {tuple(tensor.shape)}, rows and columns are needed")
     return int(tensor.shape[0]), int(tensor.shape[1])
 
 
@@ -56,7 +56,7 @@ def need_one_value(name: str, tensor: "torch.Tensor") -> None:
         CorruptCheckpointError: `tensor` holds none or several.
     """
     if tensor.numel() != 1:
-        raise CorruptCheckpointError(f"{name} has shape {tuple(tensor.shape)}, one value is needed")
+        raise CorruptCheckpointError("tensor-shape", f"{name} has shape {tuple(tensor.shape)}, one value is needed")
 
 
 FLOATS = ("float32", "bfloat16", "float16")
@@ -75,7 +75,7 @@ def need_dtypes(parts: Mapping[str, "torch.Tensor"], known: Mapping[str, tuple[s
     """
     for name, dtypes in {**known, **INPUT_DTYPES}.items():
         if name in parts and str(parts[name].dtype).removeprefix("torch.") not in dtypes:
-            raise CorruptCheckpointError(f"{name} is stored as {parts[name].dtype}, {' or '.join(dtypes)} is needed")
+            raise CorruptCheckpointError("tensor-dtype", f"{name} is stored as {parts[name].dtype}, {' or '.join(dtypes)} is needed")
 
 
 def rows_along(
@@ -93,7 +93,7 @@ def rows_along(
     for name, height in per_part.items():
         if name in cut:
             if start % height:
-                raise UsageError(f"{name} has a row for every {height} rows of a large weight, which is not decoded")
+                raise UsageError("format-unsupported", f"{name} has a row for every {height} rows of a large weight, which is not decoded")
             cut[name] = cut[name][int(start // height) : -int(-stop // height)]
     return cut
 
@@ -130,7 +130,7 @@ def unpack_signed(packed: "torch.Tensor", bits: int, shape: "torch.Size", packed
     import torch
 
     if packed.dtype != torch.int32:
-        raise CorruptCheckpointError(f"packed integers are stored as {packed.dtype}, not int32")
+        raise CorruptCheckpointError("tensor-dtype", f"packed integers are stored as {packed.dtype}, not int32")
     words = packed if packed_dim == 0 else packed.T
     values = unpack_words(words, bits)[: shape[packed_dim]].sub_(2 ** (bits - 1)).to(torch.int8)
     return values if packed_dim == 0 else values.T
@@ -186,10 +186,10 @@ def stored_scalar(parts: Mapping[str, "torch.Tensor"], name: str, what: str) -> 
         CorruptCheckpointError: it is missing, holds several values, or is not a positive number.
     """
     if name not in parts:
-        raise CorruptCheckpointError(f"{name} is missing, which its {what} activations need")
+        raise CorruptCheckpointError("tensor-missing", f"{name} is missing, which its {what} activations need")
     need_dtypes({name: parts[name]}, {})
     need_one_value(name, parts[name])
     value = float(parts[name].float().reshape(()))
     if not 0 < value < float("inf"):
-        raise CorruptCheckpointError(f"{name} is {value}, a positive number is needed")
+        raise CorruptCheckpointError("scale-invalid", f"{name} is {value}, a positive number is needed")
     return value

@@ -43,7 +43,7 @@ def model_files(path: Path) -> list[str]:
     sets = {tuple(_set_of(path, name)) for name in names}
     if len(sets) > 1:
         listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        raise UsageError(f"{path} holds several models ({listed}): name one of the files.")
+        raise UsageError("gguf-ambiguous", f"{path} holds several models ({listed}): name one of the files.")
     return list(sets.pop()) if sets else []
 
 
@@ -62,9 +62,9 @@ def _set_of(folder: Path, name: str) -> list[str]:
     for each in names:
         file = folder / each
         if not file.exists():
-            raise UsageError(f"{file} is missing: a model in {count} files needs all of them.")
+            raise UsageError("file-missing", f"{file} is missing: a model in {count} files needs all of them.")
         if not file.is_file():
-            raise UsageError(f"{file} is no regular file: a GGUF is read from one.")
+            raise UsageError("file-not-regular", f"{file} is no regular file: a GGUF is read from one.")
     return names
 
 

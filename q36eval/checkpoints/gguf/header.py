@@ -99,7 +99,7 @@ class _Cursor:
         self._begin, self._chunk = 0, b""
 
     def fault(self, what: str) -> CorruptCheckpointError:
-        return CorruptCheckpointError(f"{self.file.path}: {what}; download the file again.")
+        return CorruptCheckpointError("gguf-malformed", f"{self.file.path}: {what}; download the file again.")
 
     def take(self, size: int) -> bytes:
         """The next `size` bytes."""

@@ -38,7 +38,7 @@ def compare_stored(checkpoint: Checkpoint, other: Path, workers: int) -> Against
     try:
         against = open_checkpoint(other)
     except CorruptCheckpointError as error:
-        raise UsageError(f"The checkpoint to compare with cannot be read: {error}") from error
+        raise UsageError(error.code, f"The checkpoint to compare with cannot be read: {error}") from error
     names = sorted({*checkpoint.tensors, *against.tensors})
     with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
         outcomes = list(pool.map(lambda name: difference(checkpoint, against, name), names))

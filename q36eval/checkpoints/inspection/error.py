@@ -72,10 +72,10 @@ def examine(unit: Unit, how: Pass) -> Examined:
     except EngineError:  # the disk's trouble
         raise
     except _ReferenceError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
+        raise UsageError(error.code, f"The reference cannot be used: {error}") from error
     except MALFORMED as error:
         if isinstance(error, MemoryError) or lacks_memory(error):
-            raise EngineError(f"The memory of this machine does not suffice to inspect {unit.name}.") from error
+            raise EngineError("memory-insufficient", f"The memory of this machine does not suffice to inspect {unit.name}.") from error
         return Examined((*findings, integrity("undecodable", unit.name, _told(unit, error))))
 
 

@@ -199,10 +199,10 @@ class _Reference:
                 if name in held:
                     held.json(name)
         except CorruptCheckpointError as error:
-            raise UsageError(f"The reference cannot be used: {error}") from error
+            raise UsageError(error.code, f"The reference cannot be used: {error}") from error
         except (ArithmeticError, LookupError, TypeError) as error:
             reason = f"config.json does not give the sizes of the model ({type(error).__name__}: {error})"
-            raise UsageError(f"The reference cannot be used: {folder}: {reason}.") from error
+            raise UsageError("config-incomplete", f"The reference cannot be used: {folder}: {reason}.") from error
 
 
 def _shapes(config: Mapping[str, Any]) -> tuple[Shapes, list[Finding]]:

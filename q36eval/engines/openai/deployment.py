@@ -51,7 +51,7 @@ def opened(settings: EngineSettings, limits: Limits, *, meter: Meter | None = No
         return Opened(client, server, can, tokenizer, vocabulary)
     except NoAnswerError as error:
         client.close()
-        raise EngineError(f"The server {client.address.base} does not answer: {error}.") from error
+        raise EngineError("server-silent", f"The server {client.address.base} does not answer: {error}.") from error
     except BaseException:
         client.close()
         raise
@@ -63,7 +63,7 @@ def _vocabulary(settings: EngineSettings) -> int:
     try:
         return int(sizes["vocab_size"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptCheckpointError(f"{settings.folder / 'config.json'} does not say vocab_size.") from error
+        raise CorruptCheckpointError("config-incomplete", f"{settings.folder / 'config.json'} does not say vocab_size.") from error
 
 
 def identity_at(there: Opened, settings: EngineSettings) -> DeploymentIdentity:

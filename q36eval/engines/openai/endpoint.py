@@ -140,9 +140,9 @@ class Endpoint:
         try:
             now = server_of(self._client, self.server.model.id)
         except (UsageError, NoAnswerError) as error:
-            raise EngineError(f"The server is not what it was. {error}") from error
+            raise EngineError("server-changed", f"The server is not what it was. {error}") from error
         if now != self.server:
-            raise EngineError(
+            raise EngineError("server-changed", 
                 f"The server {self._client.address.base} is not what it was: another model, version or start than when "
                 f"it was opened. Nothing is compared on a mixture; start anew."
             )

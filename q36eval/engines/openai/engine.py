@@ -212,7 +212,7 @@ class OpenAIEngine(Engine):
             EngineError: it gave those of the likeliest tokens alone.
         """
         if self.scores != "states":
-            raise EngineError("The server gives log-probabilities of few tokens, from which no logits follow.")
+            raise EngineError("server-log-probs-missing", "The server gives log-probabilities of few tokens, from which no logits follow.")
         return hidden_states.float()
 
     def likeliest(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -228,7 +228,7 @@ class OpenAIEngine(Engine):
             EngineError: the server does not give those of the whole vocabulary.
         """
         if self.scores != "states":
-            raise EngineError(
+            raise EngineError("server-log-probs-missing", 
                 "The server does not give log-probabilities of the whole vocabulary, so it cannot be captured as a "
                 "reference; capture the checkpoint with the engine in-process."
             )
@@ -303,7 +303,7 @@ class OpenAIEngine(Engine):
             ("system fingerprint", answer.system_fingerprint, self._can.fingerprint),
         ):
             if now != then:
-                raise EngineError(
+                raise EngineError("server-changed", 
                     f"The server {self._client.address.base} is not what it was: the {what} of an answer is {now!r}, "
                     f"and was {then!r}. Nothing is measured on a mixture; start anew."
                 )
@@ -366,11 +366,11 @@ class OpenAIEngine(Engine):
         try:
             now = server_of(self._client, self._server.model.id)
         except UsageError as error:
-            raise EngineError(f"The server is not what it was. {error}") from error
+            raise EngineError("server-changed", f"The server is not what it was. {error}") from error
         except NoAnswerError as error:
-            raise EngineError(f"The server {self._client.address.base} does not answer: {error}.") from error
+            raise EngineError("server-silent", f"The server {self._client.address.base} does not answer: {error}.") from error
         if now != self._server:
-            raise EngineError(
+            raise EngineError("server-changed", 
                 f"The server {self._client.address.base} is not what it was: {difference(self._server, now)}. Nothing "
                 f"is measured on a mixture; start anew."
             )

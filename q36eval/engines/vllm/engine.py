@@ -111,7 +111,7 @@ class VLLMEngine(Engine):
             try:
                 opened = worker.ask("open", "it opened the checkpoint", arguments=_arguments(settings, there))
             except AskError as error:
-                raise EngineError(f"vLLM does not open {settings.folder}: {error}.") from error
+                raise EngineError("engine-not-opened", f"vLLM does not open {settings.folder}: {error}.") from error
             held.verify(after_reading=True)  # what vLLM loaded is what the identity is of
         window_tokens = CPU_WINDOW_TOKENS if there.on_cpu else WINDOW_TOKENS
         engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, window_tokens)
@@ -324,15 +324,15 @@ def _own_arguments(options: EngineOptions) -> dict[str, Any]:
         name, equals, value = each.partition("=")
         name = name.strip().replace("-", "_")
         if not name or not equals:
-            raise UsageError(f"--engine-arg {each!r} is not NAME=VALUE.")
+            raise UsageError("engine-arg-malformed", f"--engine-arg {each!r} is not NAME=VALUE.")
         if name in RESERVED:
-            raise UsageError(f"--engine-arg cannot set {name}: q36eval sets it for vLLM.")
+            raise UsageError("engine-arg-reserved", f"--engine-arg cannot set {name}: q36eval sets it for vLLM.")
         try:
             own[name] = json.loads(value)
         except ValueError:
             own[name] = value
     if own.get("pipeline_parallel_size", 1) != 1:
-        raise UsageError(
+        raise UsageError("engine-arg-reserved", 
             "--engine-arg cannot set pipeline_parallel_size: the last layers' states are taken of every position by "
             "the first worker; use tensor_parallel_size."
         )
@@ -345,7 +345,7 @@ def _check_drafts(own: Mapping[str, Any], folder: HeldFolder) -> None:
     if not isinstance(drafts, Mapping) or drafts.get("model") is not None:
         return
     if str(drafts.get("method", "")).endswith("mtp") and not has_draft_head(open_checkpoint(folder)):
-        raise UsageError(
+        raise UsageError("draft-head-missing", 
             f"--engine-arg speculative_config asks for drafts (MTP), and {folder.path} has no draft head; leave it out."
         )
 

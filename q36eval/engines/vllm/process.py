@@ -49,12 +49,12 @@ class Asked:
         """The answer; raises as `WorkerProcess.ask`."""
         self.wait()
         if not self._line:
-            raise EngineError(f"vLLM ended while {self.what}: {self._process.last_lines()}")
+            raise EngineError("engine-died", f"vLLM ended while {self.what}: {self._process.last_lines()}")
         answer: dict[str, Any] = json.loads(self._line)
         if "error" not in answer:
             return answer
         if answer["fatal"]:
-            raise EngineError(f"vLLM failed while {self.what}: {answer['error']}; {self._process.last_lines()}")
+            raise EngineError("engine-failed", f"vLLM failed while {self.what}: {answer['error']}; {self._process.last_lines()}")
         raise AskError(answer["error"])
 
 

@@ -31,7 +31,7 @@ def check_states(engine: Engine, worker: WorkerProcess) -> None:
     gap = _half_differ_by(theirs, ours)
     if gap > MEDIAN_NATS:
         again, ours_again = _theirs(worker, prompts), _ours(engine, prompts)
-        raise EngineError(
+        raise EngineError("hidden-states-wrong", 
             f"The hidden states taken from vLLM are not those it answers from: its log-probabilities differ by "
             f"{gap:.2f} nats in half of {len(theirs)} tokens (asked again, by {_half_differ_by(again, ours_again):.2f}"
             f": vLLM's changed by {_half_differ_by(theirs, again):.2f}, those of the states by "
@@ -44,7 +44,7 @@ def _theirs(worker: WorkerProcess, prompts: Sequence[Sequence[int]]) -> torch.Te
     try:
         told = worker.ask("token_log_probs", "it showed log-probabilities", prompts=prompts)["log_probs"]
     except AskError as error:
-        raise EngineError(f"vLLM shows no log-probabilities to hold its hidden states to: {error}.") from error
+        raise EngineError("engine-log-probs-missing", f"vLLM shows no log-probabilities to hold its hidden states to: {error}.") from error
     return torch.tensor([each for row in told for each in row], dtype=torch.float64)
 
 
@@ -54,7 +54,7 @@ def _ours(engine: Engine, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
     rows: dict[str, torch.Tensor] = {}
     for scored in engine.score(requests):
         if scored.hidden_states is None:
-            raise EngineError(f"The hidden states of vLLM cannot be had: {scored.error}.")
+            raise EngineError("hidden-states-missing", f"The hidden states of vLLM cannot be had: {scored.error}.")
         log_probs = engine.logits(scored.hidden_states).double().log_softmax(-1)
         labels = torch.tensor(scored.request.token_ids[1:], device=log_probs.device).unsqueeze(1)
         rows[scored.request.key] = log_probs.gather(1, labels).squeeze(1).cpu()
@@ -68,8 +68,8 @@ def _half_differ_by(one: torch.Tensor, other: torch.Tensor) -> float:
         EngineError: one has other tokens, or not only numbers.
     """
     if len(one) != len(other):
-        raise EngineError(f"vLLM shows log-probabilities of {len(one)} tokens for {len(other)} that were asked.")
+        raise EngineError("engine-answer-malformed", f"vLLM shows log-probabilities of {len(one)} tokens for {len(other)} that were asked.")
     gaps = (one - other).abs()
     if not gaps.isfinite().all():
-        raise EngineError("The hidden states of vLLM give log-probabilities that are no numbers.")
+        raise EngineError("values-not-finite", "The hidden states of vLLM give log-probabilities that are no numbers.")
     return float(gaps.median())

@@ -140,7 +140,7 @@ class Dispatch:
             self.pool.joined(joined)
             return
         if not self._doubts:
-            raise EngineError(
+            raise EngineError("workers-lost", 
                 f"{len(self._waiting)} parts of the work wait, and no worker can be given one; resume the run."
             )
         for unit, (_, computed) in self._doubts.items():  # there is no other whom to ask
@@ -165,7 +165,7 @@ class Dispatch:
                 requests = [request for batch in self.units[unit] for request in batch]
                 keys = ", ".join(request.key for request in requests[:3])
                 more = ", …" if len(requests) > 3 else ""
-                self._done[unit] = FatalUnitError(
+                self._done[unit] = FatalUnitError("workers-killed", 
                     f"{KILLS} workers died while they computed {keys}{more}, the last of them: {reason}"
                 )
         self._wait_again([unit for _, unit in mine if unit not in self._done])

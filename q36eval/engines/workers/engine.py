@@ -132,7 +132,7 @@ class WorkersEngine(Engine):
             return
         least = min(plans, key=lambda plan: (plan.score_tokens, plan.prompt_tokens, plan.rows, plan.batches))
         if least.room.placement == "layers":
-            raise UsageError(LAYERS_REFUSED)
+            raise UsageError("option-conflict", LAYERS_REFUSED)
         self._pool.instruct(self._number, "plan", least)
         self._plan = least
 
@@ -305,7 +305,7 @@ def check_alike(theirs: DeploymentIdentity, expected: DeploymentIdentity) -> Non
     """
     differing = theirs.differing_fields(expected)
     if differing:
-        raise UsageError(f"The workers open different deployments: {', '.join(differing)} differ. {ALIKE}")
+        raise UsageError("workers-differ", f"The workers open different deployments: {', '.join(differing)} differ. {ALIKE}")
 
 
 @contextmanager

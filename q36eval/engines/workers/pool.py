@@ -173,7 +173,7 @@ class Pool:
         while not self.members:
             ended = self.ready(list(self.joining), max(0.0, until - time.monotonic())) if self.joining else []
             if not ended:
-                raise EngineError(
+                raise EngineError("workers-lost", 
                     f"All workers are lost, and Ray placed none instead within {PLACED_WITHIN_S:.0f} s; the cluster "
                     f"has {_has()}."
                 )
@@ -224,7 +224,7 @@ class Pool:
             new.failures = failures
             self.joining[self._follow(new)] = new
         elif not self.members and not self.joining:
-            raise EngineError(f"No worker is left, and none that was started instead stayed; the last one: {reason}.")
+            raise EngineError("workers-lost", f"No worker is left, and none that was started instead stayed; the last one: {reason}.")
 
     def ready(self, calls: Sequence[Any], seconds: float | None = None) -> list[Any]:
         """Those of the calls that have ended; waits for one."""
@@ -246,11 +246,11 @@ class Pool:
         try:
             return ray.get(call)
         except ray.exceptions.RayTaskError as error:
-            raise EngineError(f"{type(error.cause).__name__}: {error.cause}") from error
+            raise EngineError(getattr(error.cause, 'code', 'worker-failed'), f"{type(error.cause).__name__}: {error.cause}") from error
         except (*gone, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError) as error:
             raise LostError(_first_line(error)) from error
         except ray.exceptions.RayError as error:  # no room in memory or on the disk, above all
-            raise EngineError(f"Ray cannot hand over a result: {_first_line(error)}.") from error
+            raise EngineError("ray-failed", f"Ray cannot hand over a result: {_first_line(error)}.") from error
 
     def whichever(self, method: str, *values: Any) -> Any:
         """What one of the workers answers; another one where it is lost meanwhile.
@@ -295,7 +295,7 @@ class Pool:
             if not ended:
                 placed = self.place.workers - len(waiting)
                 self.end()
-                raise EngineError(
+                raise EngineError("workers-not-placed", 
                     f"Ray placed {placed} of {self.place.workers} workers within {PLACED_WITHIN_S:.0f} s. Wanted are "
                     f"{self.place}, and the cluster has {_has()}. Ask for fewer with --workers, or add nodes."
                 )
@@ -305,7 +305,7 @@ class Pool:
                     calls[call].facts = self.value(call)
                 except LostError as error:
                     self.end()
-                    raise EngineError(f"A worker could not be started: {error}.") from error
+                    raise EngineError("workers-not-placed", f"A worker could not be started: {error}.") from error
         for member in self.members:
             assert member.facts is not None, "it answered"
             try:
@@ -359,7 +359,7 @@ def _check_version(theirs: Facts, own: Facts) -> None:
         ("NUMERICS_VERSION", own.numerics, theirs.numerics),
     ):
         if here != there:
-            raise UsageError(
+            raise UsageError("workers-differ", 
                 f"The worker on node {theirs.node} has another {name} than this machine: {there} there, {here} here. "
                 f"Install the same version on all nodes."
             )
@@ -393,7 +393,7 @@ def _connect(place: Place) -> None:
                 )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             there = "started here" if place.address is None else f"reached at {place.address}"
-            raise UsageError(f"Ray cannot be {there}: {_first_line(error)}") from error
+            raise UsageError("ray-not-reached", f"Ray cannot be {there}: {_first_line(error)}") from error
     # what a node says of a process that died goes to stdout, whatever is asked of logs; who lost it says it in words
     if hasattr(ray, "_private"):
         ray._private.worker.print_to_stdstream = lambda *said, **how: None
@@ -405,7 +405,7 @@ def _connect(place: Place) -> None:
     if place.address is None and place.gpus * place.workers > ray.cluster_resources().get("GPU", 0):
         has = _has()
         _shut_down()
-        raise UsageError(
+        raise UsageError("gpus-insufficient", 
             f"--workers {place.workers} needs {place.gpus * place.workers} GPUs, and this machine shows {has}."
         )
 

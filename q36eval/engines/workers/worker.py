@@ -114,7 +114,7 @@ def check_identity(own: DeploymentIdentity, expected: DeploymentIdentity) -> Non
     """
     differing = own.differing_fields(expected)
     if differing:
-        raise UsageError(
+        raise UsageError("workers-differ", 
             f"On node {socket.gethostname()} it is another deployment: {', '.join(differing)} differ from those where "
             f"the command was given. {ALIKE}"
         )
@@ -159,7 +159,7 @@ class Worker:
                 except Q36Error as error:
                     return error
                 except Exception as error:
-                    return EngineError(f"{type(error).__name__}: {error}")
+                    return EngineError("worker-failed", f"{type(error).__name__}: {error}")
                 self._followed = instruction.serial
             return self._answer
 

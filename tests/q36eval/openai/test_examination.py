@@ -107,7 +107,7 @@ def test_without_the_branch_its_tokens_are_not_tried(options: EngineOptions, loc
 
 def test_a_server_that_is_not_there_is_a_problem_and_the_rest_is_told(tmp_path: Any) -> None:
     def gone() -> dict[str, Any]:
-        raise EngineError("The server http://127.0.0.1:1/v1 does not answer: x.")
+        raise EngineError("server-silent", "The server http://127.0.0.1:1/v1 does not answer: x.")
 
     body = diagnosis(Paths.default(), endpoint=gone)
     assert body["endpoint"] is None

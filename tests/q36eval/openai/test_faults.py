@@ -314,7 +314,7 @@ def test_what_a_call_raises_is_raised_and_nothing_more_is_begun() -> None:
     def call(number: int) -> int:
         begun.append(number)
         if number == 5:
-            raise EngineError("gone")
+            raise EngineError("server-silent", "gone")
         return number
 
     with pytest.raises(EngineError, match="gone"):

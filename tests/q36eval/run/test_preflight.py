@@ -62,3 +62,9 @@ def test_one_error_holds_all_that_blocks_and_no_note() -> None:
     assert [problem.code for problem in refused.value.problems] == ["a", "c"]
     assert str(refused.value) == "One. Two."
     assert refused.value.exit_code == 2
+
+
+def test_several_branches_are_refused_once_for_what_concerns_all(tmp_path: Path) -> None:
+    done = q36eval("gate", "--branch", "bf16", "--branch", "fp8-head", "--draws", "2", state=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("No branch can pass") == 1

@@ -59,7 +59,7 @@ class Workers:
 
     def await_joining(self) -> None:
         if not self.joining:
-            raise EngineError("All workers are lost")
+            raise EngineError("workers-lost", "All workers are lost")
         self.joined(list(self.joining))
 
     def value(self, call: tuple[int, int]) -> Computed:
@@ -119,14 +119,14 @@ BROKEN = Computed(Packed((), (), None, ""), (), 0, broken="engine: an illegal me
 
 def test_a_worker_whose_engine_is_gone_is_replaced_and_no_item_is_an_error() -> None:
     """It answers at once, so that it would be given most of the work."""
-    gone = EngineError("vLLM ended while it answered 200 prompts")
+    gone = EngineError("engine-died", "vLLM ended while it answered 200 prompts")
     workers = Workers(2, lambda call: gone if call[0] == 1 else SENT, max, replaced=True)
     assert outcomes(workers, 30) == [(n, SENT) for n in range(30)]
     assert workers.losses == [(1, str(gone), True)]
 
 
 def test_an_engine_that_fails_everywhere_ends_the_work_as_it_would_alone() -> None:
-    workers = Workers(3, lambda call: EngineError("vLLM ended") if call[1] == 4 else SENT, replaced=True)
+    workers = Workers(3, lambda call: EngineError("engine-died", "vLLM ended") if call[1] == 4 else SENT, replaced=True)
     with pytest.raises(EngineError, match=r"^vLLM ended$") as raised:
         outcomes(workers, 30)
     assert not isinstance(raised.value, FatalUnitError)

@@ -96,7 +96,7 @@ def test_a_step_that_every_worker_dies_of_ends_with_the_reason(pool: Callable[..
 
 def test_a_step_that_fails_is_raised_as_it_would_be_here(pool: Callable[..., Scripts]) -> None:
     with pytest.raises(CorruptCheckpointError, match="too short"):
-        pool(Scripted(), Scripted(fails=CorruptCheckpointError("too short"))).instruct(1, "open")
+        pool(Scripted(), Scripted(fails=CorruptCheckpointError("file-truncated", "too short"))).instruct(1, "open")
 
 
 def test_a_replacement_with_other_code_is_none(pool: Callable[..., Scripts]) -> None:
