@@ -95,13 +95,16 @@ def build(name: str, sandbox_dir: Path = SANDBOX_DIR, build_dir: Path | None = N
     manifest = read_manifest(sandbox_dir)
     folder, expected = _folder_of(name, sandbox_dir, build_dir), manifest["branches"].get(name)
     if expected is None:
-        raise UsageError("sandbox-not-built", f"{sandbox_dir / 'manifest.json'} does not list branch {name!r}; build the sandbox first.")
+        raise UsageError(
+            "sandbox-not-built",
+            f"{sandbox_dir / 'manifest.json'} does not list branch {name!r}; build the sandbox first.",
+        )
     if kind_of(name, sandbox_dir) != "committed" and _differences(folder, expected):
         build_into(folder, name, sandbox_dir)
     differences = _differences(folder, expected)
     if differences:
-        raise CorruptCheckpointError("sandbox-damaged", 
-            f"{folder / differences[0]} is not what {sandbox_dir / 'manifest.json'} says it is."
+        raise CorruptCheckpointError(
+            "sandbox-damaged", f"{folder / differences[0]} is not what {sandbox_dir / 'manifest.json'} says it is."
         )
     return folder
 
@@ -175,7 +178,10 @@ def build_into(folder: Path, name: str, sandbox_dir: Path) -> None:
         elif name == "int2-experts":
             write_int2_experts(sandbox_dir / REFERENCE, fresh)
         else:
-            raise UsageError("sandbox-incomplete", f"{sandbox_dir / name} is missing and cannot be computed: check the data out again.")
+            raise UsageError(
+                "sandbox-incomplete",
+                f"{sandbox_dir / name} is missing and cannot be computed: check the data out again.",
+            )
         if folder.exists():
             shutil.rmtree(folder)
         fresh.rename(folder)

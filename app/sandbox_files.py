@@ -59,10 +59,15 @@ def check_fetched(branch: str, paths: Paths) -> None:
         UsageError: its files were not fetched, or belong to another version of this program.
     """
     if missing_files(paths, [branch]):
-        raise UsageError("sandbox-missing", f"The weights of the sandbox are not on this machine; fetch them (27 MB): {COMMAND}.")
+        raise UsageError(
+            "sandbox-missing", f"The weights of the sandbox are not on this machine; fetch them (27 MB): {COMMAND}."
+        )
     own, fetched = paths.data / "sandbox" / "manifest.json", paths.sandbox / "manifest.json"
     if not fetched.is_file() or fetched.read_bytes() != own.read_bytes():
-        raise UsageError("sandbox-outdated", f"The sandbox in {paths.sandbox} is that of another q36eval; bring it up to date: {COMMAND}.")
+        raise UsageError(
+            "sandbox-outdated",
+            f"The sandbox in {paths.sandbox} is that of another q36eval; bring it up to date: {COMMAND}.",
+        )
 
 
 def fetch(branches: Iterable[str], paths: Paths, named: str | None, notify: Callable[[str], None]) -> None:
@@ -99,9 +104,10 @@ def _origin() -> str:
     commit, parts = (said.get("vcs_info") or {}).get("commit_id"), url.path.strip("/").removesuffix(".git").split("/")
     if commit and url.hostname == "github.com" and len(parts) == 2:
         return f"https://raw.githubusercontent.com/{parts[0]}/{parts[1]}/{commit}/data/sandbox"
-    raise UsageError("sandbox-source-unknown", 
+    raise UsageError(
+        "sandbox-source-unknown",
         f"This installation does not know where the sandbox's weights are: name a checkout of its repository, or the "
-        f"web address of its data/sandbox: {COMMAND} --from DIR|URL."
+        f"web address of its data/sandbox: {COMMAND} --from DIR|URL.",
     )
 
 
@@ -114,9 +120,10 @@ def _place(named: str) -> Path | str:
     for place in (folder / "data" / "sandbox", folder):
         if (place / "manifest.json").is_file():
             return place.resolve()
-    raise UsageError("sandbox-source-unknown", 
+    raise UsageError(
+        "sandbox-source-unknown",
         f"{named} is neither a checkout of the repository with data/sandbox nor a web address; name one: "
-        f"{COMMAND} --from DIR|URL."
+        f"{COMMAND} --from DIR|URL.",
     )
 
 
@@ -140,7 +147,9 @@ def _of_file(file: Path) -> Iterator[bytes]:
             while portion := stream.read(PORTION_BYTES):
                 yield portion
     except OSError as error:
-        raise UsageError("file-unreadable", f"{file} cannot be read: {error.strerror}; name another place with --from.") from error
+        raise UsageError(
+            "file-unreadable", f"{file} cannot be read: {error.strerror}; name another place with --from."
+        ) from error
 
 
 def _of_server(address: str) -> Iterator[bytes]:
@@ -149,7 +158,10 @@ def _of_server(address: str) -> Iterator[bytes]:
     try:
         with httpx.stream("GET", address, follow_redirects=True, timeout=SECONDS) as answer:
             if answer.status_code != httpx.codes.OK:
-                raise UsageError("download-failed", _not_had(address, f"the server answers {answer.status_code} {answer.reason_phrase}"))
+                raise UsageError(
+                    "download-failed",
+                    _not_had(address, f"the server answers {answer.status_code} {answer.reason_phrase}"),
+                )
             yield from answer.iter_bytes(PORTION_BYTES)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
         raise UsageError("download-failed", _not_had(address, str(error) or type(error).__name__)) from error
@@ -174,7 +186,8 @@ def _keep(target: Path, sha256: str | None, portions: Iterator[bytes], source: s
             hashed.update(portion)
             stream.write(portion)
         if sha256 is not None and hashed.hexdigest() != sha256:
-            raise UsageError("download-damaged", 
+            raise UsageError(
+                "download-damaged",
                 f"{target.parent.name}/{target.name} from {source} is not the file that belongs to this q36eval: "
-                f"{size:,} bytes came, and their SHA-256 is not the manifest's. Nothing of it is kept."
+                f"{size:,} bytes came, and their SHA-256 is not the manifest's. Nothing of it is kept.",
             )

@@ -21,7 +21,9 @@ def load_family(name_or_path: str | None, paths: Paths) -> Family:
     path = paths.families / f"{name_or_path}.yaml"
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in paths.families.glob("*.yaml")))
-        raise UsageError("family-unknown", f"There is no family {name_or_path!r}; known families: {known}, or name a .yaml file.")
+        raise UsageError(
+            "family-unknown", f"There is no family {name_or_path!r}; known families: {known}, or name a .yaml file."
+        )
     return Family.load(path)
 
 
@@ -43,8 +45,9 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
         UsageError: neither a branch of the family nor a checkpoint's folder; or its weights are not on this machine.
     """
     if not name_or_path.strip():  # as a path, nothing is the current folder
-        raise UsageError("option-empty", 
-            f"The name is empty; name a folder, or a branch of {family.name}: {', '.join(family.branches)}."
+        raise UsageError(
+            "option-empty",
+            f"The name is empty; name a folder, or a branch of {family.name}: {', '.join(family.branches)}.",
         )
     name = name_in_history(name_or_path, family)
     if name_or_path in family.branches:
@@ -55,9 +58,10 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
 
         check_folder(folder)  # before any run is begun, which nothing could resume
         return Target(name, real_path(folder), named=name_or_path if name_or_path.isprintable() else None)
-    raise UsageError("branch-unknown", 
+    raise UsageError(
+        "branch-unknown",
         f"The family {family.name} has no branch {name_or_path!r}, and there is no such folder; "
-        f"its branches are: {', '.join(family.branches)}."
+        f"its branches are: {', '.join(family.branches)}.",
     )
 
 
@@ -89,9 +93,10 @@ def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
     branch = family.branches[name]
     if branch.source.path is None:
         size = "" if branch.size_gib is None else f" (about {branch.size_gib:g} GiB)"
-        raise UsageError("weights-missing", 
+        raise UsageError(
+            "weights-missing",
             f"The weights of {family.name}/{name}, {branch.source}{size}, are not on this machine; "
-            f"download that revision and name its folder instead of {name!r}."
+            f"download that revision and name its folder instead of {name!r}.",
         )
     folder = paths.repository / branch.source.path
     if folder.parent == paths.data / "sandbox":
@@ -103,5 +108,8 @@ def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
             check_fetched(folder.name, paths)
         return build(folder.name, paths.sandbox, paths.built)
     if not _is_there(folder):
-        raise UsageError("folder-missing", f"The folder {folder} of branch {name!r} is missing; restore it or correct the family file.")
+        raise UsageError(
+            "folder-missing",
+            f"The folder {folder} of branch {name!r} is missing; restore it or correct the family file.",
+        )
     return folder

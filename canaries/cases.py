@@ -105,8 +105,9 @@ def _check_fit(spec: CanarySpec, drawn: Sequence[ChatExample]) -> None:
     except (NotJudgedError, ValueError) as error:
         raise UsageError("canary-invalid", f"Canary {spec.id}: {error}; correct it.") from error
     if failures:
-        raise UsageError("canary-answer-fails", 
-            f"Canary {spec.id}: its generator's own answer fails its checks: {failures[0].message}; correct either."
+        raise UsageError(
+            "canary-answer-fails",
+            f"Canary {spec.id}: its generator's own answer fails its checks: {failures[0].message}; correct either.",
         )
 
 
@@ -162,8 +163,13 @@ def draws(family: Family, name: str) -> list[ChatExample]:
             example = draw(generator, rng, family.split)
         except Exception as error:
             trouble = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UsageError("canary-generator-failed", f"Canary {name}: {family.generator} fails at draw {number} ({trouble}).") from error
+            raise UsageError(
+                "canary-generator-failed", f"Canary {name}: {family.generator} fails at draw {number} ({trouble})."
+            ) from error
         drawn.setdefault(example.key, example)
         if len(drawn) == family.n:
             return list(drawn.values())
-    raise UsageError("canary-draws-exhausted", f"Canary {name}: {family.generator} has only {len(drawn)} distinct draws, not n = {family.n}.")
+    raise UsageError(
+        "canary-draws-exhausted",
+        f"Canary {name}: {family.generator} has only {len(drawn)} distinct draws, not n = {family.n}.",
+    )

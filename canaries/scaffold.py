@@ -147,17 +147,24 @@ def _check_answers(checks: Sequence[str], expected: dict[str, Any], right: str, 
     try:
         failures = run_checks(right, checks, expected, transcript.tools)
     except ValidationError as error:
-        raise UsageError("canary-checks-unusable", f"The checks {', '.join(checks)} cannot be used: {_problem(error)}.") from error
+        raise UsageError(
+            "canary-checks-unusable", f"The checks {', '.join(checks)} cannot be used: {_problem(error)}."
+        ) from error
     except NotJudgedError as error:
-        raise UsageError("canary-answer-not-judged", f"The right answer cannot be judged: {error}; correct what is expected.") from error
+        raise UsageError(
+            "canary-answer-not-judged", f"The right answer cannot be judged: {error}; correct what is expected."
+        ) from error
     if failures:
         first = failures[0]
         where = f"{first.check} ({first.place}: {first.message})"
-        raise UsageError("canary-answer-fails", f"The right answer fails its check {where}; correct it, or name another --check.")
+        raise UsageError(
+            "canary-answer-fails", f"The right answer fails its check {where}; correct it, or name another --check."
+        )
     if transcript.answer is not None and not run_checks(transcript.answer, checks, expected, transcript.tools):
-        raise UsageError("canary-shows-nothing", 
+        raise UsageError(
+            "canary-shows-nothing",
             f"The transcript's own answer passes {', '.join(checks)}, so this canary would find nothing wrong with it; "
-            f"name another --check, or leave that answer out."
+            f"name another --check, or leave that answer out.",
         )
 
 
@@ -235,12 +242,15 @@ def _calls(right: str, transcript: Transcript) -> list[dict[str, Any]]:
     offered = schemas_by_name(transcript.tools)
     reply = parse_reply(right)
     if not reply.calls:
-        raise UsageError("canary-answer-unreadable", "The right answer contains no readable tool call, which its check requires.")
+        raise UsageError(
+            "canary-answer-unreadable", "The right answer contains no readable tool call, which its check requires."
+        )
     for call in reply.calls:
         if call.name not in offered:
-            raise UsageError("tool-unknown", 
+            raise UsageError(
+                "tool-unknown",
                 f"The right answer calls {call.name!r}, which the transcript does not offer; it offers "
-                f"{', '.join(offered) or 'no tools'}."
+                f"{', '.join(offered) or 'no tools'}.",
             )
     return [{"name": call.name, "arguments": typed_arguments(call, offered[call.name])} for call in reply.calls]
 
@@ -248,7 +258,9 @@ def _calls(right: str, transcript: Transcript) -> list[dict[str, Any]]:
 def _one_call(right: str, transcript: Transcript) -> dict[str, Any]:
     calls = _calls(right, transcript)
     if len(calls) > 1:
-        raise UsageError("canary-check-mismatch", f"The right answer makes {len(calls)} calls; judge it with --check tool_calls.")
+        raise UsageError(
+            "canary-check-mismatch", f"The right answer makes {len(calls)} calls; judge it with --check tool_calls."
+        )
     return calls[0] | _format(right)
 
 
@@ -266,7 +278,9 @@ def _object(right: str, transcript: Transcript) -> dict[str, Any]:
     value = _json_or_none(right.strip())
     value = _embedded_json(right) if value is None else value
     if not isinstance(value, dict | list):
-        raise UsageError("canary-answer-unreadable", "The right answer contains no readable JSON object, which its check requires.")
+        raise UsageError(
+            "canary-answer-unreadable", "The right answer contains no readable JSON object, which its check requires."
+        )
     return {"object": value, "schema": transcript.schema or inferred_schema(value)}
 
 
@@ -372,9 +386,13 @@ def write_new(file: Path, text: str) -> None:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError as error:
-        raise UsageError("file-exists", f"{file} already exists and was not changed; name another file with --out.") from error
+        raise UsageError(
+            "file-exists", f"{file} already exists and was not changed; name another file with --out."
+        ) from error
     except OSError as error:
-        raise UsageError("file-unwritable", f"{file} cannot be written ({error.strerror or error}); name another with --out.") from error
+        raise UsageError(
+            "file-unwritable", f"{file} cannot be written ({error.strerror or error}); name another with --out."
+        ) from error
 
 
 def _prompt(prompt: dict[str, Any]) -> Iterator[str]:

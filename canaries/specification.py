@@ -290,7 +290,10 @@ def load_specs(
     lacking = {spec.id: spec for spec in left_out(chosen, skills)}
     if only is not None and lacking:
         spec = next(iter(lacking.values()))
-        raise UsageError("canary-not-of-family", f"The canary {spec.id} runs only on a family whose file lists {spec.skill!r} under skills.")
+        raise UsageError(
+            "canary-not-of-family",
+            f"The canary {spec.id} runs only on a family whose file lists {spec.skill!r} under skills.",
+        )
     chosen = [spec for spec in chosen if spec.id not in lacking]
     return chosen if n is None else [_resized(spec, n) for spec in chosen]
 
@@ -308,9 +311,10 @@ def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySp
         if unknown:
             like = difflib.get_close_matches(unknown[0], known, 1)
             meant = f"; {like[0]} is one" if like else ""
-            raise UsageError("skill-unknown", 
+            raise UsageError(
+                "skill-unknown",
                 f"The family file sets a budget for {unknown[0]!r}, a skill that no canary has{meant}; correct "
-                "answers.budgets."
+                "answers.budgets.",
             )
     return [spec.model_copy(update={"generation": _generation_for(spec, answers)}) for spec in specs]
 
@@ -369,15 +373,21 @@ def _read_mapping(file: Path) -> dict[str, Any]:
             raise UsageError("file-too-large", f"{file} has {size:,} bytes, {limit}; split it.")
         body = parse_yaml(file.read_text(encoding="utf-8"), aliases=False)
     except UnicodeDecodeError as error:
-        raise UsageError("file-not-utf8", f"{file} is not UTF-8 (byte {error.start}: {error.reason}); save it as UTF-8.") from error
+        raise UsageError(
+            "file-not-utf8", f"{file} is not UTF-8 (byte {error.start}: {error.reason}); save it as UTF-8."
+        ) from error
     except OSError as error:
-        raise UsageError("file-unreadable", f"{file} cannot be read ({error.strerror or error}); check the path.") from error
+        raise UsageError(
+            "file-unreadable", f"{file} cannot be read ({error.strerror or error}); check the path."
+        ) from error
     except YamlProblem as error:
         if error.refused:
             raise UsageError("yaml-malformed", f"{file}:{error.line}: {error.problem}.") from error
         raise UsageError("yaml-malformed", f"{file} is not valid YAML: {error}.") from error
     if not isinstance(body, dict):
-        raise UsageError("canary-invalid", f"{file} must hold one mapping with the keys {', '.join(CanarySpec.model_fields)}.")
+        raise UsageError(
+            "canary-invalid", f"{file} must hold one mapping with the keys {', '.join(CanarySpec.model_fields)}."
+        )
     return body
 
 
@@ -387,12 +397,16 @@ def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, Canary
         raise UsageError("path-is-file", f"{folder} is a file; name the folder that contains it.")
     files = sorted(folder.glob("*.yaml"))
     if not files:
-        raise UsageError("canaries-missing", f"There is no canary specification (*.yaml) in {folder}; name a folder that has one.")
+        raise UsageError(
+            "canaries-missing", f"There is no canary specification (*.yaml) in {folder}; name a folder that has one."
+        )
     specs = dict(known)
     for file in files:
         spec = read_spec(file)
         if spec.id in specs:
-            raise UsageError("canary-duplicate", f"{file}: the id {spec.id!r} is already used by another file; rename one of them.")
+            raise UsageError(
+                "canary-duplicate", f"{file}: the id {spec.id!r} is already used by another file; rename one of them."
+            )
         specs[spec.id] = spec
     return specs
 

@@ -42,16 +42,22 @@ def read_transcript(file: Path) -> Transcript:
     """
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise UsageError("file-too-large", f"{file} has more than {MAX_BYTES:,} bytes; cut the transcript down to the incident.")
+            raise UsageError(
+                "file-too-large", f"{file} has more than {MAX_BYTES:,} bytes; cut the transcript down to the incident."
+            )
         text = file.read_text(encoding="utf-8")
         body = json.loads(text, parse_constant=_no_constant)
     except UnicodeError as error:
         raise UsageError("file-not-utf8", f"{file} is not UTF-8; save the transcript as UTF-8 text.") from error
     except OSError as error:
-        raise UsageError("file-unreadable", f"{file} cannot be read ({error.strerror or error}); check the path.") from error
+        raise UsageError(
+            "file-unreadable", f"{file} cannot be read ({error.strerror or error}); check the path."
+        ) from error
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}"
-        raise UsageError("json-malformed", f"{file} is not JSON ({where}); save the messages as one JSON document.") from error
+        raise UsageError(
+            "json-malformed", f"{file} is not JSON ({where}); save the messages as one JSON document."
+        ) from error
     except (RecursionError, ValueError) as error:
         raise UsageError("json-malformed", f"{file} is not JSON that can be read ({type(error).__name__}).") from error
     try:

@@ -143,7 +143,10 @@ def run_sandboxed(config: dict[str, Any]) -> None:
     """
     metrics = [entry["metric"] for entry in config.get("metric_list") or [] if callable(entry.get("metric"))]
     if not metrics or not all("compute_" in metric.__globals__ for metric in metrics):
-        raise UsageError("task-unsupported", f"The task {config['task']} runs programs in a way that cannot be held in; leave it out.")
+        raise UsageError(
+            "task-unsupported",
+            f"The task {config['task']} runs programs in a way that cannot be held in; leave it out.",
+        )
     for metric in metrics:
         metric.__globals__["compute_"] = CodeEval()
 

@@ -199,9 +199,10 @@ class Encoder:
         until = tuple(dict.fromkeys([*stops, self._eos]))
         budget = int(settings.get("max_gen_toks", 256))
         if budget >= self._max_length:
-            raise UsageError("answer-budget-too-large", 
+            raise UsageError(
+                "answer-budget-too-large",
                 f"Answers of up to {budget:,} tokens leave no room for a prompt in the suite's max_length of "
-                f"{self._max_length:,}; lower max_new_tokens or raise max_length."
+                f"{self._max_length:,}; lower max_new_tokens or raise max_length.",
             )
         ids = tuple(self._ids(context))
         self._check_length(

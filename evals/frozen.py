@@ -165,16 +165,26 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UsageError("frozen-data-incomplete", f"{folder} has no {MANIFEST}: the data is incomplete, check it out again.") from error
+        raise UsageError(
+            "frozen-data-incomplete", f"{folder} has no {MANIFEST}: the data is incomplete, check it out again."
+        ) from error
     except (ValidationError, UnicodeDecodeError) as error:
-        raise UsageError("frozen-manifest-malformed", f"{path} is not a manifest of frozen data: {str(error).splitlines()[0]}.") from error
+        raise UsageError(
+            "frozen-manifest-malformed", f"{path} is not a manifest of frozen data: {str(error).splitlines()[0]}."
+        ) from error
     tasks = [task for of_group in manifest.tasks.values() for task in of_group]
     for relative in (*manifest.files, *(task.config for task in tasks)):
         if Path(relative).is_absolute() or ".." in Path(relative).parts:
-            raise UsageError("path-outside-folder", f"{path} lists {relative!r}, which lies outside its folder; freeze the data anew.")
+            raise UsageError(
+                "path-outside-folder",
+                f"{path} lists {relative!r}, which lies outside its folder; freeze the data anew.",
+            )
     for task in tasks:
         if unlisted := {file for files in task.data.values() for file in files} - set(manifest.files):
-            raise UsageError("frozen-data-unlisted", f"{path} lets {task.name} read {min(unlisted)!r}, which it does not list; freeze anew.")
+            raise UsageError(
+                "frozen-data-unlisted",
+                f"{path} lets {task.name} read {min(unlisted)!r}, which it does not list; freeze anew.",
+            )
     return manifest
 
 
@@ -188,11 +198,20 @@ def verify(folder: Path) -> Manifest:
     for relative, entry in manifest.files.items():
         path = folder / relative
         if not path.is_file():
-            raise UsageError("frozen-data-incomplete", f"{path} is missing though {MANIFEST} lists it; restore it or freeze the data anew.")
+            raise UsageError(
+                "frozen-data-incomplete",
+                f"{path} is missing though {MANIFEST} lists it; restore it or freeze the data anew.",
+            )
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-                raise UsageError("frozen-data-damaged", f"{path} is not what {MANIFEST} says it was; restore it or freeze the data anew.")
+                raise UsageError(
+                    "frozen-data-damaged",
+                    f"{path} is not what {MANIFEST} says it was; restore it or freeze the data anew.",
+                )
     present = {path.relative_to(folder).as_posix() for path in _present(folder)}
     if extra := sorted(present - set(manifest.files)):
-        raise UsageError("frozen-data-unlisted", f"{folder / extra[0]} is not listed in {MANIFEST}; remove it or freeze the data anew.")
+        raise UsageError(
+            "frozen-data-unlisted",
+            f"{folder / extra[0]} is not listed in {MANIFEST}; remove it or freeze the data anew.",
+        )
     return manifest

@@ -65,15 +65,20 @@ def read_config(task: NamedTask) -> dict[str, Any]:
         else:
             config = _resolved(config, str(task_root()))
     except FileNotFoundError as error:
-        raise UsageError("task-file-missing", f"lm-eval has no task file {path} any more; freeze the data anew.") from error
+        raise UsageError(
+            "task-file-missing", f"lm-eval has no task file {path} any more; freeze the data anew."
+        ) from error
     except ImportError as error:
         missing = error.name or str(error)
-        raise UsageError("package-missing", 
+        raise UsageError(
+            "package-missing",
             f"The task {task.name} of lm-eval needs {missing}, which is not installed; "
-            f"run: pip install 'q36eval[suites]'."
+            f"run: pip install 'q36eval[suites]'.",
         ) from error
     except Exception as error:  # a task file runs its own code
-        raise UsageError("task-not-loaded", f"The task {task.name} of lm-eval cannot be loaded: {one_line(error)}.") from error
+        raise UsageError(
+            "task-not-loaded", f"The task {task.name} of lm-eval cannot be loaded: {one_line(error)}."
+        ) from error
     for key in ("tag", "group", "task_list"):
         config.pop(key, None)
     return config | {"task": task.name}
@@ -86,7 +91,9 @@ def runs_programs(task: NamedTask) -> bool:
     try:
         return bool(load_yaml(task_root() / task.config, resolve_func=False).get("unsafe_code"))
     except FileNotFoundError as error:
-        raise UsageError("task-file-missing", f"lm-eval has no task file {task.config} any more; freeze the data anew.") from error
+        raise UsageError(
+            "task-file-missing", f"lm-eval has no task file {task.config} any more; freeze the data anew."
+        ) from error
 
 
 def generates_data(task: NamedTask) -> bool:
@@ -115,12 +122,16 @@ def _expand(name: str, index: dict[str, Any]) -> Iterator[NamedTask]:
         members = load_yaml(entry.yaml_path, resolve_func=False).get("task")
         for member in members if isinstance(members, list) else [members]:
             if not isinstance(member, str):
-                raise UsageError("task-unsupported", f"The group {name} of lm-eval changes its tasks; name the tasks themselves.")
+                raise UsageError(
+                    "task-unsupported", f"The group {name} of lm-eval changes its tasks; name the tasks themselves."
+                )
             yield from _expand(member, index)
     elif entry.kind is Kind.TASK:
         yield NamedTask(name, entry.yaml_path.relative_to(task_root()).as_posix())
     else:
-        raise UsageError("task-unsupported", f"The task {name} of lm-eval is a program, not a task file, and cannot be frozen.")
+        raise UsageError(
+            "task-unsupported", f"The task {name} of lm-eval is a program, not a task file, and cannot be frozen."
+        )
 
 
 def _entry(name: str, index: dict[str, Any]) -> Any:
@@ -137,7 +148,9 @@ def _entry(name: str, index: dict[str, Any]) -> Any:
                 index |= TaskIndex.build([folder])
             if name in index:
                 return index[name]
-    raise UsageError("task-unknown", f"lm-eval {version('lm-eval')} has no task, group or tag {name!r}; correct the suite.")
+    raise UsageError(
+        "task-unknown", f"lm-eval {version('lm-eval')} has no task, group or tag {name!r}; correct the suite."
+    )
 
 
 def _resolved(value: Any, root: str) -> Any:
@@ -167,7 +180,9 @@ def task_configs(loaded: LoadedSuite, group: TaskGroup, cache_dir: Path) -> Iter
         yield from _own(loaded, group, cache)
         return
     if group.name not in loaded.manifest.tasks:
-        raise UsageError("frozen-data-incomplete", f"{loaded.data} holds nothing of the group {group.name}; freeze the data anew.")
+        raise UsageError(
+            "frozen-data-incomplete", f"{loaded.data} holds nothing of the group {group.name}; freeze the data anew."
+        )
     use_frozen_nltk(loaded.data)
     for task in loaded.manifest.tasks[group.name]:
         yield named_config(task, group, loaded.data, cache)
@@ -182,7 +197,10 @@ def named_config(task: FrozenTask, group: TaskGroup, data: Path, cache: str) -> 
     from datasets import Features
 
     if not group.executes_code and runs_programs(NamedTask(task.name, task.config)):
-        raise UsageError("task-executes-code", f"The task {task.name} runs programs; say executes_code: true in its group {group.name}.")
+        raise UsageError(
+            "task-executes-code",
+            f"The task {task.name} runs programs; say executes_code: true in its group {group.name}.",
+        )
     config = with_settings(configured(NamedTask(task.name, task.config), group), group)
     kept = {}
     for name in ("training_split", "validation_split", "test_split", "fewshot_split"):

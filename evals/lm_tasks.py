@@ -163,7 +163,10 @@ def load_tasks(loaded: LoadedSuite, cache_dir: Path, measure: str | None = None)
             task.set_fewshot_seed(loaded.suite.seed)
             names = [ensemble.name for ensemble in task._filters]
             if group.filter is not None and group.filter not in names:
-                raise UsageError("task-filter-unknown", f"The task {config['task']} has no filter {group.filter!r}, but {', '.join(names)}.")
+                raise UsageError(
+                    "task-filter-unknown",
+                    f"The task {config['task']} has no filter {group.filter!r}, but {', '.join(names)}.",
+                )
             _check_greedy(task)
             yield group, task
 
@@ -176,9 +179,10 @@ def _check_greedy(task: Any) -> None:
     """
     settings = task.config.generation_kwargs or {}
     if task.config.output_type == "generate_until" and (settings.get("do_sample") or (task.config.repeats or 1) > 1):
-        raise UsageError("task-unsupported", 
+        raise UsageError(
+            "task-unsupported",
             f"The task {task.config.task} samples its answers or evaluates an item several times; here every answer is "
-            f"greedy and evaluated once; leave it out."
+            f"greedy and evaluated once; leave it out.",
         )
 
 
@@ -201,7 +205,10 @@ def load_documents(
             document = Document(group, task, instances[0].doc, instances, problem=written.problem_of(instances))
             while document.key in documents:
                 if group.task is not None:
-                    raise UsageError("task-item-duplicate", f"The task {task.config.task} of suite {loaded.suite.name} holds one item twice.")
+                    raise UsageError(
+                        "task-item-duplicate",
+                        f"The task {task.config.task} of suite {loaded.suite.name} holds one item twice.",
+                    )
                 document = dataclasses.replace(document, copy=document.copy + 1)
             documents[document.key] = document
     return list(documents.values())
@@ -224,9 +231,10 @@ def _check_metric(document: Document) -> None:
     wanted = {"word_perplexity", "byte_perplexity"} if group.measure == "perplexity" else {group.metric}
     figures = {name for name, value in metrics.items() if isinstance(value, tuple) == (group.measure == "perplexity")}
     if missing := sorted(wanted - {name for name in figures if not isinstance(metrics[name], list)}):
-        raise UsageError("task-measure-unknown", 
+        raise UsageError(
+            "task-measure-unknown",
             f"The task {document.task.config.task} gives no {group.measure} {missing[0]!r} of a document, but "
-            f"{', '.join(sorted(metrics)) or 'nothing by that name'}; correct the group {group.name}."
+            f"{', '.join(sorted(metrics)) or 'nothing by that name'}; correct the group {group.name}.",
         )
 
 
@@ -254,7 +262,10 @@ def _built(loaded: LoadedSuite, group: TaskGroup, task: Any, written: "_Written"
         options = () if group.options_field is None else (group.options_field,)
         for field in (*group.slice_fields, *group.cluster_fields, *options):
             if field != TASK_FIELD and field not in task.instances[0].doc:
-                raise UsageError("task-field-unknown", f"The documents of {task.config.task} have no field {field!r}; correct {group.name}.")
+                raise UsageError(
+                    "task-field-unknown",
+                    f"The documents of {task.config.task} have no field {field!r}; correct {group.name}.",
+                )
     except Q36Error:
         raise
     except Exception as error:
@@ -270,7 +281,9 @@ class _Written:
 
     def __init__(self, group: TaskGroup, tokenizer: Any) -> None:
         if group.chat_template and getattr(tokenizer, "chat_template", None) is None:
-            raise UsageError("chat-template-missing", f"The group {group.name} needs a chat template, and the tokenizer has none.")
+            raise UsageError(
+                "chat-template-missing", f"The group {group.name} needs a chat template, and the tokenizer has none."
+            )
         self._tokenizer, self._thinking = tokenizer, group.thinking
         self._problems: dict[str, str] = {}
 
@@ -306,9 +319,10 @@ def seeded(seed: int, name: str) -> Iterator[None]:
 
 
 def _not_loaded(loaded: LoadedSuite, task: str, error: Exception) -> UsageError:
-    return UsageError("task-not-loaded", 
+    return UsageError(
+        "task-not-loaded",
         f"The task {task} of suite {loaded.suite.name} cannot be loaded from {loaded.data}: {one_line(error)}; "
-        f"check the data with: q36eval data verify {loaded.asked_as}."
+        f"check the data with: q36eval data verify {loaded.asked_as}.",
     )
 
 

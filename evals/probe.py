@@ -75,10 +75,11 @@ class EvalsProbe(Probe):
         """
         cut_for = self._loaded.cut_for
         if cut_for is not None and cut_for != tokenizer_sha256:
-            raise UsageError("frozen-for-another-tokenizer", 
+            raise UsageError(
+                "frozen-for-another-tokenizer",
                 f"RULER's documents in {self._loaded.data} were cut to length with another tokenizer "
                 f"({cut_for[:12] or 'unknown'}) than this model's ({tokenizer_sha256[:12]}); freeze them for this one: "
-                f"{self._loaded.freeze_command}."
+                f"{self._loaded.freeze_command}.",
             )
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:

@@ -60,10 +60,11 @@ def is_verified(source: Source, known: Mapping[str, HubSource]) -> bool:
     """
     pinned = known.get(source.repository, HubSource()).rows_sha256.get(source.part)
     if pinned is not None and pinned != source.rows_sha256:
-        raise UsageError("dataset-rows-differ", 
+        raise UsageError(
+            "dataset-rows-differ",
             f"The rows of {source.repository} {source.part} are not those that are pinned: their SHA-256 is "
             f"{source.rows_sha256[:16]}, and {pinned[:16]} is pinned. Remove that copy from the cache of `datasets` "
-            f"and freeze where there is a network."
+            f"and freeze where there is a network.",
         )
     return pinned is not None
 
@@ -278,19 +279,23 @@ class LoadedSuite:
         named = self.suite.frozen_by_name
         freeze = self.freeze_command
         if named and not (self.data / MANIFEST).exists():
-            raise UsageError("frozen-data-missing", 
+            raise UsageError(
+                "frozen-data-missing",
                 f"The suite {self.suite.name} has no frozen data in {self.data}; where there is a network or a filled "
-                f"cache run: {freeze}."
+                f"cache run: {freeze}.",
             )
         manifest = verify(self.data)
         if not named:
             return manifest
         if manifest.made_from.get("suite_sha256") != self.suite.freezing_sha256:
-            raise UsageError("frozen-data-outdated", f"{self.data} was not frozen from {path} as it is now; run: {freeze}.")
+            raise UsageError(
+                "frozen-data-outdated", f"{self.data} was not frozen from {path} as it is now; run: {freeze}."
+            )
         if (frozen_with := manifest.made_from.get("lm-eval")) != version("lm-eval"):
             here = version("lm-eval")
-            raise UsageError("frozen-data-outdated", 
-                f"{self.data} was frozen with lm-eval {frozen_with}, and {here} is installed; run: {freeze}."
+            raise UsageError(
+                "frozen-data-outdated",
+                f"{self.data} was frozen with lm-eval {frozen_with}, and {here} is installed; run: {freeze}.",
             )
         return manifest
 
@@ -303,11 +308,14 @@ class LoadedSuite:
         try:
             now = self._content_sha256(verify(self.data).sha256)
         except (UsageError, OSError) as error:
-            raise ChangedError("files-changed", f"The suite {self.suite.name} changed while it was read: {error}") from error
+            raise ChangedError(
+                "files-changed", f"The suite {self.suite.name} changed while it was read: {error}"
+            ) from error
         if now != self.sha256:
-            raise ChangedError("files-changed", 
+            raise ChangedError(
+                "files-changed",
                 f"The suite {self.suite.name} changed while it was read; run the command again when nothing writes to "
-                f"{self.data} or its task files."
+                f"{self.data} or its task files.",
             )
 
     def _content_sha256(self, data_sha256: str) -> str:
@@ -339,7 +347,9 @@ def read_suite(path: Path) -> EvalSuite:
         known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
         raise UsageError("suite-unknown", f"There is no eval suite {path}; suites there: {known}.") from error
     except OSError as error:
-        raise UsageError("file-unreadable", f"The eval suite {path} cannot be read: {error.strerror or error}.") from error
+        raise UsageError(
+            "file-unreadable", f"The eval suite {path} cannot be read: {error.strerror or error}."
+        ) from error
     except UnicodeDecodeError as error:
         raise UsageError("file-not-utf8", f"The eval suite {path} is not a text file in UTF-8.") from error
     except YamlProblem as error:
@@ -351,5 +361,7 @@ def read_suite(path: Path) -> EvalSuite:
     if len({group.name for group in suite.groups}) != len(suite.groups):
         raise UsageError("suite-duplicate-group", f"{path} names two groups alike; give each a name of its own.")
     if len({group.slice for group in suite.groups}) != len(suite.groups):
-        raise UsageError("suite-duplicate-group", f"{path} gives two groups one slice, whose figures nobody could tell apart.")
+        raise UsageError(
+            "suite-duplicate-group", f"{path} gives two groups one slice, whose figures nobody could tell apart."
+        )
     return suite

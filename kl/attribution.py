@@ -91,7 +91,10 @@ def suspects(parts: Sequence["Part"], bands: int, *, grid: bool) -> list[Suspect
         UsageError: no part differs, so there is nothing to blame.
     """
     if not parts:
-        raise UsageError("nothing-to-attribute", "The branch computes exactly what the reference computes; there is nothing to attribute.")
+        raise UsageError(
+            "nothing-to-attribute",
+            "The branch computes exactly what the reference computes; there is nothing to attribute.",
+        )
     band_of = _bands(sorted({part.layer for part in parts if part.layer is not None}), bands)
     groups: dict[tuple[str, str], list[str]] = {}
     for part in parts:
@@ -161,12 +164,16 @@ def sample(documents: Sequence[CorpusDocument], tokenizer: Any, passes: int, bud
         spent += cost
         least = spent if len(chosen) <= LEAST_DOCUMENTS else least
     if spent > budget:
-        raise UsageError("token-budget-too-small", 
+        raise UsageError(
+            "token-budget-too-small",
             f"A budget of {budget:,} tokens does not reach for {LEAST_DOCUMENTS} documents in {passes} passes; "
-            f"give at least {least:,}, or blame fewer parts."
+            f"give at least {least:,}, or blame fewer parts.",
         )
     if len(chosen) < LEAST_DOCUMENTS:
-        raise UsageError("documents-too-few", f"The corpus holds {len(chosen)} documents; blame with an interval needs {LEAST_DOCUMENTS}.")
+        raise UsageError(
+            "documents-too-few",
+            f"The corpus holds {len(chosen)} documents; blame with an interval needs {LEAST_DOCUMENTS}.",
+        )
     return Sample(tuple(chosen), tuple(requests))
 
 
@@ -191,7 +198,10 @@ def divergences(engine: Engine, chosen: Sample, reference: Pass, head: torch.Ten
         labels = torch.tensor(requests[key].token_ids[requests[key].first :])
         figures = scorer.figures(reference[key], states, labels)
         if not bool(figures.finite.all()):
-            raise EngineError("values-not-finite", "A variant of the branch computes values that are no finite numbers; nothing is blamed.")
+            raise EngineError(
+                "values-not-finite",
+                "A variant of the branch computes values that are no finite numbers; nothing is blamed.",
+            )
         sums[key.partition("/")[0]] += float(figures.forward_kl.sum())
     return list(sums.values())
 
@@ -272,7 +282,9 @@ def share_of(part: Sequence[float], whole: Sequence[float]) -> tuple[float, Inte
     8.6 % at 60, 9.5 % and 10.8 % at 20. Heavier tails (sigma 1.2) miss 7.5 % and 10.6 % at 120.
     """
     if not sum(whole) > 0:
-        raise UsageError("nothing-to-attribute", "The branch's KL on these documents is zero, so no part has a share in it.")
+        raise UsageError(
+            "nothing-to-attribute", "The branch's KL on these documents is zero, so no part has a share in it."
+        )
     share, documents = sum(part) / sum(whole), len(whole)
     squares = sum((p - share * w) ** 2 for p, w in zip(part, whole, strict=True))
     error = math.sqrt(squares * documents / (documents - 1)) / sum(whole)

@@ -58,22 +58,25 @@ def check_documents(documents: Sequence[CorpusDocument], where: str) -> None:
     ids: set[str] = set()
     for document in documents:
         if document.id in ids:
-            raise UsageError("document-duplicate", 
-                f"The corpus in {where} has two documents with the id {document.id!r}; rename one of them."
+            raise UsageError(
+                "document-duplicate",
+                f"The corpus in {where} has two documents with the id {document.id!r}; rename one of them.",
             )
         ids.add(document.id)
         other = texts.setdefault(document.text, document)
         if other is not document and document.text.strip():
-            raise UsageError("document-duplicate", 
+            raise UsageError(
+                "document-duplicate",
                 f"The corpus in {where} holds the same document twice, as {other.id!r} and {document.id!r}; "
-                f"remove one of them."
+                f"remove one of them.",
             )
     outside = {document.id for document in documents if document.cluster != document.id}
     for document in documents:
         if document.cluster in outside:
-            raise UsageError("corpus-cluster-invalid", 
+            raise UsageError(
+                "corpus-cluster-invalid",
                 f"The corpus in {where} has a cluster {document.cluster!r} and a document of that name which is not in "
-                f"it; rename one of them."
+                f"it; rename one of them.",
             )
 
 
@@ -89,9 +92,10 @@ def joined(documents: Sequence[CorpusDocument], characters: int) -> list[CorpusD
     places: dict[str, str] = {}
     for document in documents:
         if document.cluster is not None and places.setdefault(document.cluster, document.slice) != document.slice:
-            raise UsageError("corpus-cluster-invalid", 
+            raise UsageError(
+                "corpus-cluster-invalid",
                 f"The cluster {document.cluster!r} has documents in the slices {places[document.cluster]!r} and "
-                f"{document.slice!r}, so they cannot be joined; leave joined_characters out, or name one slice for all."
+                f"{document.slice!r}, so they cannot be joined; leave joined_characters out, or name one slice for all.",
             )
     slices: dict[str, dict[str, list[CorpusDocument]]] = {}
     for document in documents:
@@ -172,15 +176,19 @@ def read_json_lines(
                 )
             )
         except KeyError as error:
-            raise UsageError("corpus-field-missing", 
-                f"{path}:{number} has no {error.args[0]!r}; give it one, or name it in the corpus file."
+            raise UsageError(
+                "corpus-field-missing",
+                f"{path}:{number} has no {error.args[0]!r}; give it one, or name it in the corpus file.",
             ) from error
         except (ValueError, TypeError, RecursionError) as error:
-            raise UsageError("document-malformed", f'{path}:{number} is not a document {{"id", "slice", "text"}}: {error}.') from error
+            raise UsageError(
+                "document-malformed", f'{path}:{number} is not a document {{"id", "slice", "text"}}: {error}.'
+            ) from error
     if cluster_column is not None and not clustered:
-        raise UsageError("corpus-field-missing", 
+        raise UsageError(
+            "corpus-field-missing",
             f"No line of {path} has the field {cluster_column!r} that names the clusters; name one that it has, "
-            f"or none."
+            f"or none.",
         )
     return documents
 
@@ -192,9 +200,10 @@ def cluster_of(named: object, field: str, where: str) -> str:
         UsageError: it is no text or an empty one; `where` it is written and in which field are said.
     """
     if not isinstance(named, str) or not named.strip():
-        raise UsageError("corpus-cluster-invalid", 
+        raise UsageError(
+            "corpus-cluster-invalid",
             f"{where} has {json.dumps(named, default=repr)} for {field!r}, which names a cluster; give it a text that "
-            f"is not empty, or leave it out where the document is independent."
+            f"is not empty, or leave it out where the document is independent.",
         )
     return named
 

@@ -99,9 +99,13 @@ def _read_texts(folder: Path, source: TextSource) -> list[CorpusDocument]:
     try:
         files = sorted(file for file in where.glob(source.pattern) if file.is_file())
     except (ValueError, NotImplementedError) as error:
-        raise UsageError("pattern-malformed", f"The pattern {source.pattern!r} for {where} is not one: {error}.") from error
+        raise UsageError(
+            "pattern-malformed", f"The pattern {source.pattern!r} for {where} is not one: {error}."
+        ) from error
     if not files:
-        raise UsageError("corpus-empty", f"The folder {where} holds no file that matches {source.pattern!r}; name another.")
+        raise UsageError(
+            "corpus-empty", f"The folder {where} holds no file that matches {source.pattern!r}; name another."
+        )
     return [
         CorpusDocument(
             id=(source.path / file.relative_to(where)).as_posix(),

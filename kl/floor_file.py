@@ -176,8 +176,9 @@ def load_floor(path: Path, remedy: str = MEASURED_AGAIN) -> ReferenceFloor | Non
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise UsageError("floor-damaged", 
-            f"The noise floor {path} is damaged: its contents are not those that were measured; {remedy}."
+        raise UsageError(
+            "floor-damaged",
+            f"The noise floor {path} is damaged: its contents are not those that were measured; {remedy}.",
         ) from error
 
 
@@ -196,8 +197,9 @@ def read_floor(
     differing += [] if floor.suite_sha256 == suite_sha256 else ["suite_sha256"]
     differing += [] if floor.version == VERSION else ["version"]
     if differing:
-        raise UsageError("floor-identity", 
+        raise UsageError(
+            "floor-identity",
             f"The noise floor {path} was measured for another reference or suite ({', '.join(differing)} differ); "
-            f"{remedy}."
+            f"{remedy}.",
         )
     return floor

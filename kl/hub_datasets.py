@@ -90,7 +90,10 @@ def _columns(source: HubDataset, known: Sequence[str]) -> list[str]:
     for column in wanted:
         if column not in known:
             there = ", ".join(known)
-            raise UsageError("dataset-column-unknown", f"The dataset {source.called} has no column {column!r}; its columns are {there}.")
+            raise UsageError(
+                "dataset-column-unknown",
+                f"The dataset {source.called} has no column {column!r}; its columns are {there}.",
+            )
     return wanted
 
 
@@ -110,7 +113,9 @@ def documents_of(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> li
     end = None if source.max_documents is None else source.skip_documents + source.max_documents
     chosen = list(kept)[source.skip_documents : end]
     if not chosen:
-        raise UsageError("dataset-empty", f"The split {source.split!r} of {source.called} gives no document as {source.documents}.")
+        raise UsageError(
+            "dataset-empty", f"The split {source.split!r} of {source.called} gives no document as {source.documents}."
+        )
     width = len(str(len(chosen)))
     documents = []
     for place, number in enumerate(chosen):
@@ -166,7 +171,10 @@ def _texts(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> Iterator
     for name, lines in zip((source.column, *source.more_columns), parts, strict=True):
         wrong = next((number for number, line in enumerate(lines) if not isinstance(line, str)), None)
         if wrong is not None:
-            raise UsageError("dataset-column-not-text", f"The column {name!r} of {source.called} holds no text in row {wrong}; name another.")
+            raise UsageError(
+                "dataset-column-not-text",
+                f"The column {name!r} of {source.called} holds no text in row {wrong}; name another.",
+            )
     rows = [source.joined_by.join(row) for row in zip(*parts, strict=True)]
     if source.documents == "articles":
         yield from articles(rows, source.title)
@@ -181,7 +189,9 @@ def _cached(source: HubDataset) -> Any:
     try:
         import datasets
     except ImportError as error:
-        raise UsageError("package-missing", "Datasets need the package `datasets`; install it, or name files instead.") from error
+        raise UsageError(
+            "package-missing", "Datasets need the package `datasets`; install it, or name files instead."
+        ) from error
 
     with _offline():
         try:
@@ -192,9 +202,13 @@ def _cached(source: HubDataset) -> Any:
         except ValueError as error:
             if "cache" in str(error):  # the dataset is there and this configuration is not
                 raise UsageError("dataset-missing", _not_cached(source)) from error
-            raise UsageError("dataset-unreadable", f"The dataset {source.called} cannot be read: {_one_line(error)}.") from error
+            raise UsageError(
+                "dataset-unreadable", f"The dataset {source.called} cannot be read: {_one_line(error)}."
+            ) from error
         except Exception as error:  # whatever a damaged cache makes it raise
-            raise UsageError("dataset-unreadable", f"The dataset {source.called} cannot be read: {_one_line(error)}.") from error
+            raise UsageError(
+                "dataset-unreadable", f"The dataset {source.called} cannot be read: {_one_line(error)}."
+            ) from error
 
 
 @contextmanager
@@ -221,9 +235,10 @@ def _check_revision(source: HubDataset, dataset: Any) -> None:
     """The cache keeps a dataset below the commit it came from."""
     commit = Path(dataset.cache_files[0]["filename"]).parent.name if dataset.cache_files else ""
     if source.revision is not None and not commit.startswith(source.revision):
-        raise UsageError("dataset-revision", 
+        raise UsageError(
+            "dataset-revision",
             f"The dataset {source.called} is cached at revision {commit or 'unknown'}, not at {source.revision}; "
-            f"{_how_to_cache(source)}."
+            f"{_how_to_cache(source)}.",
         )
 
 

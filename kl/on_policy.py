@@ -183,7 +183,9 @@ def sample_answers(
     answered: dict[str, Generated] = {}
     for generated in with_retry(engine.generate, list(requests.values())):
         if generated.error is not None:
-            raise EngineError("generation-failed", f"The reference could not answer the on-policy prompts: {generated.error}.")
+            raise EngineError(
+                "generation-failed", f"The reference could not answer the on-policy prompts: {generated.error}."
+            )
         answered[generated.request.key] = generated
         progress.advance()
     answers = (_answer(prompt, answered[requests[prompt.content].key]) for prompt in prompts)
@@ -249,10 +251,15 @@ def read_answers(path: Path, expected: Sampled | None = None, remedy: str = SAMP
         sampled = Sampled.model_validate(header["sampled"])
         answers = tuple(OnPolicyAnswer.model_validate_json(line) for line in rest.splitlines())
     except OSError as error:
-        raise UsageError("file-unreadable", f"The sampled answers {path} cannot be read: {error.strerror}; check the path.") from error
+        raise UsageError(
+            "file-unreadable", f"The sampled answers {path} cannot be read: {error.strerror}; check the path."
+        ) from error
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise UsageError("sampled-answers-damaged", f"The sampled answers {path} are damaged; {remedy}.") from error
     if expected is not None and sampled != expected:
         different = [name for name in Sampled.model_fields if getattr(sampled, name) != getattr(expected, name)]
-        raise UsageError("sampled-answers-identity", f"The sampled answers {path} were made with another {', '.join(different)}; {remedy}.")
+        raise UsageError(
+            "sampled-answers-identity",
+            f"The sampled answers {path} were made with another {', '.join(different)}; {remedy}.",
+        )
     return OnPolicyAnswers(sampled, answers)

@@ -96,9 +96,10 @@ def refuse_reserved_slices(documents: Iterable[CorpusDocument]) -> None:
     for document in documents:
         name = document.slice
         if name.strip() in ("", "all") or "=" in name or name.startswith(ANSWERS_PREFIX):
-            raise UsageError("slice-name-reserved", 
+            raise UsageError(
+                "slice-name-reserved",
                 f"Document {document.id!r} of the corpus is in a slice named {name!r}, a name kept for other figures: "
-                f'name it neither "all" nor empty, without "=", and not beginning with "{ANSWERS_PREFIX}".'
+                f'name it neither "all" nor empty, without "=", and not beginning with "{ANSWERS_PREFIX}".',
             )
 
 
@@ -136,8 +137,9 @@ def plan_material(material: Material, tokenizer: Any) -> Planned:
             continue
         planned[document.key] = _planned(document, token_ids, 1, kinds[1:], material)
     if not planned:
-        raise UsageError("corpus-too-short", 
-            f"The corpus is too short: none of its {_documents(short)} has two tokens, so there is nothing to predict."
+        raise UsageError(
+            "corpus-too-short",
+            f"The corpus is too short: none of its {_documents(short)} has two tokens, so there is nothing to predict.",
         )
     for answer in material.answers:
         token_ids = (*answer.prompt_ids, *answer.token_ids)

@@ -120,7 +120,9 @@ def divergence_sums_from(
     for request in chosen.requests:
         for name, own in by_request.items():
             if request.key not in own:
-                raise EngineError("scoring-failed", f"The documents cannot be scored: {engine.identity.engine} left one unanswered.")
+                raise EngineError(
+                    "scoring-failed", f"The documents cannot be scored: {engine.identity.engine} left one unanswered."
+                )
             sums[name][_document_of(request)] += own[request.key]
     return {name: list(own.values()) for name, own in sums.items()}, engine.identity
 
@@ -143,7 +145,9 @@ def _sum_of(request: ScoreRequest, p: Side, states: Tensor, logits: Callable[[Te
         reference, other = p.logits(mine[run]), logits(states[run])
         figures = token_figures(reference, other.to(reference.device), labels[run].to(reference.device))
         if not bool(figures.finite.all()):
-            raise EngineError("values-not-finite", "A deployment computes values that are no finite numbers; no layer is blamed.")
+            raise EngineError(
+                "values-not-finite", "A deployment computes values that are no finite numbers; no layer is blamed."
+            )
         total += float(figures.forward_kl.sum())
     return total
 

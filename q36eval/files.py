@@ -174,7 +174,9 @@ def read_listed(path: Path, sha256: str | None) -> bytes:
     """
     content = path.read_bytes()
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise ChangedError("files-changed", f"{path} changed while it was read; run the command again when nothing writes there.")
+        raise ChangedError(
+            "files-changed", f"{path} changed while it was read; run the command again when nothing writes there."
+        )
     return content
 
 

@@ -89,7 +89,10 @@ def attribute(
     )
     if engine != IN_PROCESS:
         if plot is not None or grid:
-            raise UsageError("option-conflict", "--engine tells the checkpoint's error from the engine's; leave --plot and --grid out.")
+            raise UsageError(
+                "option-conflict",
+                "--engine tells the checkpoint's error from the engine's; leave --plot and --grid out.",
+            )
         serving = ServingPlan(
             branch=target.folder,
             reference=resolve(reference or chosen.reference, chosen, paths).folder,
@@ -238,6 +241,6 @@ def write_attribution(attribution: "Attribution", title: str, file: Path) -> Non
     try:
         file.write_text(figure.to_html(include_plotlyjs=True, full_html=True), encoding="utf-8")
     except OSError as error:
-        raise UsageError("file-unwritable", 
-            f"The plot cannot be written to {file} ({error.strerror}); what it shows was printed."
+        raise UsageError(
+            "file-unwritable", f"The plot cannot be written to {file} ({error.strerror}); what it shows was printed."
         ) from error

@@ -100,13 +100,15 @@ def canaries(
     """
     if context.invoked_subcommand is not None:
         if branch is not None:
-            raise UsageError("option-conflict", 
-                f"--branch measures, and {context.invoked_subcommand!r} does not; give the options after the command."
+            raise UsageError(
+                "option-conflict",
+                f"--branch measures, and {context.invoked_subcommand!r} does not; give the options after the command.",
             )
         return None
     if branch is None:
-        raise UsageError("branch-required", 
-            "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
+        raise UsageError(
+            "branch-required",
+            "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new.",
         )
 
     paths = Paths.default()
@@ -368,7 +370,10 @@ def _files(places: list[Path]) -> list[Path]:
         if place.is_dir():
             inside = sorted(place.glob("*.yaml"))
             if not inside:
-                raise UsageError("canaries-missing", f"There is no canary specification (*.yaml) in {place}; name a folder that has some.")
+                raise UsageError(
+                    "canaries-missing",
+                    f"There is no canary specification (*.yaml) in {place}; name a folder that has some.",
+                )
             files += inside
         elif place.exists():
             files.append(place)
@@ -389,7 +394,9 @@ def _checked(file: Path, taken: dict[str, Path]) -> dict[str, Any]:
     try:
         spec = read_spec(file)
         if spec.id in taken:
-            raise UsageError("canary-duplicate", f"{file}: the id {spec.id!r} is that of {taken[spec.id]} too; rename one of them.")
+            raise UsageError(
+                "canary-duplicate", f"{file}: the id {spec.id!r} is that of {taken[spec.id]} too; rename one of them."
+            )
         taken[spec.id] = file
         count = len(cases_of(spec))
     except UsageError as error:

@@ -69,7 +69,9 @@ def new(
     from q36eval.canaries.transcript import read_transcript
 
     if not why.strip():
-        raise UsageError("option-empty", "--why is empty; say what went wrong, so that a reviewer knows what the canary guards.")
+        raise UsageError(
+            "option-empty", "--why is empty; say what went wrong, so that a reviewer knows what the canary guards."
+        )
     if reference is not None and branch is None:
         raise UsageError("option-missing", "--reference needs --branch: the answers of both are compared.")
     wanted = Wanted(
@@ -141,7 +143,9 @@ def _id(given: str | None, transcript: Path) -> str:
 
     name = given if given is not None else re.sub(r"[^a-z0-9]+", "-", transcript.stem.lower()).strip("-")
     if not re.fullmatch(r"[a-z0-9-]+", name):
-        raise UsageError("canary-id-invalid", f"The id {name!r} is not valid: give --id with lower-case letters, digits and hyphens.")
+        raise UsageError(
+            "canary-id-invalid", f"The id {name!r} is not valid: give --id with lower-case letters, digits and hyphens."
+        )
     if (SPECS_FOLDER / f"{name}.yaml").exists():
         raise UsageError("canary-id-taken", f"The id {name!r} belongs to a shipped canary; give another --id.")
     return name
@@ -157,7 +161,9 @@ def _text(value: str, what: str) -> str:
     except UnicodeDecodeError as error:
         raise UsageError("file-not-utf8", f"{file}, {what}, is not UTF-8; save it as UTF-8 text.") from error
     except OSError as error:
-        raise UsageError("file-unreadable", f"{file}, {what}, cannot be read ({error.strerror or error}); check the path.") from error
+        raise UsageError(
+            "file-unreadable", f"{file}, {what}, cannot be read ({error.strerror or error}); check the path."
+        ) from error
 
 
 def _expected(given: str | None) -> dict[str, Any] | None:
@@ -166,7 +172,9 @@ def _expected(given: str | None) -> dict[str, Any] | None:
     try:
         body = json.loads(_text(given, "what is expected"))
     except (ValueError, RecursionError) as error:
-        raise UsageError("json-malformed", "--expected is not JSON; give one JSON object with what the checks need.") from error
+        raise UsageError(
+            "json-malformed", "--expected is not JSON; give one JSON object with what the checks need."
+        ) from error
     if not isinstance(body, dict):
         raise UsageError("json-malformed", "--expected is not a JSON object; give one with what the checks need.")
     return body
@@ -189,17 +197,21 @@ def _right(given: list[str], conversation: "Transcript", compared: "Comparison |
         return answer
     if compared is None:
         ends = "an answer that is wrong" if conversation.answer is not None else "a question"
-        raise UsageError("answer-required", 
+        raise UsageError(
+            "answer-required",
             f"The transcript ends with {ends}, and nothing says what is right: give --right, or --branch to take the "
-            f"reference's answer."
+            f"reference's answer.",
         )
     if not compared.reference_ended:
-        raise UsageError("reference-answer-unfinished", 
+        raise UsageError(
+            "reference-answer-unfinished",
             "The reference's answer did not end within its tokens, so it cannot be the right one: give --right, or "
-            "more tokens with --max-new-tokens."
+            "more tokens with --max-new-tokens.",
         )
     if conversation.answer is not None and compared.reference == conversation.answer.strip():
-        raise UsageError("reference-answer-wrong", "The reference gives the same wrong answer as the transcript: give --right.")
+        raise UsageError(
+            "reference-answer-wrong", "The reference gives the same wrong answer as the transcript: give --right."
+        )
     return compared.reference
 
 

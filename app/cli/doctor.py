@@ -45,8 +45,9 @@ def doctor(
     if STATE in context.meta:
         paths = replace(paths, state_because=context.meta[STATE])
     if base_url is None and (branch, served_model, batch_size, family) != (None,) * 4:
-        raise UsageError("option-missing", 
-            "--branch, --served-model, --batch-size and --family are about a server: name it with --base-url."
+        raise UsageError(
+            "option-missing",
+            "--branch, --served-model, --batch-size and --family are about a server: name it with --base-url.",
         )
 
     def look() -> dict[str, Any]:

@@ -101,7 +101,10 @@ def _check_known(history: "History", family: Family, branch: str, metric: str | 
     keys = history.metric_keys(branch, family.name)
     names = {known.branch for known in history.branches() if known.family == family.name} | set(family.branches)
     if branch not in names:
-        raise UsageError("branch-unknown", f"{family.name} has no branch {branch!r}, nor a run of one; {closest(branch, sorted(names))}.")
+        raise UsageError(
+            "branch-unknown",
+            f"{family.name} has no branch {branch!r}, nor a run of one; {closest(branch, sorted(names))}.",
+        )
     if keys and metric is not None:
         unwatched = "" if everything else next((f"; --all also follows {key}" for key in keys if metric in key), "")
         raise UsageError("metric-unknown", f"No watched metric has a key that contains {metric!r}{unwatched}.")

@@ -123,7 +123,9 @@ def evals(
     if plan:
         return _plan(request, policy, paths, as_json=as_json)
     if policy is not None:
-        raise UsageError("option-missing", "--policy needs --plan: without it evals are measured and nothing is judged.")
+        raise UsageError(
+            "option-missing", "--policy needs --plan: without it evals are measured and nothing is judged."
+        )
     run, history = measured(request, paths)
     if as_json:
         print_json(run_body(run, history) | evals_body(run, history, flips=flips, recovery_at_least=effective_recovery))

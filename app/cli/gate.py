@@ -185,7 +185,9 @@ def gate(
         if resume is not None and len(branch) != 1:
             raise UsageError("option-conflict", "--resume continues one run; give exactly one --branch with it.")
         if template_declared is not None and len(branch) != 1:
-            raise UsageError("option-conflict", "--template-declared is of one branch; give exactly one --branch with it.")
+            raise UsageError(
+                "option-conflict", "--template-declared is of one branch; give exactly one --branch with it."
+            )
         check_hash(template_declared)
         paths = Paths.default()
         chosen = load_family(family, paths)

@@ -132,7 +132,9 @@ class Branches:
                     yield _not_judged(name, outcome.error, size, folder)
                 elif isinstance(outcome.error, KeyboardInterrupt):
                     notes = getattr(outcome.error, "__notes__", [])
-                    stopped = EngineError("process-stopped", " ".join(["The process that measured it was stopped.", *notes]))
+                    stopped = EngineError(
+                        "process-stopped", " ".join(["The process that measured it was stopped.", *notes])
+                    )
                     yield _not_judged(name, stopped, size, folder)
                 else:
                     assert outcome.error is not None

@@ -86,7 +86,9 @@ def _chosen(
         ids = {history.get_run(name).id for name in named}
         return [run for run in reversed(history.summaries()) if run.id in ids]
     if not (everything or filtered or all_by_default):
-        raise UsageError("run-required", "Name the runs to export, or choose them with --all or a filter such as --branch.")
+        raise UsageError(
+            "run-required", "Name the runs to export, or choose them with --all or a filter such as --branch."
+        )
     matching = history.summaries(wanted)
     if not matching:
         check_known(history, wanted)

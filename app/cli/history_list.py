@@ -133,7 +133,9 @@ def _moment(text: str, of_day: time) -> datetime:
         moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
-        raise UsageError("date-malformed", f"{text!r} is not a date; write it as YYYY-MM-DD, or YYYY-MM-DDTHH:MM (UTC).") from error
+        raise UsageError(
+            "date-malformed", f"{text!r} is not a date; write it as YYYY-MM-DD, or YYYY-MM-DDTHH:MM (UTC)."
+        ) from error
 
 
 def _nothing(history: "History") -> str:

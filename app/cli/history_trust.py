@@ -33,7 +33,9 @@ def verify(
     from q36eval.app.cli.tables import print_plain
 
     if anchor is not None and not _AN_ENTRY.fullmatch(anchor.strip()):
-        raise UsageError("option-value", f"--anchor takes an entry's hash, or its first {LEAST} digits at least, not {anchor!r}.")
+        raise UsageError(
+            "option-value", f"--anchor takes an entry's hash, or its first {LEAST} digits at least, not {anchor!r}."
+        )
     history = open_history()
     found = history.verify()
     anchored = None if anchor is None else history.has_entry(anchor.strip())

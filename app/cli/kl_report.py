@@ -33,7 +33,9 @@ def check_file(file: Path) -> None:
         UsageError: it is a folder or in none, it may not be written, or plotly is not installed.
     """
     if file.is_dir():
-        raise UsageError("path-is-folder", f"{file} is a folder; name the HTML file to write, such as {file / 'attribution.html'}.")
+        raise UsageError(
+            "path-is-folder", f"{file} is a folder; name the HTML file to write, such as {file / 'attribution.html'}."
+        )
     if not file.parent.is_dir():
         raise UsageError("folder-missing", f"The folder {file.parent} does not exist; name a file in one that does.")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
@@ -53,15 +55,19 @@ def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None
         return
     check_file(file)
     if top_k is not None:
-        raise UsageError("plot-needs-exact", "A plot needs the exact divergence, and --top-k only bounds it; leave out one of the two.")
+        raise UsageError(
+            "plot-needs-exact",
+            "A plot needs the exact divergence, and --top-k only bounds it; leave out one of the two.",
+        )
     if reference_pack is not None:
         from q36eval.records import ProbeName
         from q36eval.references import Pack
 
         if Pack.open(reference_pack).of(ProbeName.KL)[0].top_k is not None:
-            raise UsageError("plot-needs-exact", 
+            raise UsageError(
+                "plot-needs-exact",
                 f"A plot needs the exact divergence, and the reference pack {reference_pack} holds only the likeliest "
-                f"tokens; leave out --plot, or name a pack captured without --top-k."
+                f"tokens; leave out --plot, or name a pack captured without --top-k.",
             )
 
 

@@ -420,15 +420,19 @@ def open_history(paths: Paths | None = None, *, writing: bool = False) -> "Histo
 
     chosen = paths or Paths.default()
     if chosen.named_history is not None and not writing and not chosen.has_history:
-        raise UsageError("history-missing", f"There is no history {chosen.named_history}; a gate makes one, or name another (--history).")
+        raise UsageError(
+            "history-missing",
+            f"There is no history {chosen.named_history}; a gate makes one, or name another (--history).",
+        )
     try:
         chosen.state.mkdir(parents=True, exist_ok=True)
         if writing:
             TemporaryFile(dir=chosen.state).close()
     except OSError as error:
-        raise UsageError("folder-unwritable", 
+        raise UsageError(
+            "folder-unwritable",
             f"The state folder {chosen.state} cannot be written: {error.strerror}; make it writable, or name another "
-            f"with Q36EVAL_STATE."
+            f"with Q36EVAL_STATE.",
         ) from error
     history = History.open(chosen.history_url)
     if writing:
@@ -458,7 +462,10 @@ def check_device(device: str) -> None:
     import torch
 
     if not device.startswith("cuda") or not torch.cuda.is_available():
-        raise UsageError("device-unavailable", f"The device {device!r} is not available here; use cpu, or a machine with that device.")
+        raise UsageError(
+            "device-unavailable",
+            f"The device {device!r} is not available here; use cpu, or a machine with that device.",
+        )
 
 
 def print_json(body: Any) -> None:

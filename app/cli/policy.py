@@ -196,7 +196,9 @@ def calibrate(
     if scheme is None and candidate is None and owner is None:
         calibrated = calibration(rules, chosen, paths, named)
     elif scheme is None or candidate is None or owner is None:
-        raise UsageError("option-missing", "A scheme's figures are set with --scheme, --candidate and --owner together.")
+        raise UsageError(
+            "option-missing", "A scheme's figures are set with --scheme, --candidate and --owner together."
+        )
     else:
         wanted = Wanted(scheme, candidate, owner, datetime.now(UTC).date())
         calibrated = scheme_calibration(rules, chosen, paths, wanted, named)

@@ -112,7 +112,9 @@ def capture(
     )
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
-        raise UsageError("probe-not-captured", f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}.")
+        raise UsageError(
+            "probe-not-captured", f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}."
+        )
     wanted = CaptureRequest(
         reference=resolve(reference or chosen.reference, chosen, paths),
         scored=Scored(suite or chosen.suite, chosen.context_length, corpus, context),
@@ -187,7 +189,11 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
                 damaged += damage(path)
                 checked += 1
                 lacking = floor_state(folder, load_header(path))
-                refused += [] if lacking is None else [UsageError("pack-incomplete", f"The capture {path} is unfinished: {lacking}.")]
+                refused += (
+                    []
+                    if lacking is None
+                    else [UsageError("pack-incomplete", f"The capture {path} is unfinished: {lacking}.")]
+                )
             except UsageError as error:
                 refused.append(error)
         damaged += _damage_beside(folder)
@@ -257,7 +263,9 @@ def _packs(named: Path | None, may_be_none: bool = False) -> list[Path]:
         {header.parent.parent for header in [*root.glob("*/capture.json"), *root.glob("*/*/capture.json")]}
     )
     if not folders and not (may_be_none and named is None):
-        raise UsageError("pack-missing", f"There is no reference pack in {root}; make one with `q36eval reference capture`.")
+        raise UsageError(
+            "pack-missing", f"There is no reference pack in {root}; make one with `q36eval reference capture`."
+        )
     return folders
 
 

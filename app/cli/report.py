@@ -119,6 +119,8 @@ def _put_into(file: Path, card: str) -> None:
     try:
         write_atomically(file, text)
     except OSError as error:
-        raise StorageError("file-unwritable", f"The file {file} could not be written: {error.strerror or error}.") from error
+        raise StorageError(
+            "file-unwritable", f"The file {file} could not be written: {error.strerror or error}."
+        ) from error
     done = "was made" if existing is None else "holds this run now; the rest of it is as it was"
     note(f"The model card {file} {done}.")

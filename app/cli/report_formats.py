@@ -69,7 +69,9 @@ def check_formats(named: Sequence[str] | None) -> list[str]:
     meant = [SHORT.get(name, name) for name in named or []]
     unknown = [name for name in meant if name not in FORMATS]
     if unknown:
-        raise UsageError("option-value", f"There is no report format {unknown[0]!r}; formats are: {', '.join(FORMATS)}.")
+        raise UsageError(
+            "option-value", f"There is no report format {unknown[0]!r}; formats are: {', '.join(FORMATS)}."
+        )
     return list(dict.fromkeys(meant)) or list(FORMATS)
 
 
@@ -84,18 +86,25 @@ def make_report_folder(folder: Path | None, distinct: bool, formats: Sequence[st
     if folder is None:
         return
     if not distinct:
-        raise UsageError("report-folder-shared", "Two branches would write their reports into one folder; gate them one at a time with --out.")
+        raise UsageError(
+            "report-folder-shared",
+            "Two branches would write their reports into one folder; gate them one at a time with --out.",
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError("folder-unwritable", f"The report folder {folder} cannot be made: {error.strerror}.") from error
+        raise UsageError(
+            "folder-unwritable", f"The report folder {folder} cannot be made: {error.strerror}."
+        ) from error
     for name in formats:
         file = folder / FORMATS[name].file
         try:
             if file.exists() and not file.is_symlink():  # a link leads where somebody wants it to
                 file.unlink()
         except OSError as error:
-            raise UsageError("file-unwritable", f"The earlier report {file} cannot be replaced: {error.strerror}.") from error
+            raise UsageError(
+                "file-unwritable", f"The earlier report {file} cannot be replaced: {error.strerror}."
+            ) from error
 
 
 def clear_reports(out: Path | None, branches: Sequence[str]) -> None:
@@ -117,7 +126,9 @@ def clear_reports(out: Path | None, branches: Sequence[str]) -> None:
                 if _is_ours(file, kind):
                     file.unlink()
             except OSError as error:
-                raise UsageError("file-unwritable", f"The earlier report {file} cannot be removed: {error.strerror}.") from error
+                raise UsageError(
+                    "file-unwritable", f"The earlier report {file} cannot be removed: {error.strerror}."
+                ) from error
 
 
 def _is_ours(file: Path, kind: ReportFormat) -> bool:
@@ -147,9 +158,10 @@ def write_reports(document: "Document", folder: Path, formats: Sequence[str]) ->
         except OSError as error:
             with suppress(OSError):
                 path.unlink()  # an earlier run's report, which nobody may take for this one's
-            raise StorageError("file-unwritable", 
+            raise StorageError(
+                "file-unwritable",
                 f"The file {path} could not be written: {error.strerror or error}. The verdict is in history: "
-                f"`q36eval report {run_id} --format {name}` prints this report."
+                f"`q36eval report {run_id} --format {name}` prints this report.",
             ) from error
 
 
@@ -169,7 +181,9 @@ def document_of(run: "RunRecord", history: "History") -> "Document":
     from q36eval.reports import Document
 
     if run.report is None:
-        raise UsageError("run-without-verdict", f"Run {run.id} has no verdict to report; it is {run.state} and only measured.")
+        raise UsageError(
+            "run-without-verdict", f"Run {run.id} has no verdict to report; it is {run.state} and only measured."
+        )
     answers = tuple(map(deciding_answer, deciding_items(history, run)))
     measurements, since = history.measurements(run.id), since_decided(history, run)
     return Document(run.report, run, measurements, answers, since, layer=layer_of(history, run))

@@ -70,8 +70,9 @@ def build(
         if branch in ("all", *names()):
             fetch(wanted, paths, source, note)
     elif source is not None:
-        raise UsageError("sandbox-in-checkout", 
-            "This checkout has the sandbox's weights; restore damaged ones with: git checkout data/sandbox"
+        raise UsageError(
+            "sandbox-in-checkout",
+            "This checkout has the sandbox's weights; restore damaged ones with: git checkout data/sandbox",
         )
     folders = {}
     for name in wanted:

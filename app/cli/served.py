@@ -86,11 +86,14 @@ def served(
     from q36eval.served.declared import PROMPTS_A_CONVERSATION, Plan
 
     if difference and against is None:
-        raise UsageError("option-missing", "--difference names what is different about a second server; give its address: --against.")
+        raise UsageError(
+            "option-missing", "--difference names what is different about a second server; give its address: --against."
+        )
     if against_without_drafts and (against is None or draft_acceptance is None):
-        raise UsageError("option-missing", 
+        raise UsageError(
+            "option-missing",
             "--against-without-drafts leaves out a comparison that --against and --draft-acceptance together ask for; "
-            "name both, or leave it out."
+            "name both, or leave it out.",
         )
     paths = Paths.default()
     chosen = load_family(family, paths)

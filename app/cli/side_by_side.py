@@ -38,16 +38,18 @@ def devices_of(options: EngineOptions, at_once: int) -> list[str | None]:
     if options.ray is not None or _needs_none(options):
         return [None] * at_once
     if options.device not in ("cpu", "cuda", "cuda:0"):
-        raise UsageError("device-conflict", 
+        raise UsageError(
+            "device-conflict",
             f"--device {options.device} names one GPU, and --at-once gives every branch others; write --device cuda, "
-            f"and choose among the GPUs of this machine with {VISIBLE}."
+            f"and choose among the GPUs of this machine with {VISIBLE}.",
         )
     each = (options.workers or 1) * gpus_of(options)
     visible = _visible()
     if len(visible) < each * at_once:
-        raise UsageError("gpus-insufficient", 
+        raise UsageError(
+            "gpus-insufficient",
             f"{at_once} branches at once, each on {each} GPU{'s' * (each > 1)}, need {each * at_once} GPUs, and "
-            f"{len(visible)} can be seen here; take fewer at once."
+            f"{len(visible)} can be seen here; take fewer at once.",
         )
     return [",".join(visible[begin : begin + each]) for begin in range(0, each * at_once, each)]
 
@@ -123,7 +125,9 @@ class SideBySide:
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
                 )
             except OSError as error:
-                return Outcome(None, EngineError("process-not-started", f"No process could be started to measure {name}: {error}."))
+                return Outcome(
+                    None, EngineError("process-not-started", f"No process could be started to measure {name}: {error}.")
+                )
             self._running.add(process)
         assert process.stdin is not None
         assert process.stdout is not None

@@ -42,7 +42,9 @@ def ui(
     """
 
     if find_spec("streamlit") is None:
-        raise UsageError("package-missing", 'The dashboard needs the "ui" extra; install it with: pip install "q36eval[ui]".')
+        raise UsageError(
+            "package-missing", 'The dashboard needs the "ui" extra; install it with: pip install "q36eval[ui]".'
+        )
     hosts = tuple(map(_host_name, allow_host or ()))
     reachable = bool(hosts) or not is_loopback(address)
     if reachable:
@@ -71,7 +73,9 @@ def _serve(command: list[str]) -> int:
 
 def _host_name(text: str) -> str:
     if _HOST_NAME.fullmatch(text) is None:
-        raise UsageError("option-value", f"--allow-host takes a name without port or path, such as review.example.org, not {text!r}.")
+        raise UsageError(
+            "option-value", f"--allow-host takes a name without port or path, such as review.example.org, not {text!r}."
+        )
     return text
 
 

@@ -65,7 +65,10 @@ def add(
 
     today, paths = datetime.now(UTC).date(), Paths.default()
     if criterion is None and slice is None and canary is None:
-        raise UsageError("waiver-scope-required", "A waiver needs a scope: give --criterion, --slice or --canary, or several to narrow it.")
+        raise UsageError(
+            "waiver-scope-required",
+            "A waiver needs a scope: give --criterion, --slice or --canary, or several to narrow it.",
+        )
     if not owner.strip() or not reason.strip():
         raise UsageError("reason-required", "A waiver needs an owner and a reason.")
     until = _date(expires)

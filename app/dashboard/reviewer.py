@@ -77,7 +77,9 @@ def writer(typed: str) -> str:
     if not name:
         raise UsageError("reviewer-required", "Type your name first: whoever reads this later will ask you.")
     if name != line(name) or not any(map(str.isalnum, name)):
-        raise UsageError("reviewer-invalid", "Type a name that others can read: letters, without invisible or control characters.")
+        raise UsageError(
+            "reviewer-invalid", "Type a name that others can read: letters, without invisible or control characters."
+        )
     return name
 
 

@@ -95,7 +95,9 @@ def _check_shown(reader: Reader, run: RunRecord) -> None:
     now = reader.history.get_run(run.id)
     if now.report != run.report:
         forget()
-        raise UsageError("run-redecided", f"Run {run.id} was decided anew while this page was open. Reload it and read it again.")
+        raise UsageError(
+            "run-redecided", f"Run {run.id} was decided anew while this page was open. Reload it and read it again."
+        )
 
 
 def _again(reader: Reader, run: RunRecord) -> str:

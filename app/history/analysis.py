@@ -138,7 +138,9 @@ def _placed(file: Path) -> Iterator[Path]:
         with replacing(file) as temporary:
             yield temporary
     except OSError as error:
-        raise StorageError("file-unwritable", f"The table {file} could not be written: {error.strerror or error}.") from error
+        raise StorageError(
+            "file-unwritable", f"The table {file} could not be written: {error.strerror or error}."
+        ) from error
 
 
 def _write_csv(target: IO[str], columns: dict[str, type], batches: Iterable[list[Row]]) -> int:

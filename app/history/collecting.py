@@ -53,8 +53,9 @@ class Retention(BaseModel):
         given = {"keep_newest": keep_newest, "keep_days": keep_days}
         retention = in_file.model_copy(update={name: value for name, value in given.items() if value is not None})
         if retention == cls():
-            raise UsageError("option-missing", 
-                "Say which runs to retain: --keep-newest N (of each branch), --keep-days D, or --retention FILE."
+            raise UsageError(
+                "option-missing",
+                "Say which runs to retain: --keep-newest N (of each branch), --keep-days D, or --retention FILE.",
             )
         return retention
 

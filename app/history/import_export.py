@@ -65,7 +65,10 @@ def _add(writer: Writer, history: History, whole: WholeRun, files: RunFiles, say
             writer.add_artifact(sha256, file)
             artifact = Artifact(run_id=whole.run.id, name=name, sha256=sha256, size_bytes=file.stat().st_size)
             if name in known and known[name] != artifact:
-                raise UsageError("artifact-damaged", f"The file {file} of run {whole.run.id} is damaged: its content is not what it was.")
+                raise UsageError(
+                    "artifact-damaged",
+                    f"The file {file} of run {whole.run.id} is damaged: its content is not what it was.",
+                )
             artifacts.append(artifact)
         elif name in known:
             say(f"The file {name} of run {whole.run.id} is missing; the archive leaves it out.")
@@ -163,9 +166,10 @@ def _check(archive: Reader, history: History, theirs: WholeRun, here: RunRecord 
     )
     differing = [what for what, (mine, other) in parts.items() if mine != other]
     if differing:
-        raise UsageError("run-differs", 
+        raise UsageError(
+            "run-differs",
             f"Run {here.id} is in this history with another content than in {archive.file} ({', '.join(differing)}); "
-            f"nothing was imported."
+            f"nothing was imported.",
         )
 
 
@@ -210,6 +214,8 @@ def _keep_files(archive: Reader, files: RunFiles, whole: WholeRun) -> None:
                 archive.artifact(artifact.sha256, target)
             files.keep(temporary, artifact.sha256)
         except OSError as error:
-            raise StorageError("file-unwritable", f"The files of run {whole.run.id} cannot be kept: {error.strerror or error}.") from error
+            raise StorageError(
+                "file-unwritable", f"The files of run {whole.run.id} cannot be kept: {error.strerror or error}."
+            ) from error
         finally:
             temporary.unlink(missing_ok=True)

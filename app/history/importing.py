@@ -68,7 +68,9 @@ def _circumstances_here(history: History, run: RunRecord) -> Circumstances:
     """Those of the archive, without what people decided elsewhere."""
     then = run.circumstances
     if then is None:
-        raise UsageError("archive-inconsistent", f"Run {run.id} has a verdict without the circumstances that it hung on.")
+        raise UsageError(
+            "archive-inconsistent", f"Run {run.id} has a verdict without the circumstances that it hung on."
+        )
     blessed = {blessing.run_id for blessing in history.blessings(run.branch, run.family)}
     ended = run.finished or run.started
     known = tried_before(history, run)

@@ -20,7 +20,10 @@ def shipped_policies(paths: Paths) -> dict[str, Path]:
     """
     shipped = {file.stem: file for file in sorted(paths.policies.glob("*.yaml"), key=lambda file: file.stem)}
     if not shipped:
-        raise UsageError("installation-incomplete", f"The policies of q36eval are missing from {paths.policies}: install q36eval again.")
+        raise UsageError(
+            "installation-incomplete",
+            f"The policies of q36eval are missing from {paths.policies}: install q36eval again.",
+        )
     return shipped
 
 
@@ -35,7 +38,9 @@ def policy_file(name_or_path: str, paths: Paths) -> Path:
     shipped = shipped_policies(paths)
     if name_or_path not in shipped:
         known = ", ".join(shipped)
-        raise UsageError("policy-unknown", f"There is no policy {name_or_path!r}; known policies: {known}, or name a .yaml file.")
+        raise UsageError(
+            "policy-unknown", f"There is no policy {name_or_path!r}; known policies: {known}, or name a .yaml file."
+        )
     return shipped[name_or_path]
 
 

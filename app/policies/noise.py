@@ -94,8 +94,9 @@ def _named(family: Family, history: History, named: Sequence[str]) -> Iterator[R
     for name in named:
         run = history.get_run(name)
         if run.state is not RunState.FINISHED or run.family != family.name:
-            raise UsageError("run-unsuitable", 
-                f"Run {run.id} is {run.state} and of the family {run.family}; name a finished run of {family.name}."
+            raise UsageError(
+                "run-unsuitable",
+                f"Run {run.id} is {run.state} and of the family {run.family}; name a finished run of {family.name}.",
             )
         yield run
 

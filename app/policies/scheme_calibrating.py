@@ -65,11 +65,12 @@ def scheme_calibration(
     notes += tuple(f"run {name} ({why})" for name, why in refused.items() if why is not None)
     name = mixture_name(parts)
     if len(_checkpoints(taken)) < LEAST_CHECKPOINTS:
-        raise UsageError("runs-too-few", 
+        raise UsageError(
+            "runs-too-few",
             f"Too few runs to set a figure for {name}: accepted runs of {LEAST_CHECKPOINTS} other checkpoints of that "
             f"scheme are needed, and history holds {len(_checkpoints(taken))}"
             + (f" (left out: {'; '.join(notes)})" if notes else "")
-            + "; bless runs of other branches (q36eval history bless), or name them with --run."
+            + "; bless runs of other branches (q36eval history bless), or name them with --run.",
         )
     known = floor_among(runs, paths) or known_floor(family, paths)
     wanted = replace(wanted, scheme=name)

@@ -107,7 +107,9 @@ def check_expiry(expires: date, today: date) -> None:
         UsageError: it is one of the two.
     """
     if expires < today:
-        raise UsageError("waiver-expired", f"The waiver would have expired on {expires} already; today is {today} (UTC).")
+        raise UsageError(
+            "waiver-expired", f"The waiver would have expired on {expires} already; today is {today} (UTC)."
+        )
     if (expires - today).days > LONGEST_DAYS:
         raise UsageError("waiver-too-long", f"The expiry {too_long(expires)}.")
 
@@ -122,8 +124,9 @@ def check_effect(effects: Sequence[Effect]) -> None:
     newest = {effect.before.policy: effect for effect in reversed(effects)}.values()
     whys = [effect.why_none for effect in newest]
     if whys and all(why is not None for why in whys):
-        raise UsageError("waiver-without-effect", 
-            f"This waiver would have no effect: {whys[0]}; --ahead writes it for the next gate all the same."
+        raise UsageError(
+            "waiver-without-effect",
+            f"This waiver would have no effect: {whys[0]}; --ahead writes it for the next gate all the same.",
         )
 
 

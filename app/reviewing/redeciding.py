@@ -40,16 +40,20 @@ def decide_again(
         raise UsageError("run-unfinished", f"Run {run.id} is {run.state}; finish it first.")
     own = policy_of(run)
     if (run.family, run.branch) != (family, branch):
-        raise UsageError("run-of-another-branch", f"Run {run.id} is of {run.family}/{run.branch}, not of {family}/{branch}.")
+        raise UsageError(
+            "run-of-another-branch", f"Run {run.id} is of {run.family}/{run.branch}, not of {family}/{branch}."
+        )
     if policy is not None and policy.untitled != own.untitled:
-        raise UsageError("run-of-another-policy", 
+        raise UsageError(
+            "run-of-another-policy",
             f"Run {run.id} was judged by another policy ({own.name}) than this {policy.name}; leave --policy out, or "
-            f"see what this one says of it with `q36eval history replay {run.id} --policy …`."
+            f"see what this one says of it with `q36eval history replay {run.id} --policy …`.",
         )
     if source is None and run.circumstances is not None and run.circumstances.waivers_from is not None:
-        raise UsageError("waivers-elsewhere", 
+        raise UsageError(
+            "waivers-elsewhere",
             f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone; decide it again with "
-            "--waivers-from FILE, or history's own would count now."
+            "--waivers-from FILE, or history's own would count now.",
         )
     circumstances = circumstances_on(history, run, on, source=source, require_sign_off=require_sign_off)
     report = decided(own, evidence_of(history, run, circumstances), circumstances)

@@ -72,7 +72,10 @@ def read_waivers(file: Path, on: date) -> dict[tuple[str, str], WaiverSource]:
     sources: dict[tuple[str, str], WaiverSource] = {}
     for place, entry in enumerate(entries):
         if (entry.expires - on).days > LONGEST_DAYS:
-            raise UsageError("waiver-too-long", f"The waiver file {file} is wrong at waivers.{place}.expires: {too_long(entry.expires)}.")
+            raise UsageError(
+                "waiver-too-long",
+                f"The waiver file {file} is wrong at waivers.{place}.expires: {too_long(entry.expires)}.",
+            )
         key = (entry.family, entry.branch)
         before = sources[key].waivers if key in sources else ()
         sources[key] = WaiverSource(str(file), (*before, entry.waiver()))

@@ -27,7 +27,9 @@ def check_names(
     if waiver.criterion is not None:
         _known("criterion", waiver.criterion, [criterion.id for criterion in criteria])
         if not any(criterion.waivable for criterion in criteria if criterion.id == waiver.criterion):
-            raise UsageError("criterion-not-waivable", f"The policy lets nobody waive the criterion {waiver.criterion!r}.")
+            raise UsageError(
+                "criterion-not-waivable", f"The policy lets nobody waive the criterion {waiver.criterion!r}."
+            )
     if waiver.slice is not None:
         _known("slice", waiver.slice, [criterion.slice for criterion in criteria])
     if waiver.canary is not None:

@@ -57,9 +57,10 @@ class Hub:
         commit = _commit(dataset)
         if commit is None or (known.revision is not None and commit != known.revision):
             wanted = known.revision or "a commit of the hub"
-            raise UsageError("dataset-revision", 
+            raise UsageError(
+                "dataset-revision",
                 f"The dataset {called} is cached at {commit or 'an unknown revision'}, not at {wanted}; "
-                f"remove that copy from the cache of `datasets` and freeze where there is a network."
+                f"remove that copy from the cache of `datasets` and freeze where there is a network.",
             )
         rows = tuple(dict(row) for row in dataset)
         source = Source(
@@ -84,7 +85,9 @@ def json_lines(rows: tuple[Row, ...] | list[Row], called: str) -> str:
     try:
         return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
     except (TypeError, ValueError) as error:
-        raise UsageError("dataset-unsupported", f"The dataset {called} holds what JSON cannot ({error}), so it cannot be frozen.") from error
+        raise UsageError(
+            "dataset-unsupported", f"The dataset {called} holds what JSON cannot ({error}), so it cannot be frozen."
+        ) from error
 
 
 def _dataset(
@@ -110,7 +113,9 @@ def _dataset(
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(".")
         if "cache" in str(error):  # the dataset is there and this configuration is not
             raise UsageError("dataset-missing", _missing(repository, called, revision)) from error
-        raise UsageError("dataset-unreadable", f"The split {split!r} of the dataset {called} cannot be read: {reason}.") from error
+        raise UsageError(
+            "dataset-unreadable", f"The split {split!r} of the dataset {called} cannot be read: {reason}."
+        ) from error
     finally:
         datasets.logging.set_verbosity(verbosity)
         hub.setLevel(hub_level)

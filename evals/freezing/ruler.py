@@ -72,7 +72,9 @@ def generate(
     """
     settings = group.ruler
     if settings is None:
-        raise UsageError("suite-invalid", f"The group {group.name} has RULER tasks; give it `ruler` with lengths and samples.")
+        raise UsageError(
+            "suite-invalid", f"The group {group.name} has RULER tasks; give it `ruler` with lengths and samples."
+        )
     job = {
         "tokenizer": str(tokenizer),
         "folder": str(folder / group.name),
@@ -197,7 +199,9 @@ def _expect(stdout: IO[str], limit_s: float, trouble: str) -> str:
         deadline = time.monotonic() + limit_s
         while not selector.select(max(0.0, deadline - time.monotonic())):
             if time.monotonic() >= deadline:
-                raise UsageError("freezing-timeout", f"{trouble} (it was stopped after {limit_s:.0f} s); choose longer lengths.")
+                raise UsageError(
+                    "freezing-timeout", f"{trouble} (it was stopped after {limit_s:.0f} s); choose longer lengths."
+                )
     line = stdout.readline()
     if not line:
         raise UsageError("process-died", f"{trouble}: the generating process died; see what it wrote above.")

@@ -56,12 +56,16 @@ class _Freezing:
 
     def group(self, group: TaskGroup, tasks: list[NamedTask]) -> tuple[FrozenTask, ...]:
         if not group.executes_code and (programs := [task.name for task in tasks if runs_programs(task)]):
-            raise UsageError("task-executes-code", 
-                f"The task {programs[0]} runs programs; say executes_code: true in its group {group.name}."
+            raise UsageError(
+                "task-executes-code",
+                f"The task {programs[0]} runs programs; say executes_code: true in its group {group.name}.",
             )
         generated = [task for task in tasks if generates_data(task)]
         if any(not task.config.startswith("ruler/") for task in generated):
-            raise UsageError("task-unsupported", f"The group {group.name} has tasks that generate their data, and only RULER's are known.")
+            raise UsageError(
+                "task-unsupported",
+                f"The group {group.name} has tasks that generate their data, and only RULER's are known.",
+            )
         files: Mapping[str, tuple[str, ...]] = {}
         if generated:
             options: dict[str, Any] = {"notify": self.notify, "patience_s": self.patience_s}
@@ -125,8 +129,9 @@ def freeze_suite(
     suite = read_suite(path)
     target = (out if out is not None else path.parent / suite.data).resolve()
     if not suite.frozen_by_name or len(suite.frozen_by_name) != len(suite.groups):
-        raise UsageError("nothing-to-freeze", 
-            f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze."
+        raise UsageError(
+            "nothing-to-freeze",
+            f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze.",
         )
     made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": _tokenizer_sha256(tokenizer)}
     made_from |= {name: number for name in PACKAGES if (number := _version(name)) is not None}
@@ -209,9 +214,10 @@ def freeze_punkt(folder: Path) -> None:
             nltk.download("punkt_tab", quiet=True, **where)
         source = folder / ".nltk" / PUNKT
     if not source.is_dir():
-        raise UsageError("dataset-missing", 
+        raise UsageError(
+            "dataset-missing",
             "NLTK's punkt_tab is not on this machine and cannot be downloaded now; freeze where there is a network, or "
-            "point NLTK_DATA to a folder that holds tokenizers/punkt_tab."
+            "point NLTK_DATA to a folder that holds tokenizers/punkt_tab.",
         )
     shutil.copytree(source, target)
     shutil.rmtree(folder / ".nltk", ignore_errors=True)
@@ -237,7 +243,9 @@ def check_replaceable(target: Path, name: str) -> None:
         raise UsageError("folder-occupied", f"{target} holds {manifest.name}, not {name}; {other}.")
     listed = {MANIFEST, *manifest.files}
     if extra := sorted(path for path in present if path.relative_to(target).as_posix() not in listed):
-        raise UsageError("folder-occupied", f"{target} holds {extra[0].relative_to(target)}, which is not frozen data; {other}.")
+        raise UsageError(
+            "folder-occupied", f"{target} holds {extra[0].relative_to(target)}, which is not frozen data; {other}."
+        )
 
 
 @contextmanager
@@ -273,4 +281,6 @@ def staging(target: Path) -> Iterator[Path]:
 
 
 def _unusable(target: Path, error: OSError) -> UsageError:
-    return UsageError("folder-unwritable", f"{target} cannot be written ({error.strerror or error}); name another folder with --out.")
+    return UsageError(
+        "folder-unwritable", f"{target} cannot be written ({error.strerror or error}); name another folder with --out."
+    )

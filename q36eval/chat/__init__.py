@@ -54,10 +54,14 @@ def rendered_chat(
     try:
         return renderer().render(template, variables)
     except TemplateLimitError as error:
-        raise TemplateLimitError(error.code, f"{_place(tokenizer, template)} cannot be used: {error}; correct it.") from None
+        raise TemplateLimitError(
+            error.code, f"{_place(tokenizer, template)} cannot be used: {error}; correct it."
+        ) from None
     except TemplateRaisedError as error:
         words = " ".join(str(error).split())
-        raise TemplateRaisedError(error.code, f"{_place(tokenizer, template)} does not write this conversation: {words}") from None
+        raise TemplateRaisedError(
+            error.code, f"{_place(tokenizer, template)} does not write this conversation: {words}"
+        ) from None
 
 
 def continued_chat(tokenizer: Any, messages: Sequence[dict[str, Any]], *, enable_thinking: bool) -> str:
@@ -72,7 +76,9 @@ def continued_chat(tokenizer: Any, messages: Sequence[dict[str, Any]], *, enable
     text = rendered_chat(tokenizer, marked, enable_thinking=enable_thinking, add_generation_prompt=False)
     at = text.rfind(TAG.strip())
     if at < 0 or last.strip() not in text:
-        raise TemplateRaisedError("template-drops-text", "The chat template leaves out parts of the message that is to be continued.")
+        raise TemplateRaisedError(
+            "template-drops-text", "The chat template leaves out parts of the message that is to be continued."
+        )
     # a template that trims what a message ends with has trimmed the mark's own space
     return text[:at] if text[at : at + len(TAG)] == TAG else text[:at].rstrip()
 

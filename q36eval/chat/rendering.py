@@ -102,11 +102,15 @@ class Renderer:
             self.close()
             if kind == TOO_LONG:
                 raise TemplateLimitError("template-limit", "it writes far more than the conversation that it is given")
-            raise TemplateLimitError("template-limit", f"it takes more than {self.limits.memory_bytes >> 20} MiB of memory")
+            raise TemplateLimitError(
+                "template-limit", f"it takes more than {self.limits.memory_bytes >> 20} MiB of memory"
+            )
         if seconds > SLOW:
             self._slow[template] += seconds
             if self._slow[template] > self.limits.slow_seconds:
-                raise TemplateLimitError("template-limit", f"its slow renderings take over {self.limits.slow_seconds:g} s of CPU time")
+                raise TemplateLimitError(
+                    "template-limit", f"its slow renderings take over {self.limits.slow_seconds:g} s of CPU time"
+                )
         if kind == MALFORMED:
             raise TemplateMalformedError("template-malformed", text)
         if kind != RENDERED:
@@ -148,9 +152,10 @@ class _Worker:
             )
         except OSError as error:
             os.close(self._lifeline)
-            raise EngineError("process-not-started", 
+            raise EngineError(
+                "process-not-started",
                 f"The process that renders chat templates cannot be started: {error.strerror}; make room for it, and "
-                f"run the command again."
+                f"run the command again.",
             ) from error
         finally:
             os.close(lifeline)
@@ -206,9 +211,10 @@ class _Worker:
         seconds = f"{self._limits.wall_seconds:g} s"
         if sys.platform == "win32":
             return TemplateLimitError("template-limit", f"it takes more than {seconds}")
-        return EngineError("render-timeout",   # what computed so long was ended before
+        return EngineError(
+            "render-timeout",  # what computed so long was ended before
             f"Rendering a chat template took more than {seconds}, and less than {self._limits.cpu_seconds} s of CPU "
-            f"time: this machine is too busy; run the command again."
+            f"time: this machine is too busy; run the command again.",
         )
 
     def _ended(self) -> Q36Error:
@@ -218,9 +224,10 @@ class _Worker:
             return TemplateLimitError("template-limit", f"it takes more than {self._limits.cpu_seconds} s of CPU time")
         if status in (-signal.SIGSEGV, -signal.SIGABRT):
             return TemplateLimitError("template-limit", "it is nested so deeply that it crashes Python")
-        return EngineError("process-died", 
+        return EngineError(
+            "process-died",
             f"The process that renders chat templates ended with status {status}; run the command again, with more "
-            f"memory where the system ended it."
+            f"memory where the system ended it.",
         )
 
     def end(self) -> None:

@@ -98,9 +98,10 @@ def check_as_served(as_served: str | None) -> None:
         UsageError: no such engine.
     """
     if as_served is not None and _NAMED.fullmatch(as_served) is None:
-        raise UsageError("option-value", 
+        raise UsageError(
+            "option-value",
             f"What {as_served!r} makes of a checkpoint is not emulated; known: {ENGINE}, and {ENGINE}:4 for four GPUs "
-            f"that split every layer."
+            f"that split every layer.",
         )
 
 

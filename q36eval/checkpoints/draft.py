@@ -58,7 +58,10 @@ def draft_config(checkpoint: Checkpoint) -> Any:
     config = copy.deepcopy(text_config(checkpoint))
     layers = getattr(config, "mtp_num_hidden_layers", None) or 1
     if layers != 1:
-        raise UsageError("draft-head-unsupported", f"{checkpoint.path} has a draft head of {layers} layers; one of a single layer is measured.")
+        raise UsageError(
+            "draft-head-unsupported",
+            f"{checkpoint.path} has a draft head of {layers} layers; one of a single layer is measured.",
+        )
     config.num_hidden_layers, config.layer_types = 1, ["full_attention"]
     return config
 

@@ -148,11 +148,15 @@ class InputQuantizer(nn.Module):
         known = [scheme for scheme in schemes if scheme is not None]
         kinds = {(scheme.kind, scheme.group_size, scheme.static_scale is None, scheme.exponent) for scheme in known}
         if len(kinds) != 1:
-            raise CorruptCheckpointError("quantization-mixed", "experts of one layer mix kinds of activation quantization")
+            raise CorruptCheckpointError(
+                "quantization-mixed", "experts of one layer mix kinds of activation quantization"
+            )
         self.kind, self.static, self.exponent = known[0].kind, known[0].static_scale is not None, known[0].exponent
         self.group_size = width if known[0].group_size == WHOLE_ROW else known[0].group_size
         if width % self.group_size:
-            raise CorruptCheckpointError("group-size-mismatch", f"{width} input features do not divide into groups of {self.group_size}")
+            raise CorruptCheckpointError(
+                "group-size-mismatch", f"{width} input features do not divide into groups of {self.group_size}"
+            )
         scales = [_static_scale(scheme) for scheme in schemes]
         active = [scheme is not None for scheme in schemes]
         self.register_buffer("scale", torch.tensor(scales, device=device), persistent=False)
@@ -325,7 +329,9 @@ def install(model: nn.Module, schemes: Mapping[str, ActivationScheme]) -> int:
             continue
         linear = model.get_submodule(name)
         if not isinstance(linear, nn.Linear):
-            raise CorruptCheckpointError("quantization-invalid", f"{name} is given quantized activations but is no linear layer")
+            raise CorruptCheckpointError(
+                "quantization-invalid", f"{name} is given quantized activations but is no linear layer"
+            )
         model.set_submodule(name, QuantizedInputLinear(linear, scheme))
     for name, chosen in by_experts.items():
         model.set_submodule(name, _wrap_experts(model.get_submodule(name), chosen))

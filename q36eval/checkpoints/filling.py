@@ -85,8 +85,9 @@ def plan_of(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> Pla
     for weight in index.weights.values():
         slot = _slot(weight.name, parameters)
         if slot is None:
-            raise CorruptCheckpointError("tensor-unexpected", 
-                f"{checkpoint.path}: tensor {weight.stored_names[0]!r} is unexpected in this model."
+            raise CorruptCheckpointError(
+                "tensor-unexpected",
+                f"{checkpoint.path}: tensor {weight.stored_names[0]!r} is unexpected in this model.",
             )
         plan[slot.parameter].append((slot, weight))
     for name, parameter in parameters.items():
@@ -283,8 +284,9 @@ class Decoder:
         weights = [weight for stack in of_parameter for weight in stack.weights]
         for weight, good in zip(weights, finite, strict=True):
             if not good:
-                raise CorruptCheckpointError("tensor-not-finite", 
-                    f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
+                raise CorruptCheckpointError(
+                    "tensor-not-finite",
+                    f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers.",
                 )
 
     def empty(self, names: Iterable[str]) -> None:

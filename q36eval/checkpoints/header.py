@@ -89,7 +89,9 @@ class TensorEntry:
             CorruptCheckpointError: the tensor does not have them.
         """
         if not self.shape or not 0 <= start <= stop <= self.shape[0]:
-            raise CorruptCheckpointError("tensor-shape", f"{self.file}: tensor {self.name!r} has no rows {start} to {stop}.")
+            raise CorruptCheckpointError(
+                "tensor-shape", f"{self.file}: tensor {self.name!r} has no rows {start} to {stop}."
+            )
         size = self.n_bytes // max(1, self.shape[0])
         begin = self.begin + start * size
         return replace(self, shape=(stop - start, *self.shape[1:]), begin=begin, end=begin + (stop - start) * size)
@@ -176,11 +178,14 @@ def _raw_header(held: HeldFile, faults: list[str]) -> tuple[dict[str, Any], int,
     file, size = held.path, held.size
     length = int.from_bytes(held.read(0, 8), "little")
     if size >= 8 and MAX_HEADER_BYTES < length <= size - 8:
-        raise CorruptCheckpointError("header-too-large", 
-            f"{file}: its header takes {length:,} bytes, the format allows {MAX_HEADER_BYTES:,}; download it again."
+        raise CorruptCheckpointError(
+            "header-too-large",
+            f"{file}: its header takes {length:,} bytes, the format allows {MAX_HEADER_BYTES:,}; download it again.",
         )
     if size < 8 or length > size - 8:
-        raise CorruptCheckpointError("file-truncated", f"{file}: truncated before the end of its header; download the file again.")
+        raise CorruptCheckpointError(
+            "file-truncated", f"{file}: truncated before the end of its header; download the file again."
+        )
     blob = held.read(8, length)
 
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -198,13 +203,18 @@ def _raw_header(held: HeldFile, faults: list[str]) -> tuple[dict[str, Any], int,
         # as UTF-8, which the format asks for: Python alone would also take UTF-16
         document = json.loads(blob.decode("utf-8"), object_pairs_hook=build)
     except (ValueError, RecursionError) as error:
-        raise CorruptCheckpointError("header-malformed", f"{file}: the header is not JSON ({error}); download the file again.") from error
+        raise CorruptCheckpointError(
+            "header-malformed", f"{file}: the header is not JSON ({error}); download the file again."
+        ) from error
     if not isinstance(document, dict):
-        raise CorruptCheckpointError("header-malformed", f"{file}: the header is not a JSON object; download the file again.")
+        raise CorruptCheckpointError(
+            "header-malformed", f"{file}: the header is not a JSON object; download the file again."
+        )
     if len(document) > MAX_TENSORS:
-        raise CorruptCheckpointError("header-too-large", 
+        raise CorruptCheckpointError(
+            "header-too-large",
             f"{file}: the header lists {len(document):,} tensors, more than the {MAX_TENSORS:,} that are read of one "
-            f"file; download it again."
+            f"file; download it again.",
         )
     return document, 8 + length, size
 

@@ -236,15 +236,17 @@ def _digest(file: HeldFile) -> bytes:
 
 
 def _changed(path: Path, how: str) -> ChangedError:
-    return ChangedError("files-changed", 
-        f"The checkpoint changed while it was judged: {path} {how}; run the command again when nothing writes there."
+    return ChangedError(
+        "files-changed",
+        f"The checkpoint changed while it was judged: {path} {how}; run the command again when nothing writes there.",
     )
 
 
 def _unreadable(path: Path, error: OSError) -> EngineError:
-    return EngineError("file-unreadable", 
+    return EngineError(
+        "file-unreadable",
         f"{path} cannot be read: {error.strerror}. That says nothing of the checkpoint: make it readable, and run the "
-        f"command again."
+        f"command again.",
     )
 
 
@@ -284,7 +286,9 @@ class HeldFolder:
             UsageError: there is no config.json, or no weights.
         """
         if not self.weight_files or "config.json" not in self:
-            raise UsageError("not-a-checkpoint", f"{self.path} is not a checkpoint: config.json and safetensors files are needed.")
+            raise UsageError(
+                "not-a-checkpoint", f"{self.path} is not a checkpoint: config.json and safetensors files are needed."
+            )
         return [*(name for name in CONFIG_FILES if name in self), *self.weight_files]
 
     def text(self, name: str, errors: str = "strict") -> str:
@@ -302,9 +306,10 @@ class HeldFolder:
     def _check_sizes(self, names: list[str]) -> None:
         for name in names:
             if self._is_too_large(name):
-                raise CorruptCheckpointError("file-too-large", 
+                raise CorruptCheckpointError(
+                    "file-too-large",
                     f"{self.path / name} takes {self.files[name].size:,} bytes, and {MOST_TEXT_BYTES:,} are read at "
-                    f"most; download it again."
+                    f"most; download it again.",
                 )
 
     def json(self, name: str) -> dict[str, Any]:
@@ -317,13 +322,16 @@ class HeldFolder:
         """
         file = self.path / name
         if name not in self.files:
-            raise UsageError("file-missing", 
-                f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors."
+            raise UsageError(
+                "file-missing",
+                f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.",
             )
         try:
             document = json.loads(self.text(name), object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:
-            raise CorruptCheckpointError("json-malformed", f"{file} is not valid JSON ({error}); download it again.") from error
+            raise CorruptCheckpointError(
+                "json-malformed", f"{file} is not valid JSON ({error}); download it again."
+            ) from error
         if not isinstance(document, dict):
             raise CorruptCheckpointError("json-malformed", f"{file} is not a JSON object; download it again.")
         return document
@@ -345,9 +353,10 @@ class HeldFolder:
                     copy.parent.mkdir(exist_ok=True)
                     copy.write_bytes(self.files[name].read())
                 except OSError as error:
-                    raise EngineError("file-unwritable", 
+                    raise EngineError(
+                        "file-unwritable",
                         f"A copy of {self.path / name} cannot be written to {place}: {error.strerror}; make room "
-                        f"there, and run the command again."
+                        f"there, and run the command again.",
                     ) from error
             yield Path(place)
 

@@ -35,9 +35,13 @@ def gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
     """
     layout = config.get("checkpoint_format", "gptq")
     if layout not in ("gptq", "gptq_v2"):
-        raise UsageError("scheme-unsupported", f"{folder}: GPTQ checkpoint_format {layout!r} is not decoded; known: gptq, gptq_v2.")
+        raise UsageError(
+            "scheme-unsupported", f"{folder}: GPTQ checkpoint_format {layout!r} is not decoded; known: gptq, gptq_v2."
+        )
     if config.get("pack_dtype", "int32") != "int32":
-        raise UsageError("scheme-unsupported", f"{folder}: GPTQ packed into {config['pack_dtype']} is not decoded; known: int32.")
+        raise UsageError(
+            "scheme-unsupported", f"{folder}: GPTQ packed into {config['pack_dtype']} is not decoded; known: int32."
+        )
     file = folder / "config.json"
     rules = table(file, "dynamic", config.get("dynamic") or {})
     for rule, overrides in rules.items():
@@ -52,7 +56,9 @@ def gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
         settings = config | overrides
         bits, group_size = settings.get("bits"), settings.get("group_size", -1)
         if bits not in BITS:
-            raise UsageError("scheme-unsupported", f"{folder}: GPTQ with {bits} bits is not decoded; known: {_listed(BITS)}.")
+            raise UsageError(
+                "scheme-unsupported", f"{folder}: GPTQ with {bits} bits is not decoded; known: {_listed(BITS)}."
+            )
         zero_offset = 0 if layout == "gptq_v2" else 1
         desc_act = bool(settings.get("desc_act"))
         options = {"bits": bits, "group_size": group_size, "desc_act": desc_act, "zero_offset": zero_offset}
@@ -120,7 +126,10 @@ def auto_round(folder: Path, config: dict[str, Any]) -> SchemeOf:
     """
     packing = config.get("packing_format", "auto_round:auto_gptq")
     if packing not in _PACKINGS:
-        raise UsageError("scheme-unsupported", f"{folder}: AutoRound's packing {packing!r} is not decoded; known: {_listed(_PACKINGS)}.")
+        raise UsageError(
+            "scheme-unsupported",
+            f"{folder}: AutoRound's packing {packing!r} is not decoded; known: {_listed(_PACKINGS)}.",
+        )
     if config.get("rotation_config"):
         raise UsageError("scheme-unsupported", f"{folder}: AutoRound's rotation_config is not emulated.")
     file = folder / "config.json"
@@ -152,10 +161,16 @@ def _auto_round_scheme(folder: Path, settings: dict[str, Any], zero_offset: int 
         raise UsageError("scheme-unsupported", f"{folder}: AutoRound's data type {kind!r} is not decoded; known: int.")
     inputs = settings.get("act_bits") or _WIDE
     if inputs < _WIDE:
-        raise UsageError("activations-unsupported", f"{folder}: AutoRound's activations of {inputs} bits are not emulated; known: 16.")
+        raise UsageError(
+            "activations-unsupported",
+            f"{folder}: AutoRound's activations of {inputs} bits are not emulated; known: 16.",
+        )
     known = BITS if zero_offset is not None else (4,)
     if bits not in known:
-        raise UsageError("scheme-unsupported", f"{folder}: AutoRound with {bits} bits so packed is not decoded; known: {_listed(known)}.")
+        raise UsageError(
+            "scheme-unsupported",
+            f"{folder}: AutoRound with {bits} bits so packed is not decoded; known: {_listed(known)}.",
+        )
     sym, group_size = bool(settings.get("sym", True)), settings.get("group_size", -1)
     if zero_offset is None:
         return _awq_scheme(group_size, sym, settings)

@@ -81,7 +81,10 @@ def check_kv_cache_dtype(dtype: str) -> None:
         UsageError: no such round trip.
     """
     if dtype not in ROUND_TRIPS:
-        raise UsageError("kv-cache-unsupported", f"A KV cache of dtype {dtype!r} is not emulated; known: {', '.join(KV_CACHE_DTYPES)}.")
+        raise UsageError(
+            "kv-cache-unsupported",
+            f"A KV cache of dtype {dtype!r} is not emulated; known: {', '.join(KV_CACHE_DTYPES)}.",
+        )
 
 
 def declared_kv_cache_dtype(checkpoint: Checkpoint) -> str:
@@ -101,9 +104,10 @@ def declared_kv_cache_dtype(checkpoint: Checkpoint) -> str:
     else:
         known = declared == "FP8"
     if not known:
-        raise UsageError("kv-cache-unsupported", 
+        raise UsageError(
+            "kv-cache-unsupported",
             f"{checkpoint.path} declares a KV cache ({declared}) that is not emulated; "
-            f"name the one that is served with --kv-cache-dtype ({', '.join(KV_CACHE_DTYPES)})."
+            f"name the one that is served with --kv-cache-dtype ({', '.join(KV_CACHE_DTYPES)}).",
         )
     return "fp8_e4m3"
 
@@ -203,15 +207,18 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: 
     layers = {name: module for name, module in model.named_modules() if name.endswith(".self_attn")}
     strays = sorted(set(scales) - set(layers))
     if strays:
-        raise CorruptCheckpointError("kv-scale-unexpected", f"KV-cache scales are stored for {strays[0]}, which has no KV cache.")
+        raise CorruptCheckpointError(
+            "kv-scale-unexpected", f"KV-cache scales are stored for {strays[0]}, which has no KV cache."
+        )
     if round_trip is None:
         return 0
     for name, attention in layers.items():
         head_dim = int(attention.head_dim)
         if not round_trip.fits(head_dim):
-            raise UsageError("kv-cache-unsupported", 
+            raise UsageError(
+                "kv-cache-unsupported",
                 f"A KV cache of dtype {dtype!r} is not emulated for heads of {head_dim} dimensions: "
-                f"its rotation exists for powers of two."
+                f"its rotation exists for powers of two.",
             )
         heads = int(attention.k_proj.out_features) // head_dim
         calibrated = scales.get(name, {}) if round_trip.scaled else {}
@@ -230,7 +237,9 @@ def _fit(name: str, which: str, scale: "Tensor | None", heads: int, attention: "
     if scale is None:
         scale = torch.ones(1)
     if scale.numel() not in (1, heads):
-        raise CorruptCheckpointError("tensor-shape", f"{name}.{which}_scale has shape {tuple(scale.shape)} for {heads} heads.")
+        raise CorruptCheckpointError(
+            "tensor-shape", f"{name}.{which}_scale has shape {tuple(scale.shape)} for {heads} heads."
+        )
     return scale.reshape(1, -1, 1, 1).to(next(attention.parameters()).device)
 
 

@@ -148,8 +148,9 @@ def text_config(checkpoint: Checkpoint) -> Any:
 
     kind = checkpoint.config.get("model_type")
     if kind not in TEXT_MODEL_TYPES:
-        raise UsageError("architecture-unsupported", 
-            f"{checkpoint.path}: model_type {kind!r} is not judged here; known: {', '.join(TEXT_MODEL_TYPES)}."
+        raise UsageError(
+            "architecture-unsupported",
+            f"{checkpoint.path}: model_type {kind!r} is not judged here; known: {', '.join(TEXT_MODEL_TYPES)}.",
         )
     settings = dict(checkpoint.config.get("text_config") or checkpoint.config)
     for quantization in ("quantization_config", "auto_map"):
@@ -211,8 +212,9 @@ def rebuild_buffers(model: Any, device: torch.device) -> None:
             try:
                 rebuilt = type(module)(config=model.config)
             except TypeError as error:
-                raise UsageError("architecture-unsupported", 
-                    f"{name} has buffers that no checkpoint stores and that cannot be computed."
+                raise UsageError(
+                    "architecture-unsupported",
+                    f"{name} has buffers that no checkpoint stores and that cannot be computed.",
                 ) from error
             model.set_submodule(name, rebuilt.to(device))
 

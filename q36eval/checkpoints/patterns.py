@@ -61,13 +61,16 @@ def matches_pattern(pattern: str, name: str, anywhere: bool = False) -> bool:
             if time.thread_time() - begun > SECONDS / 2:
                 _slow[pattern] = SECONDS_IN_ALL + 1
         except regex.error as error:
-            raise CorruptCheckpointError("pattern-malformed", f"the pattern {pattern!r} is malformed ({error})") from error
+            raise CorruptCheckpointError(
+                "pattern-malformed", f"the pattern {pattern!r} is malformed ({error})"
+            ) from error
         finally:
             seconds = time.thread_time() - begun
             _slow[pattern] += seconds if seconds > SLOW_SECONDS else 0.0
-    raise CorruptCheckpointError("pattern-too-slow", 
+    raise CorruptCheckpointError(
+        "pattern-too-slow",
         f"the pattern {pattern!r} takes too long to be matched with the names of tensors; write it without nested "
-        f"repetitions"
+        f"repetitions",
     )
 
 
@@ -78,9 +81,10 @@ def check_count(patterns: Sequence[str]) -> None:
         CorruptCheckpointError: there are more than `MOST_PATTERNS`.
     """
     if len(patterns) > MOST_PATTERNS:
-        raise CorruptCheckpointError("patterns-too-many", 
+        raise CorruptCheckpointError(
+            "patterns-too-many",
             f"{len(patterns):,} patterns are given ({patterns[0]!r} among them), and {MOST_PATTERNS:,} are read at "
-            f"most; name modules in full instead"
+            f"most; name modules in full instead",
         )
 
 

@@ -123,7 +123,9 @@ class Checkpoint:
     def read_into(self, entry: TensorEntry, target: memoryview) -> None:
         """Fill `target` with the bytes that lie where `entry` says; raises as `read_entry`."""
         if self.held.files[entry.file.name].read_into(target, entry.begin) < entry.n_bytes:
-            raise CorruptCheckpointError("file-truncated", f"{entry.file}: truncated at {entry.name!r}; download the file again.")
+            raise CorruptCheckpointError(
+                "file-truncated", f"{entry.file}: truncated at {entry.name!r}; download the file again."
+            )
 
 
 def check_folder(folder: Path) -> None:
@@ -136,9 +138,15 @@ def check_folder(folder: Path) -> None:
         model_files(folder)
         return
     if not folder.is_dir():
-        raise UsageError("folder-missing", f"{folder} is not a folder: name one with config.json and safetensors files, or a .gguf file.")
+        raise UsageError(
+            "folder-missing",
+            f"{folder} is not a folder: name one with config.json and safetensors files, or a .gguf file.",
+        )
     if not (folder / "config.json").exists() and not any(folder.glob("*.safetensors*")):
-        raise UsageError("not-a-checkpoint", f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.")
+        raise UsageError(
+            "not-a-checkpoint",
+            f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.",
+        )
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -159,14 +167,21 @@ def open_checkpoint(path: str | Path | HeldFolder) -> Checkpoint:
         return _open_gguf(held)
     folder = held.path
     if not folder.is_dir():
-        raise UsageError("folder-missing", f"{folder} is not a folder: name one with config.json and safetensors files, or a .gguf file.")
+        raise UsageError(
+            "folder-missing",
+            f"{folder} is not a folder: name one with config.json and safetensors files, or a .gguf file.",
+        )
     config = held.json("config.json")
     fault = sizes_fault(config)
     if fault is not None:
-        raise CorruptCheckpointError("config-invalid", f"{folder / 'config.json'}: {fault}; correct it or download it again.")
+        raise CorruptCheckpointError(
+            "config-invalid", f"{folder / 'config.json'}: {fault}; correct it or download it again."
+        )
     weight_map = held.json(INDEX_FILE).get("weight_map", {}) if INDEX_FILE in held else {}
     if not is_weight_map(weight_map):
-        raise CorruptCheckpointError("index-malformed", f"{folder / INDEX_FILE}: weight_map does not map tensors to files of its folder.")
+        raise CorruptCheckpointError(
+            "index-malformed", f"{folder / INDEX_FILE}: weight_map does not map tensors to files of its folder."
+        )
     tensors: dict[str, TensorEntry] = {}
     for file in _weight_files(held, weight_map):
         for name, entry in read_header(held.files[file]).items():
@@ -199,10 +214,14 @@ def _weight_files(held: HeldFolder, weight_map: dict[str, str]) -> list[str]:
     """The files that hold the weights: those of the index or the single file, and the MTP head's."""
     names, present = set(weight_map.values()) or {SINGLE_FILE}, set(held.weight_files)
     for name in sorted(names - present):
-        raise UsageError("file-missing", f"{held.path / name} is missing: download the checkpoint again (only safetensors are read).")
+        raise UsageError(
+            "file-missing", f"{held.path / name} is missing: download the checkpoint again (only safetensors are read)."
+        )
     strays = sorted(present - names - {MTP_FILE})
     if strays:
-        raise CorruptCheckpointError("index-mismatch", f"{held.path}: {strays[0]} is not named in the index; remove it or fix the index.")
+        raise CorruptCheckpointError(
+            "index-mismatch", f"{held.path}: {strays[0]} is not named in the index; remove it or fix the index."
+        )
     return sorted(names | (present & {MTP_FILE}))
 
 
@@ -210,11 +229,15 @@ def _check_index(folder: Path, weight_map: dict[str, str], tensors: dict[str, Te
     """Every tensor the index names is in the file it says, and every tensor of those files is in the index."""
     for name, file in weight_map.items():
         if name not in tensors or tensors[name].file.name != file:
-            raise CorruptCheckpointError("index-mismatch", f"{folder / INDEX_FILE} names tensor {name!r} in {file}, which lacks it.")
+            raise CorruptCheckpointError(
+                "index-mismatch", f"{folder / INDEX_FILE} names tensor {name!r} in {file}, which lacks it."
+            )
     if weight_map:
         for name, entry in tensors.items():
             if name not in weight_map and entry.file.name != MTP_FILE:
-                raise CorruptCheckpointError("index-mismatch", f"{entry.file}: tensor {name!r} is not named in {INDEX_FILE}.")
+                raise CorruptCheckpointError(
+                    "index-mismatch", f"{entry.file}: tensor {name!r} is not named in {INDEX_FILE}."
+                )
 
 
 def one_line(error: Exception) -> str:

@@ -41,7 +41,9 @@ def table(file: Path, name: str, value: Any) -> dict[str, Any]:
     """
     if not isinstance(value, dict):
         kind = "null" if value is None else f"a {type(value).__name__}"
-        raise CorruptCheckpointError("config-invalid", f"{file}: {name} is {kind}, not a table; correct it or download it again.")
+        raise CorruptCheckpointError(
+            "config-invalid", f"{file}: {name} is {kind}, not a table; correct it or download it again."
+        )
     return value
 
 

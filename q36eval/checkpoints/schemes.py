@@ -60,7 +60,9 @@ def _wrong_kinds_told(checkpoint: Checkpoint) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
         message = f"the quantization configuration has an entry of the wrong kind ({reason})"
-        raise CorruptCheckpointError("config-invalid", f"{checkpoint.path}: {message}; correct it or download it again.") from error
+        raise CorruptCheckpointError(
+            "config-invalid", f"{checkpoint.path}: {message}; correct it or download it again."
+        ) from error
 
 
 def _resolver(checkpoint: Checkpoint, light: bool) -> SchemeOf:
@@ -84,7 +86,10 @@ def _resolver(checkpoint: Checkpoint, light: bool) -> SchemeOf:
         return _modelopt(checkpoint, config)
     if method == "fp8":
         return _fine_grained_fp8(checkpoint.path, config)
-    raise UsageError("scheme-unsupported", f"{checkpoint.path}: quantization method {method!r} is not decoded; known: {', '.join(_METHODS)}.")
+    raise UsageError(
+        "scheme-unsupported",
+        f"{checkpoint.path}: quantization method {method!r} is not decoded; known: {', '.join(_METHODS)}.",
+    )
 
 
 def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -116,9 +121,10 @@ def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str,
     """
     for key in NOT_EMULATED:
         if quantization.get(key):
-            raise UsageError("setting-unsupported", 
+            raise UsageError(
+                "setting-unsupported",
                 f"{checkpoint.path} declares {key}, which is not emulated yet; judge a copy of the checkpoint "
-                f"without that setting, and know that the verdict does not cover it."
+                f"without that setting, and know that the verdict does not cover it.",
             )
 
 
@@ -158,7 +164,9 @@ def _as_the_library_reads(folder: Path, config: dict[str, Any]) -> Any:
         return QuantizationConfig.model_validate(config)
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise CorruptCheckpointError("config-invalid", f"{folder}/config.json: quantization_config is refused: {reason}") from error
+        raise CorruptCheckpointError(
+            "config-invalid", f"{folder}/config.json: quantization_config is refused: {reason}"
+        ) from error
 
 
 def _is_among(names: set[str], listed: frozenset[str], patterns: list[str]) -> bool:
@@ -226,13 +234,16 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any]) -> SchemeOf:
         # 0.47 writes some of its names in capitals and some not
         algorithm = algorithm.upper() if isinstance(algorithm, str) else algorithm
         if algorithm not in _MODELOPT:
-            raise UsageError("scheme-unsupported", 
-                f"{folder}: Model Optimizer's {algorithm!r} is not decoded; known: {', '.join(_MODELOPT)}."
+            raise UsageError(
+                "scheme-unsupported",
+                f"{folder}: Model Optimizer's {algorithm!r} is not decoded; known: {', '.join(_MODELOPT)}.",
             )
         known = 32 if "MXFP" in algorithm else 16
         if config.get("group_size") not in (None, known):
             given = config["group_size"]
-            raise UsageError("scheme-unsupported", f"{folder}: {algorithm} in groups of {given} is not decoded; known: {known}.")
+            raise UsageError(
+                "scheme-unsupported", f"{folder}: {algorithm} in groups of {given} is not decoded; known: {known}."
+            )
         return _MODELOPT["W4A16_NVFP4" if weight_only else algorithm]
 
     layers = config.get("quantized_layers") if config.get("quant_algo") == "MIXED_PRECISION" else None
@@ -267,10 +278,14 @@ def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:
     block = config.get("weight_block_size")
     inputs = config.get("activation_scheme", "dynamic")
     if inputs not in ("dynamic", "static"):
-        raise UsageError("activations-unsupported", f"{folder}: activation_scheme {inputs!r} is not emulated; known: dynamic, static.")
+        raise UsageError(
+            "activations-unsupported",
+            f"{folder}: activation_scheme {inputs!r} is not emulated; known: dynamic, static.",
+        )
     if block is not None and not is_pair(block):
-        raise CorruptCheckpointError("config-invalid", 
-            f"{folder}/config.json: weight_block_size is {json.dumps(block)}; two sizes or null are needed."
+        raise CorruptCheckpointError(
+            "config-invalid",
+            f"{folder}/config.json: weight_block_size is {json.dumps(block)}; two sizes or null are needed.",
         )
     settings: tuple[tuple[str, Any], ...] = (("block", tuple(block) if block else None), ("inputs", inputs))
     if config.get("scale_fmt") is not None:

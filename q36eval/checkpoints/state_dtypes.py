@@ -12,4 +12,6 @@ def check_state_dtype(dtype: str | None) -> None:
         UsageError: it is none of `STATE_DTYPES`.
     """
     if dtype is not None and dtype not in STATE_DTYPES:
-        raise UsageError("option-value", f"A state of dtype {dtype!r} is not emulated; known: {', '.join(STATE_DTYPES)}.")
+        raise UsageError(
+            "option-value", f"A state of dtype {dtype!r} is not emulated; known: {', '.join(STATE_DTYPES)}."
+        )

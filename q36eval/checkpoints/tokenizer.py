@@ -43,7 +43,9 @@ def load_tokenizer(folder: Path | HeldFolder) -> Any:
     except EngineError:
         raise
     except Exception as error:  # the tokenizers library raises bare exceptions for malformed files
-        raise CorruptCheckpointError("tokenizer-unreadable", f"{held.path} has no tokenizer that can be read: {one_line(error)}.") from error
+        raise CorruptCheckpointError(
+            "tokenizer-unreadable", f"{held.path} has no tokenizer that can be read: {one_line(error)}."
+        ) from error
 
 
 MOST_ADDED = 2**16
@@ -62,8 +64,9 @@ def _check_added(held: HeldFolder) -> None:
     for file, entry in _ADDED:
         words = {} if file not in held else held.json(file) if entry is None else held.json(file).get(entry)
         if isinstance(words, list | dict) and len(words) > MOST_ADDED:
-            raise CorruptCheckpointError("vocabulary-too-large", 
-                f"{held.path / file} adds {len(words):,} words to the vocabulary, and {MOST_ADDED:,} are read at most."
+            raise CorruptCheckpointError(
+                "vocabulary-too-large",
+                f"{held.path / file} adds {len(words):,} words to the vocabulary, and {MOST_ADDED:,} are read at most.",
             )
 
 
@@ -77,9 +80,15 @@ def tokenizer_rules(folder: str | Path | HeldFolder) -> dict[str, Any]:
     """
     held = hold(folder)
     if isinstance(held, HeldGguf) and held.texts is None:
-        raise UsageError("reference-required", f"{held.path} is measured through its reference's tokenizer: name that with --reference.")
+        raise UsageError(
+            "reference-required",
+            f"{held.path} is measured through its reference's tokenizer: name that with --reference.",
+        )
     if not {"tokenizer.json", *SLOW_TOKENIZER_FILES} & {*held.files}:
-        raise UsageError("tokenizer-missing", f"{held.path} holds no tokenizer: tokenizer.json (or vocab.json and merges.txt) is needed.")
+        raise UsageError(
+            "tokenizer-missing",
+            f"{held.path} holds no tokenizer: tokenizer.json (or vocab.json and merges.txt) is needed.",
+        )
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if name in held:
             held.json(name)  # which names a malformed file better than what loads it
@@ -87,7 +96,9 @@ def tokenizer_rules(folder: str | Path | HeldFolder) -> dict[str, Any]:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         kind = type(tokenizer).__name__
-        raise CorruptCheckpointError("tokenizer-unsupported", f"{held.path}: the tokenizer loads as {kind}, whose rules cannot be compared.")
+        raise CorruptCheckpointError(
+            "tokenizer-unsupported", f"{held.path}: the tokenizer loads as {kind}, whose rules cannot be compared."
+        )
     rules = {key: value for key, value in json.loads(backend.to_str()).items() if key not in _CALIBRATION}
     rules["post_processor"] = _post_processor(rules.get("post_processor"))
     rules["decoder"] = _decoder(rules.get("decoder"))
@@ -166,9 +177,10 @@ def chat_templates(folder: str | Path | HeldFolder) -> dict[str, str]:
             if templates.get(name) != template:
                 templates[prefix if name == "default" else f"{prefix}.{name}"] = template
     if len(templates) > MOST_TEMPLATES:
-        raise CorruptCheckpointError("templates-too-many", 
+        raise CorruptCheckpointError(
+            "templates-too-many",
             f"{held.path} holds {len(templates):,} chat templates, and {MOST_TEMPLATES} are read at most; keep those "
-            f"that are used."
+            f"that are used.",
         )
     return templates
 

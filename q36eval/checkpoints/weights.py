@@ -53,18 +53,21 @@ def expert_entries(module: str, entries: Entries, scheme: Scheme) -> dict[str, d
 def _expert_count(entries: Entries) -> int:
     values = entries["weight"]
     if len(values.shape) != 3:
-        raise CorruptCheckpointError("tensor-shape", 
-            f"{values.file}: tensor {values.name!r} has shape {list(values.shape)}, [experts, rows, columns] is needed."
+        raise CorruptCheckpointError(
+            "tensor-shape",
+            f"{values.file}: tensor {values.name!r} has shape {list(values.shape)}, [experts, rows, columns] is needed.",
         )
     if 0 in values.shape or values.shape[0] > MOST_EXPERTS:
-        raise CorruptCheckpointError("tensor-shape", 
-            f"{values.file}: tensor {values.name!r} has shape {list(values.shape)}, which no layer's experts have."
+        raise CorruptCheckpointError(
+            "tensor-shape",
+            f"{values.file}: tensor {values.name!r} has shape {list(values.shape)}, which no layer's experts have.",
         )
     for entry in entries.values():
         if entry.shape[:1] != values.shape[:1]:
-            raise CorruptCheckpointError("tensor-shape", 
+            raise CorruptCheckpointError(
+                "tensor-shape",
                 f"{entry.file}: tensor {entry.name!r} has shape {list(entry.shape)}, {values.name!r} has "
-                f"{values.shape[0]} experts."
+                f"{values.shape[0]} experts.",
             )
     return values.shape[0]
 
@@ -74,12 +77,15 @@ def _check_halves(entries: Entries, scheme: Scheme, halves: int) -> None:
     for entry in entries.values():
         rows = entry.shape[1] if len(entry.shape) > 1 else 1
         if rows % halves and rows != 1:
-            raise CorruptCheckpointError("tensor-shape", f"{entry.file}: the {rows} rows of {entry.name!r} are no gate and up halves.")
+            raise CorruptCheckpointError(
+                "tensor-shape", f"{entry.file}: the {rows} rows of {entry.name!r} are no gate and up halves."
+            )
     block, rows = scheme.setting("block"), entries["weight"].shape[1]
     if block is not None and rows > block[0] and (rows // halves) % block[0]:
-        raise UsageError("scheme-unsupported", 
+        raise UsageError(
+            "scheme-unsupported",
             f"{entries['weight'].file}: gate and up of {entries['weight'].name!r} ({rows // halves} rows each) share "
-            f"blocks of {block[0]} rows, which is not decoded; store the experts one by one."
+            f"blocks of {block[0]} rows, which is not decoded; store the experts one by one.",
         )
 
 
@@ -195,7 +201,9 @@ class LogicalWeight:
         except UNDECODABLE as error:
             if lacks_memory(error):
                 raise
-            raise CorruptCheckpointError("tensor-not-decoded", f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
+            raise CorruptCheckpointError(
+                "tensor-not-decoded", f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}"
+            ) from error
 
 
 def decode_parts(parts: "Mapping[str, torch.Tensor]", scheme: Scheme, target: "torch.Tensor") -> None:
@@ -320,17 +328,21 @@ def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme:
         return [LogicalWeight(checkpoint, module, (("weight", entries[""]),), PLAIN)]
     layout = FORMATS.get(scheme.format)
     if layout is None:
-        raise CorruptCheckpointError("format-unknown", f"{checkpoint.path}: {module} has the unknown format {scheme.format!r}.")
+        raise CorruptCheckpointError(
+            "format-unknown", f"{checkpoint.path}: {module} has the unknown format {scheme.format!r}."
+        )
     missing = sorted(layout.required - set(parts))
     if missing:
-        raise CorruptCheckpointError("tensor-missing", 
+        raise CorruptCheckpointError(
+            "tensor-missing",
             f"{checkpoint.path}: {part_name(module, missing[0])} is missing ({scheme.format}; stored: "
-            f"{', '.join(parts)})."
+            f"{', '.join(parts)}).",
         )
     unexpected = sorted(set(parts) - layout.required - layout.optional)
     if unexpected:
-        raise CorruptCheckpointError("tensor-unexpected", 
-            f"{checkpoint.path}: {parts[unexpected[0]]} is unexpected: {module} is stored as {scheme.format}."
+        raise CorruptCheckpointError(
+            "tensor-unexpected",
+            f"{checkpoint.path}: {parts[unexpected[0]]} is unexpected: {module} is stored as {scheme.format}.",
         )
     if fused_experts(module) is None:
         return [LogicalWeight(checkpoint, f"{module}.weight", tuple(sorted(entries.items())), scheme)]

@@ -153,7 +153,8 @@ class Family(Written):
             UsageError: no such branch; lists the valid names.
         """
         if name not in self.branches:
-            raise UsageError("branch-unknown", 
-                f"The family {self.name} has no branch {name!r}; its branches are: {', '.join(self.branches)}."
+            raise UsageError(
+                "branch-unknown",
+                f"The family {self.name} has no branch {name!r}; its branches are: {', '.join(self.branches)}.",
             )
         return self.branches[name]

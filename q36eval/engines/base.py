@@ -349,7 +349,9 @@ class Engine(ABC):
         Raises:
             EngineError: it does not score so.
         """
-        raise EngineError("engine-cannot", f"The engine {self.identity.engine} gives logits, and no list of the likeliest tokens.")
+        raise EngineError(
+            "engine-cannot", f"The engine {self.identity.engine} gives logits, and no list of the likeliest tokens."
+        )
 
     _notify: "Callable[[str], None] | None" = None
 
@@ -407,7 +409,8 @@ class Engine(ABC):
         Raises:
             EngineError: it is not in this process.
         """
-        raise EngineError("engine-cannot", 
+        raise EngineError(
+            "engine-cannot",
             f"The engine {self.identity.engine} has no model in this process whose parts could be exchanged; "
-            f"use the engine in-process."
+            f"use the engine in-process.",
         )

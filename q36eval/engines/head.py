@@ -84,5 +84,7 @@ class Head:
             EngineError: the head quantizes its inputs.
         """
         if self._quantizer is not None:
-            raise EngineError("head-quantized", "A deployment whose head quantizes its inputs cannot be captured as a reference.")
+            raise EngineError(
+                "head-quantized", "A deployment whose head quantizes its inputs cannot be captured as a reference."
+            )
         return self.weight

@@ -79,9 +79,10 @@ def _check_kernels(device: str) -> None:
         import fla  # type: ignore[import-not-found]  # noqa: F401
     except Exception:  # without its own needs (Triton, a driver) it is as good as absent, to transformers too
         return
-    raise UsageError("kernels-need-gpu", 
+    raise UsageError(
+        "kernels-need-gpu",
         "flash-linear-attention is installed here and its kernels do not run on a CPU: name a GPU with --device, or "
-        "use an environment without that package."
+        "use an environment without that package.",
     )
 
 
@@ -210,9 +211,13 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
     except Q36Error:
         raise
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise EngineError("memory-insufficient", f"{settings.folder} does not fit into the memory of {settings.device}.") from error
+        raise EngineError(
+            "memory-insufficient", f"{settings.folder} does not fit into the memory of {settings.device}."
+        ) from error
     except Exception as error:  # whatever its files made the libraries raise, the checkpoint is not loadable
-        raise CorruptCheckpointError("model-not-built", f"{settings.folder} cannot be built: {one_line(error)}.") from error
+        raise CorruptCheckpointError(
+            "model-not-built", f"{settings.folder} cannot be built: {one_line(error)}."
+        ) from error
     return loaded, load_tokenizer(held)
 
 

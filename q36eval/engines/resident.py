@@ -148,7 +148,9 @@ class ResidentEngine(Engine):
 
     def head_weight(self) -> torch.Tensor:
         if getattr(self._model.lm_head, "quantize_input", None) is not None:
-            raise EngineError("head-quantized", "A deployment whose head quantizes its inputs cannot be captured as a reference.")
+            raise EngineError(
+                "head-quantized", "A deployment whose head quantizes its inputs cannot be captured as a reference."
+            )
         weight: torch.Tensor = self._model.lm_head.weight.detach()
         return weight
 

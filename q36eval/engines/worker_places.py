@@ -40,24 +40,29 @@ def check(options: EngineOptions) -> None:
     """
     if options.workers is None:
         if options.ray is not None:
-            raise UsageError("option-missing", "--ray names a cluster and not how many workers to place there; add --workers.")
+            raise UsageError(
+                "option-missing", "--ray names a cluster and not how many workers to place there; add --workers."
+            )
         return
     if options.ray is not None and "://" in options.ray:
-        raise UsageError("ray-address-invalid", 
+        raise UsageError(
+            "ray-address-invalid",
             f"--ray {options.ray} is the address of a Ray client server, which workers do not use; give HOST:PORT of "
-            f"the cluster's head (6379 unless it was started with another), or auto on one of its nodes."
+            f"the cluster's head (6379 unless it was started with another), or auto on one of its nodes.",
         )
     if options.workers < 1:
         raise UsageError("option-value", f"--workers {options.workers} leaves nobody to compute; give at least 1.")
     if options.device not in ("cpu", "cuda", "cuda:0"):
-        raise UsageError("device-conflict", 
+        raise UsageError(
+            "device-conflict",
             f"--device {options.device} names one GPU, and workers take the GPUs that Ray gives them; write --device "
-            f"cuda, and choose among the GPUs of this machine with CUDA_VISIBLE_DEVICES."
+            f"cuda, and choose among the GPUs of this machine with CUDA_VISIBLE_DEVICES.",
         )
     if options.placement == "layers":
-        raise UsageError("option-conflict", 
+        raise UsageError(
+            "option-conflict",
             "--placement layers reads all weights in every pass, so workers would read them once for each part of the "
-            "work; leave out --workers."
+            "work; leave out --workers.",
         )
     if find_spec("ray") is None:
         raise UsageError("package-missing", f"--workers needs Ray, which is not installed here: {EXTRA}")

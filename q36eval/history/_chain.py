@@ -64,7 +64,10 @@ class Chained(Connected):
         columns = tables.ledger.c
         rows = self._read(select(columns.position, columns.sha256).order_by(columns.position.desc()).limit(1))
         if not rows:
-            raise UsageError("history-altered", f"The history {self.name} has lost its chain of decisions: somebody changed the database.")
+            raise UsageError(
+                "history-altered",
+                f"The history {self.name} has lost its chain of decisions: somebody changed the database.",
+            )
         return ChainHead(position=rows[0].position, sha256=rows[0].sha256)
 
     def entry_of_run(self, run_id: str) -> ChainHead | None:
@@ -117,9 +120,10 @@ class Chained(Connected):
 def check_verdict(connection: Connection, run_id: str) -> None:
     """As `Chained.check_verdict`, in this transaction."""
     if _rewritten(connection, [run_id]):
-        raise UsageError("history-altered", 
+        raise UsageError(
+            "history-altered",
             f"The verdict of run {run_id} is not what was written: somebody changed the database since. See "
-            "`q36eval history verify`, and gate the branch anew."
+            "`q36eval history verify`, and gate the branch anew.",
         )
 
 

@@ -95,7 +95,9 @@ class Connected:
             connection.exec_driver_sql("PRAGMA shrink_memory")
         now = connection.exec_driver_sql(ID).scalar()
         if self._id is not None and (now or "") != self._id:
-            raise HistoryLostError("history-replaced", f"The history {self.name} was replaced by another while it was in use.")
+            raise HistoryLostError(
+                "history-replaced", f"The history {self.name} was replaced by another while it was in use."
+            )
 
     @property
     def id(self) -> str:
@@ -122,7 +124,9 @@ class Connected:
         try:
             yield
         except JSONDecodeError as error:
-            raise UsageError("history-damaged", f"The history database {self.name} holds a row that is no JSON: {error}.") from error
+            raise UsageError(
+                "history-damaged", f"The history database {self.name} holds a row that is no JSON: {error}."
+            ) from error
 
     def give_back_room(self) -> None:
         """Make an SQLite file as small as what is in it; a server does so by itself.
@@ -184,15 +188,23 @@ def used(url: URL) -> Iterator[None]:
     except HistoryLostError:
         raise
     except UnicodeEncodeError as error:
-        raise UsageError("value-not-storable", f"{error.object!a} is not valid UTF-8, so history cannot store it.") from error
+        raise UsageError(
+            "value-not-storable", f"{error.object!a} is not valid UTF-8, so history cannot store it."
+        ) from error
     except DatabaseError as error:
         if "cannot contain NUL" in str(error.orig):
-            raise UsageError("value-not-storable", "A name holds a NUL character, which PostgreSQL cannot store.") from error
+            raise UsageError(
+                "value-not-storable", "A name holds a NUL character, which PostgreSQL cannot store."
+            ) from error
         if getattr(error.orig, "sqlstate", None) == "42P01" or "no such table: ledger" in str(error.orig):
-            raise HistoryLostError("history-replaced", f"The history {shown(url)} was replaced by another while it was in use.") from error
+            raise HistoryLostError(
+                "history-replaced", f"The history {shown(url)} was replaced by another while it was in use."
+            ) from error
         if not _of_the_database(error):
             raise
-        raise StorageError("history-unusable", f"The history database {shown(url)} cannot be used: {sentence_of(error)}.") from error
+        raise StorageError(
+            "history-unusable", f"The history database {shown(url)} cannot be used: {sentence_of(error)}."
+        ) from error
 
 
 def _of_the_database(error: DatabaseError) -> bool:

@@ -78,9 +78,10 @@ def append(connection: Connection, kind: str, content: Content, run_id: str | No
     try:
         connection.execute(insert(tables.ledger).values(**entry, sha256=sha256))
     except IntegrityError as error:
-        raise StorageError("history-altered", 
+        raise StorageError(
+            "history-altered",
             "The history's chain of decisions does not end where it should, so nothing can be added to it: somebody "
-            "changed the database. See `q36eval history verify`."
+            "changed the database. See `q36eval history verify`.",
         ) from error
     return sha256
 
@@ -222,7 +223,8 @@ def check_evidence(connection: Connection, run_id: str, number: int) -> None:
     entry = newest_entry(connection, run_id)
     said = None if entry is None else said_by(entry)
     if said is None or said["evidence"] != evidence_sha256(connection, number):
-        raise UsageError("history-altered", 
+        raise UsageError(
+            "history-altered",
             f"The evidence of run {run_id} is not what its verdict was found from: somebody changed the database "
-            "since. See `q36eval history verify`, and gate the branch anew."
+            "since. See `q36eval history verify`, and gate the branch anew.",
         )

@@ -402,7 +402,9 @@ def _point(row: Any, run: SeriesRun, metric: Any, reading: Any) -> SeriesPoint:
     if row.not_finite:
         value, effect, lower, upper = (figure(row, name) for name in ("value", "effect", "lower", "upper"))
     if value is None or effect is None or lower is None or upper is None:
-        raise UsageError("history-damaged", f"history holds a measurement of run {run.id} without a figure: the database is damaged.")
+        raise UsageError(
+            "history-damaged", f"history holds a measurement of run {run.id} without a figure: the database is damaged."
+        )
     probe, name, slice_name = metric[1:]
     return SeriesPoint(
         run=run,

@@ -54,9 +54,10 @@ def refuse_other(engine: Engine, name: str) -> None:
     if version == HEAD:
         return
     _refuse_unknown(name, version, _known(_config()))
-    raise UsageError("history-schema-old", 
+    raise UsageError(
+        "history-schema-old",
         f"History database {name} has schema {version}, this q36eval reads {HEAD}, and this command may not "
-        "upgrade it: run one first that may, such as `q36eval history list`."
+        "upgrade it: run one first that may, such as `q36eval history list`.",
     )
 
 
@@ -99,7 +100,9 @@ def _upgrade(engine: Engine, name: str, write: dict[str, Any]) -> str | None:
             if version is not None:
                 _refuse_unknown(name, version, known)
             elif inspect(connection).get_table_names():
-                raise UsageError("history-not-ours", f"{name} is a database of something else: name another for the history.")
+                raise UsageError(
+                    "history-not-ours", f"{name} is a database of something else: name another for the history."
+                )
             if version not in (None, HEAD) and connection.dialect.name == "sqlite":
                 _check_idle(name)
                 _keep_copy(name)
@@ -121,14 +124,16 @@ def _refuse_unknown(name: str, version: str, known: set[str]) -> None:
     if version in known:
         return
     if version > HEAD:
-        raise UsageError("history-schema-new", 
+        raise UsageError(
+            "history-schema-new",
             f"History database {name} was written by a newer q36eval (schema {version}, this one knows up to {HEAD}): "
-            "upgrade q36eval or name another."
+            "upgrade q36eval or name another.",
         )
-    raise UsageError("history-schema-old", 
+    raise UsageError(
+        "history-schema-old",
         f"History database {name} was written by a pre-release q36eval (schema {version}), which this one (schema "
         f"{HEAD}) cannot read: start a new history by moving that database away or by naming another with "
-        "Q36EVAL_HISTORY; it is kept unchanged."
+        "Q36EVAL_HISTORY; it is kept unchanged.",
     )
 
 
@@ -146,9 +151,10 @@ def _without_foreign_keys(connection: Connection) -> None:
 def _check_references(connection: Connection, name: str) -> None:
     broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
     if broken is not None:
-        raise UsageError("history-damaged", 
+        raise UsageError(
+            "history-damaged",
             f"history database {name} is damaged: a row of {broken[0]} refers to one of {broken[2]} that is gone. It "
-            "was left as it is."
+            "was left as it is.",
         )
 
 
@@ -159,9 +165,10 @@ def _check_idle(file: str) -> None:
     """
     busy = [lock.stem for lock in sorted((Path(file).parent / "runs").glob("*.lock")) if is_held(lock)]
     if busy:
-        raise UsageError("history-busy", 
+        raise UsageError(
+            "history-busy",
             f"Run {busy[0]} is being measured into history {file} by an older q36eval, which could not write to schema "
-            f"{HEAD}. Nothing was changed; try again when the run has ended."
+            f"{HEAD}. Nothing was changed; try again when the run has ended.",
         )
 
 
@@ -182,9 +189,10 @@ def _keep_copy(file: str) -> None:
     except (OSError, sqlite3.Error) as error:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise StorageError("history-not-upgraded", 
+        raise StorageError(
+            "history-not-upgraded",
             f"The history database {file} cannot be upgraded to schema {HEAD}: its copy {copy} cannot be written "
-            f"({error}). Make room; nothing was changed."
+            f"({error}). Make room; nothing was changed.",
         ) from error
     print(
         f"Upgrading history {file} to schema {HEAD}; a copy of it as it was is in {copy}.", file=sys.stderr, flush=True

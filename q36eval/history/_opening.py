@@ -108,7 +108,9 @@ def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
         _remember_file(engine)
     except (DatabaseError, sqlite3.DatabaseError) as error:
         engine.dispose()
-        raise UsageError("history-unusable", f"history database {shown(url)} cannot be used: {sentence_of(error)}.") from error
+        raise UsageError(
+            "history-unusable", f"history database {shown(url)} cannot be used: {sentence_of(error)}."
+        ) from error
     except UsageError:
         engine.dispose()
         raise
@@ -125,23 +127,29 @@ def _url(path_or_url: Path | str) -> URL:
     scheme = re.split(r"\W", given)[0]
     if "://" not in given:
         if re.match(URL_LIKE, given) and not Path(given).exists():
-            raise UsageError("history-url-invalid", f"The history {scheme[:20]}:… is no URL that can be read, and no file; {FORMS}.")
+            raise UsageError(
+                "history-url-invalid", f"The history {scheme[:20]}:… is no URL that can be read, and no file; {FORMS}."
+            )
         return URL.create("sqlite", database=given)
     try:
         url = make_url(given)
     except (ArgumentError, ValueError) as error:
-        raise UsageError("history-url-invalid", f"The history URL {given.partition('://')[0][:20]}://… cannot be read; {FORMS}.") from error
+        raise UsageError(
+            "history-url-invalid", f"The history URL {given.partition('://')[0][:20]}://… cannot be read; {FORMS}."
+        ) from error
     backend = url.get_backend_name()
     if backend in ("postgresql", "postgres") and url.drivername in (POSTGRESQL, "postgresql", "postgres"):
         if any("@" in (part or "") for part in (url.host, url.database, url.username)) or ":" in (url.database or ""):
-            raise UsageError("history-url-invalid", 
+            raise UsageError(
+                "history-url-invalid",
                 "The history URL postgresql://… cannot be read: write an @ in a user or a password as %40, a / as %2F "
-                "and a : as %3A."
+                "and a : as %3A.",
             )
         return url.set(drivername=POSTGRESQL)
     if backend != "sqlite" or not url.database or url.database == ":memory:":
-        raise UsageError("history-url-invalid", 
-            f"History is kept in an SQLite file or in PostgreSQL; {url.drivername[:20]}://… is neither: {FORMS}."
+        raise UsageError(
+            "history-url-invalid",
+            f"History is kept in an SQLite file or in PostgreSQL; {url.drivername[:20]}://… is neither: {FORMS}.",
         )
     return url
 
@@ -325,11 +333,17 @@ def check_file(engine: Engine) -> None:
     try:
         status = os.stat(str(engine.url.database))
     except FileNotFoundError as error:
-        raise HistoryLostError("history-deleted", f"The history {shown(engine.url)} was deleted while it was in use.") from error
+        raise HistoryLostError(
+            "history-deleted", f"The history {shown(engine.url)} was deleted while it was in use."
+        ) from error
     except OSError as error:
-        raise StorageError("history-unusable", f"The history {shown(engine.url)} cannot be used: {error.strerror}.") from error
+        raise StorageError(
+            "history-unusable", f"The history {shown(engine.url)} cannot be used: {error.strerror}."
+        ) from error
     if (status.st_dev, status.st_ino) != opened:
-        raise HistoryLostError("history-replaced", f"The history {shown(engine.url)} was replaced by another while it was in use.")
+        raise HistoryLostError(
+            "history-replaced", f"The history {shown(engine.url)} was replaced by another while it was in use."
+        )
 
 
 def _switch_to_wal(engine: Engine) -> None:

@@ -35,7 +35,10 @@ class Review(Runs):
         """
         run = self.get_run(run_id)
         if run.state is not RunState.FINISHED or run.report is None:
-            raise UsageError("run-without-verdict", f"run {run.id} cannot be blessed: it is {run.state} and has no verdict to accept.")
+            raise UsageError(
+                "run-without-verdict",
+                f"run {run.id} cannot be blessed: it is {run.state} and has no verdict to accept.",
+            )
         _check_written("a blessing", owner, reason)
         now = datetime.now(UTC)
         row = {"run_id": run.id, "owner": owner, "reason": reason, "at": timestamp(now)}
@@ -112,9 +115,10 @@ class Review(Runs):
             one_at_a_time(connection)
             standing = connection.execute(same).first()
             if standing is not None:
-                raise UsageError("waiver-exists", 
+                raise UsageError(
+                    "waiver-exists",
                     f"Waiver {standing.id} of {waiver.scope} by {standing.owner} stands until {standing.expires} "
-                    f"already; revoke it, or write one that ends later."
+                    f"already; revoke it, or write one that ends later.",
                 )
             number = inserted(connection, "waiver", row)
             append_decision(connection, "waiver", number)
@@ -211,9 +215,13 @@ class Review(Runs):
         known = {one.id: one for one in waiting}
         if decision_id not in known:
             these = ", ".join(list(known)[:10]) or "none"
-            raise UsageError("decision-unknown", f"No imported decision {decision_id!r} waits to be accepted; waiting: {these}.")
+            raise UsageError(
+                "decision-unknown", f"No imported decision {decision_id!r} waits to be accepted; waiting: {these}."
+            )
         if known[decision_id].revoked is not None:
-            raise UsageError("decision-revoked", f"{decision_id} was revoked where it was made, so it cannot be accepted.")
+            raise UsageError(
+                "decision-revoked", f"{decision_id} was revoked where it was made, so it cannot be accepted."
+            )
         kind, _, number = decision_id.rpartition("-")
         table = DECISIONS[kind]
         values = {"accepted": timestamp(datetime.now(UTC)), "accepted_by": by}
@@ -282,8 +290,9 @@ def check_not_future(what: str, at: datetime) -> None:
     """
     now = datetime.now(UTC)
     if at > now + CLOCKS_APART:
-        raise UsageError("date-in-future", 
-            f"{what} is dated {at:%Y-%m-%d %H:%M}, which is in the future: it is {now:%Y-%m-%d %H:%M} UTC here."
+        raise UsageError(
+            "date-in-future",
+            f"{what} is dated {at:%Y-%m-%d %H:%M}, which is in the future: it is {now:%Y-%m-%d %H:%M} UTC here.",
         )
 
 

@@ -71,7 +71,9 @@ class Runs(Connected):
                 if state is RunState.FINISHED:
                     append_run(connection, number)
             elif state is RunState.FINISHED:
-                raise UsageError("run-finished", f"run {run_id} is finished already and keeps its verdict; start a new run.")
+                raise UsageError(
+                    "run-finished", f"run {run_id} is finished already and keeps its verdict; start a new run."
+                )
         return self.get_run(run_id)
 
     def update_run(
@@ -144,7 +146,9 @@ class Runs(Connected):
             raise UsageError("history-empty", "history holds no run yet: run `q36eval gate --branch NAME` first.")
         among = ", ".join(row.id for row in (rows or known)[:5])
         what = f"{len(rows)} runs start with {reference!r}" if rows else f"history has no run {reference!r}"
-        raise UsageError('run-ambiguous' if rows else 'run-unknown', f"{what}; {'they are' if rows else 'the newest are'} {among}.")
+        raise UsageError(
+            "run-ambiguous" if rows else "run-unknown", f"{what}; {'they are' if rows else 'the newest are'} {among}."
+        )
 
     def holds(self, run_id: str) -> bool:
         """Whether there is a run of that very id."""

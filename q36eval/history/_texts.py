@@ -67,7 +67,9 @@ def unpacked(data: bytes) -> str:
             inflate = zlib.decompressobj(zdict=DICTIONARY)
             return (inflate.decompress(kept[1:]) + inflate.flush()).decode()
     except (zlib.error, UnicodeDecodeError) as error:
-        raise UsageError("history-damaged", f"history holds a text that cannot be read ({error}): the database is damaged.") from error
+        raise UsageError(
+            "history-damaged", f"history holds a text that cannot be read ({error}): the database is damaged."
+        ) from error
     raise UsageError("history-unreadable", "history holds a text that this version cannot read: upgrade q36eval.")
 
 
@@ -147,9 +149,10 @@ def unreadable(what: str, error: ValidationError) -> UsageError:
     """The refusal of a row that says what this version does not know."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"])) or "its beginning"
-    return UsageError("history-unreadable", 
+    return UsageError(
+        "history-unreadable",
         f"history holds {what}, which cannot be read (at {where}: {first['msg'].splitlines()[0].rstrip('.')}): it was "
-        "written by a newer version, or changed since."
+        "written by a newer version, or changed since.",
     )
 
 

@@ -114,7 +114,9 @@ class Writer:
     def add_waivers(self, records: tuple[WaiverRecord, ...]) -> None:
         """Add the waivers of the runs' branches."""
         if len(records) > LIMITS.decisions:
-            raise UsageError("archive-too-large", f"There are {len(records):,} waivers, more than `history import` reads.")
+            raise UsageError(
+                "archive-too-large", f"There are {len(records):,} waivers, more than `history import` reads."
+            )
         self._add(WAIVERS, map(_line, records))
 
     def add_artifact(self, sha256: str, file: Path) -> None:
@@ -129,7 +131,9 @@ class Writer:
         with file.open("rb") as source:
             self._add(name, iter(lambda: source.read(CHUNK_BYTES), b""), zipfile.ZIP_STORED)
         if self._files[name].sha256 != sha256:
-            raise UsageError("artifact-damaged", f"The file {file} is damaged: its content is not what its name says; remove it.")
+            raise UsageError(
+                "artifact-damaged", f"The file {file} is damaged: its content is not what its name says; remove it."
+            )
 
     def finish(self) -> None:
         """Write the manifest."""
@@ -143,12 +147,17 @@ class Writer:
         with self._zip.open(info, "w", force_zip64=True) as target:
             for part in parts:
                 if how == zipfile.ZIP_DEFLATED and len(part) > LIMITS.line_bytes:
-                    raise UsageError("archive-too-large", f"{name} has a line of {len(part):,} bytes, more than `history import` reads.")
+                    raise UsageError(
+                        "archive-too-large",
+                        f"{name} has a line of {len(part):,} bytes, more than `history import` reads.",
+                    )
                 digest.update(part)
                 size += len(part)
                 target.write(part)
         if name.endswith("/measurements.jsonl") and size > LIMITS.measurements_bytes:
-            raise UsageError("archive-too-large", f"{name} would take {size:,} bytes, more than `history import` reads.")
+            raise UsageError(
+                "archive-too-large", f"{name} would take {size:,} bytes, more than `history import` reads."
+            )
         self._files[name] = Entry(sha256=digest.hexdigest(), size_bytes=size)
 
 
@@ -169,7 +178,9 @@ def writing(file: Path) -> Iterator[Writer]:
             yield writer
             writer.finish()
     except OSError as error:
-        raise StorageError("file-unwritable", f"The archive {file} could not be written: {error.strerror or error}.") from error
+        raise StorageError(
+            "file-unwritable", f"The archive {file} could not be written: {error.strerror or error}."
+        ) from error
 
 
 class Reader:
@@ -359,6 +370,8 @@ def reading(file: Path) -> Iterator[Reader]:
     except OSError as error:
         raise UsageError("file-unreadable", f"The archive {file} cannot be read: {error.strerror or error}.") from error
     except _BROKEN as error:
-        raise UsageError("archive-invalid", f"The archive {file} cannot be imported: it is damaged, or no archive at all.") from error
+        raise UsageError(
+            "archive-invalid", f"The archive {file} cannot be imported: it is damaged, or no archive at all."
+        ) from error
     with archive:
         yield Reader(file, archive)

@@ -84,8 +84,9 @@ def circumstances_then(history: History, run: RunRecord) -> Circumstances:
     if run.circumstances is not None:
         return run.circumstances
     if run.report is not None:
-        raise UsageError("history-damaged", 
-            f"history holds run {run.id} without the circumstances of its verdict: the database is damaged."
+        raise UsageError(
+            "history-damaged",
+            f"history holds run {run.id} without the circumstances of its verdict: the database is damaged.",
         )
     ended = run.finished or run.started
     earlier = (b for b in history.blessings(run.branch, run.family) if b.at <= ended and b.run_id != run.id)
@@ -219,9 +220,10 @@ def policy_of(run: RunRecord) -> Policy:
         return Policy.model_validate(run.policy)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise UsageError("policy-unreadable", 
+        raise UsageError(
+            "policy-unreadable",
             f"The policy kept with run {run.id} cannot be read by this version (at {where}): replay it with the one "
-            f"that decided it, commit {run.provenance.get('git_commit') or 'unknown'}."
+            f"that decided it, commit {run.provenance.get('git_commit') or 'unknown'}.",
         ) from error
 
 
@@ -267,9 +269,10 @@ def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
     policy = policy_of(run)
     history.check_evidence(run.id)
     if run.report is None or report_sha256(replayed(history, run)) != report_sha256(run.report):
-        raise UsageError("report-outdated", 
+        raise UsageError(
+            "report-outdated",
             f"Run {run.id} was decided by another version, and this one reaches another report: decide it again with "
-            f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign that report."
+            f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign that report.",
         )
     if not owner.strip() or not reason.strip():
         raise UsageError("reason-required", "A sign-off needs an owner and a reason.")

@@ -182,7 +182,9 @@ def _fitting(what: str) -> Iterator[None]:
     try:
         yield
     except (DataError, IntegrityError, ProgrammingError, OverflowError) as error:
-        raise UsageError("value-not-storable", f"{what} holds values that history cannot store; nothing of it was written.") from error
+        raise UsageError(
+            "value-not-storable", f"{what} holds values that history cannot store; nothing of it was written."
+        ) from error
 
 
 S = TypeVar("S", SignOff, Blessing)

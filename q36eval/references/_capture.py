@@ -109,7 +109,10 @@ class Capture(Mapping[str, Digest]):
             return
         different = self.header.differing_fields(load_header(self.folder))
         if different:
-            raise UsageError("capture-identity", f"The capture {self.folder} was made with another {', '.join(different)}; delete it.")
+            raise UsageError(
+                "capture-identity",
+                f"The capture {self.folder} was made with another {', '.join(different)}; delete it.",
+            )
         self.manifest = load_manifest(self.folder)
         if self.manifest is None:
             self._open_unfinished()
@@ -169,7 +172,9 @@ class Capture(Mapping[str, Digest]):
             raise UsageError("file-unreadable", f"{path} cannot be read ({error.strerror}); {self._remedy}") from error
         entry = self._entries.get(name)
         if entry is not None and sha256_of(payload) != entry.sha256:
-            raise UsageError("pack-damaged", f"{path} is damaged: its contents are not those that were captured; {self._remedy}")
+            raise UsageError(
+                "pack-damaged", f"{path} is damaged: its contents are not those that were captured; {self._remedy}"
+            )
         return payload
 
     @property
@@ -185,7 +190,9 @@ class Capture(Mapping[str, Digest]):
             try:
                 stored_key, kept = decoded(self._checked(shard.file))
             except ValueError as error:
-                raise UsageError("pack-damaged", f"{self.folder / shard.file} is damaged ({error}); {self._remedy}") from error
+                raise UsageError(
+                    "pack-damaged", f"{self.folder / shard.file} is damaged ({error}); {self._remedy}"
+                ) from error
             if stored_key != item_key:
                 raise UsageError("pack-damaged", f"{self.folder / shard.file} holds another item; {self._remedy}")
             digest = kept.digest
@@ -245,15 +252,17 @@ class Capture(Mapping[str, Digest]):
     def _check_restorable(self, described: Mapping[str, Any]) -> "dict[str, torch.Tensor]":
         """The tensors of which only the hash is kept, from elsewhere."""
         if self._restore is None:
-            raise UsageError("pack-text-withheld", 
+            raise UsageError(
+                "pack-text-withheld",
                 f"The capture {self.folder} keeps only the hash of the reference's {', '.join(described)}; "
-                f"name the reference's folder with --reference."
+                f"name the reference's folder with --reference.",
             )
         restored = dict(self._restore())
         for name, body in described.items():
             if name not in restored or tensor_sha256(restored[name]) != body["sha256"]:
-                raise UsageError("reference-file-differs", 
-                    f"The {name} in the reference's folder is not the one that {self.folder} was made with."
+                raise UsageError(
+                    "reference-file-differs",
+                    f"The {name} in the reference's folder is not the one that {self.folder} was made with.",
                 )
         return {name: restored[name] for name in described}
 

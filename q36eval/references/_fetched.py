@@ -108,11 +108,15 @@ def _system(address: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise UsageError("package-missing", f"{named} is read by fsspec, which is not installed here: pip install fsspec") from error
+        raise UsageError(
+            "package-missing", f"{named} is read by fsspec, which is not installed here: pip install fsspec"
+        ) from error
     try:
         return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
     except Exception as error:  # of whichever library it chose
-        raise UsageError("address-unsupported", f"Nothing here reads {named}: {shown(str(error)).rstrip('.')}.") from error
+        raise UsageError(
+            "address-unsupported", f"Nothing here reads {named}: {shown(str(error)).rstrip('.')}."
+        ) from error
 
 
 def _small_files(system: Any, root: str, address: str) -> dict[str, bytes]:
@@ -123,11 +127,15 @@ def _small_files(system: Any, root: str, address: str) -> dict[str, bytes]:
     of_captures = {f"{folder}/{file}" for folder in finished for file in (HEADER_FILE, MANIFEST_FILE)}
     wanted = [name for name in names if name in of_captures or ("/" not in name and name.endswith(BESIDE))]
     if not finished:
-        raise UsageError("pack-missing", f"{address} holds no finished reference pack; name what `reference capture --out` wrote.")
+        raise UsageError(
+            "pack-missing", f"{address} holds no finished reference pack; name what `reference capture --out` wrote."
+        )
     kept = {}
     for name in wanted:
         if system.size(prefix + name) > LARGEST_SMALL_BYTES:
-            raise UsageError("not-a-pack", f"{address} holds {name} of more than {LARGEST_SMALL_BYTES:,} bytes; it is no pack.")
+            raise UsageError(
+                "not-a-pack", f"{address} holds {name} of more than {LARGEST_SMALL_BYTES:,} bytes; it is no pack."
+            )
         kept[name] = system.cat_file(prefix + name)
     return kept
 
@@ -142,7 +150,9 @@ def _manifests(small: Mapping[str, bytes], address: str) -> dict[str, Manifest]:
         try:
             manifest = Manifest.model_validate_json(payload)
         except ValidationError as error:
-            raise UsageError("pack-damaged", f"{address}/{name} is not what this version writes; copy the pack there again.") from error
+            raise UsageError(
+                "pack-damaged", f"{address}/{name} is not what this version writes; copy the pack there again."
+            ) from error
         if not manifest.intact:
             raise UsageError("pack-damaged", f"{address}/{name} is not as it was written; copy the pack there again.")
         manifests[folder] = manifest
@@ -186,8 +196,9 @@ def _fetch_file(system: Any, source: str, path: Path, entry: FileEntry, named: s
     if (digest.hexdigest(), size) != (entry.sha256, entry.bytes):
         with suppress(OSError):
             half.unlink()
-        raise UsageError("pack-damaged", 
-            f"{named} is not what the pack's manifest lists ({_came(size, entry)}); copy the pack there again."
+        raise UsageError(
+            "pack-damaged",
+            f"{named} is not what the pack's manifest lists ({_came(size, entry)}); copy the pack there again.",
         )
     half.rename(path)
 

@@ -22,9 +22,10 @@ def write_whole(path: Path, payload: bytes) -> None:
 
 def cannot_write(path: Path, error: OSError) -> UsageError:
     """One sentence for a folder that is read-only, a disk that is full, and the like."""
-    return UsageError("file-unwritable", 
+    return UsageError(
+        "file-unwritable",
         f"{path} cannot be written ({error.strerror or error}); name a folder that can be, or make room: "
-        f"a capture goes on where it stopped."
+        f"a capture goes on where it stopped.",
     )
 
 
@@ -44,7 +45,9 @@ def inside(folder: Path, name: str) -> Path:
     harmless = bool(plain.parts) and not plain.is_absolute() and ".." not in plain.parts and "\\" not in name
     path = folder / plain
     if not harmless or not path.resolve().is_relative_to(folder.resolve()):
-        raise UsageError("path-outside-folder", f"{folder} lists {name!r}, a file outside its folder; do not use that pack.")
+        raise UsageError(
+            "path-outside-folder", f"{folder} lists {name!r}, a file outside its folder; do not use that pack."
+        )
     return path
 
 

@@ -137,7 +137,9 @@ def damage(folder: Path) -> list[str]:
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
-        raise UsageError("pack-incomplete", f"The capture {folder} is unfinished; `q36eval reference capture` goes on with it.") from error
+        raise UsageError(
+            "pack-incomplete", f"The capture {folder} is unfinished; `q36eval reference capture` goes on with it."
+        ) from error
     except (OSError, ValidationError) as error:
         return [_unreadable(path, error)]
     return _faults(folder, manifest, hashed=True)

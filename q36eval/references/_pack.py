@@ -94,19 +94,24 @@ class Pack:
             UsageError: no such folder, no pack, captures of several references (naming what differs), or damage.
         """
         if not folder.is_dir():
-            raise UsageError("pack-missing", f"There is no reference pack {folder}; name the folder that `reference capture` wrote.")
+            raise UsageError(
+                "pack-missing", f"There is no reference pack {folder}; name the folder that `reference capture` wrote."
+            )
         if (folder / HEADER_FILE).exists():
             raise UsageError("not-a-pack", f"{folder} is one capture of a reference pack; name the folder it is in.")
         captures = tuple(captures_in(folder))
         if not captures:
-            raise UsageError("not-a-pack", f"{folder} holds no reference pack; name the folder that `reference capture` wrote.")
+            raise UsageError(
+                "not-a-pack", f"{folder} holds no reference pack; name the folder that `reference capture` wrote."
+            )
         identity = captures[0][1].identity
         for path, header, _ in captures[1:]:
             different = identity.differing_fields(header.identity)
             if different:
-                raise UsageError("pack-mixed", 
+                raise UsageError(
+                    "pack-mixed",
                     f"{folder} holds captures of several references: {path.name} has another {', '.join(different)} "
-                    f"than {captures[0][0].name}; name a folder that holds one pack."
+                    f"than {captures[0][0].name}; name a folder that holds one pack.",
                 )
         return cls(folder, identity, captures)
 
@@ -119,12 +124,15 @@ class Pack:
         mine = [(header, manifest) for _, header, manifest in self.captures if header.probe == probe]
         if not mine:
             held = ", ".join(sorted({header.probe.value for _, header, _ in self.captures}))
-            raise UsageError("pack-lacks-probe", f"The reference pack {self.folder} holds nothing for {probe} (it holds {held}).")
+            raise UsageError(
+                "pack-lacks-probe", f"The reference pack {self.folder} holds nothing for {probe} (it holds {held})."
+            )
         finished = [manifest for _, manifest in mine if manifest is not None]
         if not finished:
-            raise UsageError("pack-incomplete", 
+            raise UsageError(
+                "pack-incomplete",
                 f"The reference pack {self.folder} is unfinished: its capture for {probe} was interrupted; "
-                f"finish it with `q36eval reference capture --out {self.folder}`."
+                f"finish it with `q36eval reference capture --out {self.folder}`.",
             )
         return sorted(finished, key=lambda manifest: (manifest.kind == "top-k", manifest.suite_sha256))
 
@@ -142,10 +150,11 @@ class Pack:
             if manifest.suite_sha256 == suite_sha256:
                 return manifest
         self.check_suite(probe, suite)
-        raise UsageError("pack-of-another-suite", 
+        raise UsageError(
+            "pack-of-another-suite",
             f"The reference pack {self.folder} was captured with another {probe} suite: its suite_sha256 is "
             f"{finished[0].suite_sha256[:16]}, this run's is {suite_sha256[:16]}; use the suite and the version of "
-            f"q36eval it was captured with."
+            f"q36eval it was captured with.",
         )
 
     def check_suite(self, probe: ProbeName, suite: Mapping[str, str]) -> None:
@@ -163,9 +172,10 @@ class Pack:
         said = ", ".join(f"{name} (the pack's: {theirs}, this run's: {ours})" for name, theirs, ours in differing)
         options = ", ".join(dict.fromkeys(OPTIONS[name] for name, _, _ in differing if name in OPTIONS))
         advice = f"pass the same {options}" if options else "use the version of q36eval it was captured with"
-        raise UsageError("pack-of-another-suite", 
+        raise UsageError(
+            "pack-of-another-suite",
             f"The reference pack {self.folder} was captured with another {probe} suite, which differs in {said}; "
-            f"{advice}."
+            f"{advice}.",
         )
 
     def check_field(self, name: str, value: str, whose: str) -> None:
@@ -176,9 +186,10 @@ class Pack:
         """
         own = getattr(self.identity, name)
         if own != value:
-            raise UsageError("pack-identity", 
+            raise UsageError(
+                "pack-identity",
                 f"The reference pack {self.folder} was made with another {name}: the pack's is {own[:16]}, "
-                f"{whose} is {value[:16]}; nothing can be compared."
+                f"{whose} is {value[:16]}; nothing can be compared.",
             )
 
 
@@ -206,4 +217,6 @@ def stored_head(folder: Path) -> "torch.Tensor":
             if weight.dtype in (torch.bfloat16, torch.float16, torch.float32):
                 return weight.to(torch.bfloat16)
             break
-    raise UsageError("head-not-plain", f"{folder} stores no plain lm_head, so a pack must keep it; capture without --no-head.")
+    raise UsageError(
+        "head-not-plain", f"{folder} stores no plain lm_head, so a pack must keep it; capture without --no-head."
+    )

@@ -130,7 +130,9 @@ def update_card(existing: str, card: str) -> str:
     try:
         merged = ModelCard(existing)
     except (ValueError, TypeError, yaml.YAMLError) as error:
-        raise UsageError("card-malformed", f"The card's metadata cannot be read: {plain(str(error))}; correct it first.") from error
+        raise UsageError(
+            "card-malformed", f"The card's metadata cannot be read: {plain(str(error))}; correct it first."
+        ) from error
     data = merged.data
     assert isinstance(data, ModelCardData), "a model card's data is that of a model"
     assert isinstance(new, ModelCardData), "a model card's data is that of a model"

@@ -155,12 +155,16 @@ def _check_comparable(reference: Engine, branch: Engine) -> None:
     differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
     differing = [key for key in differing if key not in NO_PART_OF_THE_COMPUTATION]
     if differing:
-        raise UsageError("configuration-differs", 
+        raise UsageError(
+            "configuration-differs",
             f"The branch's configuration differs from the reference's in {', '.join(differing)}; "
-            f"what that costs belongs to no part, so nothing is attributed."
+            f"what that costs belongs to no part, so nothing is attributed.",
         )
     if reference.identity.tokenizer_sha256 != branch.identity.tokenizer_sha256:
-        raise UsageError("tokenizer-differs", "The branch's tokenizer differs from the reference's: the same text gives them other tokens.")
+        raise UsageError(
+            "tokenizer-differs",
+            "The branch's tokenizer differs from the reference's: the same text gives them other tokens.",
+        )
 
 
 def _whole(

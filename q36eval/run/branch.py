@@ -419,9 +419,14 @@ def _check_resumed(run: RunRecord, branch: DeploymentIdentity, reference: Deploy
     """
     if run.identity is not None and run.identity != branch:
         differing = ", ".join(run.identity.differing_fields(branch))
-        raise UsageError("run-of-another-deployment", f"Run {run.id} measured another deployment ({differing} differ); start a new run.")
+        raise UsageError(
+            "run-of-another-deployment",
+            f"Run {run.id} measured another deployment ({differing} differ); start a new run.",
+        )
     if run.reference_identity is not None and run.reference_identity != reference:
-        raise UsageError("run-of-another-reference", f"Run {run.id} was measured against another reference; start a new run.")
+        raise UsageError(
+            "run-of-another-reference", f"Run {run.id} was measured against another reference; start a new run."
+        )
 
 
 def _inspect(request: Request) -> "Inspection | None":

@@ -117,9 +117,10 @@ def captured(
         work, capture = absent[0], captures[absent[0].probe.name]
         lacking = {item.key for item in work.todo}
         lacking |= {first_key(item.key) for item in second_items(work, capture) if item.key not in capture}
-        raise UsageError("pack-lacks-items", 
+        raise UsageError(
+            "pack-lacks-items",
             f"The reference pack's {capture.folder} lacks {len(lacking)} of the {len(work.items)} items "
-            f"of this run; capture it with this version of q36eval."
+            f"of this run; capture it with this version of q36eval.",
         )
     if absent and load_reference is not None:
         count = sum(len(work.todo) for work in absent)
@@ -209,7 +210,8 @@ def _check_tokens(capture: Capture, items: Sequence[WorkItem]) -> None:
     """Answers to other tokens are no answers to these: a library may split text otherwise than when it was captured."""
     others = [item for item in items if item.key in capture and capture.asked(item.key) != requested_sha256(item)]
     if others:
-        raise UsageError("capture-tokens-differ", 
+        raise UsageError(
+            "capture-tokens-differ",
             f"The capture {capture.folder} holds {len(others)} of {len(items)} items in other tokens than they have "
-            f"here; delete it and capture anew with the libraries of this machine, or use those it was made with."
+            f"here; delete it and capture anew with the libraries of this machine, or use those it was made with.",
         )

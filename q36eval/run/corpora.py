@@ -73,12 +73,15 @@ def verified(suite: str, folder: Path) -> Manifest:
     plan = plan_of(suite)
     freeze = f"q36eval data freeze {suite} --tokenizer FOLDER"
     if not folder.is_dir():
-        raise UsageError("frozen-data-missing", 
+        raise UsageError(
+            "frozen-data-missing",
             f"The suite {suite} has no frozen texts in {folder}; where there is a network or a filled cache run: "
-            f"{freeze}; or name a corpus file with --corpus."
+            f"{freeze}; or name a corpus file with --corpus.",
         )
     if plan is not None and read_manifest(folder).made_from.get("plan_sha256") != plan.sha256:
-        raise UsageError("frozen-data-outdated", f"{folder} was not frozen from the plan of {plan.name} as it is now; run: {freeze}.")
+        raise UsageError(
+            "frozen-data-outdated", f"{folder} was not frozen from the plan of {plan.name} as it is now; run: {freeze}."
+        )
     return verify(folder)
 
 
@@ -144,7 +147,10 @@ def _template_of(folder: Path) -> Callable[[list[dict[str, Any]], list[dict[str,
     except CorruptCheckpointError as error:
         raise UsageError("tokenizer-unreadable", f"The tokenizer in {folder} cannot be loaded: {error}") from error
     if not getattr(tokenizer, "chat_template", None):
-        raise UsageError("chat-template-missing", f"The checkpoint {folder} has no chat template, with which tool dialogues are written.")
+        raise UsageError(
+            "chat-template-missing",
+            f"The checkpoint {folder} has no chat template, with which tool dialogues are written.",
+        )
 
     def written(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
         try:

@@ -83,7 +83,9 @@ def known_floor(reference: Reference, probes: Sequence[Probe]) -> list[Measureme
     if pack is not None:
         lacking = floor_state(captures, pack.capture_of(probe.name, probe.suite_sha256))
         if lacking is not None:
-            raise UsageError("floor-missing", f"No margin of KL can be judged against the reference pack {captures}: {lacking}.")
+            raise UsageError(
+                "floor-missing", f"No margin of KL can be judged against the reference pack {captures}: {lacking}."
+            )
     remedy = MEASURED_AGAIN if pack is None else CAPTURED_AGAIN
     floor = read_floor(floor_file(captures, reference.identity, probe), reference.identity, probe.suite_sha256, remedy)
     return [] if floor is None else list(measurements(floor))

@@ -96,7 +96,10 @@ def finished_items(
     for answer in with_retry(partial(engine.generate, known=known), generations, retried):
         yield from _complete(waiting.pop(answer.request.key), answer)
     if waiting:
-        raise EngineError("engine-results-missing", f"The engine gave no result for {len(waiting)} requests, {next(iter(waiting))!r} first.")
+        raise EngineError(
+            "engine-results-missing",
+            f"The engine gave no result for {len(waiting)} requests, {next(iter(waiting))!r} first.",
+        )
 
 
 def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
@@ -120,9 +123,10 @@ def refuse_unanswerable(generates: bool, works: Iterable[Work], whose: str) -> N
     needing = [work.probe.name.value for work in works if any(item.generations for item in work.todo)]
     if needing:
         left_out = " ".join(f"--skip {name}" for name in needing)
-        raise UsageError("weights-too-large", 
+        raise UsageError(
+            "weights-too-large",
             f"The {whose}'s weights do not fit the device and are run layer by layer, which scores texts and generates "
-            f"no answers: measure {' and '.join(needing)} where they fit, or leave them out with {left_out}."
+            f"no answers: measure {' and '.join(needing)} where they fit, or leave them out with {left_out}.",
         )
 
 

@@ -37,7 +37,10 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
         return config, load_configured_corpus(corpus, config)
     folder = place.corpus
     if folder is None:
-        raise UsageError("corpus-missing", f"The suite {suite} brings no texts to measure the KL on; name a corpus file with --corpus.")
+        raise UsageError(
+            "corpus-missing",
+            f"The suite {suite} brings no texts to measure the KL on; name a corpus file with --corpus.",
+        )
     name = suite.partition("=")[0]
     listed = {relative: entry.sha256 for relative, entry in verified(name, folder).files.items()}
     plan = plan_of(name)
@@ -83,9 +86,10 @@ def context_and_overlap(config: CorpusConfig, family_context: int, requested: in
     context = min(limit for limit in (family_context, config.context, requested) if limit is not None)
     overlap = config.overlap or max(1, min(OVERLAP, context // 4))
     if overlap >= context:
-        raise UsageError("overlap-too-long", 
+        raise UsageError(
+            "overlap-too-long",
             f"An overlap of {overlap:,} tokens leaves nothing to score in a context of {context:,}; "
-            f"choose a longer context or a shorter overlap."
+            f"choose a longer context or a shorter overlap.",
         )
     return context, overlap
 
@@ -161,7 +165,9 @@ def _own_prompts(paths: Paths, name: str) -> list[OnPolicyPrompt]:
     folder = paths.data / "prompts"
     listed = verify(folder).files.get(f"{name}.jsonl")
     if listed is None:
-        raise UsageError("prompts-unknown", f"There is no list of prompts {name!r} in {folder}; name another in on_policy.prompts.")
+        raise UsageError(
+            "prompts-unknown", f"There is no list of prompts {name!r} in {folder}; name another in on_policy.prompts."
+        )
     text = read_listed(folder / f"{name}.jsonl", listed.sha256).decode("utf-8")
     lines = [json.loads(line) for line in text.splitlines()]
     return [

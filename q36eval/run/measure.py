@@ -247,8 +247,9 @@ def _held(run_id: str, paths: Paths) -> Iterator[None]:
         try:
             stack.enter_context(exclusive(paths.run_lock(run_id)))
         except BlockingIOError as error:
-            raise UsageError("already-running", 
-                f"Run {run_id} is being measured by another process; resume it when that one has ended."
+            raise UsageError(
+                "already-running",
+                f"Run {run_id} is being measured by another process; resume it when that one has ended.",
             ) from error
         yield
 
@@ -259,26 +260,32 @@ def _reopen(
     """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
     run = history.get_run(run_id)
     if run.state is RunState.FINISHED or run.entry is not None:
-        raise UsageError("run-finished", 
-            f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off."
+        raise UsageError(
+            "run-finished",
+            f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off.",
         )
     policy = None if request.policy is None else json.loads(request.policy.untitled.model_dump_json())
     mine = (request.family.name, request.branch.name, suites, policy)
     if (run.family, run.branch, run.suites, _untitled(run.policy)) != mine:
-        raise UsageError("run-of-another-request", 
+        raise UsageError(
+            "run-of-another-request",
             f"Run {run.id} was made for another request of {run.branch} (family, suite or policy differ); repeat its "
-            f"options, or start a new run."
+            f"options, or start a new run.",
         )
     limit = run.provenance.get("max_items", "all")
     if limit != (request.max_items or "all"):
         given = "no --max-items" if limit == "all" else f"--max-items {limit}"
-        raise UsageError("run-of-another-request", f"Run {run.id} was begun with {given}; resume it with the same, or start a new run.")
+        raise UsageError(
+            "run-of-another-request",
+            f"Run {run.id} was begun with {given}; resume it with the same, or start a new run.",
+        )
     begun = recorded_template(run.provenance)
     if (None if begun is None else begun.sha256) != (None if template is None else template.sha256):
         named = "none" if begun is None else begun.sha256
-        raise UsageError("run-of-another-template", 
+        raise UsageError(
+            "run-of-another-template",
             f"Run {run.id} was begun with another declared chat template ({named}); resume it with the same, or start "
-            f"a new run."
+            f"a new run.",
         )
     if CHANGED in run.provenance:
         raise UsageError("run-changed", f"Run {run.id} cannot be resumed, start a new one. {run.provenance[CHANGED]}")
@@ -314,7 +321,9 @@ def _interruptible(history: History, run: RunRecord, paths: Paths, *, resumable:
         if history.holds(run.id):
             _leave(history, run, error, resumable=resumable)
             raise
-        lost = HistoryLostError("history-replaced", f"The history {history.name} no longer holds run {run.id}: another took its place.")
+        lost = HistoryLostError(
+            "history-replaced", f"The history {history.name} no longer holds run {run.id}: another took its place."
+        )
         lost.add_note(rescue(history, run.id, paths.state))
         raise lost from error
     except BaseException as error:

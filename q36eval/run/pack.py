@@ -82,9 +82,10 @@ class Estimate:
         """
         missing = self.total - self.present
         if missing > self.free:
-            raise UsageError("disk-insufficient", 
+            raise UsageError(
+                "disk-insufficient",
                 f"The pack needs {missing / 1e9:,.2f} GB more in {self.folder}, where {self.free / 1e9:,.2f} GB are "
-                f"free; make room, or name another folder with --out."
+                f"free; make room, or name another folder with --out.",
             )
 
 
@@ -161,18 +162,20 @@ def _check_same_reference(folder: Path, reference: Reference) -> None:
     for path, header, _ in captures_in(folder):
         different = header.identity.differing_fields(reference.identity)
         if different:
-            raise UsageError("pack-identity", 
+            raise UsageError(
+                "pack-identity",
                 f"{folder} holds the pack of another reference ({path.name} differs in {', '.join(different)}); "
-                f"name another folder with --out."
+                f"name another folder with --out.",
             )
 
 
 def _check_whole(capture: Capture, work: Work) -> None:
     if capture.manifest is None:
         missing = sum(item.key not in capture for item in work.items)
-        raise EngineError("answers-missing", 
+        raise EngineError(
+            "answers-missing",
             f"The reference gave no answer to {missing} of {len(work.items)} items for {work.probe.name}; the rest is "
-            f"kept in {capture.folder}, and the same command requests them again."
+            f"kept in {capture.folder}, and the same command requests them again.",
         )
 
 
@@ -198,7 +201,9 @@ def widths(folder: Path) -> tuple[int, int]:
     try:
         return int(sizes["hidden_size"]), int(sizes["vocab_size"])
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError("config-incomplete", f"{folder / 'config.json'} does not say hidden_size and vocab_size.") from error
+        raise UsageError(
+            "config-incomplete", f"{folder / 'config.json'} does not say hidden_size and vocab_size."
+        ) from error
 
 
 def size_of(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:

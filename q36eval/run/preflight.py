@@ -342,9 +342,10 @@ def answered_apart(request: Request, reference: Reference) -> str | None:
     apart = apart_words(named, theirs)
     if request.policy is None:
         return apart
-    raise UsageError("reference-of-another-engine", 
+    raise UsageError(
+        "reference-of-another-engine",
         f"{apart}, and a gate would charge that to the branch. Judge it with --engine {theirs.engine} in that "
-        f"version, or against a reference that the engine in-process answered, which is what BF16 is to every engine."
+        f"version, or against a reference that the engine in-process answered, which is what BF16 is to every engine.",
     )
 
 

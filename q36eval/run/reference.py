@@ -76,9 +76,10 @@ class Reference:
             UsageError: only a pack of it is at hand.
         """
         if self.load is None:
-            raise UsageError("pack-lacks-answers", 
+            raise UsageError(
+                "pack-lacks-answers",
                 f"The reference pack {self.root} lacks the reference's sampled answers to the questions of this run; "
-                f"copy the pack again, or capture it with this version of q36eval and the same on_policy settings."
+                f"copy the pack again, or capture it with this version of q36eval and the same on_policy settings.",
             )
         return self.load()
 
@@ -100,9 +101,10 @@ class Reference:
             for probe in fitted:
                 withheld = self.pack.capture_of(probe.name, probe.suite_sha256, suite_of(probe)).withheld
                 if withheld and self.folder is None:
-                    raise UsageError("pack-text-withheld", 
+                    raise UsageError(
+                        "pack-text-withheld",
                         f"The reference pack {self.root} keeps only the hash of the reference's {', '.join(withheld)}; "
-                        f"name the reference's folder with --reference, or capture the pack without --no-head."
+                        f"name the reference's folder with --reference, or capture the pack without --no-head.",
                     )
         return [_with_full(probe, self.open) for probe in fitted]
 
@@ -133,7 +135,9 @@ def reference_of(request: Request, paths: Paths) -> Reference:
         template = declared_template(request, reference.identity.chat_template_sha256)
         return beside_template(reference, branch, template)
     if request.reference is None:
-        raise UsageError("reference-required", "There is no reference: name its checkpoint, or a pack that was captured from it.")
+        raise UsageError(
+            "reference-required", "There is no reference: name its checkpoint, or a pack that was captured from it."
+        )
     return local_reference(request.reference.folder, paths.captures, request.engine)
 
 

@@ -125,9 +125,10 @@ def run_probes(
     works, tokens = planned.works, planned.tokens
     differing = 0 if branch_tokens is None else sum(branch_tokens.get(key) != ids for key, ids in tokens.items())
     if differing:
-        raise TokenizedDifferentlyError("tokenized-differently", 
+        raise TokenizedDifferentlyError(
+            "tokenized-differently",
             f"the branch's tokenizer or chat template turns {differing} of {len(tokens)} requests into other tokens "
-            f"than the reference's"
+            f"than the reference's",
         )
     refuse_unanswerable(branch.generates, works, "branch")
     captures = captures_of(works)

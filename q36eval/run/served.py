@@ -129,9 +129,10 @@ class ServedAlone:
         policy = self.request.policy
         metrics = set() if policy is None else {criterion.metric for criterion in policy.criteria}
         if REJECTED in metrics and BY_PROMPT not in metrics and other.draft_counts() is not None:
-            raise UsageError("comparison-left-out", 
+            raise UsageError(
+                "comparison-left-out",
                 "The second server drafts (its counters say so), so what both reject can be compared: leave out "
-                "--against-without-drafts, or start it without drafts."
+                "--against-without-drafts, or start it without drafts.",
             )
 
 
@@ -301,7 +302,10 @@ def alone(
     """
     criteria = [each for each in policy.criteria if each.probe is ProbeName.SERVED and each.metric != SERVING_KL]
     if not criteria:
-        raise UsageError("policy-without-served", f"The policy {policy.name} has no criterion of the probe served; name one that has (served).")
+        raise UsageError(
+            "policy-without-served",
+            f"The policy {policy.name} has no criterion of the probe served; name one that has (served).",
+        )
     if against and all(criterion.slice != ENDPOINTS for criterion in criteria):
         criteria.append(_between_endpoints(criteria))
     if least_acceptance is not None:
@@ -325,6 +329,9 @@ def _of_drafts(like: Criterion, metric: str, margin: Margin) -> Criterion:
 def _between_endpoints(criteria: list[Criterion]) -> Criterion:
     like = next((each for each in criteria if each.metric == "answer_differences"), None)
     if like is None:
-        raise UsageError("policy-without-served", "The policy has no criterion of answer_differences, by whose margin two endpoints are judged.")
+        raise UsageError(
+            "policy-without-served",
+            "The policy has no criterion of answer_differences, by whose margin two endpoints are judged.",
+        )
     of = {"id": "served-endpoints", "title": "Server: two endpoints of the same weights", "slice": ENDPOINTS}
     return like.model_copy(update=of)

@@ -42,7 +42,9 @@ def suite_place(suite: str, paths: Paths) -> SuitePlace:
     """
     name, given, folder = suite.partition("=")
     if given and not folder:
-        raise UsageError("option-value", f"{suite!r} names no folder after the suite; write {name}=DIR, or {name} alone.")
+        raise UsageError(
+            "option-value", f"{suite!r} names no folder after the suite; write {name}=DIR, or {name} alone."
+        )
     data = real_path(folder) if given else None
     if name.endswith((".yaml", ".yml")):
         from q36eval.evals.suite import read_suite

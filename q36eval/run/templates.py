@@ -31,9 +31,10 @@ def check_hash(sha256: str | None) -> None:
         UsageError: it is not 64 hexadecimal digits.
     """
     if sha256 is not None and (len(sha256) != 64 or set(sha256) - set("0123456789abcdef")):
-        raise UsageError("option-value", 
+        raise UsageError(
+            "option-value",
             f"--template-declared takes the whole SHA-256 of the branch's chat templates, 64 hexadecimal digits as "
-            f"`q36eval inspect` prints it, and was given {sha256!r}."
+            f"`q36eval inspect` prints it, and was given {sha256!r}.",
         )
 
 
@@ -62,9 +63,10 @@ def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemp
             sha256=shipped, by="the family's file", source=source, reference_sha256=reference_sha256
         )
     whose = "--template-declared" if request.template_declared is not None else f"the family {request.family.name}"
-    raise UsageError("template-declared-differs", 
+    raise UsageError(
+        "template-declared-differs",
         f"The chat template that {whose} declares for {request.branch.name} is {declared}, and the branch ships "
-        f"{shipped}; look at what differs with `q36eval inspect`, and declare that one or none."
+        f"{shipped}; look at what differs with `q36eval inspect`, and declare that one or none.",
     )
 
 
@@ -94,10 +96,11 @@ def packed_templates(pack: "Pack") -> dict[str, str]:
         if json_sha256(templates) != pack.identity.chat_template_sha256:
             raise ValueError("another template than its prompts were written with")
     except (OSError, ValueError) as error:
-        raise UsageError("pack-lacks-template", 
+        raise UsageError(
+            "pack-lacks-template",
             f"The reference pack {pack.folder} does not hold the chat template that its prompts were written with "
             f"({file.name}), which a branch with one of its own is compared with; capture the pack again, or name the "
-            f"reference's folder with --reference."
+            f"reference's folder with --reference.",
         ) from error
     return templates
 

@@ -170,7 +170,10 @@ class Prompts:
         for depth in range(max(map(len, piles), default=0)):
             drawn += [pile[depth] for pile in piles if depth < len(pile)]
         if len(drawn) < count:
-            raise UsageError("prompts-too-few", f"The canaries have {len(drawn)} prompts of that kind, and {count} are wanted; ask fewer.")
+            raise UsageError(
+                "prompts-too-few",
+                f"The canaries have {len(drawn)} prompts of that kind, and {count} are wanted; ask fewer.",
+            )
         return drawn[:count]
 
     def _rendered(

@@ -24,7 +24,9 @@ class Pages:
         try:
             from q36eval.watch.exposition import page
         except ImportError as error:
-            raise UsageError("package-missing", "--metrics-port needs the extra watch: pip install 'q36eval[watch]'.") from error
+            raise UsageError(
+                "package-missing", "--metrics-port needs the extra watch: pip install 'q36eval[watch]'."
+            ) from error
 
         class Handler(BaseHTTPRequestHandler):
             timeout = SILENCE_S
@@ -57,7 +59,9 @@ class Pages:
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)
         except (OSError, OverflowError) as error:
-            raise UsageError("port-unavailable", f"The metrics cannot be served at {host}:{port}: {error}; name another port.") from error
+            raise UsageError(
+                "port-unavailable", f"The metrics cannot be served at {host}:{port}: {error}; name another port."
+            ) from error
         self._server.daemon_threads = True
         self.address = f"http://{host}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True, name="pages").start()

@@ -85,8 +85,9 @@ class Rounds:
         """Required prompts that no round's budget has room for, as far as their turn has come."""
         self._order = sorted(self._required, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
         if (not self._required and deployment.amounts.required) or not self._families:
-            raise UsageError("prompts-too-few", 
-                f"The canaries of {deployment.name} have no required prompts, or no family to draw from; name others."
+            raise UsageError(
+                "prompts-too-few",
+                f"The canaries of {deployment.name} have no required prompts, or no family to draw from; name others.",
             )
         contents = sorted(case.content for case in self._required.values())
         drawn = [spec.model_dump(mode="json") for spec in self._families]
@@ -130,7 +131,9 @@ class Rounds:
             error = self._asked(asker, state, one, salt, result, answered)
             silent = silent + 1 if error is not None else 0
             if silent >= SILENT:
-                raise EngineError("server-silent", f"The server does not answer: {silent} times in a row; the last: {error}.")
+                raise EngineError(
+                    "server-silent", f"The server does not answer: {silent} times in a row; the last: {error}."
+                )
         self._differentials(asker, number, answered, result)
         return result
 

@@ -142,8 +142,8 @@ class Watch:
             try:
                 self._stack.enter_context(exclusive(self._setting.state / "lock"))
             except BlockingIOError as error:
-                raise UsageError("already-running", 
-                    f"Another process watches {name}; end that one, or give this one another name."
+                raise UsageError(
+                    "already-running", f"Another process watches {name}; end that one, or give this one another name."
                 ) from error
             self.store = Store(self._setting.state)
             self._stack.callback(self.store.close)
@@ -174,9 +174,10 @@ class Watch:
             [self.rounds.suite_sha256, *(of(self._setting.folder) for of in (tokenizer_sha256, chat_template_sha256))]
         )
         if seed is not None and not self._recalibrate and self.store.kept("baseline") != baseline:
-            raise UsageError("baseline-mismatch", 
+            raise UsageError(
+                "baseline-mismatch",
                 f"The baseline of {self.deployment.name} is of another branch, or of prompts of another version; "
-                f"begin a new one with --recalibrate once the deployment is known to be good."
+                f"begin a new one with --recalibrate once the deployment is known to be good.",
             )
         if seed is None or self._recalibrate:
             seed = secrets.token_hex(8)

@@ -161,10 +161,15 @@ class Deployment(Written):
         budget = {name: given.pop(name) for name in Budget.model_fields if name in given}
         body |= given | {"budget": {**body.get("budget", {}), **budget}}
         if "branch" not in body:
-            raise UsageError("branch-required", "Name the branch that the deployment serves (--branch): its tokenizer writes the prompts.")
+            raise UsageError(
+                "branch-required",
+                "Name the branch that the deployment serves (--branch): its tokenizer writes the prompts.",
+            )
         try:
             return cls.model_validate(body)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where, what = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-            raise UsageError("deployment-invalid", f"The deployment {name_or_file}: {where + ': ' if where else ''}{what}.") from error
+            raise UsageError(
+                "deployment-invalid", f"The deployment {name_or_file}: {where + ': ' if where else ''}{what}."
+            ) from error

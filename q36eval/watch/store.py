@@ -71,7 +71,9 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise StorageError("watch-state-unusable", f"The watch's state {self.file} cannot be used: {error}.") from error
+            raise StorageError(
+                "watch-state-unusable", f"The watch's state {self.file} cannot be used: {error}."
+            ) from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

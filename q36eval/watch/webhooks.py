@@ -41,7 +41,10 @@ class Receiver:
     def __init__(self, url: str, kind: Kind) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError("webhook-invalid", "A webhook's address is no http address; give one like https://hooks.example.org/q36eval.")
+            raise UsageError(
+                "webhook-invalid",
+                "A webhook's address is no http address; give one like https://hooks.example.org/q36eval.",
+            )
         self.url, self.kind = url, kind
         self.host = parts.hostname
         self.target = hashlib.sha256(f"{kind} {url}".encode()).hexdigest()[:16]

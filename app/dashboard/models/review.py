@@ -152,10 +152,11 @@ def decided_today(history: History, run: RunRecord, today: date) -> GateReport:
         UsageError: the run has no verdict, or was decided by the waivers of a file.
     """
     if run.circumstances is not None and run.circumstances.waivers_from is not None:
-        raise UsageError("waivers-elsewhere", 
+        raise UsageError(
+            "waivers-elsewhere",
             f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone: change that file, "
             f"then q36eval gate --branch {shlex.quote(run.branch)} --resume {run.id} --require-sign-off "
-            "--waivers-from FILE."
+            "--waivers-from FILE.",
         )
     circumstances = circumstances_on(history, run, today, require_sign_off=asks_for_signature(run))
     return decided(policy_of(run), evidence_of(history, run, circumstances), circumstances)

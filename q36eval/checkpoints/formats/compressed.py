@@ -98,7 +98,9 @@ def decode_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
         zero = None if zero is None else _blown_up(zero, height, width, (out, columns))
     elif strategy in ("group", "tensor_group"):
         if columns % weights.group_size:
-            raise CorruptCheckpointError("group-size-mismatch", f"{columns} columns do not divide into groups of {weights.group_size}")
+            raise CorruptCheckpointError(
+                "group-size-mismatch", f"{columns} columns do not divide into groups of {weights.group_size}"
+            )
         values = values.reshape(out, -1, weights.group_size)
         scale, zero = scale.unsqueeze(-1), None if zero is None else zero.unsqueeze(-1)
     values = values.to(scale.dtype)
@@ -126,11 +128,15 @@ def packed_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     whole = plain_name(weights.strategy) == "tensor"
     need_dtypes(parts, {**_PACKED_DTYPES, "weight_zero_point": ("int8",) if whole else ("int32",)})
     if parts["weight_shape"].numel() != 2:
-        raise CorruptCheckpointError("tensor-shape", f"weight_shape holds {parts['weight_shape'].numel()} values, not two")
+        raise CorruptCheckpointError(
+            "tensor-shape", f"weight_shape holds {parts['weight_shape'].numel()} values, not two"
+        )
     out, columns = (int(size) for size in parts["weight_shape"].flatten())
     words = ceil_divide(columns * weights.num_bits, 32)
     if tuple(parts["weight_packed"].shape) != (out, words):
-        raise CorruptCheckpointError("tensor-shape", f"weight_packed does not hold {[out, columns]} values of {weights.num_bits} bits")
+        raise CorruptCheckpointError(
+            "tensor-shape", f"weight_packed does not hold {[out, columns]} values of {weights.num_bits} bits"
+        )
     grid = scale_shape(out, columns, weights, parts["weight_scale"])
     need_shape("weight_scale", parts["weight_scale"], grid)
     if "weight_zero_point" in parts and whole:
@@ -139,9 +145,13 @@ def packed_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
         packed = (ceil_divide(grid[0] * weights.num_bits, 32), grid[1])
         need_shape("weight_zero_point", parts["weight_zero_point"], packed)
     elif not weights.symmetric:
-        raise CorruptCheckpointError("tensor-missing", "weight_zero_point is missing, which its asymmetric weights need")
+        raise CorruptCheckpointError(
+            "tensor-missing", "weight_zero_point is missing, which its asymmetric weights need"
+        )
     if scheme.setting("needs_g_idx") and "weight_g_idx" not in parts:
-        raise CorruptCheckpointError("tensor-missing", "weight_g_idx is missing, which columns ordered by activation need")
+        raise CorruptCheckpointError(
+            "tensor-missing", "weight_g_idx is missing, which columns ordered by activation need"
+        )
     return out, columns
 
 
@@ -195,7 +205,9 @@ def _groups(parts: Parts, columns: int, scale: "torch.Tensor", group_size: int |
     if groups.shape == (columns,) and bool((groups == -1).all()):
         groups = in_order
     if groups.shape != (columns,) or int(groups.min()) < 0 or int(groups.max()) >= scale.shape[1]:
-        raise CorruptCheckpointError("group-index-invalid", f"weight_g_idx does not name one of {scale.shape[1]} groups for each column")
+        raise CorruptCheckpointError(
+            "group-index-invalid", f"weight_g_idx does not name one of {scale.shape[1]} groups for each column"
+        )
     return groups
 
 
@@ -211,7 +223,9 @@ def scale_shape(out: int, columns: int, weights: Any, scale: "torch.Tensor") -> 
         return out, 1
     if strategy == "tensor":
         return tuple(scale.shape) if scale.numel() == 1 else (1,)
-    raise CorruptCheckpointError("quantization-invalid", f"weights are quantized per {strategy}, which is no strategy for weights")
+    raise CorruptCheckpointError(
+        "quantization-invalid", f"weights are quantized per {strategy}, which is no strategy for weights"
+    )
 
 
 def activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
@@ -238,7 +252,8 @@ def activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
         if dynamic == "False" and strategy == "tensor" and inputs.symmetric:
             scale = stored_scalar(parts, "input_scale", "static 8-bit")
             return ActivationScheme(kind, WHOLE_ROW, static_scale=scale)
-    raise UsageError("activations-unsupported", 
+    raise UsageError(
+        "activations-unsupported",
         f"activations quantized as {inputs.type}{inputs.num_bits} per {strategy} are not emulated; "
-        "load with emulate_activations=False (--weights-only) to judge the weights alone"
+        "load with emulate_activations=False (--weights-only) to judge the weights alone",
     )

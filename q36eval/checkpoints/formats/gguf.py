@@ -79,9 +79,10 @@ def check_installed(kinds: Collection[str]) -> None:
     blocks = sorted({*kinds} - {*FLOATS})
     found = find_spec("gguf") if blocks else None
     if blocks and (found is None or found.origin is None):  # a folder of that name is no package
-        raise UsageError("package-missing", 
+        raise UsageError(
+            "package-missing",
             f"{', '.join(blocks)} of a GGUF is decoded by the gguf package, which is not installed here: "
-            f"pip install 'q36eval[gguf]'."
+            f"pip install 'q36eval[gguf]'.",
         )
 
 

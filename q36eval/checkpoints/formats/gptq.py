@@ -29,7 +29,9 @@ def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     if "g_idx" in parts:
         need_shape("g_idx", parts["g_idx"], (columns,))
     elif scheme.setting("desc_act"):
-        raise CorruptCheckpointError("tensor-missing", "g_idx is missing, which weights ordered by activation (desc_act) need")
+        raise CorruptCheckpointError(
+            "tensor-missing", "g_idx is missing, which weights ordered by activation (desc_act) need"
+        )
     return out, columns
 
 
@@ -54,7 +56,9 @@ def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     scales = parts["scales"].float()
     group = parts.get("g_idx", torch.arange(columns, device=q.device) // group_size(scheme, columns)).long()
     if int(group.min()) < 0 or int(group.max()) >= len(scales):
-        raise CorruptCheckpointError("group-index-invalid", f"g_idx does not name one of {len(scales)} groups for each of {columns} columns")
+        raise CorruptCheckpointError(
+            "group-index-invalid", f"g_idx does not name one of {len(scales)} groups for each of {columns} columns"
+        )
     decoded: torch.Tensor = (q - zeros[group]).float().mul_(scales[group]).T
     return decoded
 

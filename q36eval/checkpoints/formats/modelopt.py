@@ -87,7 +87,9 @@ def fp8_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
         return block_shape(parts["weight"], _grid(parts, block), block)
     if scheme.setting("per_channel"):
         if scale.numel() != out:
-            raise CorruptCheckpointError("tensor-shape", f"weight_scale has shape {tuple(scale.shape)}, one per output is needed")
+            raise CorruptCheckpointError(
+                "tensor-shape", f"weight_scale has shape {tuple(scale.shape)}, one per output is needed"
+            )
     else:
         need_one_value("weight_scale", scale)
     return out, columns

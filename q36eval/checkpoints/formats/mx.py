@@ -40,7 +40,9 @@ def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     out, width = need_matrix(name, parts[name])
     columns = width * (2 if packed else 1)
     if columns % GROUP_SIZE:
-        raise CorruptCheckpointError("group-size-mismatch", f"{columns} columns do not divide into groups of {GROUP_SIZE}")
+        raise CorruptCheckpointError(
+            "group-size-mismatch", f"{columns} columns do not divide into groups of {GROUP_SIZE}"
+        )
     need_shape("weight_scale", parts["weight_scale"], (out, columns // GROUP_SIZE))
     return out, columns
 

@@ -40,7 +40,9 @@ def need_matrix(name: str, tensor: "torch.Tensor") -> tuple[int, int]:
         CorruptCheckpointError: `tensor` has more or fewer.
     """
     if tensor.dim() != 2:
-        raise CorruptCheckpointError("tensor-shape", f"{name} has shape {tuple(tensor.shape)}, rows and columns are needed")
+        raise CorruptCheckpointError(
+            "tensor-shape", f"{name} has shape {tuple(tensor.shape)}, rows and columns are needed"
+        )
     return int(tensor.shape[0]), int(tensor.shape[1])
 
 
@@ -75,7 +77,9 @@ def need_dtypes(parts: Mapping[str, "torch.Tensor"], known: Mapping[str, tuple[s
     """
     for name, dtypes in {**known, **INPUT_DTYPES}.items():
         if name in parts and str(parts[name].dtype).removeprefix("torch.") not in dtypes:
-            raise CorruptCheckpointError("tensor-dtype", f"{name} is stored as {parts[name].dtype}, {' or '.join(dtypes)} is needed")
+            raise CorruptCheckpointError(
+                "tensor-dtype", f"{name} is stored as {parts[name].dtype}, {' or '.join(dtypes)} is needed"
+            )
 
 
 def rows_along(
@@ -93,7 +97,10 @@ def rows_along(
     for name, height in per_part.items():
         if name in cut:
             if start % height:
-                raise UsageError("format-unsupported", f"{name} has a row for every {height} rows of a large weight, which is not decoded")
+                raise UsageError(
+                    "format-unsupported",
+                    f"{name} has a row for every {height} rows of a large weight, which is not decoded",
+                )
             cut[name] = cut[name][int(start // height) : -int(-stop // height)]
     return cut
 

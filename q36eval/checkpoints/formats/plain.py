@@ -27,8 +27,8 @@ def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
 
     weight = parts["weight"]
     if weight.dtype not in (torch.bfloat16, torch.float16, torch.float32):
-        raise CorruptCheckpointError("scale-missing", 
-            f"stored as {weight.dtype} without a scale, and not quantized by the configuration"
+        raise CorruptCheckpointError(
+            "scale-missing", f"stored as {weight.dtype} without a scale, and not quantized by the configuration"
         )
     return weight
 

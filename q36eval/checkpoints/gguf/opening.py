@@ -52,7 +52,9 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
     """
     headers = held.headers
     if not headers:
-        raise UsageError("gguf-without-text-model", f"{held.path} holds no model: there is no GGUF in it but a vision tower.")
+        raise UsageError(
+            "gguf-without-text-model", f"{held.path} holds no model: there is no GGUF in it but a vision tower."
+        )
     _check_kind(headers[0])
     _check_parts(headers)
     stored: dict[str, tuple[GgufHeader, GgufTensor]] = {}
@@ -69,8 +71,9 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
     for header, tensor in stored.values():
         kind = tensor.type.name
         if kind not in DECODED:
-            raise UsageError("format-unsupported", 
-                f"{header.path}: {tensor.name} is stored as {kind}, which is not decoded; known: {', '.join(DECODED)}."
+            raise UsageError(
+                "format-unsupported",
+                f"{header.path}: {tensor.name} is stored as {kind}, which is not decoded; known: {', '.join(DECODED)}.",
             )
         entry = GgufEntry(tensor.name, header.path, kind, tensor.shape, tensor.begin, tensor.end)
         try:
@@ -104,11 +107,20 @@ def _check_scale(name: str, stored: Mapping[str, tuple[GgufHeader, GgufTensor]])
 def _check_kind(header: GgufHeader) -> None:
     architecture, kind = header.metadata.get("general.architecture"), header.metadata.get("general.type", "model")
     if architecture == "clip" or kind == "mmproj":
-        raise UsageError("gguf-without-text-model", f"{header.path} is a vision tower (mmproj) and no text model: name the model's file.")
+        raise UsageError(
+            "gguf-without-text-model",
+            f"{header.path} is a vision tower (mmproj) and no text model: name the model's file.",
+        )
     if kind != "model":
-        raise UsageError("gguf-without-text-model", f"{header.path} is a GGUF of the type {kind!r} and no model: name the model's file.")
+        raise UsageError(
+            "gguf-without-text-model",
+            f"{header.path} is a GGUF of the type {kind!r} and no model: name the model's file.",
+        )
     if architecture != ARCHITECTURE:
-        raise UsageError("architecture-unsupported", f"{header.path}: architecture {architecture!r} is not judged here; known: {ARCHITECTURE}.")
+        raise UsageError(
+            "architecture-unsupported",
+            f"{header.path}: architecture {architecture!r} is not judged here; known: {ARCHITECTURE}.",
+        )
 
 
 def _check_parts(headers: list[GgufHeader]) -> None:
@@ -116,28 +128,34 @@ def _check_parts(headers: list[GgufHeader]) -> None:
     first = headers[0]
     declared = first.metadata.get("split.count", 0)
     if declared not in (0, 1) and declared != len(headers):
-        raise CorruptCheckpointError("gguf-split-malformed", 
+        raise CorruptCheckpointError(
+            "gguf-split-malformed",
             f"{first.path} is one of {declared} files, and its name is not such as a split set has "
             f"(…-00001-of-{declared:05d}.gguf)."
             if isinstance(declared, int)
-            else f"{first.path}: split.count is no whole number; download the file again."
+            else f"{first.path}: split.count is no whole number; download the file again.",
         )
     if len(headers) == 1:
         return
     for number, header in enumerate(headers):
         if (header.metadata.get("split.no"), header.metadata.get("split.count")) != (number, len(headers)):
-            raise CorruptCheckpointError("gguf-split-malformed", 
-                f"{header.path} is not file {number + 1} of {len(headers)}, by its own entries; download it again."
+            raise CorruptCheckpointError(
+                "gguf-split-malformed",
+                f"{header.path} is not file {number + 1} of {len(headers)}, by its own entries; download it again.",
             )
     wanted, there = first.metadata.get("split.tensors.count"), sum(len(header.tensors) for header in headers)
     if wanted is not None and wanted != there:
-        raise CorruptCheckpointError("gguf-split-malformed", f"{first.path} counts {wanted} tensors in all files, and {there} are stored.")
+        raise CorruptCheckpointError(
+            "gguf-split-malformed", f"{first.path} counts {wanted} tensors in all files, and {there} are stored."
+        )
 
 
 def _config(held: HeldGguf, header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> dict[str, Any]:
     embeddings = tensors.get("token_embd.weight")
     if embeddings is None or len(embeddings.shape) != 2:
-        raise CorruptCheckpointError("tensor-missing", f"{header.path}: token_embd.weight is missing, or no matrix: there is no model.")
+        raise CorruptCheckpointError(
+            "tensor-missing", f"{header.path}: token_embd.weight is missing, or no matrix: there is no model."
+        )
     try:
         mine = text_config(header.metadata, embeddings.shape[0], "output.weight" in tensors)
     except MetadataError as error:

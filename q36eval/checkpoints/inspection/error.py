@@ -75,7 +75,9 @@ def examine(unit: Unit, how: Pass) -> Examined:
         raise UsageError(error.code, f"The reference cannot be used: {error}") from error
     except MALFORMED as error:
         if isinstance(error, MemoryError) or lacks_memory(error):
-            raise EngineError("memory-insufficient", f"The memory of this machine does not suffice to inspect {unit.name}.") from error
+            raise EngineError(
+                "memory-insufficient", f"The memory of this machine does not suffice to inspect {unit.name}."
+            ) from error
         return Examined((*findings, integrity("undecodable", unit.name, _told(unit, error))))
 
 

@@ -110,7 +110,9 @@ def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, br
         can = _scoring_all(client, server, prompt, vocabulary, can)
         return can if can.scores != "nothing" else replace(can, names_likeliest=_names_its_own(client, server, prompt))
     except (RefusedError, NoAnswerError) as error:
-        raise EngineError("server-answer-malformed", f"The server {client.address.base} does not answer as one of its kind: {error}.") from error
+        raise EngineError(
+            "server-answer-malformed", f"The server {client.address.base} does not answer as one of its kind: {error}."
+        ) from error
 
 
 def _answering(client: Client, server: Server, tokenizer: Any, prompt: tuple[int, ...]) -> Capabilities:
@@ -316,10 +318,11 @@ def _by_ids(client: Client, server: Server, tokenizer: Any) -> bool:
         ours = list(tokenizer.encode(text, add_special_tokens=False))
         if theirs != ours:
             place = next((at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), len(ours))
-            raise UsageError("server-tokenizer-differs", 
+            raise UsageError(
+                "server-tokenizer-differs",
                 f"The server's tokenizer is not the branch's: of {text[:40]!r} it makes {len(theirs)} tokens where the "
                 f"branch's makes {len(ours)}, other ones from token {place} on. Serve the branch with its own "
-                f"tokenizer, or name the branch that is served."
+                f"tokenizer, or name the branch that is served.",
             )
     return True
 
@@ -341,10 +344,11 @@ def _by_counts(client: Client, server: Server, tokenizer: Any) -> None:
         theirs = None if answer.usage is None else answer.usage.prompt_tokens
         if theirs != ours:
             told = "no tokens" if theirs is None else f"{theirs} tokens"
-            raise UsageError("server-tokenizer-differs", 
+            raise UsageError(
+                "server-tokenizer-differs",
                 f"The server's tokenizer cannot be taken for the branch's: it counts {told} of {text[:40]!r}, where "
                 f"the branch's makes {ours}. Serve the branch with its own tokenizer, or name the branch that is "
-                f"served."
+                f"served.",
             )
 
 

@@ -84,8 +84,9 @@ class Address:
         """
         base = (base_url or os.environ.get(BASE_URL, "")).strip().rstrip("/")
         if not base:
-            raise UsageError("server-address-missing", 
-                f"The engine openai needs the server's address: name it with --base-url, or set {BASE_URL}."
+            raise UsageError(
+                "server-address-missing",
+                f"The engine openai needs the server's address: name it with --base-url, or set {BASE_URL}.",
             )
         try:
             parts = urlsplit(base)
@@ -94,10 +95,14 @@ class Address:
         except (ValueError, httpx.InvalidURL):
             usable = False
         if usable and (parts.username is not None or parts.password is not None):
-            raise UsageError("server-address-invalid", f"The server's address carries a password; leave it out, and set {API_KEY} instead.")
+            raise UsageError(
+                "server-address-invalid",
+                f"The server's address carries a password; leave it out, and set {API_KEY} instead.",
+            )
         if not usable or parts.query or parts.fragment:
-            raise UsageError("server-address-invalid", 
-                "The server's address is no http address without a query; give one like http://127.0.0.1:8000/v1."
+            raise UsageError(
+                "server-address-invalid",
+                "The server's address is no http address without a query; give one like http://127.0.0.1:8000/v1.",
             )
         return cls(base, os.environ.get(API_KEY) or None)
 
@@ -306,7 +311,9 @@ class Client:
         if spent is not None:
             if is_open:
                 self._trial.release()
-            raise EngineError("server-given-up", f"The server {self.address.base} {spent}; nothing more is requested of it.")
+            raise EngineError(
+                "server-given-up", f"The server {self.address.base} {spent}; nothing more is requested of it."
+            )
         return is_open
 
     def _failed(self, *, counts: bool = True, unsound: str) -> None:
@@ -350,7 +357,9 @@ class Client:
         told = self._hidden(_said(content))[:SAID_CHARACTERS]  # a key that is cut in two is not found any more
         said = f"status {status}: {told}".rstrip(": ")
         if status in (401, 403) and url.removeprefix(self.address.base) in API:
-            raise EngineError("server-refused", f"The server {self.address.base} refuses the key ({said}); set {API_KEY}.")
+            raise EngineError(
+                "server-refused", f"The server {self.address.base} refuses the key ({said}); set {API_KEY}."
+            )
         if status in (408, 409, 425, 429) or (status >= 500 and status != NOT_IMPLEMENTED):
             raise _UnwellError(said, wait, status in (429, 503))
         raise RefusedError(said)

@@ -63,7 +63,9 @@ def _vocabulary(settings: EngineSettings) -> int:
     try:
         return int(sizes["vocab_size"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptCheckpointError("config-incomplete", f"{settings.folder / 'config.json'} does not say vocab_size.") from error
+        raise CorruptCheckpointError(
+            "config-incomplete", f"{settings.folder / 'config.json'} does not say vocab_size."
+        ) from error
 
 
 def identity_at(there: Opened, settings: EngineSettings) -> DeploymentIdentity:

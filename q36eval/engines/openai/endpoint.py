@@ -142,9 +142,10 @@ class Endpoint:
         except (UsageError, NoAnswerError) as error:
             raise EngineError("server-changed", f"The server is not what it was. {error}") from error
         if now != self.server:
-            raise EngineError("server-changed", 
+            raise EngineError(
+                "server-changed",
                 f"The server {self._client.address.base} is not what it was: another model, version or start than when "
-                f"it was opened. Nothing is compared on a mixture; start anew."
+                f"it was opened. Nothing is compared on a mixture; start anew.",
             )
 
     def fits(self, prompt: int, budget: int) -> bool:

@@ -212,7 +212,10 @@ class OpenAIEngine(Engine):
             EngineError: it gave those of the likeliest tokens alone.
         """
         if self.scores != "states":
-            raise EngineError("server-log-probs-missing", "The server gives log-probabilities of few tokens, from which no logits follow.")
+            raise EngineError(
+                "server-log-probs-missing",
+                "The server gives log-probabilities of few tokens, from which no logits follow.",
+            )
         return hidden_states.float()
 
     def likeliest(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -228,9 +231,10 @@ class OpenAIEngine(Engine):
             EngineError: the server does not give those of the whole vocabulary.
         """
         if self.scores != "states":
-            raise EngineError("server-log-probs-missing", 
+            raise EngineError(
+                "server-log-probs-missing",
                 "The server does not give log-probabilities of the whole vocabulary, so it cannot be captured as a "
-                "reference; capture the checkpoint with the engine in-process."
+                "reference; capture the checkpoint with the engine in-process.",
             )
         return torch.eye(self._vocabulary)
 
@@ -303,9 +307,10 @@ class OpenAIEngine(Engine):
             ("system fingerprint", answer.system_fingerprint, self._can.fingerprint),
         ):
             if now != then:
-                raise EngineError("server-changed", 
+                raise EngineError(
+                    "server-changed",
                     f"The server {self._client.address.base} is not what it was: the {what} of an answer is {now!r}, "
-                    f"and was {then!r}. Nothing is measured on a mixture; start anew."
+                    f"and was {then!r}. Nothing is measured on a mixture; start anew.",
                 )
 
     def _answered(
@@ -368,11 +373,14 @@ class OpenAIEngine(Engine):
         except UsageError as error:
             raise EngineError("server-changed", f"The server is not what it was. {error}") from error
         except NoAnswerError as error:
-            raise EngineError("server-silent", f"The server {self._client.address.base} does not answer: {error}.") from error
+            raise EngineError(
+                "server-silent", f"The server {self._client.address.base} does not answer: {error}."
+            ) from error
         if now != self._server:
-            raise EngineError("server-changed", 
+            raise EngineError(
+                "server-changed",
                 f"The server {self._client.address.base} is not what it was: {difference(self._server, now)}. Nothing "
-                f"is measured on a mixture; start anew."
+                f"is measured on a mixture; start anew.",
             )
 
     def _unusable(self, length: int, budget: int) -> str | None:

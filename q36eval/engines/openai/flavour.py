@@ -37,16 +37,24 @@ def server_of(client: Client, served_model: str | None) -> Server:
     try:
         models = client.get(f"{base}/models", lambda content: read_as(Models, content)).data
     except RefusedError as error:
-        raise UsageError("server-lists-no-models", f"The server {base} lists no models ({error}); is that address the one of its API?") from error
+        raise UsageError(
+            "server-lists-no-models",
+            f"The server {base} lists no models ({error}); is that address the one of its API?",
+        ) from error
     except NoAnswerError as error:
         raise EngineError("server-silent", f"The server {base} does not answer: {error}.") from error
     names = [model.id for model in models]
     if served_model is None and len(names) != 1:
-        raise UsageError("served-model-ambiguous", f"The server {base} has {len(names)} models ({', '.join(names)}); name one: --served-model.")
+        raise UsageError(
+            "served-model-ambiguous",
+            f"The server {base} has {len(names)} models ({', '.join(names)}); name one: --served-model.",
+        )
     wanted = names[0] if served_model is None else served_model
     model = next((each for each in models if each.id == wanted), None)
     if model is None:
-        raise UsageError("served-model-unknown", f"The server {base} has no model {wanted!r}; it has {', '.join(names) or 'none'}.")
+        raise UsageError(
+            "served-model-unknown", f"The server {base} has no model {wanted!r}; it has {', '.join(names) or 'none'}."
+        )
     flavour = OWNERS.get(model.owned_by or "", UNKNOWN)
     version = _version(client, root, flavour)
     started = next((line for line in client.lines(f"{root}/metrics") if line.startswith(STARTED)), None)

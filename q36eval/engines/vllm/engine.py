@@ -332,9 +332,10 @@ def _own_arguments(options: EngineOptions) -> dict[str, Any]:
         except ValueError:
             own[name] = value
     if own.get("pipeline_parallel_size", 1) != 1:
-        raise UsageError("engine-arg-reserved", 
+        raise UsageError(
+            "engine-arg-reserved",
             "--engine-arg cannot set pipeline_parallel_size: the last layers' states are taken of every position by "
-            "the first worker; use tensor_parallel_size."
+            "the first worker; use tensor_parallel_size.",
         )
     return own
 
@@ -345,8 +346,9 @@ def _check_drafts(own: Mapping[str, Any], folder: HeldFolder) -> None:
     if not isinstance(drafts, Mapping) or drafts.get("model") is not None:
         return
     if str(drafts.get("method", "")).endswith("mtp") and not has_draft_head(open_checkpoint(folder)):
-        raise UsageError("draft-head-missing", 
-            f"--engine-arg speculative_config asks for drafts (MTP), and {folder.path} has no draft head; leave it out."
+        raise UsageError(
+            "draft-head-missing",
+            f"--engine-arg speculative_config asks for drafts (MTP), and {folder.path} has no draft head; leave it out.",
         )
 
 

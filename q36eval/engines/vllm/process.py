@@ -54,7 +54,9 @@ class Asked:
         if "error" not in answer:
             return answer
         if answer["fatal"]:
-            raise EngineError("engine-failed", f"vLLM failed while {self.what}: {answer['error']}; {self._process.last_lines()}")
+            raise EngineError(
+                "engine-failed", f"vLLM failed while {self.what}: {answer['error']}; {self._process.last_lines()}"
+            )
         raise AskError(answer["error"])
 
 

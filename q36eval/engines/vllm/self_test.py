@@ -31,11 +31,12 @@ def check_states(engine: Engine, worker: WorkerProcess) -> None:
     gap = _half_differ_by(theirs, ours)
     if gap > MEDIAN_NATS:
         again, ours_again = _theirs(worker, prompts), _ours(engine, prompts)
-        raise EngineError("hidden-states-wrong", 
+        raise EngineError(
+            "hidden-states-wrong",
             f"The hidden states taken from vLLM are not those it answers from: its log-probabilities differ by "
             f"{gap:.2f} nats in half of {len(theirs)} tokens (asked again, by {_half_differ_by(again, ours_again):.2f}"
             f": vLLM's changed by {_half_differ_by(theirs, again):.2f}, those of the states by "
-            f"{_half_differ_by(ours, ours_again):.2f}); report this with the versions of vLLM."
+            f"{_half_differ_by(ours, ours_again):.2f}); report this with the versions of vLLM.",
         )
 
 
@@ -44,7 +45,9 @@ def _theirs(worker: WorkerProcess, prompts: Sequence[Sequence[int]]) -> torch.Te
     try:
         told = worker.ask("token_log_probs", "it showed log-probabilities", prompts=prompts)["log_probs"]
     except AskError as error:
-        raise EngineError("engine-log-probs-missing", f"vLLM shows no log-probabilities to hold its hidden states to: {error}.") from error
+        raise EngineError(
+            "engine-log-probs-missing", f"vLLM shows no log-probabilities to hold its hidden states to: {error}."
+        ) from error
     return torch.tensor([each for row in told for each in row], dtype=torch.float64)
 
 
@@ -68,7 +71,10 @@ def _half_differ_by(one: torch.Tensor, other: torch.Tensor) -> float:
         EngineError: one has other tokens, or not only numbers.
     """
     if len(one) != len(other):
-        raise EngineError("engine-answer-malformed", f"vLLM shows log-probabilities of {len(one)} tokens for {len(other)} that were asked.")
+        raise EngineError(
+            "engine-answer-malformed",
+            f"vLLM shows log-probabilities of {len(one)} tokens for {len(other)} that were asked.",
+        )
     gaps = (one - other).abs()
     if not gaps.isfinite().all():
         raise EngineError("values-not-finite", "The hidden states of vLLM give log-probabilities that are no numbers.")

@@ -140,8 +140,9 @@ class Dispatch:
             self.pool.joined(joined)
             return
         if not self._doubts:
-            raise EngineError("workers-lost", 
-                f"{len(self._waiting)} parts of the work wait, and no worker can be given one; resume the run."
+            raise EngineError(
+                "workers-lost",
+                f"{len(self._waiting)} parts of the work wait, and no worker can be given one; resume the run.",
             )
         for unit, (_, computed) in self._doubts.items():  # there is no other whom to ask
             self._waiting.remove(unit)
@@ -165,8 +166,9 @@ class Dispatch:
                 requests = [request for batch in self.units[unit] for request in batch]
                 keys = ", ".join(request.key for request in requests[:3])
                 more = ", …" if len(requests) > 3 else ""
-                self._done[unit] = FatalUnitError("workers-killed", 
-                    f"{KILLS} workers died while they computed {keys}{more}, the last of them: {reason}"
+                self._done[unit] = FatalUnitError(
+                    "workers-killed",
+                    f"{KILLS} workers died while they computed {keys}{more}, the last of them: {reason}",
                 )
         self._wait_again([unit for _, unit in mine if unit not in self._done])
         self.pool.lost(member, reason, at_work=at_work and bool(mine))

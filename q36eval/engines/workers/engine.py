@@ -305,7 +305,9 @@ def check_alike(theirs: DeploymentIdentity, expected: DeploymentIdentity) -> Non
     """
     differing = theirs.differing_fields(expected)
     if differing:
-        raise UsageError("workers-differ", f"The workers open different deployments: {', '.join(differing)} differ. {ALIKE}")
+        raise UsageError(
+            "workers-differ", f"The workers open different deployments: {', '.join(differing)} differ. {ALIKE}"
+        )
 
 
 @contextmanager

@@ -173,9 +173,10 @@ class Pool:
         while not self.members:
             ended = self.ready(list(self.joining), max(0.0, until - time.monotonic())) if self.joining else []
             if not ended:
-                raise EngineError("workers-lost", 
+                raise EngineError(
+                    "workers-lost",
                     f"All workers are lost, and Ray placed none instead within {PLACED_WITHIN_S:.0f} s; the cluster "
-                    f"has {_has()}."
+                    f"has {_has()}.",
                 )
             self.joined(ended)
 
@@ -224,7 +225,9 @@ class Pool:
             new.failures = failures
             self.joining[self._follow(new)] = new
         elif not self.members and not self.joining:
-            raise EngineError("workers-lost", f"No worker is left, and none that was started instead stayed; the last one: {reason}.")
+            raise EngineError(
+                "workers-lost", f"No worker is left, and none that was started instead stayed; the last one: {reason}."
+            )
 
     def ready(self, calls: Sequence[Any], seconds: float | None = None) -> list[Any]:
         """Those of the calls that have ended; waits for one."""
@@ -246,7 +249,9 @@ class Pool:
         try:
             return ray.get(call)
         except ray.exceptions.RayTaskError as error:
-            raise EngineError(getattr(error.cause, 'code', 'worker-failed'), f"{type(error.cause).__name__}: {error.cause}") from error
+            raise EngineError(
+                getattr(error.cause, "code", "worker-failed"), f"{type(error.cause).__name__}: {error.cause}"
+            ) from error
         except (*gone, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError) as error:
             raise LostError(_first_line(error)) from error
         except ray.exceptions.RayError as error:  # no room in memory or on the disk, above all
@@ -295,9 +300,10 @@ class Pool:
             if not ended:
                 placed = self.place.workers - len(waiting)
                 self.end()
-                raise EngineError("workers-not-placed", 
+                raise EngineError(
+                    "workers-not-placed",
                     f"Ray placed {placed} of {self.place.workers} workers within {PLACED_WITHIN_S:.0f} s. Wanted are "
-                    f"{self.place}, and the cluster has {_has()}. Ask for fewer with --workers, or add nodes."
+                    f"{self.place}, and the cluster has {_has()}. Ask for fewer with --workers, or add nodes.",
                 )
             for call in ended:
                 waiting.remove(call)
@@ -359,9 +365,10 @@ def _check_version(theirs: Facts, own: Facts) -> None:
         ("NUMERICS_VERSION", own.numerics, theirs.numerics),
     ):
         if here != there:
-            raise UsageError("workers-differ", 
+            raise UsageError(
+                "workers-differ",
                 f"The worker on node {theirs.node} has another {name} than this machine: {there} there, {here} here. "
-                f"Install the same version on all nodes."
+                f"Install the same version on all nodes.",
             )
 
 
@@ -405,8 +412,9 @@ def _connect(place: Place) -> None:
     if place.address is None and place.gpus * place.workers > ray.cluster_resources().get("GPU", 0):
         has = _has()
         _shut_down()
-        raise UsageError("gpus-insufficient", 
-            f"--workers {place.workers} needs {place.gpus * place.workers} GPUs, and this machine shows {has}."
+        raise UsageError(
+            "gpus-insufficient",
+            f"--workers {place.workers} needs {place.gpus * place.workers} GPUs, and this machine shows {has}.",
         )
 
 

@@ -114,9 +114,10 @@ def check_identity(own: DeploymentIdentity, expected: DeploymentIdentity) -> Non
     """
     differing = own.differing_fields(expected)
     if differing:
-        raise UsageError("workers-differ", 
+        raise UsageError(
+            "workers-differ",
             f"On node {socket.gethostname()} it is another deployment: {', '.join(differing)} differ from those where "
-            f"the command was given. {ALIKE}"
+            f"the command was given. {ALIKE}",
         )
 
 

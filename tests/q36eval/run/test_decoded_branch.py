@@ -181,7 +181,10 @@ def test_where_nothing_is_served_it_is_not_measured(paths: Paths) -> None:
     assert run.verdict is Verdict.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("error", [EngineError("memory-insufficient", "no memory"), CorruptCheckpointError("file-truncated", "it is damaged")])
+@pytest.mark.parametrize(
+    "error",
+    [EngineError("memory-insufficient", "no memory"), CorruptCheckpointError("file-truncated", "it is damaged")],
+)
 def test_a_figure_of_before_does_not_stand_for_what_cannot_be_measured_any_more(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, error: Q36Error
 ) -> None:
