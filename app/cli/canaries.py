@@ -162,7 +162,7 @@ def _once(request: Request, paths: Paths, *, as_json: bool) -> int:
 def _repeated(request: Request, times: int, sizes: list[int], paths: Paths, *, as_json: bool) -> int:
     from q36eval.app.cli.canaries_report import agreement_json, print_agreement, print_summary
     from q36eval.app.cli.progress import ConsoleProgress
-    from q36eval.run.repeating import agreement, measure_repeatedly
+    from q36eval.run.canary_repeats import agreement, measure_repeatedly
 
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:

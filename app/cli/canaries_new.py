@@ -24,7 +24,7 @@ from q36eval.records import Lane
 if TYPE_CHECKING:
     from q36eval.canaries.scaffold import Wanted
     from q36eval.canaries.transcript import Transcript
-    from q36eval.run.one_prompt import Comparison
+    from q36eval.run.prompt_comparison import Comparison
 
 ANSWER_BUDGET, REASONING_BUDGET = 512, 2_048
 """Tokens for an answer of which nothing is known yet, and for reasoning before it."""
@@ -225,7 +225,7 @@ def _compared(
     *,
     weights_only: bool,
 ) -> "Comparison":
-    from q36eval.run.one_prompt import Question, compare
+    from q36eval.run.prompt_comparison import Question, compare
 
     paths = Paths.default()
     chosen = load_family(family, paths)

@@ -26,8 +26,8 @@ from q36eval.measured_on import recorded_unverified
 from q36eval.records import ProbeName
 from q36eval.reports.evals_figures import EvalsFigures, effective_words, figures_json
 from q36eval.reports.text import duration, plain
+from q36eval.run.declared_figures import ASSUMED_SCORE
 from q36eval.run.eval_plan import FLIPS, SAMPLE_ITEMS, CriterionPlan, EvalPlan
-from q36eval.run.measurable import ASSUMED_SCORE
 from q36eval.stats import GREATEST_LIMIT
 
 if TYPE_CHECKING:

@@ -168,9 +168,7 @@ def gate(
     from q36eval.app.cli.github_output import announcing
     from q36eval.app.cli.side_by_side import devices_of
     from q36eval.app.policies.files import declared_policy
-    from q36eval.run.declared import Subject, declared_for, limited
-    from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
-    from q36eval.run.room import crowded
+    from q36eval.run.preflight import collecting, crowded, problems, refuse
     from q36eval.run.templates import check_hash
 
     log = sys.stderr if as_json else sys.stdout
@@ -215,8 +213,10 @@ def gate(
         )
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out, formats)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
-        for sentence in crowded([paths.state, *database, *([] if out is None else [out])]):
-            note(sentence)
+        found = crowded([paths.state, *database, *([] if out is None else [out])])
+        refuse(found)  # a full disk takes no history either
+        for problem in found:
+            note(problem.message)
         history = None if plan else open_history(paths, writing=True)
         # before the reference is asked anything
         resumed = None if resume is None or history is None else history.get_run(resume)
@@ -224,15 +224,12 @@ def gate(
             judged = branches.decided_again(resumed, history, None if policy is None else rules)
             return finish([judged], branches, history, output)
         probes = tuple(name for name in probes_for(rules) if name not in (skip or []))
-        subject = Subject(chosen, suite_name, canaries, draws, corpus=corpus is not None, code=allow_code_execution)
-        refuse_unmeasurable(rules, limited(declared_for(subject, paths), probes), default_family=family is None)
         side_by_side = min(at_once, len(branch))
         devices = devices_of(chosen_engine, side_by_side) if side_by_side > 1 else []
-        branches.resolve()
-        against = resolve_reference(reference, reference_pack, chosen, paths)
-        never_passes = without_reference_weights(rules) if against is None else None
-        if never_passes is not None:
-            print(never_passes, file=sys.stderr)
+        found += branches.resolve()
+        against = None
+        with collecting(found, "reference-missing"):
+            against = resolve_reference(reference, reference_pack, chosen, paths)
         request = partial(
             Request,
             family=chosen,
@@ -254,6 +251,9 @@ def gate(
             require_sign_off=require_sign_off,
             template_declared=template_declared,
         )
+        if any(problem.blocks for problem in found):  # nothing can be measured: report at once what else is wrong
+            refuse(problems(request(branch=branches.first), paths, found))
+        branches.make_folders()
         if history is None:
             return branches.plans(request, as_json=as_json)
         with closing(branches.measured(request, history, devices)) as measured:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
     from q36eval.reports import Document
+    from q36eval.run.preflight import Problem
 
 
 @dataclass(frozen=True)
@@ -67,21 +68,23 @@ class Branches:
         """Whether there is one branch only, so that its errors are the command's."""
         return len(self._named) == 1
 
-    def resolve(self) -> None:
-        """Find the branches' checkpoints, and make the folders for their reports, before anything is measured.
+    @property
+    def first(self) -> Target:
+        """The first branch, whether or not its checkpoint is here."""
+        target = self._targets[0]
+        return Target(self._names[0], Path(self._named[0])) if isinstance(target, Q36Error) else target
 
-        Raises:
-            UsageError: none of the checkpoints is here, or a folder cannot be made.
-        """
+    def resolve(self) -> "list[Problem]":
+        """Find the branches' checkpoints before anything is measured; a problem for each one where none is here."""
+        from q36eval.run.preflight import Problem
+
         for name in self._named:
             try:
                 self._targets.append(resolve(name, self._family, self._paths))
             except Q36Error as error:
                 self._targets.append(error)
         errors = [target for target in self._targets if isinstance(target, Q36Error)]
-        if len(errors) == len(self._targets):
-            raise errors[0]
-        self._make_folders()
+        return [Problem("checkpoint-missing", str(error)) for error in errors if len(errors) == len(self._targets)]
 
     def measured(
         self, request: Callable[..., Request], history: "History", devices: Sequence[str | None] = ()
@@ -102,7 +105,7 @@ class Branches:
             try:
                 yield _judged(measured_here(wanted, self._paths, history), size, folder)
             except Q36Error as error:
-                if self.alone:
+                if self.alone or _of_all(error):
                     raise
                 yield _not_judged(name, error, size, folder)
 
@@ -156,7 +159,7 @@ class Branches:
         """The one branch's finished run, decided again from history; `policy` is the one named."""
         from q36eval.app.reviewing.redeciding import decide_again
 
-        self._make_folders()
+        self.make_folders()
         (name,), (folder,) = self._names, self._folders
         today = datetime.now(UTC).date()
         again = decide_again(
@@ -169,7 +172,12 @@ class Branches:
             return None
         return self._waivers.get((self._family.name, name), WaiverSource(str(self._waivers_from), ()))
 
-    def _make_folders(self) -> None:
+    def make_folders(self) -> None:
+        """Make the folders for the reports.
+
+        Raises:
+            UsageError: one cannot be made.
+        """
         for folder in self._folders:
             make_report_folder(folder, len(set(self._folders)) == len(self._folders), self._formats)
 
@@ -207,6 +215,11 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
     elif not branches.alone and not Quiet.wanted:
         _print_lanes([one.candidate for one in done])
     return code
+
+
+def _of_all(error: Q36Error) -> bool:
+    """Whether the error is not of one branch but of the whole gate."""
+    return any(not problem.of_branch for problem in getattr(error, "problems", ()))
 
 
 def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:

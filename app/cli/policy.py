@@ -121,9 +121,6 @@ def explain(
     policy: PolicyArgument,
     family: ForFamily = None,
     suite: SuiteOption = None,
-    with_power: Annotated[
-        bool, typer.Option("--power", help="Also simulate what the suite's items can show; takes a minute.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Explain in words what a policy would block.
@@ -135,12 +132,12 @@ def explain(
     from q36eval.app.cli.policy_report import print_words
     from q36eval.app.policies.files import family_of, suite_of
     from q36eval.app.policies.words import explain as in_words
-    from q36eval.run.declared import Subject, declared_for
+    from q36eval.run.declared_figures import Subject, declared_for
 
     rules, paths = _load(policy), Paths.default()
     chosen = family_of(rules, family, paths)
     declared = declared_for(Subject(chosen, suite or suite_of(rules, chosen)), paths)
-    words = in_words(rules, declared, with_power=with_power)
+    words = in_words(rules, declared)
     if as_json:
         print_json(asdict(words))
     else:

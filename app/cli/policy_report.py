@@ -54,8 +54,6 @@ def _print_rules(rules: "Sequence[Rule]") -> None:
             print("      " + plain(f"{sentence}.", LONG))
         if rule.note:
             print("      " + plain(f"Note: {rule.note}", LONG))
-        if rule.power:
-            print("      " + plain(f"Shows: {rule.power}.", LONG))
 
 
 def print_calibration(calibration: "Calibration", text: str, out: Path | None, *, widen: bool) -> None:

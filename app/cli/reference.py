@@ -95,7 +95,7 @@ def capture(
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.pack import CAPTURED_PROBES, CaptureRequest
     from q36eval.run.pack import capture as run
-    from q36eval.run.plan import Scored
+    from q36eval.run.probe_set import Scored
 
     paths = Paths.default()
     chosen = load_family(family, paths)
@@ -129,7 +129,7 @@ def capture(
     )
     if plan:
         from q36eval.app.cli.planning import show_plans
-        from q36eval.run.planning import planned_capture
+        from q36eval.run.workload import planned_capture
 
         return show_plans([planned_capture(wanted, paths)], as_json=as_json)
     announced: list[Estimate] = []
@@ -394,7 +394,7 @@ def floor(
     """
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.floor import reference_floor
-    from q36eval.run.plan import Scored
+    from q36eval.run.probe_set import Scored
 
     paths = Paths.default()
     chosen = load_family(family, paths)

@@ -82,7 +82,7 @@ def served(
     from q36eval.app.cli.served_report import print_served, server_name
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.measure import measure
-    from q36eval.run.served import alone, too_few_asked
+    from q36eval.run.served import alone
     from q36eval.served.declared import PROMPTS_A_CONVERSATION, Plan
 
     if difference and against is None:
@@ -124,8 +124,6 @@ def served(
     kept_in_history()
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
-        if few := too_few_asked(request):
-            progress.note(few)
         run = measure(request, paths, history, progress)
     report = run.report
     assert report is not None, "it was judged by a policy"

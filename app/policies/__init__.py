@@ -3,5 +3,6 @@
 `files` finds policies, `checking` says what is wrong with one before a branch is measured, `noise` reads the reference
 against itself and accepted runs from history, `calibrating` and `scheme_calibrating` propose margins from it and write
 the file that does, `words` explains a policy. It may import everything below `app`, and of the app what finds suites
-and branches. What judges is `q36eval.gate`, and what can be measured `q36eval.run.measurable`; neither imports this.
+and branches. `q36eval.gate` judges, and `q36eval.run.declared_figures` knows what can be
+measured; neither imports this.
 """

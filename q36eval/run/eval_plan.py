@@ -13,14 +13,12 @@ from q36eval.gate.judge import effective_clusters
 from q36eval.probes import Digest, Sink, WorkItem
 from q36eval.records import Direction, Measurement
 from q36eval.references import Capture
+from q36eval.run.declared_figures import ASSUMED_SCORE
 from q36eval.run.items import Work, finished_items
-from q36eval.run.measurable import ASSUMED_SCORE
-from q36eval.run.measure import limits_of, reference_of
-from q36eval.run.plan import build_evals
+from q36eval.run.preflight import lossless_outcomes, prepare, refuse
 from q36eval.run.progress import Estimate
 from q36eval.run.request import Request
 from q36eval.run.rounds import plan_probes
-from q36eval.run.showable import lossless_outcomes
 from q36eval.stats import Power, as_expected, power, tightest_limit
 
 SAMPLE_ITEMS = 32
@@ -102,8 +100,10 @@ def plan_of(request: Request, policy: Policy, paths: Paths) -> EvalPlan:
         UsageError: the suite, its data, the branch or the reference cannot be used.
         EngineError: the branch does not fit, or answers nothing.
     """
-    reference = reference_of(request, paths)
-    probe = build_evals(request.suite, paths, limits_of(request, reference))
+    prepared = prepare(request, paths)
+    refuse(prepared.problems)
+    (probe,), reference = prepared.probes, prepared.reference
+    assert reference is not None, "without one there is a problem"
     branch = open_engine(request.deployment)
     tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
     (work,) = plan_probes([probe], tokenizer, Sink())

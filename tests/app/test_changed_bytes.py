@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import q36eval.run.branch
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import held
 from q36eval.config import Paths
@@ -84,7 +84,7 @@ class Gates:
         policy = self.paths.state / "policy.yaml"
         policy.write_text(KL_POLICY if kl else POLICY)
         probes = [KLProbe(self._documents)] if kl else []
-        self._patch.setattr(q36eval.run.measure, "build_probes", lambda *_: probes)
+        self._patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: probes)
         request = Request(
             family=self.family,
             branch=Target("copy", branch),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.targets import load_family, resolve
 from q36eval.canaries.specification import load_specs
 from q36eval.config import Paths
@@ -39,7 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, some_documents: list[CorpusD
     state = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch, three_documents():
         shortest = sorted(some_documents, key=lambda document: len(document.text))[:8]
-        patch.setattr(q36eval.run.measure, "build_probes", lambda *_: probes(shortest))
+        patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: probes(shortest))
         assert gate(state).verdict is Verdict.PASS
         yield state
 

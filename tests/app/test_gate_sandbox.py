@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions
@@ -27,7 +27,7 @@ from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.core]
-BUILD_PROBES = q36eval.run.measure.build_probes
+BUILD_PROBES = q36eval.run.preflight.build_probes
 POLICY = """
 name: test
 criteria:
@@ -54,7 +54,7 @@ def gate(
     state: Path, monkeypatch: pytest.MonkeyPatch, some_documents: list[CorpusDocument]
 ) -> Callable[..., RunRecord]:
     """`gate(branch)` on a few documents of the corpus, sharing one reference capture."""
-    monkeypatch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
     policy_file = state / "policy.yaml"
     policy_file.write_text(POLICY)
     paths = Paths(REPOSITORY, state)
@@ -164,8 +164,8 @@ def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
     def cannot(*_: object) -> None:
         raise EngineError("generation-failed", "The reference could not answer the on-policy prompts: out of memory.")
 
-    monkeypatch.setattr(q36eval.run.measure, "build_probes", BUILD_PROBES)
-    monkeypatch.setattr(q36eval.run.measure, "material", cannot)
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", BUILD_PROBES)
+    monkeypatch.setattr(q36eval.run.preflight, "material", cannot)
     copy = tmp_path / "damaged"
     shutil.copytree(folder_of("main"), copy)
     tensors = load_file(copy / "model.safetensors")

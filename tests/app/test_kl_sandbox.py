@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.cli.kl_report import print_summary, write_plot
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
@@ -66,7 +66,7 @@ def run_kl(paths: Paths, history: History, some_documents: list[CorpusDocument])
             engine=EngineOptions(placement=placement),
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
+            patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
             return measure(request, paths, history, Silent())
 
     return run
@@ -114,7 +114,7 @@ def test_a_layer_that_cannot_be_decoded_is_the_same_proven_fault_wherever_weight
 
     reference = resolve("bf16", family, paths).folder
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
+        patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
         run = measure(request(damaged, reference), paths, history, Silent())
         assert by_key(history, run)["weights.integrity_faults[all]"].value == 1
         assert any("experts.2.up_proj" in failure.reason for failure in history.failures(run.id))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.cli.report_formats import FORMATS, document_of
 from q36eval.app.history.import_export import export, take_in
 from q36eval.app.targets import load_family, resolve
@@ -73,7 +73,7 @@ def repaired(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
     """`gate(folder, …)`: the inspection and a few canaries."""
-    monkeypatch.setattr(q36eval.run.measure, "build_probes", lambda *_: [CanaryProbe(SPECS)])
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [CanaryProbe(SPECS)])
     (state / "policy.yaml").write_text(POLICY)
     paths = Paths(REPOSITORY, state)
     family, history = load_family(None, paths), History.open(paths.history)

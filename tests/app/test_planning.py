@@ -18,11 +18,11 @@ from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
 from q36eval.records import ProbeName
-from q36eval.run import planning
-from q36eval.run.batch_words import BATCHES
+from q36eval.run import workload
 from q36eval.run.branch import Running
-from q36eval.run.planning import StagePlan, planned_run
+from q36eval.run.memory_report import BATCHES
 from q36eval.run.request import Request
+from q36eval.run.workload import StagePlan, planned_run
 from tests.commands import q36eval
 
 
@@ -83,8 +83,8 @@ def test_reports_of_an_earlier_gate_stay_where_only_a_plan_is_wanted(tmp_path: P
 def request_of(some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyPatch) -> Callable[[Paths], Request]:
     """The KL of a part of the corpus, in this process."""
     probes = lambda *_: [KLProbe(some_documents)]  # noqa: E731
-    monkeypatch.setattr(planning, "build_probes", probes)
-    monkeypatch.setattr("q36eval.run.measure.build_probes", probes)
+    monkeypatch.setattr(workload, "build_probes", probes)
+    monkeypatch.setattr("q36eval.run.preflight.build_probes", probes)
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
 
     def made(paths: Paths) -> Request:

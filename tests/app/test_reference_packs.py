@@ -26,12 +26,12 @@ from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import Pack
-from q36eval.run import measure as measuring
 from q36eval.run import pack as packing
+from q36eval.run import preflight
 from q36eval.run.floor import floor_state
 from q36eval.run.measure import measure
 from q36eval.run.pack import CaptureRequest, Estimate, capture
-from q36eval.run.plan import Scored
+from q36eval.run.probe_set import Scored
 from q36eval.run.request import Request, Target
 from tests.branches import folder_of
 from tests.commands import q36eval
@@ -62,7 +62,7 @@ class Silent(Progress):
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fourteenth document, and no other probe."""
-    for module in (measuring, packing):
+    for module in (preflight, packing):
         monkeypatch.setattr(module, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
 
 
@@ -212,7 +212,7 @@ def test_another_suite_is_refused_with_what_differs(
     top_k: int | None,
     difference: str,
 ) -> None:
-    monkeypatch.setattr(measuring, "build_probes", lambda *_: [probe])
+    monkeypatch.setattr(preflight, "build_probes", lambda *_: [probe])
     with pytest.raises(UsageError, match=difference):
         gate(folder_of("main"), pack, top_k=top_k)
 
@@ -231,7 +231,7 @@ def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
     sealed = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps(body | {"manifest_sha256": sealed}))
     assert figures(gate, gate(folder_of("main"), copy)) == figures(gate, gate(folder_of("main"), pack))
-    monkeypatch.setattr(measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
+    monkeypatch.setattr(preflight, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     with pytest.raises(UsageError, match=r"another kl suite: its suite_sha256 is \w{16}, this run's is \w{16}"):
         gate(folder_of("main"), copy)
 
@@ -244,7 +244,7 @@ def test_of_several_captures_that_of_the_suite_asked_is_read(
     shutil.copytree(pack, both)
     for size in (2, TOP_K):
         captured(tmp_path, "both", size, step=15)
-    monkeypatch.setattr(measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
+    monkeypatch.setattr(preflight, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     bound = "kl.kl_divergence_lower_bound[all]"
     found = figures(gate, gate(folder_of("main"), both))
     assert found[bound] > figures(gate, gate(folder_of("main"), both, top_k=2))[bound] > 0

@@ -25,12 +25,13 @@ from q36eval.references import Pack
 from q36eval.reports.card_report import to_card
 from q36eval.reports.document import Document
 from q36eval.reports.story import notes
-from q36eval.run.measure import answered_apart, measure, reference_of
+from q36eval.run.measure import measure
 from q36eval.run.pack import CaptureRequest, capture
-from q36eval.run.plan import Scored
-from q36eval.run.planning import planned_capture, planned_run
-from q36eval.run.reference import local_reference
+from q36eval.run.preflight import answered_apart
+from q36eval.run.probe_set import Scored
+from q36eval.run.reference import local_reference, reference_of
 from q36eval.run.request import Request, Target
+from q36eval.run.workload import planned_capture, planned_run
 from tests.commands import q36eval
 from tests.profiles import LONG
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint

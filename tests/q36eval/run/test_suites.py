@@ -12,7 +12,7 @@ from q36eval.errors import UsageError
 from q36eval.kl.planning import Material
 from q36eval.records import ProbeName
 from q36eval.run.material import corpus_of
-from q36eval.run.plan import Limits, build_evals, build_probes
+from q36eval.run.probe_set import Limits, build_evals, build_probes
 from q36eval.run.suites import suite_place
 
 ROOT = Path(__file__).resolve().parents[3]

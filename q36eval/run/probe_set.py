@@ -55,18 +55,29 @@ class Limits:
     tokenizer_sha256: str | None = None
 
 
+def limits_of(request: "Request", reference: Reference | None) -> Limits:
+    """How much of its suite a request evaluates."""
+    return Limits(
+        family=request.family,
+        canaries=request.canaries,
+        max_items=request.max_items,
+        allow_code_execution=request.allow_code_execution,
+        tokenizer_sha256=None if reference is None else reference.identity.tokenizer_sha256,
+    )
+
+
 def build_probes(
     names: Sequence[ProbeName],
     suite: str,
     paths: Paths,
     material: "Callable[[], Material]",
     limits: Limits | None = None,
-    check: Callable[[Sequence[Probe]], None] | None = None,
+    built: Sequence[Probe] = (),
 ) -> list[Probe]:
-    """The probes that ask something, for that suite; `material` says what the KL probe scores.
+    """The probes that evaluate items, for that suite; `material` says what the KL probe scores.
 
-    `check` is called with the other probes before: what it raises is raised before the reference is asked anything.
-    What is left out, because it would run programs or because the family has not learnt it, is printed.
+    `built` are those that were built before. What is left out, because it would run programs or because the family has
+    not learnt it, is printed.
 
     Raises:
         UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be evaluated.
@@ -74,11 +85,14 @@ def build_probes(
     """
     limits = limits or Limits()
     suite_place(suite, paths)
+    before = {probe.name: probe for probe in built}
     # first what may lack its data: `material` may load the reference and let it answer for hours
-    evals = [build_evals(suite, paths, limits)] if ProbeName.EVALS in names else []
-    probes: list[Probe] = [build_canaries(suite, limits)] if ProbeName.CANARIES in names else []
-    if check is not None:
-        check([*probes, *evals])
+    evals: list[Probe] = []
+    if ProbeName.EVALS in names:
+        evals = [before.get(ProbeName.EVALS) or build_evals(suite, paths, limits)]
+    probes: list[Probe] = []
+    if ProbeName.CANARIES in names:
+        probes = [before.get(ProbeName.CANARIES) or build_canaries(suite, limits)]
     if ProbeName.KL in names:
         from q36eval.kl.probe import KLProbe
 

@@ -15,7 +15,7 @@ from q36eval.served.declared import SERVING_KL
 
 if TYPE_CHECKING:
     from q36eval.kl.corpus import CorpusDocument
-    from q36eval.run.as_decoded import DecodedHere
+    from q36eval.run.decoded_branch import DecodedHere
 
 DECODING, SERVING = "decoding the branch here, to see what serving adds", "the same texts as they are served"
 
@@ -63,7 +63,7 @@ class ServingAdds:
 
     def measure(self, branch: Engine, progress: Progress) -> list[Measurement]:
         """The figure, written at once, and its floor where one is known; nothing where it cannot be measured."""
-        from q36eval.run.as_decoded import NO_STATES, NOT_SERVED, known_floor
+        from q36eval.run.decoded_branch import NO_STATES, NOT_SERVED, known_floor
 
         if not self._is_served:
             self._refuse(NOT_SERVED.format(kind=self.request.engine.kind))
@@ -96,7 +96,7 @@ class ServingAdds:
         return as_reference(self.request.engine).kind != self.request.engine.kind
 
     def _decode(self, progress: Progress) -> None:
-        from q36eval.run.as_decoded import DecodedHere
+        from q36eval.run.decoded_branch import DecodedHere
 
         progress.stage(DECODING, 1)
         started = time.monotonic()

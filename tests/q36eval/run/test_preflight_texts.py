@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from q36eval.checkpoints import load_tokenizer
-from q36eval.config import Paths
 from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate.judge import LEAST_CLUSTERS, effective_clusters, most_effective_clusters
@@ -19,9 +18,9 @@ from q36eval.history import History
 from q36eval.kl.corpus_config import load_configured_corpus, load_corpus_config
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest
-from q36eval.run.enough import declared_of_corpus
+from q36eval.run.declared_figures import declared_of_corpus
 from q36eval.run.items import Work
-from q36eval.run.showable import lossless_outcomes
+from q36eval.run.preflight import lossless_outcomes
 from q36eval.stats import MAX_ERRORED_SHARE
 from tests.commands import q36eval
 from tests.evals.small_suite import FROZEN, ROOT, write_small_suite
@@ -165,10 +164,10 @@ def test_of_texts_alone_there_are_as_many_as_the_probe_plans(tmp_path: Path) -> 
     lines = [json.loads(line) for line in texts.read_text(encoding="utf-8").splitlines()]
     shared = [line | {"cluster": f"book-{place // 3}"} for place, line in enumerate(lines)]
     texts.write_text("".join(f"{json.dumps(line)}\n" for line in shared), encoding="utf-8")
-    paths = Paths(ROOT, tmp_path / "state")
-    probe = KLProbe(load_configured_corpus(corpus, load_corpus_config(corpus)))
+    documents = load_configured_corpus(corpus, load_corpus_config(corpus))
+    probe = KLProbe(documents)
     declared = {figure.key: figure.clusters for figure in probe.declared()}
-    counted = {figure.key: figure.clusters for figure in declared_of_corpus("sandbox", corpus, paths)}
+    counted = {figure.key: figure.clusters for figure in declared_of_corpus(documents, [])}
     assert counted["kl.kl_divergence[all]"] == counted["kl.kl_divergence[czech]"] == 4
     assert {key: counted.get(key) for key in declared if "kind=" not in key} == {
         key: clusters for key, clusters in declared.items() if "kind=" not in key

@@ -14,15 +14,12 @@ from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.history import History, RunState
 from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import ProbeName
-from q36eval.run.declared import declared_by
-from q36eval.run.enough import refuse_too_few
 from q36eval.run.floor import floor_file
 from q36eval.run.items import Work
 from q36eval.run.material import corpus_of, material_of, on_policy_prompts
-from q36eval.run.measurable import refuse_unmeasurable
-from q36eval.run.measure import answered_apart, limits_of, reference_of
 from q36eval.run.pack import CaptureRequest, reference_to_capture
-from q36eval.run.plan import Limits, Scored, build_probes, material
+from q36eval.run.preflight import prepare, problems_of_plan, refuse
+from q36eval.run.probe_set import Limits, Scored, build_probes, material
 from q36eval.run.reference import Reference
 from q36eval.run.request import Request
 from q36eval.run.rounds import plan_probes
@@ -59,6 +56,8 @@ class RunPlan:
     batches: dict[str, MemoryPlan]
     stages: tuple[StagePlan, ...]
     unknown: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What a person should know of the request."""
 
 
 def planned_run(request: Request, paths: Paths, history: History | None) -> RunPlan:
@@ -68,16 +67,17 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
         UsageError, CorruptCheckpointError: as `measure`.
     """
     with opened_once():
-        reference = reference_of(request, paths)
-        answered_apart(request, reference)
+        prepared = prepare(request, paths)
+        refuse(prepared.problems)
+        reference, branch = prepared.reference, request.branch
+        assert reference is not None, "without one there is a problem"
         scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
-        limits, branch = limits_of(request, reference), request.branch
-        check = partial(refuse_too_few, request, reference, paths)
-        works, unknown = _works(request.probes, scored, limits, reference, request.top_k, paths, branch.folder, check)
-        if request.policy is not None and request.resume is None:
-            # of the KL only the reference's own answers tell, which nobody waits for here
+        capturing = CaptureRequest(branch, scored, request.probes, top_k=request.top_k)
+        works, unknown = _works(capturing, prepared.limits, reference, paths, prepared.probes)
+        if request.resume is None:
+            # the KL's items depend on the reference's own answers, which nobody waits for here
             others = [work for work in works if work.probe.name is not ProbeName.KL]
-            refuse_unmeasurable(request.policy, declared_by(others, request.family.name, request.suite))
+            refuse(problems_of_plan(request.policy, others, request, reference))
         batches: dict[str, MemoryPlan] = {}
         own = planned(request.deployment)
         if own is not None:
@@ -89,16 +89,15 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
                 asked = replace(work, items=work.of_stage(stage))
                 row = _stage(branch.name, stage or work.probe.name.value, asked, own)
                 stages.append(replace(row, seconds=seconds.get(row.stage)))
-    return RunPlan(batches, tuple(stages), tuple(unknown))
+    notes = tuple(problem.message for problem in prepared.problems)
+    return RunPlan(batches, tuple(stages), tuple(unknown), notes)
 
 
 def planned_capture(request: CaptureRequest, paths: Paths) -> RunPlan:
     """What `q36eval.run.pack.capture` would do; raises as it does."""
     with opened_once():
         reference, limits = reference_to_capture(request, paths)
-        works, unknown = _works(
-            request.probes, request.scored, limits, reference, request.top_k, paths, request.reference.folder
-        )
+        works, unknown = _works(request, limits, reference, paths)
         batches: dict[str, MemoryPlan] = {}
         own = as_reference(request.engine, by=request.engine.kind)
         stages = tuple(_of_reference(works, reference, batches, own, unknown))
@@ -106,19 +105,14 @@ def planned_capture(request: CaptureRequest, paths: Paths) -> RunPlan:
 
 
 def _works(
-    names: Sequence[ProbeName],
-    scored: Scored,
-    limits: Limits,
-    reference: Reference,
-    top_k: int | None,
-    paths: Paths,
-    folder: Any,
-    check: Callable[[Sequence[Probe]], None] | None = None,
+    request: CaptureRequest, limits: Limits, reference: Reference, paths: Paths, built: Sequence[Probe] = ()
 ) -> tuple[list[Work], list[str]]:
     """The probes with their items, and what of them is not known yet."""
     unknown: list[str] = []
-    scored_on = partial(_material, scored, reference, paths, unknown)
-    probes: list[Probe] = reference.fitted(build_probes(names, scored.suite, paths, scored_on, limits, check), top_k)
+    scored_on = partial(_material, request.scored, reference, paths, unknown)
+    every = build_probes(request.probes, request.scored.suite, paths, scored_on, limits, built)
+    probes: list[Probe] = reference.fitted(every, request.top_k)
+    folder = request.reference.folder
     tokenizer = load_tokenizer(folder) if reference.tokenizer is None else reference.tokenizer()
     works = plan_probes(probes, tokenizer, Sink())
     unknown += [f"the items of {work.probe.name}: {work.failed}" for work in works if work.failed is not None]
@@ -128,7 +122,7 @@ def _works(
 
 
 def _material(scored: Scored, reference: Reference, paths: Paths, unknown: list[str]) -> "Material":
-    """As `q36eval.run.plan.material`, but that nothing is sampled for it."""
+    """As `q36eval.run.probe_set.material`, but that nothing is sampled for it."""
     from q36eval.kl.on_policy import Sampled, answers_path, prompts_sha256
 
     config, documents = corpus_of(scored.suite, scored.corpus, paths)

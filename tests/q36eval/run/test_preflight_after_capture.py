@@ -11,7 +11,7 @@ from q36eval.gate import Criterion, Margin, Policy
 from q36eval.probes import Digest, WorkItem
 from q36eval.records import Lane, ProbeName
 from q36eval.run.items import Work
-from q36eval.run.showable import refuse_unshowable
+from q36eval.run.preflight import problems_after_capture, refuse
 from tests.evals.small_suite import ROOT, write_small_suite
 
 COUNTS = {
@@ -65,7 +65,7 @@ def policy(metric: str, part: str, kind: Any, value: float, **settings: Any) -> 
 def test_what_the_reference_itself_would_not_pass_is_refused(work: Work, asked: Any, sentence: str) -> None:
     captures = {ProbeName.EVALS: {item.key: answered(item) for item in work.items}}
     with pytest.raises(UsageError, match=sentence):
-        refuse_unshowable(policy(*asked), [work], captures)
+        refuse(problems_after_capture(policy(*asked), [work], captures, []))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_the_reference_itself_would_not_pass_is_refused(work: Work, asked: 
 )
 def test_what_the_reference_would_pass_is_not_refused(work: Work, asked: Any) -> None:
     captures = {ProbeName.EVALS: {item.key: answered(item) for item in work.items}}
-    refuse_unshowable(policy(*asked), [work], captures)
+    refuse(problems_after_capture(policy(*asked), [work], captures, []))
 
 
 def test_neither_an_advisory_criterion_nor_a_reference_that_errored_is_refused(work: Work) -> None:
@@ -90,5 +90,6 @@ def test_neither_an_advisory_criterion_nor_a_reference_that_errored_is_refused(w
     narrow = policy("accuracy", "mmlu", "min_recovery", 0.99).criteria[0]
     wide = policy("accuracy", "mmlu", "min_recovery", 0.7).criteria[0].model_copy(update={"id": "two"})
     both = Policy(name="test", criteria=(narrow.model_copy(update={"tier": "advisory"}), wide))
-    refuse_unshowable(both, [work], captures)
-    refuse_unshowable(policy("accuracy", "mmlu", "min_recovery", 0.99), [work], {ProbeName.EVALS: {}})
+    refuse(problems_after_capture(both, [work], captures, []))
+    errored = {ProbeName.EVALS: {}}
+    refuse(problems_after_capture(policy("accuracy", "mmlu", "min_recovery", 0.99), [work], errored, []))

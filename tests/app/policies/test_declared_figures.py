@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from q36eval.config import Family, Paths
-from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.policy_file import read_policy
 from q36eval.metrics import metric_of
 from q36eval.records import ProbeName
-from q36eval.run.declared import Declared, Subject, declared_for
-from q36eval.run.measurable import never_passes, refuse_unmeasurable, without_reference_weights
+from q36eval.run.declared_figures import Declared, Subject, declared_for, never_passes
+from q36eval.run.preflight import problems, without_reference_weights
+from q36eval.run.request import Request, Target
 
 REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
@@ -71,15 +71,17 @@ def test_what_could_never_pass_is_told_with_what_is_there(
 
 
 def test_a_gate_refuses_what_no_branch_can_pass_and_names_each_criterion() -> None:
-    quick = declared_for(Subject(FAMILY, "quick"), PATHS)
-    with pytest.raises(UsageError) as refused:
-        refuse_unmeasurable(read_policy(PATHS.policies / "release.yaml"), quick)
-    said = str(refused.value)
+    def asked(policy: str) -> list[str]:
+        rules = read_policy(PATHS.policies / f"{policy}.yaml")
+        request = Request(FAMILY, Target("nowhere", REPOSITORY / "nowhere"), None, "quick", rules)
+        return [each.message for each in problems(request, PATHS) if each.code == "policy-cannot-pass"]
+
+    (said,) = asked("release")
     assert "No branch can pass the policy release over the suite quick" in said
     assert "ruler-128k: the suite quick has no accuracy of 'ruler/131072'" in said
     assert "failures-freeform: it requires 1200 scored, and quick has 660" in said
     assert "margins-freeform" not in said, "what only warns keeps nothing from being measured"
-    refuse_unmeasurable(read_policy(PATHS.policies / "pre-check.yaml"), quick)
+    assert asked("pre-check") == []
 
 
 def test_a_figure_without_bounds_takes_thirty_clusters_where_a_policy_says_nothing() -> None:

@@ -22,9 +22,9 @@ from q36eval.history import History, RunRecord
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
-from q36eval.run import as_decoded
-from q36eval.run.as_decoded import DecodedHere, beginnings
+from q36eval.run import decoded_branch
 from q36eval.run.branch import Running
+from q36eval.run.decoded_branch import DecodedHere, beginnings
 from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target, asks_endpoint, probes_for
 from q36eval.run.served import alone
@@ -48,7 +48,7 @@ criteria:
 
 @pytest.fixture(autouse=True)
 def few_texts_and_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(as_decoded, "SERVING_TEXTS", FEW)
+    monkeypatch.setattr(decoded_branch, "SERVING_TEXTS", FEW)
     for engine in (engines.Quiet, engines.Loud, engines.Harsh, engines.Unquantizing, engines.Broken):
         kind = Kind(f"{engine.__module__}:{engine.__name__}", reference="in-process")
         monkeypatch.setitem(KINDS, engine.__name__.lower(), kind)
@@ -100,7 +100,7 @@ def test_what_an_engine_adds_is_the_divergence_of_both_ones_logits() -> None:
     here, loud = open_engine(folder), open_engine(EngineSettings(folder, kind="loud"))
     total, tokens = 0.0, 0
     for document in documents():
-        ids = tuple(here.tokenizer.encode(document.text, add_special_tokens=False))[: as_decoded.TOKENS]
+        ids = tuple(here.tokenizer.encode(document.text, add_special_tokens=False))[: decoded_branch.TOKENS]
         rows = []
         for engine in (here, loud):
             (scored,) = engine.score([ScoreRequest("x", ids, group="attribute")])
@@ -150,7 +150,7 @@ def test_one_text_of_each_source_and_of_each_its_beginning() -> None:
     many = [CorpusDocument(str(n), "own", f"Text {n}. " * 200, str(n // 4)) for n in range(100)]
     chosen = beginnings(many, tokenizer)
     assert len({document.cluster for document in chosen.documents}) == len(chosen.documents) == 25
-    assert {len(request.token_ids) for request in chosen.requests} == {as_decoded.TOKENS}
+    assert {len(request.token_ids) for request in chosen.requests} == {decoded_branch.TOKENS}
 
 
 def test_an_engine_that_leaves_inputs_as_they_are_adds_nothing_to_the_branch_decoded_so(paths: Paths) -> None:
