@@ -130,15 +130,68 @@ def _export_table(
 
 
 def take_in(
-    archives: Annotated[list[Path], typer.Argument(help="Archives that `history export` wrote.", metavar="FILE…")],
+    archives: Annotated[
+        list[Path] | None, typer.Argument(help="Archives that `history export` wrote.", metavar="FILE…")
+    ] = None,
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            help="Put this imported decision, such as waiver-3, in force; needs --owner and --reason.", metavar="ID"
+        ),
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Who accepts it.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why it may count here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Import the runs of archives.
 
     Nothing is overwritten: a run that is here with the same content is skipped; with other content the archive is
     refused. Every run is decided again from its evidence. Waivers, signatures and blessings come in as "imported, not
-    in force"; `history accept` puts one in force.
+    in force"; without an archive those are listed, and --accept puts one in force.
     """
+    if archives and accept is not None:
+        raise UsageError("option-conflict", "Import archives first, then accept a decision by its id.")
+    if archives:
+        _take_in(archives, as_json)
+    elif accept is None:
+        _list_waiting(as_json)
+    elif owner is None or reason is None:
+        raise UsageError("option-missing", "--accept needs --owner and --reason.")
+    else:
+        _accept(accept, owner, reason, as_json)
+
+
+def _accept(decision: str, owner: str, reason: str, as_json: bool) -> None:
+    from q36eval.app.cli.tables import print_plain
+    from q36eval.run.drift import keep_drifts
+
+    history = open_history()
+    accepted = history.accept(decision, owner, reason)
+    if accepted.what == "blessing":
+        keep_drifts(history, accepted.family, accepted.branch)
+    if as_json:
+        print_json(json.loads(accepted.model_dump_json()))
+        return
+    print_plain(f"In force from now on, accepted by {owner}: {accepted.sentence}")
+    if accepted.run_id is not None and accepted.what == "sign-off":
+        again = f"q36eval gate --branch {accepted.branch} --resume {accepted.run_id} --require-sign-off"
+        print_plain(f"Decide the run with it: {again}")
+
+
+def _list_waiting(as_json: bool) -> None:
+    from q36eval.app.cli.tables import print_plain
+
+    waiting = open_history().decisions_by_people(not_in_force=True)
+    if as_json:
+        print_json([json.loads(one.model_dump_json()) for one in waiting])
+        return
+    for one in waiting:
+        print_plain(f"{one.id}: {one.sentence} ({one.origin.words})")
+    if not waiting:
+        print_plain("No imported decision waits to be accepted.")
+
+
+def _take_in(archives: Sequence[Path], as_json: bool) -> None:
     from q36eval.app.cli.tables import print_plain
     from q36eval.app.history.import_export import take_in as read
 
@@ -170,6 +223,6 @@ def take_in(
         for one in imported.waiting:
             print_plain(f"  {one.origin.words}: {one.id}, {one.sentence}")
         if imported.waiting:
-            print_plain("  `q36eval history accept ID --owner NAME --reason WHY` puts one of them in force.")
+            print_plain("  `q36eval history import --accept ID --owner NAME --reason WHY` puts one of them in force.")
     if as_json:
         print_json(done)

@@ -68,7 +68,7 @@ def list_runs(
         return
     _print(runs, unverified)
     if unverified:
-        print("A verdict that is unverified is not what was written; q36eval history verify says what was changed.")
+        print("An unverified verdict is not what was written; q36eval history status --verify names the change.")
     if more:
         print(f"{total:,} runs match, {more:,} of them older: --page {page + 1} shows the next.")
 

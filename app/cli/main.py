@@ -29,11 +29,10 @@ from q36eval.app.cli import (
     policy,
     reference,
     report,
+    review,
     sandbox,
     served,
-    sign_off,
     ui,
-    waive,
     watch,
 )
 from q36eval.app.cli.everywhere import with_everywhere
@@ -85,7 +84,7 @@ def _program(
 
 
 app.command("gate", cls=gate.GateCommand)(gate.gate)
-app.add_typer(branches.app, name="branches")
+app.command("branches")(branches.branches)
 app.command("inspect")(inspect.inspect)
 app.command("attribute")(attribute.attribute)
 app.command("kl")(kl.kl)
@@ -97,8 +96,7 @@ app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")
 app.add_typer(policy.app, name="policy")
 app.command("drift")(drift.drift)
-app.add_typer(waive.app, name="waive")
-app.command("sign-off")(sign_off.sign_off)
+app.add_typer(review.app, name="review")
 app.command("report")(report.report)
 app.add_typer(data.app, name="data")
 app.add_typer(sandbox.app, name="sandbox")

@@ -1,6 +1,6 @@
 """Removes what nothing needs any more: planned first, then removed; nothing that a running run may still write.
 
-Which runs are retained a person says, in options or in a file (`Retention`).
+Which runs are retained a person says (`Retention`).
 """
 
 import shutil
@@ -12,15 +12,12 @@ from glob import escape
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from q36eval.config import Paths
-from q36eval.errors import Q36Error, StorageError, UsageError
-from q36eval.files import read_yaml
+from q36eval.errors import Q36Error, StorageError
 from q36eval.history import History, RunState, RunSummary
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive, is_held
-from q36eval.references import pack_folder, use_of
+from q36eval.references import use_of
 from q36eval.run.drift import keep_drifts
 
 GRACE = timedelta(days=1)
@@ -31,46 +28,27 @@ WHY = "its runs cannot be read from here"
 Kind = Literal["run", "file", "folder", "pack", "copy"]
 
 
-class Retention(BaseModel):
-    """A run is retained while it is among the newest of its branch, or younger than so many days.
+@dataclass(frozen=True)
+class Retention:
+    """What stays: what is younger, or was used in less, than so many days, and the newest runs of each branch.
 
     A run that was ever blessed or signed is always retained.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    keep_newest: int | None = Field(default=None, ge=1)
-    keep_days: int | None = Field(default=None, ge=1, le=36_500)
-
-    @classmethod
-    def of(cls, file: Path | None, keep_newest: int | None, keep_days: int | None) -> "Retention":
-        """What the file says; what an option says goes before it.
-
-        Raises:
-            UsageError: the file is missing or malformed, or nothing is to be retained.
-        """
-        in_file = cls() if file is None else read_yaml(file, cls, "retention file")
-        given = {"keep_newest": keep_newest, "keep_days": keep_days}
-        retention = in_file.model_copy(update={name: value for name, value in given.items() if value is not None})
-        if retention == cls():
-            raise UsageError(
-                "option-missing",
-                "Say which runs to retain: --keep-newest N (of each branch), --keep-days D, or --retention FILE.",
-            )
-        return retention
+    keep_days: int
+    keep_newest: int = 1
 
 
 def outdated(history: History, retention: Retention, now: datetime) -> Iterator[RunSummary]:
     """The runs that are not retained, oldest first."""
     cared_for = history.reviewed_runs()
-    young = None if retention.keep_days is None else now - timedelta(days=retention.keep_days)
+    young = now - timedelta(days=retention.keep_days)
     ranks: dict[tuple[str, str], int] = {}
     runs = []
     for run in history.summaries():  # newest first
         place = (run.family, run.branch)
         ranks[place] = ranks.get(place, 0) + 1
-        is_new = retention.keep_newest is not None and ranks[place] <= retention.keep_newest
-        is_young = young is not None and run.started >= young
+        is_new, is_young = ranks[place] <= retention.keep_newest, run.started >= young
         if not (is_new or is_young or run.id in cared_for):
             runs.append(run)
     yield from reversed(runs)
@@ -107,32 +85,14 @@ class Plan:
         return [removal for removal in self.removals if removal.kind == kind]
 
 
-@dataclass
-class Wanted:
-    """What to collect besides what nothing refers to: runs (by a retention), packs, copies of the database.
-
-    Packs are those that no run was measured against, and those that nothing opened for so long, whatever was: a new
-    version of a library makes another pack of the same checkpoint, and the old one is not opened again.
-    """
-
-    retention: Retention | None = None
-    packs: bool = False
-    packs_unused_for: timedelta | None = None
-    copies: bool = False
-
-
-def plan(history: History, paths: Paths, wanted: Wanted, now: datetime) -> Plan:
-    """What may be removed; nothing is touched."""
+def plan(history: History, paths: Paths, retention: Retention | None, now: datetime) -> Plan:
+    """What may be removed: what nothing refers to and, with a `retention`, what it does not retain."""
     sight = _Sight(history, paths, now)
-    runs = [] if wanted.retention is None else list(_runs(sight, wanted.retention))
+    runs = [] if retention is None else list(_runs(sight, retention))
     gone = {removal.name for removal in runs}
     removals = [*runs, *_files(sight, gone), *_folders(sight, gone)]
-    if wanted.packs:
-        removals += _packs(sight, wanted.packs_unused_for)
-    if wanted.copies:
-        removals += [
-            Removal("copy", copy.name, "made before a migration", copy.stat().st_size, copy) for copy in _copies(sight)
-        ]
+    if retention is not None:
+        removals += [*_packs(sight, timedelta(days=retention.keep_days)), *_copies(sight, retention)]
     texts, texts_bytes = history.unused_texts()
     return Plan(tuple(removals), tuple(sight.notes), texts, texts_bytes)
 
@@ -231,34 +191,27 @@ def _folders(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
             yield Removal("folder", name, why, size_of(folder), folder)
 
 
-def _packs(sight: _Sight, unused_for: timedelta | None) -> Iterator[Removal]:
-    """Packs of references that no run was measured against, or that nothing opened for so long."""
+def _packs(sight: _Sight, unused_for: timedelta) -> Iterator[Removal]:
+    """Packs of references that nothing opened for so long: a new version of a library makes another pack."""
     if sight.blind:
         return
-    root = sight.paths.captures
-    histories = (sight.history, *sight.others)
-    used = {pack_folder(root, identity).name for one in histories for identity in one.references_of_runs()}
-    for folder in sorted(path for path in root.glob("*") if path.is_dir()):
+    for folder in sorted(path for path in sight.paths.captures.glob("*") if path.is_dir()):
         use = use_of(folder)
         idle = sight.now - use.last_used
-        if any(is_held(lock) for lock in folder.rglob("*.lock")) or idle <= GRACE:
+        if any(is_held(lock) for lock in folder.rglob("*.lock")) or idle <= unused_for:
             continue
-        if folder.name not in used:
-            why = "no run was measured against it"
-        elif unused_for is not None and idle > unused_for:
-            why = f"not used for {idle.days} days"
-        else:
-            continue
-        yield Removal("pack", folder.name, why, use.size_bytes, folder, use.last_used)
+        yield Removal("pack", folder.name, f"not used for {idle.days} days", use.size_bytes, folder, use.last_used)
 
 
-def _copies(sight: _Sight) -> list[Path]:
-    """Copies of the state's own history, and of the one in use where that is another file."""
+def _copies(sight: _Sight, retention: Retention) -> Iterator[Removal]:
+    """Old copies of the state's own history, and of the one in use where that is another file."""
     own = sight.paths.history
     used = own if "://" in sight.history.name else Path(sight.history.name)
-    return sorted(
-        {copy.resolve() for file in (own, used) for copy in file.parent.glob(f"{escape(file.name)}.before-*")}
-    )
+    copies = {copy.resolve() for file in (own, used) for copy in file.parent.glob(f"{escape(file.name)}.before-*")}
+    for copy in sorted(copies):
+        stat = copy.stat()
+        if sight.now - datetime.fromtimestamp(stat.st_mtime, UTC) > timedelta(days=retention.keep_days):
+            yield Removal("copy", copy.name, "made before a migration", stat.st_size, copy)
 
 
 def size_of(folder: Path) -> int:

@@ -28,7 +28,7 @@ CHARACTERS = 160
 """Of every document's beginning: a fault that is everywhere shows in few tokens of many documents."""
 DRAWS = 20
 """Of every canary family: the fewest with which the policy's rates can be judged."""
-GATE = ["gate", "--engine", "openai", "--skip", "evals", "--skip", "kl", "--fresh", "--draws", str(DRAWS)]
+GATE = ["gate", "--engine", "openai", "--skip", "evals", "--skip", "kl", "--draws", str(DRAWS)]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ ESTIMATORS: dict[Estimator, Estimator] = {
 """What a measurement becomes when the blessed run's takes the reference's place. A divergence, which is itself a
 comparison, becomes a paired mean; quantiles and maxima have no sums by cluster, so they cannot be paired."""
 
-BLESS = "`q36eval history bless RUN`"
+BLESS = "`q36eval review bless RUN`"
 
 NOT_PAIRED = "blessed-not-paired"
 """The code of every reason why a blessed run's answers are not those to hold these against."""

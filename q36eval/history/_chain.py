@@ -123,7 +123,7 @@ def check_verdict(connection: Connection, run_id: str) -> None:
         raise UsageError(
             "history-altered",
             f"The verdict of run {run_id} is not what was written: somebody changed the database since. See "
-            "`q36eval history verify`, and gate the branch anew.",
+            "`q36eval history status --verify`, and gate the branch anew.",
         )
 
 

@@ -81,7 +81,7 @@ def append(connection: Connection, kind: str, content: Content, run_id: str | No
         raise StorageError(
             "history-altered",
             "The history's chain of decisions does not end where it should, so nothing can be added to it: somebody "
-            "changed the database. See `q36eval history verify`.",
+            "changed the database. See `q36eval history status --verify`.",
         ) from error
     return sha256
 
@@ -226,5 +226,5 @@ def check_evidence(connection: Connection, run_id: str, number: int) -> None:
         raise UsageError(
             "history-altered",
             f"The evidence of run {run_id} is not what its verdict was found from: somebody changed the database "
-            "since. See `q36eval history verify`, and gate the branch anew.",
+            "since. See `q36eval history status --verify`, and gate the branch anew.",
         )

@@ -16,7 +16,6 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate import PolicyRule, Stage, StageState
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
-from q36eval.history.attempts import REUSED
 from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
 from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
@@ -29,7 +28,6 @@ from q36eval.run.preflight import problems_after_capture, problems_of_plan, refu
 from q36eval.run.progress import note
 from q36eval.run.reference import Reference
 from q36eval.run.request import Request, asks_endpoint
-from q36eval.run.reuse import reuse_answers
 from q36eval.run.rounds import Planned, TokenizedDifferentlyError, not_evaluated_after, plan_once, run_probes
 from q36eval.run.serving_divergence import ServingAdds
 from q36eval.run.templates import family_template
@@ -189,8 +187,7 @@ class Running:
         self._note_batches(branch)
         self._note_workers(branch)
         branch.report_to(self._told)
-        folder = None if self.request.fresh else self.files.state / PASSES
-        branch.keep_in(folder, partial(self.progress.within, "layer"))
+        branch.keep_in(self.files.state / PASSES, partial(self.progress.within, "layer"))
         self.progress.advance()
         self.timings[SET_UP] = time.monotonic() - started
         return branch
@@ -327,7 +324,6 @@ class Running:
             else:
                 captures = asked.captures
             self._keep_reference_answers(works, captures)
-            self._reuse(works)
             floor = self._floor(works, captures) if asked is None else asked.floor
             if reference.load is not None:
                 reference.load.forget()  # its memory is the branch's from here on
@@ -387,21 +383,6 @@ class Running:
         run = self.history.get_run(self.run.id)
         self.history.update_run(self.run.id, provenance=run.provenance | {REFERENCE_ANSWERS: known})
 
-    def _reuse(self, works: Sequence[Work]) -> None:
-        """Take over the answers of an earlier gate, unless fresh ones are wanted; a resumed run goes on as it began.
-
-        A run that only measures has no report to say so in, and may be there to see whether the engine repeats itself.
-        """
-        run = self.history.get_run(self.run.id)
-        if self.request.policy is None or self.request.fresh:
-            return
-        if self.request.resume is not None and REUSED not in run.provenance:
-            return
-        reused = reuse_answers(self.history, run, works, self.files)
-        if reused is not None:
-            self.progress.stage(f"taking over the answers of run {reused.run_id}", reused.items)
-            self.progress.advance(reused.items)
-
     def _write(self, measurements: Sequence[Measurement]) -> None:
         for measurement in measurements:
             self.sink.add_measurement(measurement)
@@ -441,7 +422,7 @@ def _inspect(request: Request) -> "Inspection | None":
             request.branch.folder,
             None if request.reference is None else request.reference.folder,
             promises=promises_of(request.family, request.branch.name),
-            template=request.template_declared or family_template(request.family, request.branch.name),
+            template=family_template(request.family, request.branch.name),
             device=request.deployment.device,
         )
     return measured_as_served(inspection, request.deployment.as_served)

@@ -62,7 +62,7 @@ def measure_repeatedly(
 ) -> tuple[list[Repeat], list[RunRecord]]:
     """Measure `times` times as the engine batches, then once with each of `batch_rows` answers together."""
     repeats, runs = [], []
-    for rows in [*[None] * times, *batch_rows]:
+    for rows in [*[request.engine.batch_rows] * times, *batch_rows]:
         run = measure(replace(request, engine=replace(request.engine, batch_rows=rows)), paths, history, progress)
         runs.append(run)
         repeats.append(Repeat(rows, run.id, tuple(history.items(run.id, ProbeName.CANARIES))))

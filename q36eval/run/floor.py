@@ -2,22 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.config import Paths
-from q36eval.engines import Engine, EngineOptions
-from q36eval.errors import EngineError, UsageError
+from q36eval.engines import Engine
+from q36eval.errors import UsageError
 from q36eval.locks import exclusive
-from q36eval.probes import Captures, Probe, Progress, Sink
+from q36eval.probes import Captures, Probe, Progress
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName
 from q36eval.references import Header
 from q36eval.run.items import Work
-from q36eval.run.probe_set import Scored, build_probes, material
-from q36eval.run.reference import Reference, local_reference
-from q36eval.run.request import Target
-from q36eval.run.rounds import plan_probes
+from q36eval.run.reference import Reference
 
 if TYPE_CHECKING:
     from q36eval.kl.floor_file import ReferenceFloor
@@ -141,24 +136,3 @@ class FloorKeeper:
                 floor = measure_floor(engine, capture, work.items, slices, self.identity, suite, self.progress)
                 write_floor(path, floor)
         return floor
-
-
-def reference_floor(
-    target: Target, scored: Scored, engine: EngineOptions, paths: Paths, progress: Progress
-) -> "ReferenceFloor":
-    """The noise floor of a reference on what is scored, captured and measured first where it is not yet.
-
-    Raises:
-        UsageError: the reference or the suite cannot be used.
-        EngineError: it cannot be measured.
-    """
-    reference = local_reference(target.folder, paths.captures, engine)
-    probes = build_probes([ProbeName.KL], scored.suite, paths, partial(material, scored, reference, paths, progress))
-    assert reference.tokenizer is not None, "a local reference has one"
-    works = plan_probes(probes, reference.tokenizer(), Sink())
-    captures = reference.captures(works, progress)
-    keeper = FloorKeeper(reference.identity, reference.root, reference.load, progress)
-    floor = keeper.floor(works[0], captures)
-    if floor is None:
-        raise EngineError("plan-failed", "The noise floor could not be measured: the KL probe planned nothing.")
-    return floor

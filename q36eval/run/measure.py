@@ -33,7 +33,6 @@ from q36eval.run.probe_set import published_facts
 from q36eval.run.progress import Followed, note
 from q36eval.run.reference import Reference
 from q36eval.run.request import ALL_PROBES, Request
-from q36eval.run.reuse import MEASURED_BY, measuring_sha256
 from q36eval.run.served import ServedAlone, served_suite
 from q36eval.run.suites import supplies_of
 from q36eval.run.templates import family_template
@@ -41,9 +40,6 @@ from q36eval.run.templates import family_template
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
     """Measure the branch (or continue the run to resume) and decide, if a policy was given.
-
-    What a deployment that repeats itself has answered in an earlier run is taken over (`q36eval.run.reuse`), unless
-    fresh answers are wanted.
 
     A checkpoint that cannot be what it says is a proven fault and is judged as one; trouble of the engine becomes a
     failed probe. The run is closed in every case but an interruption, which leaves it to be resumed.
@@ -212,10 +208,8 @@ def _start(
         policy=request.policy,
         suites=suites,
         provenance=made_with
-        | {MEASURED_BY: measuring_sha256(made_with["packages"])}
         | facts
         | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"}
-        | ({"fresh": True} if request.fresh else {})
         | _declaration(request)
         | ({} if request.branch.named is None else {"named": request.branch.named}),
     )

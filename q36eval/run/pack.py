@@ -42,7 +42,6 @@ class CaptureRequest:
     out: Path | None = None
     keep_head: bool = True
     top_k: int | None = None
-    allow_code_execution: bool = False
     family: Family | None = None
     canaries: CanaryChoice = SHIPPED_CANARIES
 
@@ -127,7 +126,6 @@ def reference_to_capture(request: CaptureRequest, paths: Paths) -> tuple[Referen
     limits = Limits(
         family=request.family,
         canaries=request.canaries,
-        allow_code_execution=request.allow_code_execution,
         tokenizer_sha256=reference.identity.tokenizer_sha256,
     )
     return reference, limits

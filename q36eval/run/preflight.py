@@ -17,6 +17,7 @@ from q36eval.engines import check_deployment, identity_of
 from q36eval.engines.base import IN_PROCESS
 from q36eval.engines.sides import apart_words, engine_words, is_fair
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+from q36eval.evals.suite import code_execution_allowed
 from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Policy
 from q36eval.gate.judge import judge
 from q36eval.gate.noise import margins_below_floor
@@ -170,7 +171,7 @@ def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:
         with collecting(prepared.problems):
             corpus = corpus_of(request.suite, request.corpus, paths)
             refuse_reserved_slices(corpus[1])
-            context_and_overlap(corpus[0], request.family.context_length, request.context)
+            context_and_overlap(corpus[0], request.family.context_length)
             prompts = [] if corpus[0].on_policy is None else on_policy_prompts(corpus[0].on_policy, paths)
             if reference is not None:
                 prepared.add("disk-room", _capture_room(request, reference, corpus[1]))
@@ -228,7 +229,7 @@ def all_probes(
     """
     reference, names = prepared.reference, request.probes if names is None else names
     assert reference is not None, "it was looked for before"
-    scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
+    scored = Scored(request.suite, request.family.context_length, request.corpus)
     scored_on = partial(material, scored, reference, paths, progress)
     built = build_probes(names, request.suite, paths, scored_on, prepared.limits, prepared.probes)
     probes = reference.fitted(built, request.top_k)
@@ -283,7 +284,7 @@ def _cannot_pass(request: Request, paths: Paths) -> str | None:
     """What the files of the suite and the canaries show of the policy."""
     if request.policy is None:
         return None
-    corpus, code = request.corpus is not None, request.allow_code_execution
+    corpus, code = request.corpus is not None, code_execution_allowed()
     chosen = Subject(
         request.family, request.suite, request.canaries.own, request.canaries.draws, corpus=corpus, code=code
     )

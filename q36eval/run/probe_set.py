@@ -38,7 +38,6 @@ class Scored:
     suite: str
     family_context: int
     corpus: Path | None = None
-    context: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Limits:
     family: Family | None = None
     canaries: CanaryChoice = SHIPPED_CANARIES
     max_items: int | None = None
-    allow_code_execution: bool = False
     tokenizer_sha256: str | None = None
 
 
@@ -61,7 +59,6 @@ def limits_of(request: "Request", reference: Reference | None) -> Limits:
         family=request.family,
         canaries=request.canaries,
         max_items=request.max_items,
-        allow_code_execution=request.allow_code_execution,
         tokenizer_sha256=None if reference is None else reference.identity.tokenizer_sha256,
     )
 
@@ -126,12 +123,7 @@ def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":
     from q36eval.evals.probe import EvalsProbe
 
     place = suite_place(suite, paths)
-    probe = EvalsProbe(
-        place.file,
-        data=place.data,
-        max_items=limits.max_items,
-        allow_code_execution=limits.allow_code_execution,
-    )
+    probe = EvalsProbe(place.file, data=place.data, max_items=limits.max_items)
     if limits.tokenizer_sha256 is not None:
         probe.check_tokenizer(limits.tokenizer_sha256)
     for sentence in probe.skipped:
@@ -156,9 +148,10 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
     if reference.pack is not None:  # said before the answers, which go with the documents, are missed
         documents = {"corpus": corpus_sha256(corpus[1])}
         reference.pack.check_suite(ProbeName.KL, documents)
-    limits = (scored.family_context, scored.context)
     remedy = SAMPLED_AGAIN if reference.pack is None else CAPTURED_AGAIN
-    return material_of(corpus, limits, reference.identity, reference.engine, reference.root, paths, progress, remedy)
+    return material_of(
+        corpus, scored.family_context, reference.identity, reference.engine, reference.root, paths, progress, remedy
+    )
 
 
 CANARIES = "prompts of q36eval's canaries, answers checked exactly"

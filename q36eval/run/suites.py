@@ -105,7 +105,7 @@ def _left_out(request: "Request", probe: Probe) -> "Iterator[ItemSource]":
 def _larger_suites(request: "Request", paths: Paths) -> "Iterator[ItemSource]":
     """The shipped suites whose data is here, with the items of each group."""
     from q36eval.evals.frozen import MANIFEST, read_manifest
-    from q36eval.evals.suite import read_suite
+    from q36eval.evals.suite import code_execution_allowed, read_suite
     from q36eval.gate.report import ItemSource
 
     for name, file in shipped_suites().items():
@@ -121,7 +121,7 @@ def _larger_suites(request: "Request", paths: Paths) -> "Iterator[ItemSource]":
             splits = [task.data for task in manifest.tasks.get(group.name, ())]
             evaluated = [next((of[split] for split in EVALUATED_SPLITS if split in of), ()) for of in splits]
             count = sum(manifest.files[path].lines for paths_of in evaluated for path in paths_of)
-            if count and not (group.executes_code and not request.allow_code_execution):
+            if count and not (group.executes_code and not code_execution_allowed()):
                 items[group.slice] = count
         if items:
             yield ItemSource(probe=ProbeName.EVALS, option=f"--suite {name}", items=items)

@@ -71,7 +71,7 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
         refuse(prepared.problems)
         reference, branch = prepared.reference, request.branch
         assert reference is not None, "without one there is a problem"
-        scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
+        scored = Scored(request.suite, request.family.context_length, request.corpus)
         capturing = CaptureRequest(branch, scored, request.probes, top_k=request.top_k)
         works, unknown = _works(capturing, prepared.limits, reference, paths, prepared.probes)
         if request.resume is None:
@@ -133,8 +133,8 @@ def _material(scored: Scored, reference: Reference, paths: Paths, unknown: list[
         if not answers_path(reference.root, sampled).exists():
             unknown.append(f"the reference's own answers to {len(prompts)} prompts, which it is scored on too")
             without = (config.model_copy(update={"on_policy": None}), documents)
-            limits, ask = (scored.family_context, scored.context), reference.engine
-            return material_of(without, limits, identity, ask, reference.root, paths, Progress())
+            context, ask = scored.family_context, reference.engine
+            return material_of(without, context, identity, ask, reference.root, paths, Progress())
     return material(scored, reference, paths, Progress())
 
 

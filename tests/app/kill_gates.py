@@ -99,7 +99,6 @@ def gate(state: Path, files: Path, progress: Progress, engine: EngineOptions = A
         corpus=files / "corpus.yaml",
         resume=begun[0] if begun else None,
         exhaustive=True,
-        fresh=True,
     )
     measure(request, paths, history, progress)
     history.close()

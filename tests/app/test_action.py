@@ -125,7 +125,6 @@ def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
         "branch": f"{damaged}\r\n",
         "policy": str(policy),
         "options": "--skip=kl\n--skip=evals\n\n--skip=canaries\n",
-        "formats": "json\njunit\nmarkdown",
         "state": str(tmp_path / "state"),
         "command": str(program),
     }
@@ -142,7 +141,6 @@ def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
 def test_hostile_inputs_are_only_ever_values(action: dict[str, Any], program: Path, tmp_path: Path) -> None:
     hostile = "$(touch owned) `touch owned`; touch owned\" ' || touch owned * ${HOME} \\ --json"
     told = Runner(action, tmp_path, {"branch": hostile, "state": str(tmp_path / "s"), "command": str(program)})
-    told.inputs |= {"formats": "json"}
     assert told.run() == [0, 2]
     assert f"has no branch {hostile!r}" in told.log
     assert told.outputs["steps.gate.outputs.verdict"] == "USAGE"

@@ -94,7 +94,6 @@ class Gates:
             probes=(ProbeName.WEIGHTS, ProbeName.KL) if kl else (ProbeName.WEIGHTS,),
             engine=EngineOptions(),
             resume=resume,
-            fresh=True,
         )
         return measure(request, self.paths, self.history, Heard(begun))
 

@@ -56,7 +56,7 @@ def test_no_option_hides_another(name: str) -> None:
 
 
 def test_a_state_by_name_is_the_one_that_is_written(tmp_path: Path) -> None:
-    done = commands.q36eval("waive", "list", "--state", str(tmp_path / "named"), state=tmp_path / "other")
+    done = commands.q36eval("review", "list", "--state", str(tmp_path / "named"), state=tmp_path / "other")
     assert done.returncode == 0
     assert (tmp_path / "named" / "history.sqlite").exists()
     assert not (tmp_path / "other").exists()

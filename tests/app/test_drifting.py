@@ -66,7 +66,7 @@ def test_whatever_changes_where_a_branch_stands_keeps_it_anew(history: History, 
     judge_run(history, 60, DAY)
     assert not is_kept(history)
     words = ("--owner", "eva", "--reason", "known")
-    assert commands.q36eval("history", "bless", newest.id, *words, state=tmp_path).returncode == 0
+    assert commands.q36eval("review", "bless", newest.id, *words, state=tmp_path).returncode == 0
     assert is_kept(history)
     assert standing_drift(history, *MAIN).blessed_run_id == newest.id
     waiver = Waiver(criterion="tools", owner="eva", reason="known", expires=date(2026, 4, 1))

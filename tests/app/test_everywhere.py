@@ -17,6 +17,8 @@ from q36eval.app.cli.progress import ConsoleProgress
 from q36eval.app.reviewing.recommending import Candidate
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
+from q36eval.engines import EngineOptions
+from q36eval.engines.base import ENGINE_ARG
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
 from tests.commands import command_tree
@@ -26,9 +28,8 @@ NO_JSON = {"q36eval ui"}
 """A server: it has no document to print."""
 
 READ_NO_HISTORY = {
-    **{"branches list": [], "branches show": ["main"], "data freeze": ["nope", "--tokenizer", "x"]},
-    **{"data verify": ["nope"], "sandbox list": [], "sandbox build": ["nope"], "sandbox verify": []},
-    **{"policy list": [], "policy show": ["release"], "policy explain": ["release"], "policy schema": []},
+    **{"branches": [], "data freeze": ["nope", "--tokenizer", "x"], "sandbox build": ["nope"]},
+    **{"policy list": [], "policy explain": ["release"]},
 }
 """The commands without `--history`, with arguments that lead them through their work or to their error."""
 
@@ -48,7 +49,7 @@ def state(tmp_path: Path) -> Path:
 def test_every_command_that_opens_a_history_takes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All others are led through their work here, and open none."""
     without = {name.removeprefix("q36eval ") for name, one in COMMANDS.items() if "--history" not in options(one)}
-    groups = {"branches", "data", "sandbox"}
+    groups = {"data", "sandbox"}
     assert without - groups == set(READ_NO_HISTORY)
 
     def opened(*_: object, **__: object) -> None:
@@ -82,14 +83,14 @@ def test_every_command_takes_json() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *("branches list", "branches show main", "canaries list", "canaries show json-nested", "doctor"),
-        *("history list", "history compare {run} {other}", "history show latest", "history replay latest"),
-        *("history verify", "history gc --dry-run", "policy list", "policy show release", "policy explain release"),
-        *("policy schema", "policy check release", "drift", "drift --branch main", "report latest"),
-        *("reference show", "sandbox list", "sandbox verify", "waive list", "waive export"),
-        *("history export latest --out {out}", "history accept", "report latest --schema"),
-        *("waive add --branch main --criterion tools --owner eva --reason why --ahead --expires {soon}",),
-        *("history bless latest --owner eva --reason why", "sign-off latest --owner eva --reason why"),
+        *("branches", "branches main", "canaries list", "canaries list json-nested", "doctor"),
+        *("history list", "history compare {run} {other}", "history show latest", "history show latest --replay"),
+        *("history status --verify", "history gc --dry-run", "policy list", "policy explain release --full"),
+        *("policy explain release", "policy check release", "drift", "drift --branch main", "report latest"),
+        *("reference show", "review list", "history export latest --out {out}", "history import"),
+        *("report latest --schema", "report latest --policy sandbox"),
+        *("review waive --branch main --criterion tools --owner eva --reason why --ahead --expires {soon}",),
+        *("review bless latest --owner eva --reason why", "review sign-off latest --owner eva --reason why"),
     ],
 )
 def test_with_json_a_command_prints_one_document(command: str, state: Path) -> None:
@@ -117,7 +118,9 @@ def test_the_longest_help_has_headings() -> None:
     with COMMANDS["q36eval gate"].make_context("gate", [], resilient_parsing=True) as context:
         text = COMMANDS["q36eval gate"].get_help(context)
     headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert headings == ["Options", "How it runs", "How much is evaluated", "Decision and reports", "Everywhere"]
+    groups = ["Options", "How it runs", "How much is evaluated", "Decision and reports"]
+    assert headings == [*groups, f"NAME of {ENGINE_ARG}; others are vLLM's own", "Everywhere"]
+    assert all(option.name in text for option in EngineOptions.described().values() if option.flag is None)
 
 
 @pytest.mark.parametrize(
@@ -315,10 +318,10 @@ def test_bash_itself_completes_with_what_is_installed(state: Path, tmp_path_fact
 
 def test_a_blessed_run_is_not_to_be_blessed_and_a_signed_one_not_to_be_signed(state: Path) -> None:
     for before, done, after in (
-        ("history bless", ["history", "bless", "latest"], "q36eval drift --branch main"),
-        ("sign-off", ["sign-off", "latest"], "--resume"),
+        ("review bless", ["review", "bless", "latest"], "q36eval drift --branch main"),
+        ("review sign-off", ["review", "sign-off", "latest"], "--resume"),
     ):
-        if before == "sign-off":
+        if before == "review sign-off":
             judge_run(open_history(state), 0, date(2026, 5, 3), require_sign_off=True)
         assert before in commands.q36eval("report", "latest", "--details", state=state).stdout
         assert commands.q36eval(*done, "--owner", "eva", "--reason", "read", state=state).returncode == 0

@@ -61,7 +61,6 @@ def gate(state: Path, resume: str | None = None) -> Any:
         probes=(ProbeName.KL, ProbeName.CANARIES),
         exhaustive=True,
         resume=resume,
-        fresh=True,
     )
     return measure(request, paths, History.open(paths.history), Silent())
 

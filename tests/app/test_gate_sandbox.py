@@ -68,7 +68,6 @@ def gate(
         weights_only: bool = False,
         batch_rows: int | None = None,
         max_items: int | None = None,
-        fresh: bool = True,  # each test asks for itself
         title: str = "",
     ) -> RunRecord:
         target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, family, paths)
@@ -84,7 +83,6 @@ def gate(
             resume=resume,
             engine=EngineOptions(emulate_activations=not weights_only, batch_rows=batch_rows),
             max_items=max_items,
-            fresh=fresh,
         )
         return measure(request, paths, history, Silent())
 
@@ -275,25 +273,3 @@ def test_a_run_that_is_being_measured_is_not_resumed(
     run = gate("main")
     assert run.state is RunState.FINISHED
     assert history.failures(run.id) == [failure]
-
-
-def test_gating_again_takes_over_the_answers_and_says_so(
-    gate: Callable[..., RunRecord], served: RunRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def asked(*_: object, **__: object) -> None:
-        raise AssertionError("the branch was asked again")
-
-    monkeypatch.setattr("q36eval.kl.probe.KLProbe.compare", asked)
-    again = gate("main", fresh=False)
-    assert again.report is not None
-    assert again.report.attempts is not None
-    documents = len(gate.history.items(served.id))  # type: ignore[attr-defined]
-    reused = again.report.attempts.reused
-    assert reused is not None
-    assert reused.items == documents
-    assert gate.history.get_run(reused.run_id).identity == again.identity  # type: ignore[attr-defined]
-    assert again.report.attempts.answer_sets == 1
-    assert gate.history.measurements(again.id) == gate.history.measurements(served.id)  # type: ignore[attr-defined]
-    files = [{one.name: one.sha256 for one in gate.history.artifacts(run.id)} for run in (served, again)]  # type: ignore[attr-defined]
-    assert files[0] == files[1]
-    assert files[0]

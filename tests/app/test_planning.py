@@ -57,7 +57,7 @@ def test_a_plan_is_printed_and_nothing_is_measured_or_written(command: tuple[str
 
 @pytest.mark.usefixtures("nothing_computed")
 def test_a_plan_for_programs_has_every_part_in_bytes(tmp_path: Path) -> None:
-    done = q36eval("kl", "--branch", "fp8-head", "--placement", "packed", "--plan", "--json", state=tmp_path)
+    done = q36eval("kl", "--branch", "fp8-head", "--engine-arg", "placement=packed", "--plan", "--json", state=tmp_path)
     (plan,) = json.loads(done.stdout)["plans"]
     own = plan["batches"]["fp8-head"]
     assert own["placement"] == "packed"

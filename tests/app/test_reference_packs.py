@@ -129,7 +129,6 @@ def gate(state: Path, family: Family) -> Callable[..., RunRecord]:
             policy=read_policy(state / "policy.yaml"),
             probes=(ProbeName.WEIGHTS, ProbeName.KL),
             reference_pack=pack,
-            fresh=True,
         )
         return measure(replace(request, **changes), paths, history, Silent())  # type: ignore[arg-type]
 
@@ -414,7 +413,7 @@ def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
     shown = q36eval("reference", "show", str(pack), "--json", state=tmp_path)
     (row,) = json.loads(shown.stdout)
     assert (row["state"], row["items"], row["kind"], row["vocabulary"]) == ("finished", 10, "hidden-states", 1024)
-    whole, quiet = (q36eval("reference", "verify", str(pack), *q, state=tmp_path) for q in ([], ["-q"]))
+    whole, quiet = (q36eval("reference", "show", "--verify", str(pack), *q, state=tmp_path) for q in ([], ["-q"]))
     assert (whole.returncode, whole.stdout) == (0, "1 captures are whole\n")
     assert (quiet.returncode, quiet.stdout) == (0, "")
     copy = tmp_path / "copy"
@@ -423,13 +422,13 @@ def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
     payload = bytearray(shard.read_bytes())
     payload[len(payload) // 2] ^= 1
     shard.write_bytes(payload)
-    verified = q36eval("reference", "verify", str(copy), state=tmp_path)
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
     assert verified.returncode == 1
     assert verified.stdout.count("damaged") == 2
     assert shard.name in verified.stdout
     next(copy.glob("*/pack.json")).unlink()
     assert "unfinished" in q36eval("reference", "show", str(copy), state=tmp_path).stdout
-    assert q36eval("reference", "verify", str(copy), state=tmp_path).returncode == 2
+    assert q36eval("reference", "show", "--verify", str(copy), state=tmp_path).returncode == 2
 
 
 def test_verify_reads_the_floor_beside_the_captures(pack: Path, tmp_path: Path) -> None:
@@ -442,7 +441,7 @@ def test_verify_reads_the_floor_beside_the_captures(pack: Path, tmp_path: Path) 
         for figures_of in row["slices"].values():
             figures_of["kl"] = 1e-12
     floor.write_text(json.dumps(body))
-    verified = q36eval("reference", "verify", str(copy), state=tmp_path)
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
     assert verified.returncode == 1
     assert floor.name in verified.stdout
     assert "delete" not in verified.stdout
@@ -462,14 +461,14 @@ def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(
         gate(folder_of("main"), copy)
     assert refused.value.exit_code == 2
     assert figures(gate, gate(folder_of("main"), copy, policy=None))["kl.kl_divergence[all]"] > 0
-    verified = q36eval("reference", "verify", str(copy), state=tmp_path)
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
     assert verified.returncode == 2
     assert sentence in verified.stderr
     (row,) = json.loads(q36eval("reference", "show", str(copy), "--json", state=tmp_path).stdout)
     assert (row["state"], row["lacking"]) == ("unfinished", sentence)
     assert "floor missing" in q36eval("reference", "show", str(copy), state=tmp_path).stdout
     captured(copy.parent, copy.name)
-    assert q36eval("reference", "verify", str(copy), state=tmp_path).returncode == 0
+    assert q36eval("reference", "show", "--verify", str(copy), state=tmp_path).returncode == 0
 
 
 def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(pack: Path, tmp_path: Path) -> None:
@@ -499,7 +498,7 @@ def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(pack: P
     [
         (["reference", "capture", "--probe", "weights"], ["weights", "canaries, kl, evals"]),
         (["reference", "capture", "--reference", "nope"], ["nope", "fp8-head"]),
-        (["reference", "verify", "/no/such/pack"], ["/no/such/pack", "reference capture"]),
+        (["reference", "show", "--verify", "/no/such/pack"], ["/no/such/pack", "reference capture"]),
         (["gate", "--branch", "main", "--reference-pack", "/no/such/pack"], ["/no/such/pack"]),
         (["kl", "--branch", "main", "--reference-pack", "/etc"], ["/etc", "holds no reference pack"]),
     ],

@@ -30,7 +30,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["--branch", "bf16", "--policy", "nope"],
         ["--branch", "bf16", "--family", "nope"],
         ["--branch", "bf16", "--suite", "nope"],
-        ["--branch", "bf16", "--format", "pdf"],
+        ["--branch", "bf16", "--engine-arg", "nope=1"],
         ["--branch", "bf16", "--device", "tpu"],
         ["--branch", "bf16", "--waivers-from", "nope"],
         ["--branch", "bf16", "--resume", "nope"],

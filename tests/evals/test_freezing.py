@@ -25,7 +25,7 @@ from q36eval.evals.frozen import verify
 from q36eval.evals.lm_configs import expand, read_config
 from q36eval.evals.lm_tasks import Document, load_documents, seeded
 from q36eval.evals.probe import EvalsProbe
-from q36eval.evals.suite import LoadedSuite, read_suite
+from q36eval.evals.suite import ALLOW_CODE, LoadedSuite, read_suite
 from tests.profiles import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +69,11 @@ def suite(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         yield path
 
 
+@pytest.fixture(autouse=True)
+def programs_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALLOW_CODE, "1")
+
+
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
@@ -77,8 +82,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-def documents_of(path: Path, cache: Path, **allowed: bool) -> list[Document]:
-    return load_documents(LoadedSuite(path, **allowed), cache)
+def documents_of(path: Path, cache: Path) -> list[Document]:
+    return load_documents(LoadedSuite(path), cache)
 
 
 def test_prompts_and_targets_are_stock_lm_evals(
@@ -87,7 +92,7 @@ def test_prompts_and_targets_are_stock_lm_evals(
     """As lm-eval's own task objects build them from the hub's cache, document by document."""
     from lm_eval.api.task import ConfigurableTask
 
-    found = documents_of(suite, tmp_path, allow_code_execution=True)
+    found = documents_of(suite, tmp_path)
     for name in ("mmlu", "wikitext", "gpqa", "gsm8k"):
         ours = [([one.args for one in d.instances], d.target, d.choices) for d in found if d.group.name == name]
         theirs = []
@@ -110,7 +115,7 @@ def test_prompts_and_targets_are_stock_lm_evals(
 
 
 def test_strata_clusters_and_scores(suite: Path, tmp_path: Path, no_network: None) -> None:
-    found = documents_of(suite, tmp_path, allow_code_execution=True)
+    found = documents_of(suite, tmp_path)
     assert len({document.key for document in found}) == len(found)
     history = [d for d in found if d.stratum == "high_school_european_history"]
     assert len({d.cluster for d in history[:3]}) == 1, "questions about one passage are one cluster"
@@ -132,11 +137,13 @@ def test_strata_clusters_and_scores(suite: Path, tmp_path: Path, no_network: Non
     assert program.metrics(["    import sys; sys.exit(0)\n"])["pass@1"] == 0.0
 
 
-def test_programs_run_only_when_allowed(suite: Path, tmp_path: Path) -> None:
-    loaded, allowed = LoadedSuite(suite), LoadedSuite(suite, allow_code_execution=True)
+def test_programs_run_only_when_allowed(suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = LoadedSuite(suite)
+    monkeypatch.delenv(ALLOW_CODE)
+    loaded = LoadedSuite(suite)
     assert "humaneval" not in {d.group.name for d in load_documents(loaded, tmp_path)}
     (sentence,) = loaded.skipped
-    assert "--allow-code-execution" in sentence
+    assert f"{ALLOW_CODE}=1" in sentence
     assert not allowed.skipped
     assert loaded.sha256 != allowed.sha256
 

@@ -134,7 +134,9 @@ def test_where_packages_of_this_environment_lie_is_not_said_in_vllms(
 def test_a_gate_is_refused_before_anything_is_captured(tmp_path: Path) -> None:
     python = interpreter(tmp_path / "none", None)
     state = tmp_path / "state"
-    refused = q36eval("gate", "--branch", "bf16", "--engine", "vllm", "--engine-python", python, state=state)
+    refused = q36eval(
+        "gate", "--branch", "bf16", "--engine", "vllm", "--engine-arg", f"engine_python={python}", state=state
+    )
     assert refused.returncode == 2
     assert "has no vLLM" in refused.stderr
     assert not (state / "packs").exists()
@@ -142,7 +144,7 @@ def test_a_gate_is_refused_before_anything_is_captured(tmp_path: Path) -> None:
 
 def test_no_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
-    with pytest.raises(UsageError, match=r"--engine-python, or set Q36EVAL_VLLM_PYTHON"):
+    with pytest.raises(UsageError, match=r"--engine-arg engine_python=FILE, or set Q36EVAL_VLLM_PYTHON"):
         identity_of(EngineSettings(SANDBOX / "bf16", kind="vllm"))
 
 

@@ -151,7 +151,7 @@ def _blessing(blessing: Blessing | None, judged: RunSummary | None) -> str:
 def _needs(of: BranchSummary, review: Review, now: datetime) -> Iterable[Need]:
     newest, judged = of.newest, of.judged
     if review.unverified:
-        yield Need(Urgency.UNVERIFIED, UNVERIFIED, "q36eval history verify")
+        yield Need(Urgency.UNVERIFIED, UNVERIFIED, "q36eval history status --verify")
     if review.changed:
         command = f"q36eval gate --branch {shlex.quote(of.branch)}"
         yield Need(Urgency.UNFINISHED, "The checkpoint changed while the newest run judged it; judge it anew:", command)

@@ -357,7 +357,7 @@ def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: P
         st.text("No waiver of this branch stands.")
     for one in reader.waiting(run.family, run.branch):
         st.text(line(f"{one.origin.words}: {one.sentence}"))
-        st.code(f"q36eval history accept {one.id} --owner NAME --reason WHY", language=None)
+        st.code(f"q36eval history import --accept {one.id} --owner NAME --reason WHY", language=None)
     _draw_again(reader, run, report, allowed, "waivers")
 
 

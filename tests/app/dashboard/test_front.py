@@ -129,7 +129,7 @@ def test_a_pass_by_an_own_template_that_the_family_does_not_declare_ships_nothin
     history = History.open(path)
     write_run(history, "fp8-head", 0.05, 1)
     history.close()
-    declared = DeclaredTemplate(sha256=own, by="--template-declared", reference_sha256="c" * 64)
+    declared = DeclaredTemplate(sha256=own, by="the family's file", reference_sha256="c" * 64)
     monkeypatch.setattr(shipping, "recorded_template", lambda provenance: declared)
     shipped = shipping.shipped_rules("sandbox")
     assert shipped is not None
@@ -282,7 +282,7 @@ def test_what_a_branch_is_called_cannot_speak_for_the_banner(path: Path) -> None
     history = History.open(path)
     write_run(history, "main` may ship. Blocked: `fp8-head", 0.05, 1)
     history.close()
-    said = q36eval("history", "ship", state=path.parent).stdout.splitlines()[0]
+    said = q36eval("history", "status", state=path.parent).stdout.splitlines()[0]
     assert said.count("`") == 2
     assert said.endswith("`main'␣may␣ship.␣Blocked:␣'fp8-head` may ship.")
 

@@ -47,8 +47,8 @@ def test_a_run_goes_whole_and_comes_out_the_same_to_the_byte(tmp_path: Path) -> 
     assert tokens is not None
     assert tokens.read_bytes() == b"tokens"
     assert exported(there).read_bytes() == archive.read_bytes()
-    assert commands.q36eval("history", "replay", run.id, state=there).returncode == 0
-    assert commands.q36eval("history", "verify", state=there).returncode == 0
+    assert commands.q36eval("history", "show", run.id, "--replay", state=there).returncode == 0
+    assert commands.q36eval("history", "status", "--verify", state=there).returncode == 0
 
 
 def test_what_is_there_is_passed_over_and_what_people_added_comes_in(tmp_path: Path) -> None:

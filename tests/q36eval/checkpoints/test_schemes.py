@@ -266,6 +266,6 @@ def test_inputs_that_cannot_be_emulated_are_refused_unless_switched_off(bf16_fol
         return {name: weight.mul(10).to(torch.int8), f"{name}_scale": torch.full((len(weight), 1), 0.1).bfloat16()}
 
     folder = rewritten(bf16_folder, tmp_path / "w8a4", change, config)
-    with pytest.raises(UsageError, match="--weights-only"):
+    with pytest.raises(UsageError, match="--engine-arg weights_only=true"):
         load_model(folder)
     assert load_model(folder, emulate_activations=False).report.ignored_inputs == 1

@@ -93,7 +93,7 @@ def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
     assert run.timings["served"] > 0
     assert run.finished is not None
     assert address.partition("//")[2].partition("/")[0] not in run.model_dump_json()
-    for shown in (("history", "list"), ("history", "show", run.id), ("history", "replay", run.id)):
+    for shown in (("history", "list"), ("history", "show", run.id), ("history", "show", run.id, "--replay")):
         again = commands.q36eval(*shown, state=tmp_path)
         assert again.returncode == 0, again.stderr
         assert "PASS" in again.stdout or shown[1] == "replay"
@@ -123,7 +123,7 @@ def test_it_goes_into_another_history_as_any_run(kept: tuple[RunRecord, Path], t
     assert done.returncode == 0, done.stderr
     there, history = only_run(tmp_path / "other")
     assert there.report == run.report
-    done = commands.q36eval("history", "replay", run.id, state=tmp_path / "other")
+    done = commands.q36eval("history", "show", run.id, "--replay", state=tmp_path / "other")
     assert done.returncode == 0, done.stdout
     history.close()
 

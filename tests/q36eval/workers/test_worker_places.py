@@ -23,16 +23,16 @@ def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (EngineOptions(ray="auto"), r"--ray names a cluster .*; add --workers\."),
+        (EngineOptions(ray="auto"), r"ray names a cluster .*; add --workers\."),
         (
             EngineOptions(workers=2, ray="ray://head:10001"),
-            r"--ray ray://head:10001 is the address of a Ray client server.*; give HOST:PORT of the cluster's head",
+            r"ray=ray://head:10001 is the address of a Ray client server.*; give HOST:PORT of the cluster's head",
         ),
         (EngineOptions(workers=0), r"--workers 0 leaves nobody to compute; give at least 1\."),
         (EngineOptions(workers=2, device="cuda:1"), r"--device cuda:1 names one GPU.* write --device cuda"),
         (
             EngineOptions(workers=2, placement="layers"),
-            r"--placement layers reads all weights .*; leave out --workers",
+            r"placement=layers reads all weights .*; leave out --workers",
         ),
         (
             EngineOptions(workers=2, kind="openai", base_url="http://127.0.0.1:1/v1"),

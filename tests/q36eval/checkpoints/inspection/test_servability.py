@@ -186,7 +186,7 @@ def test_a_state_that_the_configuration_wants_narrower_is_told(folder: Path, dty
     edit_json(folder, "config.json", lambda config: config.update(mamba_ssm_dtype=dtype))
     findings = found(folder, "state-dtype")
     assert len(findings) == told
-    assert all(f"--recurrent-state-dtype {dtype} is given" in finding.message for finding in findings)
+    assert all(f"--engine-arg recurrent_state_dtype={dtype} is given" in finding.message for finding in findings)
 
 
 def test_an_expert_without_the_scale_of_its_inputs_is_named(modelopt: Path) -> None:

@@ -105,7 +105,7 @@ def test_every_difference_is_named_and_one_sentence_says_how_to_declare_them(tmp
     sha256 = chat_template_sha256(tmp_path)
     differing = found(tmp_path)
     assert [one.subject for one in differing] == ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"]
-    assert [f"--template-declared {sha256}" in one.message for one in differing] == [False, True]
+    assert [f"sha256: {sha256}, source" in one.message for one in differing] == [False, True]
     assert {one.severity for one in differing} == {Severity.BLOCKING}
     assert {one.severity for one in found(tmp_path, sha256)} == {Severity.ADVISORY}
     otherwise = found(tmp_path, "0" * 64)

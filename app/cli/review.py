@@ -1,5 +1,6 @@
-"""`q36eval waive`: reviewers' written exceptions."""
+"""`q36eval review`: what people decide: baselines, signatures and written exceptions."""
 
+import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from q36eval.app.cli import completing
-from q36eval.app.cli.options import FamilyOption, JsonOption, OneBranch, Quiet, load_policy, open_history, print_json
+from q36eval.app.cli.options import (
+    FamilyOption,
+    JsonOption,
+    OneBranch,
+    Quiet,
+    RunArgument,
+    load_policy,
+    open_history,
+    print_json,
+)
 from q36eval.app.targets import load_family, name_in_history
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -15,9 +25,9 @@ from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
-    from q36eval.history import RunRecord, WaiverRecord
+    from q36eval.history import History, RunRecord, WaiverRecord
 
-app = typer.Typer(no_args_is_help=True, help="Add, list, revoke and export waivers.")
+app = typer.Typer(no_args_is_help=True, help="Bless and sign runs; write, list and revoke waivers.")
 
 IN_FORCE = "in force"
 SHOWN_STATES = (IN_FORCE, "imported, not in force")
@@ -27,8 +37,8 @@ AnyBranch = Annotated[
 ]
 
 
-@app.command("add")
-def add(
+@app.command("waive")
+def waive(
     branch: OneBranch,
     owner: Annotated[str, typer.Option(help="Who is responsible for it.")],
     reason: Annotated[str, typer.Option(help="Why it is acceptable.")],
@@ -99,7 +109,7 @@ def add(
         print_plain(f"  {one.sentence}")
     if effects and (needs := effecting.record_needed(effects[0].run)):
         print_plain(f"{needs} This evaluates them: {full_record(effects[0].run)}")
-    print_plain(f"Gate the branch anew for a verdict with it: q36eval gate --branch {branch}.")
+    print_plain(f"Gate the branch again for a verdict with it: q36eval gate --branch {branch}.")
 
 
 @app.command("list")
@@ -107,11 +117,17 @@ def list_waivers(
     branch: AnyBranch = None,
     family: FamilyOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Also list expired and revoked waivers.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the waivers in force to this YAML file, for `gate --waivers-from`.", metavar="FILE"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the waivers in force, and imported ones that wait."""
     today = datetime.now(UTC).date()
     records = _records(branch, family)
+    if out is not None:
+        _write(out, [record for record in records if _state(record, today) == IN_FORCE])
     shown = [record for record in records if everything or _state(record, today) in SHOWN_STATES]
     if as_json:
         print_json([_row(record, today) for record in shown])
@@ -131,50 +147,108 @@ def list_waivers(
 
 @app.command("revoke")
 def revoke(
-    number: Annotated[int, typer.Argument(help="Number of the waiver, as `waive list` shows it.", min=1)],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="Number of a waiver, as `review list` shows it; or a run, whose blessing is revoked.",
+            metavar="NUMBER|RUN",
+            autocompletion=completing.runs,
+        ),
+    ],
     owner: Annotated[str | None, typer.Option(help="Who revokes it.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; needed for a blessing.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke a waiver.
+    """Revoke a waiver, or the blessing of a run.
 
-    It stays on record. Runs decided before keep their verdict.
+    It stays on record. Runs decided before keep their verdict; the blessing before a revoked one counts again.
     """
     from q36eval.app.cli.tables import print_plain
 
-    record = open_history().revoke_waiver(number, owner)
+    history = open_history()
+    if not what.isdecimal():
+        _revoke_blessing(history, what, owner, reason, as_json)
+        return
+    record = history.revoke_waiver(int(what), owner)
     if as_json:
         print_json(_row(record, datetime.now(UTC).date()))
         return
     print_plain(
-        f"Revoked waiver {number}: {record.waiver.scope} of {record.family}/{record.branch}; gate the branch anew."
+        f"Revoked waiver {what}: {record.waiver.scope} of {record.family}/{record.branch}; gate the branch again."
     )
 
 
-@app.command("export")
-def export(
-    branch: AnyBranch = None,
-    family: FamilyOption = None,
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.", metavar="FILE")] = None,
+def _revoke_blessing(history: "History", run: str, owner: str | None, reason: str | None, as_json: bool) -> None:
+    from q36eval.app.cli.tables import print_plain
+    from q36eval.run.drift import keep_drifts
+
+    if owner is None or reason is None:
+        raise UsageError("option-missing", "A blessing is revoked with --owner and --reason.")
+    run_id = history.get_run(run).id
+    *_, blessing = history.revoke_blessing(run_id, owner, reason)
+    keep_drifts(history, blessing.family, blessing.branch)
+    if as_json:
+        print_json(blessing.model_dump(mode="json"))
+        return
+    now = history.blessed(blessing.branch, blessing.family)
+    baseline = "no run" if now is None else f"run {now.id}"
+    print_plain(
+        f"Revoked the blessing of run {run_id}, by {owner}; the baseline of {blessing.branch} is {baseline} now."
+    )
+
+
+@app.command("bless")
+def bless(
+    run: RunArgument,
+    owner: Annotated[str, typer.Option(help="Who accepts it.")],
+    reason: Annotated[str, typer.Option(help="Why it is acceptable.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Export the waivers in force as YAML.
+    """Accept a run as the baseline for drift."""
+    from q36eval.app.cli.tables import print_plain
+    from q36eval.run.drift import keep_drifts
 
-    The file can be reviewed like code; `gate --waivers-from` reads it.
+    history = open_history()
+    blessing = history.bless(history.get_run(run).id, owner, reason)
+    keep_drifts(history, blessing.family, blessing.branch)
+    if as_json:
+        print_json(blessing.model_dump(mode="json"))
+        return
+    print_plain(f"Blessed {blessing.branch} as run {blessing.run_id} found it, by {blessing.owner}.")
+
+
+@app.command("sign-off")
+def sign_off(
+    run: RunArgument,
+    owner: Annotated[str, typer.Option(help="Who signs.")],
+    reason: Annotated[str, typer.Option(help="What was checked, and why it may be released.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Sign a finished run.
+
+    A signature gives `gate --require-sign-off` what it waits for and accepts gains marked as anomalous, of that report
+    only. It changes nothing else.
     """
+    from q36eval.app.cli.tables import print_plain
+    from q36eval.history.deciding import sign
+    from q36eval.reports.next_step import branch_option
+
+    history = open_history()
+    record = history.get_run(run)
+    signature = sign(history, record, owner, reason)
+    if as_json:
+        print_json({"run": record.id, **json.loads(signature.model_dump_json())})
+        return
+    print_plain(f"Signed run {record.id} of {record.branch} by {owner}: report {signature.report_sha256[:12]}.")
+    again = f"q36eval gate {branch_option(record)} --resume {record.id} --require-sign-off"
+    print_plain(f"Decide the run with this signature: {again}")
+
+
+def _write(out: Path, records: "list[WaiverRecord]") -> None:
     from q36eval.app.reviewing.waiver_files import waivers_yaml
 
-    today = datetime.now(UTC).date()
-    records = [record for record in _records(branch, family) if _state(record, today) == IN_FORCE]
-    text = waivers_yaml(records)
-    if as_json:
-        print_json([_row(record, today) for record in records])
-    if out is None and as_json:
-        return
-    if out is None:
-        print(text, end="")
-        return
     try:
-        out.write_text(text, encoding="utf-8")
+        out.write_text(waivers_yaml(records), encoding="utf-8")
     except OSError as error:
         raise UsageError("file-unwritable", f"The waiver file {out} cannot be written: {error.strerror}.") from error
 
