@@ -1,4 +1,4 @@
-"""`history ship`: what the first page says, for a pipeline."""
+"""`history status`: what the first page says, for a pipeline."""
 
 import json
 from datetime import date

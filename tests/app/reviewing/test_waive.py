@@ -96,7 +96,7 @@ def test_a_waiver_says_what_it_changes_and_counts_until_it_is_taken_back(tmp_pat
 
 
 def add(state: Path, *arguments: str) -> tuple[int, str]:
-    """The exit code of `waive add`, and what it says to the person."""
+    """The exit code of `review waive`, and what it says to the person."""
     done = commands.q36eval("review", "waive", *WRITTEN, "--expires", SOON, *arguments, state=state)
     assert done.returncode == 0 or done.stderr.count("\n") == 1, done.stderr
     return done.returncode, done.stdout + done.stderr

@@ -154,7 +154,7 @@ def test_a_chain_that_ends_elsewhere_takes_no_more_and_says_so(tmp_path: Path) -
     history, run = fill(tmp_path)
     with history._engine.begin() as connection:
         connection.execute(text("UPDATE ledger SET position = 99 WHERE position = 2"))
-    with pytest.raises(StorageError, match="See `q36eval history verify`"):
+    with pytest.raises(StorageError, match="See `q36eval history status --verify`"):
         history.bless(run.id, "eva", "again")
 
 

@@ -8,7 +8,6 @@ from q36eval.errors import UsageError
 from q36eval.history import History
 from q36eval.history.moving import put_review, put_run, put_waivers, whole_run
 from tests.app.history.filled import WAIVER, fill
-from tests.app.judged_runs import IDENTITY
 
 
 def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path) -> None:
@@ -26,9 +25,8 @@ def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path)
     assert put_waivers(history, source.waiver_records(), imported=None) == []
     assert list(history.waivers("sandbox", "main").values()) == [WAIVER]
     assert history.reviewed_runs() == {run.id}
-    assert history.references_of_runs() == [IDENTITY]
     assert history.files_of_runs() == {one.sha256 for one in whole.about.artifacts}
     assert history.files_of_runs(without=[run.id]) == set()
     history.delete_run(run.id)
     history.give_back_room()
-    assert (history.reviewed_runs(), history.files_of_runs(), history.references_of_runs()) == (set(), set(), [])
+    assert (history.reviewed_runs(), history.files_of_runs()) == (set(), set())

@@ -214,8 +214,9 @@ def test_address_and_key_come_from_the_environment_and_the_key_is_not_shown(monk
 
 
 def test_the_engine_leaves_options_of_others_to_them(settings: EngineSettings) -> None:
-    with pytest.raises(UsageError, match="engine openai has no --kv-scales"):
+    with pytest.raises(UsageError) as refused:
         open_engine(replace(settings, kv_scales="ignored"))
+    assert (refused.value.code, "--engine-arg kv_scales" in str(refused.value)) == ("option-unsupported", True)
 
 
 def test_it_is_said_whether_answers_depend_on_how_many_are_requested_at_once(

@@ -102,11 +102,11 @@ def test_scales_of_experts_are_told_with_the_gpus_that_reorder_them() -> None:
     (one,) = found(folder_of("gptq-int4"))
     assert (one.rule, one.severity) == ("expert-scales-reordered", Severity.ADVISORY)
     assert "72 gate and up projections of experts have 128 rows and groups of 128: on one GPU" in one.message
-    assert "(--as-served vllm measures that)" in one.message
+    assert "(--engine-arg as_served=vllm measures that)" in one.message
     (several,) = found(folder_of("w4a16"))
     assert (several.rule, several.severity) == ("expert-scales-reordered", Severity.ADVISORY)
     assert "34 gate and up projections of experts have 128 rows and groups of 32: on 4 GPUs" in several.message
-    assert "(--as-served vllm:4 measures that)" in several.message
+    assert "(--engine-arg as_served=vllm:4 measures that)" in several.message
 
 
 @pytest.mark.parametrize(
