@@ -26,3 +26,9 @@ def q36eval(*arguments: str, state: Path, **environment: str) -> subprocess.Comp
             code = left.code
     assert isinstance(code, int)
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def code_of(ended: subprocess.CompletedProcess[str]) -> str:
+    """The code of the error that a command ended with, in the last line that it wrote; empty where there is none."""
+    line = (ended.stderr.splitlines() or [""])[-1]
+    return line.rpartition("[")[2].removesuffix("]") if line.endswith("]") else ""
