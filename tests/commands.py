@@ -41,3 +41,9 @@ def command_tree() -> dict[str, click.Command]:
             yield from walk(f"{name} {each}", child)
 
     return dict(walk("q36eval", program()))
+
+
+def code_of(ended: subprocess.CompletedProcess[str]) -> str:
+    """The code of the error that a command ended with, in the last line that it wrote; empty where there is none."""
+    line = (ended.stderr.splitlines() or [""])[-1]
+    return line.rpartition("[")[2].removesuffix("]") if line.endswith("]") else ""

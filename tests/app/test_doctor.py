@@ -60,7 +60,7 @@ def test_a_state_by_name_is_the_one_that_is_written(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert (tmp_path / "named" / "history.sqlite").exists()
     assert not (tmp_path / "other").exists()
-    assert commands.q36eval("doctor", "--state=", state=tmp_path).stderr == "q36eval: --state names no folder.\n"
+    assert commands.code_of(commands.q36eval("doctor", "--state=", state=tmp_path)) == "option-empty"
 
 
 @pytest.mark.parametrize("state", ["a-file", "a-file/below"])

@@ -58,18 +58,18 @@ def test_without_a_branch_all_are_told_and_the_worst_decides(tmp_path: Path) -> 
         ("main", "stable"),
     ]
     refused = commands.q36eval("drift", "--all", state=tmp_path)
-    assert (refused.returncode, "name it with --branch" in refused.stderr) == (2, True)
+    assert (refused.returncode, commands.code_of(refused)) == (2, "option-missing")
 
 
 def test_a_name_that_nothing_bears_is_no_lack_of_runs(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     judge_run(history, 2, DAY)
-    for options, needle in (
-        (("--branch", "mian"), "sandbox has no branch 'mian', nor a run of one"),
-        (("--branch", "main", "--metric", "acuracy"), "No watched metric has a key that contains 'acuracy'."),
+    for options, code, named in (
+        (("--branch", "mian"), "branch-unknown", "'mian'"),
+        (("--branch", "main", "--metric", "acuracy"), "metric-unknown", "'acuracy'"),
     ):
         done = commands.q36eval("drift", *options, state=tmp_path)
-        assert (done.returncode, needle in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, commands.code_of(done), named in done.stderr) == (2, code, True), done.stderr
     assert commands.q36eval("drift", "--branch", "fp8-head", state=tmp_path).returncode == 3
 
 

@@ -21,6 +21,7 @@ from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.rounds import run_probes
 from tests.canaries.test_steps import Told
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = ROOT / "evals/suites/sandbox.yaml"
@@ -84,21 +85,21 @@ def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_noth
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "code"),
     [
-        ({"generation_kwargs": {"do_sample": True, "temperature": 0.7}}, "samples its answers"),
-        ({"repeats": 4}, "evaluates an item several times"),
-        ({"generation_kwargs": {"max_gen_toks": 4095}}, "leave no room for a prompt"),
+        ({"generation_kwargs": {"do_sample": True, "temperature": 0.7}}, "task-unsupported"),
+        ({"repeats": 4}, "task-unsupported"),
+        ({"generation_kwargs": {"max_gen_toks": 4095}}, "answer-budget-too-large"),
     ],
 )
 def test_what_would_be_asked_otherwise_than_lm_eval_asks_is_refused(
-    tmp_path: Path, tokenizer: Any, changes: dict[str, Any], sentence: str
+    tmp_path: Path, tokenizer: Any, changes: dict[str, Any], code: str
 ) -> None:
     suite = write_small_suite(tmp_path, {"ruler/vt.jsonl": 1})
     body = yaml.safe_load(suite.read_text(encoding="utf-8"))
     body["groups"][0]["subsets"]["vt"] |= changes
     suite.write_text(yaml.safe_dump(body), encoding="utf-8")
-    with pytest.raises(UsageError, match=sentence):
+    with raises(UsageError, code):
         EvalsProbe(suite).plan(tokenizer)
 
 
@@ -214,12 +215,12 @@ def test_the_suite_hash_follows_what_is_asked(tmp_path: Path, loaded: LoadedSuit
 
 
 def test_malformed_suites_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"suites there: .*sandbox"):
+    with raises(UsageError, "suite-unknown"):
         LoadedSuite(SUITE.with_name("sandbx.yaml"))
     path = tmp_path / "suite.yaml"
     path.write_text("name: x\ndata: .\nmax_length: 100\ngroups: []\nlimit: 3\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="groups"):
+    with raises(UsageError, "suite-invalid", "groups"):
         LoadedSuite(path)
     path.write_text("name: [", encoding="utf-8")
-    with pytest.raises(UsageError, match="not YAML"):
+    with raises(UsageError, "yaml-malformed"):
         LoadedSuite(path)

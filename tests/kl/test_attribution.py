@@ -14,6 +14,7 @@ from q36eval.errors import UsageError
 from q36eval.kl.attribution import Suspect, divergences, hidden_states, sample, share_of, suspects
 from q36eval.kl.corpus import CorpusDocument, load_corpus
 from tests.branches import folder_of
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "data/corpus/sandbox"
@@ -192,7 +193,7 @@ def test_suspects_are_classes_then_bands_then_cells() -> None:
         ("cell", "routed experts, layers 2-4"),
     ]
     assert found[1] == Suspect("lm_head", "class", ("lm_head",))
-    with pytest.raises(UsageError, match="nothing to attribute"):
+    with raises(UsageError, "nothing-to-attribute"):
         suspects([], 2, grid=False)
 
 
@@ -209,9 +210,9 @@ def test_the_budget_is_kept_and_a_hopeless_one_refused() -> None:
     assert chosen.tokens * 10 <= 10_000
     assert len(chosen.documents) == 20
     assert {sum(d.slice == name for d in chosen.documents) for name in "ab"} == {10}
-    with pytest.raises(UsageError, match="at least 10,000"):
+    with raises(UsageError, "token-budget-too-small", "10,000"):
         sample(documents, Words(), 10, 9_999)
-    with pytest.raises(UsageError, match="holds 5 documents"):
+    with raises(UsageError, "documents-too-few", "5 documents"):
         sample(documents[:5], Words(), 1, 10_000)
 
 

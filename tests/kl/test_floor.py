@@ -30,6 +30,7 @@ from q36eval.kl.floor_file import (
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import DeploymentIdentity, Interval
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 WANTED = ("left-padding", "bf16-logits")
@@ -152,17 +153,17 @@ def test_the_floor_is_kept_for_its_own_reference_only(tmp_path: Path, floor: Ref
     assert read_floor(path, floor.identity, floor.suite_sha256) == floor
     for field in ("checkpoint_sha256", "tokenizer_sha256", "engine_version", "kv_cache_dtype"):
         other = floor.identity.model_copy(update={field: "other"})
-        with pytest.raises(UsageError, match=rf"another reference or suite \({field} differ"):
+        with raises(UsageError, "floor-identity", field):
             read_floor(path, other, floor.suite_sha256)
-    with pytest.raises(UsageError, match="suite_sha256"):
+    with raises(UsageError, "floor-identity", "suite_sha256"):
         read_floor(path, floor.identity, "another")
     body = json.loads(path.read_text())
     body["perturbations"][0]["slices"]["all"]["kl"] = 1e-12
     path.write_text(json.dumps(body))
-    with pytest.raises(UsageError, match="not those that were measured"):
+    with raises(UsageError, "floor-damaged"):
         read_floor(path, floor.identity, floor.suite_sha256)
     path.write_text(path.read_text()[:-100])
-    with pytest.raises(UsageError, match="damaged"):
+    with raises(UsageError, "floor-damaged"):
         read_floor(path, floor.identity, floor.suite_sha256)
 
 

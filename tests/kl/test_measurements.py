@@ -20,6 +20,7 @@ from q36eval.kl.tokens import read_tokens
 from q36eval.probes import Digest, ItemResults
 from q36eval.records import ItemOutcome, Measurement
 from q36eval.token_files import TOKENS, WORST, read_worst
+from tests.raising import raises
 
 VOCABULARY, WIDTH = 40, 16
 
@@ -254,7 +255,7 @@ def test_nan_is_counted_and_tops_the_quantiles(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["all", "kind=text", "position=0-63", "entropy=2+", "on_policy/code", " "])
 def test_a_slice_named_like_other_figures_is_refused(name: str) -> None:
     fine, bad = CorpusDocument("first", "code", "abc"), CorpusDocument("second", name, "abcd")
-    with pytest.raises(UsageError, match="'second'") as refused:
+    with raises(UsageError, "slice-name-reserved", "'second'") as refused:
         KLProbe([fine, bad])
     assert repr(name) in str(refused.value)
 

@@ -34,6 +34,7 @@ from q36eval.run.measure import measure
 from q36eval.run.request import CanaryChoice, Request, Target
 from tests.evals.small_suite import write_small_suite
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
+from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
@@ -181,12 +182,12 @@ def test_an_option_that_an_engine_does_not_have_is_refused_by_name(checkpoints: 
         settings = EngineSettings(checkpoints["reference"], kind=KIND, **{name: OTHERS[name]})
         for opens in (open_engine, identity_of):
             written = flag if name != "engine_arguments" else f"{flag} seed"
-            with pytest.raises(UsageError, match=f"engine {KIND} has no {written}; "):
+            with raises(UsageError, "option-unsupported", KIND, written):
                 opens(settings)
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(UsageError, match=f"no engine 'abacus'; known: .*{KIND}"):
+    with raises(UsageError, "engine-unknown", "'abacus'", KIND):
         open_engine(EngineSettings(SANDBOX, kind="abacus"))
 
 
@@ -205,7 +206,7 @@ def test_what_is_known_is_not_answered_again(checkpoints: dict[str, Path]) -> No
 def test_what_an_engine_does_not_offer_has_working_defaults(checkpoints: dict[str, Path]) -> None:
     engine = open_engine(EngineSettings(checkpoints["reference"], kind=KIND))
     assert (engine.deterministic, engine.ignores_activation_quantization, engine.perturbations()) == (False, False, ())
-    with pytest.raises(EngineError, match=f"engine {KIND} has no model in this process"):
+    with raises(EngineError, "engine-cannot", KIND):
         parts_of(engine)
 
 

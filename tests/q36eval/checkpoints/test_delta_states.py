@@ -13,6 +13,7 @@ from q36eval.checkpoints.delta_states import CHUNK, RoundedStates
 from q36eval.engines import EngineSettings, identity_of, open_engine
 from q36eval.engines.base import GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
+from tests.raising import raises
 
 from .inspection.damage import Tensors, edit_tensors
 
@@ -107,5 +108,5 @@ def test_the_identity_says_so_and_other_dtypes_are_refused() -> None:
     emulated = identity_of(settings)
     added = {("recurrent_state_dtype", "bfloat16"), ("conv_state_dtype", "float16")}
     assert set(emulated.settings.items()) - set(plain.settings.items()) == added
-    with pytest.raises(UsageError, match="'fp8' is not emulated; known: float32, bfloat16, float16"):
+    with raises(UsageError, "option-value", "'fp8'", "float32, bfloat16, float16"):
         identity_of(EngineSettings(SANDBOX, recurrent_state_dtype="fp8"))

@@ -11,6 +11,7 @@ from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.engines import EngineSettings, identity_of, open_engine
 from q36eval.errors import UsageError
 from tests.branches import folder_of
+from tests.raising import raises
 
 from .inspection.damage import edit_tensors
 from .inspection.damaged_scales import rescale
@@ -61,5 +62,5 @@ def test_it_is_another_deployment() -> None:
     assert set(fused.settings.items()) - set(plain.settings.items()) == {("as_served", "vllm")}
     assert open_engine(settings[1]).identity == fused
     for opens in (identity_of, open_engine):
-        with pytest.raises(UsageError, match="'sglang' makes of a checkpoint is not emulated; known: vllm"):
+        with raises(UsageError, "option-value", "'sglang'", "vllm"):
             opens(EngineSettings(folder_of("main"), as_served="sglang"))

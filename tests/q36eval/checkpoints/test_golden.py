@@ -18,6 +18,7 @@ from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.base import Engine
 from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import CorruptCheckpointError
+from tests.raising import raises
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 MANIFEST = json.loads((GOLDEN / "MANIFEST.json").read_text())
@@ -195,5 +196,5 @@ def test_columns_ordered_by_activation_are_not_in_order() -> None:
 
 @pytest.mark.parametrize("name", GROUPS_WIDER_THAN_THE_MODEL)
 def test_inputs_that_do_not_divide_into_groups_are_refused(name: str) -> None:
-    with pytest.raises(CorruptCheckpointError, match="groups of 128"):
+    with raises(CorruptCheckpointError, "group-size-mismatch", "of 128"):
         load_model(GOLDEN / name)

@@ -28,12 +28,13 @@ def test_an_implausible_gain_is_inconclusive_until_it_is_signed() -> None:
     mmlu = next(result for result in report.criteria if result.id == "mmlu")
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.INCONCLUSIVE, 3, ("mmlu",))
     assert (mmlu.verdict, mmlu.anomalous) == (CriterionVerdict.INCONCLUSIVE, True)
-    assert "anomalous" in mmlu.reason
+    assert mmlu.code == "anomalous-gain"
     signed = judged(GAINING, sign_offs=[SIGNED])
     mmlu = next(result for result in signed.criteria if result.id == "mmlu")
     assert (signed.verdict, signed.exit_code) == (Verdict.PASS, 0)
     assert (mmlu.verdict, mmlu.anomalous) == (CriterionVerdict.PASS, True)
-    assert "accepted by eva" in mmlu.reason
+    assert mmlu.code == "anomalous-gain-signed"
+    assert "eva" in mmlu.reason
     assert judged(GAINING, require_sign_off=True, sign_offs=[SIGNED]).verdict is Verdict.PASS
 
 

@@ -163,9 +163,9 @@ def test_documents_are_what_a_divergence_needs() -> None:
 def test_what_numbers_do_not_help_says_why() -> None:
     policy, report = judged(criterion(), failed=(ProbeFailure(probe=ProbeName.CANARIES, reason="x", kind="crashed"),))
     (crashed,) = remedies(report, policy, ())
-    assert (crashed.options, crashed.note) == ((), "the errored items must be measured first; more items do not help")
+    assert (crashed.options, crashed.code) == ((), "errored")
     policy, report = judged(criterion())
-    assert "it was not measured" in remedies(report, policy, ())[0].note
+    assert remedies(report, policy, ())[0].code == "not-measured"
 
 
 def test_other_verdicts_need_no_help() -> None:

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from q36eval.errors import UsageError
 from q36eval.history import History
 from q36eval.history.moving import put_review, put_run, put_waivers, whole_run
 from tests.app.history.filled import WAIVER, fill
+from tests.raising import raises
 
 
 def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path) -> None:
@@ -15,7 +14,7 @@ def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path)
     whole = whole_run(source, run.id)
     broken = whole.model_copy(update={"run": run.model_copy(update={"branch": "a\0b"}), "measurements": ()})
     if not history.name.endswith(".db"):  # SQLite keeps such a name
-        with pytest.raises(UsageError, match="NUL character, which PostgreSQL cannot store"):
+        with raises(UsageError, "value-not-storable"):
             put_run(history, broken, imported=None)
         assert history.summaries() == []
     put_run(history, whole, imported=None)

@@ -14,6 +14,7 @@ from q36eval.kl.corpus import load_corpus
 from q36eval.run.cache_scales import judge_worse_scales
 from tests.commands import q36eval
 from tests.q36eval.checkpoints.inspection.damage import Tensors, edit_tensors
+from tests.raising import raises
 
 ROOT = Path(__file__).parents[3]
 SANDBOX = ROOT / "data" / "sandbox" / "bf16"
@@ -87,7 +88,7 @@ def test_nothing_is_measured_where_there_is_no_choice(tmp_path: Path) -> None:
         before = engine.identity
         assert judge_worse_scales(engine, settings, unread) is None  # type: ignore[arg-type]
         assert engine.identity == before
-    with pytest.raises(UsageError, match="stored or ignored, not 'both'"):
+    with raises(UsageError, "option-value", "stored or ignored", "'both'"):
         identity_of(EngineSettings(folder, kv_scales="both"))
 
 

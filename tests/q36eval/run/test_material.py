@@ -9,6 +9,7 @@ from q36eval.errors import UsageError
 from q36eval.kl.corpus_config import CorpusConfig
 from q36eval.run.material import context_and_overlap
 from tests.commands import q36eval
+from tests.raising import raises
 
 
 def written(folder: Path, documents: list[str], extra: str = "") -> Path:
@@ -96,5 +97,5 @@ def test_the_least_stated_context_counts() -> None:
     assert contexts(4096, context=512) == (512, 128)
     assert contexts(4096, context=1024, overlap=1000) == (1024, 1000)
     assert contexts(2) == (2, 1)
-    with pytest.raises(UsageError, match="overlap of 600"):
+    with raises(UsageError, "overlap-too-long", "of 600"):
         contexts(4096, context=512, overlap=600)

@@ -19,6 +19,7 @@ from q36eval.watch.service import Setting, Watch
 from q36eval.watch.settings import Amounts, BackOff, Deployment
 from tests.q36eval.watch.conftest import Clock, Place
 from tests.q36eval.watch.test_budget import body, gauge, used
+from tests.raising import raises
 
 FEW_OF_ALL = Amounts(required=1, suspects=0, families=1, kl=1, differentials=0)
 Made = Callable[..., Setting]
@@ -62,7 +63,7 @@ def test_a_server_is_not_believed_that_it_read_less_than_it_was_sent_nor_more_th
 
 
 def test_a_day_that_holds_no_round_is_refused() -> None:
-    with pytest.raises(UsageError, match="30 requests a day hold no round, which may take 60"):
+    with raises(UsageError, "deployment-invalid", "30 requests", "take 60"):
         Deployment.named("prod", branch="bf16", requests_per_day=30)
 
 
