@@ -102,6 +102,7 @@ def q36eval(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.long
 def test_the_wheel_holds_all_data_but_the_weights(wheel: Path) -> None:
     """As real files with the committed bytes, and none that a checkout froze for itself."""
     data = [file for file in committed() if file.parts[0] == "data" and not (ROOT / file).is_symlink()]
@@ -115,6 +116,7 @@ def test_the_wheel_holds_all_data_but_the_weights(wheel: Path) -> None:
     assert wheel.stat().st_size < MOST_BYTES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "code", "needles"),
     [
@@ -142,6 +144,7 @@ def test_every_command_that_reads_data_works_from_the_wheel(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_doctor_tells_where_an_installed_program_keeps_its_things(site: Path, tmp_path: Path) -> None:
     done = q36eval(site, tmp_path / "elsewhere", "doctor", "--json")
     body = json.loads(done.stdout)
@@ -152,6 +155,7 @@ def test_doctor_tells_where_an_installed_program_keeps_its_things(site: Path, tm
     assert not (site / ".q36eval").exists()
 
 
+@pytest.mark.long
 def test_a_package_without_its_policies_lists_no_empty_list(site: Path, tmp_path: Path) -> None:
     maimed = tmp_path / "maimed"
     shutil.copytree(site, maimed)

@@ -33,7 +33,6 @@ KL = """
   - {id: kl, probe: kl, metric: kl_divergence,
      margin: {kind: max_value, value: 0.5, source: x}, lanes: [structured, freeform]}
 """
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

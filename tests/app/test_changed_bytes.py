@@ -26,7 +26,6 @@ from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = pytest.mark.slow
 WEIGHTS = "model.safetensors"
 POLICY = """
 name: test
@@ -112,6 +111,7 @@ def no_verdict(gates: Gates, branch: Path, begun: Callable[[str], object], **nam
     return run.id
 
 
+@pytest.mark.long
 def test_weights_overwritten_between_inspection_and_loading_give_no_verdict(gates: Gates) -> None:
     branch, before = gates.copy("branch"), (gates.built / WEIGHTS).read_bytes()
     run = no_verdict(gates, branch, lambda title: title == "reading the checkpoint" and flip(branch / WEIGHTS))
@@ -147,6 +147,7 @@ def test_damage_of_a_file_that_is_still_being_written_is_not_judged(
     no_verdict(gates, branch, lambda _: None)
 
 
+@pytest.mark.long
 def test_weights_overwritten_while_the_branch_is_measured_give_no_verdict(
     gates: Gates, with_reference: Callable[[Path], Path]
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_reference_that_changes_while_it_is_loaded_answers_nothing(
         assert not [*pack.glob("*/items/*")]
 
 
+@pytest.mark.long
 def test_every_file_is_hashed_once_in_the_whole_gate(
     gates: Gates, with_reference: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

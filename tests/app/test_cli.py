@@ -25,6 +25,7 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "needles"),
     [
@@ -73,6 +74,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], needl
         assert needle in done.stderr
 
 
+@pytest.mark.long
 def test_a_plot_that_cannot_be_written_costs_the_plot_alone(tmp_path: Path) -> None:
     """A full disk, after all passes: the table is printed, history has the run."""
     from safetensors.torch import load_file, save_file
@@ -108,6 +110,7 @@ def test_a_damaged_reference_is_no_fault_of_the_branch(tmp_path: Path) -> None:
         assert str(reference) in done.stderr
 
 
+@pytest.mark.long
 def test_a_malformed_policy_names_the_key_and_the_valid_ones(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     shipped = Path(__file__).parents[2] / "data" / "policies" / "sandbox.yaml"

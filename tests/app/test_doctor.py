@@ -119,6 +119,7 @@ def test_a_hub_that_is_silent_or_a_name_that_hangs_is_not_waited_for(
     forever.set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [["-m", "q36eval"], ["-c", "from q36eval.app.cli import main; main()"]])
 def test_it_says_its_version(command: list[str], tmp_path: Path) -> None:
     done = subprocess.run(

@@ -4,6 +4,8 @@ import json
 from datetime import date
 from pathlib import Path
 
+import pytest
+
 from q36eval.drift import DriftState, pair_with_blessed
 from q36eval.records import Clusters
 from q36eval.run.drift import drift_of
@@ -15,6 +17,7 @@ DAY = date(2026, 3, 1)
 TOOLS = "canaries.failure_rate[tools]"
 
 
+@pytest.mark.long
 def test_exit_codes_of_too_few_runs_stable_drifting_and_accepted(tmp_path: Path) -> None:
     history = open_history(tmp_path)
 
@@ -41,6 +44,7 @@ def test_exit_codes_of_too_few_runs_stable_drifting_and_accepted(tmp_path: Path)
     assert drift().returncode == 0
 
 
+@pytest.mark.long
 def test_without_a_branch_all_are_told_and_the_worst_decides(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     assert commands.q36eval("drift", state=tmp_path).returncode == 3

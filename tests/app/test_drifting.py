@@ -59,6 +59,7 @@ def test_few_metrics_are_followed_as_among_all(history: History) -> None:
     assert followed(history, every.drift, []).metrics == ()
 
 
+@pytest.mark.long
 def test_whatever_changes_where_a_branch_stands_keeps_it_anew(history: History, tmp_path: Path) -> None:
     newest = history.get_run("latest")
     assert commands.q36eval("drift", "--branch", "main", state=tmp_path).returncode == 1
@@ -128,6 +129,7 @@ def test_runs_that_never_ended_do_not_hide_the_newest_verdict(
     assert drifting.judged_keys(history, *MAIN) == before
 
 
+@pytest.mark.long
 def test_whatever_breaks_while_it_is_kept_is_no_crash_and_leaves_other_branches_theirs(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,6 +244,7 @@ def test_points_to_draw_are_finite_and_hollow_without_an_interval(run: Run) -> N
     assert all(math.isfinite(x) for x in trace.x)
 
 
+@pytest.mark.long
 def test_the_page_shows_groups_lengths_and_flips_and_no_text_acts(run: Run, monkeypatch: Any) -> None:
     from streamlit.testing.v1 import AppTest
 

@@ -46,6 +46,7 @@ def state(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_every_command_that_opens_a_history_takes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All others are led through their work here, and open none."""
     without = {name.removeprefix("q36eval ") for name, one in COMMANDS.items() if "--history" not in options(one)}
@@ -61,6 +62,7 @@ def test_every_command_that_opens_a_history_takes_one(tmp_path: Path, monkeypatc
         assert "opened a history" not in done.stderr, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", [True, False])
 def test_the_history_named_is_the_one_read(state: Path, tmp_path_factory: pytest.TempPathFactory, before: bool) -> None:
     elsewhere, file = tmp_path_factory.mktemp("elsewhere"), str(state / "history.sqlite")
@@ -80,6 +82,7 @@ def test_every_command_takes_json() -> None:
     assert {name for name in leaves if "--json" not in options(COMMANDS[name])} == NO_JSON
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [
@@ -192,6 +195,7 @@ def terminal(arguments: list[str], state: Path, **environment: str) -> bytes:
     return written
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [60, 100])
 def test_a_report_is_drawn_for_a_terminal_and_markdown_elsewhere(columns: int, state: Path) -> None:
     shown = terminal(["report", "latest", "--no-color"], state, COLUMNS=str(columns)).decode()
@@ -216,6 +220,7 @@ def test_an_empty_out_is_no_folder(state: Path, tmp_path: Path, monkeypatch: pyt
     assert report.read_text(encoding="utf-8") == "of somebody else"
 
 
+@pytest.mark.long
 def test_colours_go_where_nobody_wants_them(state: Path) -> None:
     colour = re.compile(rb"\x1b\[[\d;]*3\dm")
     shown = ["report", "latest", "--details"]
@@ -247,6 +252,7 @@ def completed(line: str, shell: str, state: Path) -> list[str]:
     return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_names_are_completed(shell: str, state: Path) -> None:
     assert "int2-experts" in completed("q36eval gate --branch ", shell, state)
@@ -254,6 +260,7 @@ def test_names_are_completed(shell: str, state: Path) -> None:
     assert run in completed("q36eval report 20", shell, state)
 
 
+@pytest.mark.long
 def test_a_family_s_branches_suites_policies_and_options_are_completed(state: Path) -> None:
     assert "w4a16" in completed("q36eval gate --family sandbox --branch w", "bash", state)
     named = completed("q36eval kl --family qwen3.6-35b-a3b --branch ", "bash", state)
@@ -267,6 +274,7 @@ def test_a_family_s_branches_suites_policies_and_options_are_completed(state: Pa
     assert "".join(completed("q36eval report 20", "bash", state / "no")) == ""
 
 
+@pytest.mark.long
 def test_completion_opens_no_history_and_imports_nothing_heavy(state: Path) -> None:
     code = (
         "import sys\nfrom q36eval.app.cli.main import program\nfrom q36eval.app.cli import completing\n"
@@ -280,6 +288,7 @@ def test_completion_opens_no_history_and_imports_nothing_heavy(state: Path) -> N
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_installed(shell: str, tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
@@ -296,6 +305,7 @@ def test_completion_is_installed(shell: str, tmp_path: Path) -> None:
     assert any("_Q36EVAL_COMPLETE" in file.read_text() for file in tmp_path.rglob("*") if file.is_file())
 
 
+@pytest.mark.long
 def test_bash_itself_completes_with_what_is_installed(state: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("home")
     program = home / "q36eval"
@@ -312,6 +322,7 @@ def test_bash_itself_completes_with_what_is_installed(state: Path, tmp_path_fact
     assert (done.stdout, done.stderr) == ("int2-experts\n", "")
 
 
+@pytest.mark.long
 def test_a_blessed_run_is_not_to_be_blessed_and_a_signed_one_not_to_be_signed(state: Path) -> None:
     for before, done, after in (
         ("review bless", ["review", "bless", "latest"], "q36eval drift --branch main"),

@@ -26,7 +26,6 @@ from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
-pytestmark = [pytest.mark.slow, pytest.mark.core]
 WEIGHTS_ALONE = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
 """Nothing that asks the model anything: a gate takes a second."""
 

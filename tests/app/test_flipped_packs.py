@@ -24,7 +24,6 @@ from tests.app.conftest import Silent, three_documents
 from tests.app.kill_captures import FewCanaries
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = pytest.mark.slow
 POLICY = """
 name: test
 criteria:
@@ -85,6 +84,7 @@ FILES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", FILES)
 def test_a_flipped_byte_of_a_pack_is_named_and_passes_nothing(whole: Path, tmp_path: Path, what: str) -> None:
     state = Path(shutil.copytree(whole, tmp_path / "state"))

@@ -26,6 +26,8 @@ from q36eval.run.items import Work
 from q36eval.run.measure import measure
 from q36eval.run.request import ALL_PROBES, Request
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).parents[2]
 POLICY = """
 name: test

@@ -26,7 +26,6 @@ from q36eval.run.request import ALL_PROBES, Request, Target
 from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.core]
 BUILD_PROBES = q36eval.run.preflight.build_probes
 POLICY = """
 name: test

@@ -25,6 +25,8 @@ from q36eval.run import reference as referring
 from q36eval.run.request import Request, Target
 from tests.app.test_reference_packs import DOCUMENTS, POLICY, REPOSITORY, SANDBOX, Silent
 
+pytestmark = pytest.mark.long
+
 
 class Opened:
     """Opens engines as ever, and writes down which others were alive then; one text the reference may not score."""

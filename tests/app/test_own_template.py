@@ -116,6 +116,7 @@ def described(folder: Path, state: Path, sha256: str) -> Family:
     return Family.load(state / "declared.yaml")
 
 
+@pytest.mark.long
 def test_an_undeclared_template_fails_and_says_how_it_is_declared(
     gate: Callable[..., RunRecord], repaired: Path, state: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_an_undeclared_template_fails_and_says_how_it_is_declared(
     assert "additional_chat_templates/tool_use.jinja" in told.stdout
 
 
+@pytest.mark.long
 def test_a_declared_template_is_judged_by_its_answers(
     gate: Callable[..., RunRecord], judged: RunRecord, repaired: Path
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_declared_template_is_judged_by_its_answers(
     assert not any(line.startswith("-") for line in canaries.diff)
 
 
+@pytest.mark.long
 def test_every_report_says_what_the_declaration_changed(gate: Callable[..., RunRecord], judged: RunRecord) -> None:
     document = document_of(judged, gate.history)  # type: ignore[attr-defined]
     for name in ("markdown", "html", "card"):
@@ -158,6 +161,7 @@ def test_every_report_says_what_the_declaration_changed(gate: Callable[..., RunR
     assert json.loads(FORMATS["json"].text(document))["run"]["provenance"][TEMPLATE] == judged.provenance[TEMPLATE]
 
 
+@pytest.mark.long
 def test_it_is_replayed_and_moved_with_its_declaration(
     gate: Callable[..., RunRecord], judged: RunRecord, state: Path, tmp_path: Path
 ) -> None:
@@ -170,6 +174,7 @@ def test_it_is_replayed_and_moved_with_its_declaration(
     assert other.get_run(judged.id).provenance[TEMPLATE] == judged.provenance[TEMPLATE]
 
 
+@pytest.mark.long
 def test_a_declaration_of_another_template_is_refused_and_lifts_nothing(
     gate: Callable[..., RunRecord], repaired: Path, state: Path
 ) -> None:
@@ -201,6 +206,7 @@ def test_the_declaration_keeps_the_source_that_the_file_names(
     assert chat_template_sha256(repaired) in shown.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"])
 def test_an_endless_template_fails_also_where_it_is_declared(
     gate: Callable[..., RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -226,6 +232,7 @@ def test_an_endless_template_fails_also_where_it_is_declared(
     renderer().close()
 
 
+@pytest.mark.long
 def test_the_references_own_template_declared_changes_nothing_and_says_so(
     gate: Callable[..., RunRecord], state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +248,7 @@ def test_the_references_own_template_declared_changes_nothing_and_says_so(
     assert (told.returncode, "the declaration changes nothing" in told.stdout) == (0, True)
 
 
+@pytest.mark.long
 def test_a_run_is_resumed_with_the_declaration_it_began_with(
     gate: Callable[..., RunRecord], repaired: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +268,7 @@ def _interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 def test_where_only_a_pack_is_at_hand_its_template_is_in_it(
     gate: Callable[..., RunRecord], judged: RunRecord, repaired: Path, state: Path
 ) -> None:

@@ -34,6 +34,7 @@ def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("q36eval.engines.in_process.load_model", loaded)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_computed")
 @pytest.mark.parametrize(
     "command",
@@ -55,6 +56,7 @@ def test_a_plan_is_printed_and_nothing_is_measured_or_written(command: tuple[str
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_computed")
 def test_a_plan_for_programs_has_every_part_in_bytes(tmp_path: Path) -> None:
     done = q36eval("kl", "--branch", "fp8-head", "--engine-arg", "placement=packed", "--plan", "--json", state=tmp_path)
@@ -95,6 +97,7 @@ def request_of(some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyP
     return made
 
 
+@pytest.mark.long
 def test_the_batches_are_those_that_are_computed_and_times_are_known_afterwards(
     request_of: Callable[[Paths], Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +163,7 @@ def test_a_resumed_run_with_other_batches_says_so(tmp_path: Path) -> None:
     assert [(event.kind, event.message) for event in history.events(run.id)] == [(EventKind.RETRY, said[3])]
 
 
+@pytest.mark.long
 def test_what_ran_out_of_memory_is_counted_and_said_and_judged_as_ever(
     request_of: Callable[[Paths], Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def figures(gate: Callable[..., RunRecord], run: RunRecord) -> dict[str, float]:
     return {m.key: m.value for m in gate.history.measurements(run.id)}  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_a_pack_alone_gives_the_figures_of_its_reference(gate: Callable[..., RunRecord], pack: Path) -> None:
     """The weights that cannot be compared are not measured and say so; the rest is what the reference here gives."""
     alone = gate(folder_of("main"), pack)
@@ -174,6 +175,7 @@ def swapped(text: str) -> str:
     return json.dumps(tokenizer)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("field", "file", "change"),
     [
@@ -190,6 +192,7 @@ def test_a_branch_that_is_asked_other_tokens_is_refused_with_the_field(
     assert len(gate.history.list_runs()) == runs, "no run is begun"  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("probe", "top_k", "difference"),
     [
@@ -216,6 +219,7 @@ def test_another_suite_is_refused_with_what_differs(
         gate(folder_of("main"), pack, top_k=top_k)
 
 
+@pytest.mark.long
 def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +239,7 @@ def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
         gate(folder_of("main"), copy)
 
 
+@pytest.mark.long
 def test_of_several_captures_that_of_the_suite_asked_is_read(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +254,7 @@ def test_of_several_captures_that_of_the_suite_asked_is_read(
     assert found[bound] > figures(gate, gate(folder_of("main"), both, top_k=2))[bound] > 0
 
 
+@pytest.mark.long
 def test_a_pack_of_another_checkpoint_is_refused(
     gate: Callable[..., RunRecord], pack: Path, family: Family, tmp_path: Path
 ) -> None:
@@ -262,6 +268,7 @@ def test_a_pack_of_another_checkpoint_is_refused(
         gate(folder_of("main"), pack, reference=Target("changed", other))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["truncated", "missing", "unfinished"])
 def test_a_damaged_or_unfinished_pack_is_refused_before_anything_runs(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, damage: str
@@ -279,6 +286,7 @@ def test_a_damaged_or_unfinished_pack_is_refused_before_anything_runs(
         gate(folder_of("main"), copy)
 
 
+@pytest.mark.long
 def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path
 ) -> None:
@@ -295,6 +303,7 @@ def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(
     assert figures(gate, resumed) == figures(gate, gate(folder_of("main"), pack))
 
 
+@pytest.mark.long
 def test_a_top_k_pack_bounds_and_never_passes_a_divergence(
     gate: Callable[..., RunRecord], pack: Path, top_k_pack: Path
 ) -> None:
@@ -310,6 +319,7 @@ def test_a_top_k_pack_bounds_and_never_passes_a_divergence(
     assert verdicts["kl"] is CriterionVerdict.NOT_MEASURED
 
 
+@pytest.mark.long
 def test_the_gap_of_a_bound_is_told_where_the_full_vocabulary_was_captured_too(
     gate: Callable[..., RunRecord], pack: Path, top_k_pack: Path, tmp_path: Path
 ) -> None:
@@ -323,6 +333,7 @@ def test_the_gap_of_a_bound_is_told_where_the_full_vocabulary_was_captured_too(
     assert gap > 0
 
 
+@pytest.mark.long
 def test_a_bound_is_printed_by_its_whole_name_and_not_plotted(
     gate: Callable[..., RunRecord],
     pack: Path,
@@ -351,6 +362,7 @@ def test_a_bound_is_printed_by_its_whole_name_and_not_plotted(
             check_plot(tmp_path / "plot.html", top_k, where)
 
 
+@pytest.mark.long
 def test_a_pack_without_its_head_takes_it_from_the_reference_s_folder(
     gate: Callable[..., RunRecord], pack: Path, state: Path
 ) -> None:
@@ -374,6 +386,7 @@ def test_no_room_is_refused_before_the_work() -> None:
     replace(estimate, sizes=(size,), present=1).check()
 
 
+@pytest.mark.long
 def test_a_pack_goes_on_only_with_its_own_reference(pack: Path, state: Path, tmp_path: Path) -> None:
     other = changed(tmp_path, "generation_config.json", lambda text: text + " ")
     request = CaptureRequest(Target("changed", other), Scored("sandbox", 4096), (ProbeName.KL,), out=pack)
@@ -386,7 +399,6 @@ def hashes(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(("placement", "files"), [("decoded", 6 + 3 + 3 + 2), ("layers", 6 + 3 + 1)])
 def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(
@@ -409,6 +421,7 @@ def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(
         assert hashes(tmp_path / str(number)) == whole, done.stdout
 
 
+@pytest.mark.long
 def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
     shown = q36eval("reference", "show", str(pack), "--json", state=tmp_path)
     (row,) = json.loads(shown.stdout)
@@ -431,6 +444,7 @@ def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
     assert q36eval("reference", "show", "--verify", str(copy), state=tmp_path).returncode == 2
 
 
+@pytest.mark.long
 def test_verify_reads_the_floor_beside_the_captures(pack: Path, tmp_path: Path) -> None:
     """A figure that was altered is damage, although the file is one of a floor."""
     copy = tmp_path / "copy"
@@ -447,6 +461,7 @@ def test_verify_reads_the_floor_beside_the_captures(pack: Path, tmp_path: Path) 
     assert "delete" not in verified.stdout
 
 
+@pytest.mark.long
 def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path
 ) -> None:
@@ -471,6 +486,7 @@ def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(
     assert q36eval("reference", "show", "--verify", str(copy), state=tmp_path).returncode == 0
 
 
+@pytest.mark.long
 def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(pack: Path, tmp_path: Path) -> None:
     """Broken on throughout there is no figure to hold a margin against."""
     copy = tmp_path / "copy"

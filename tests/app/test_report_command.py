@@ -70,6 +70,7 @@ def command(run: RunRecord, tmp_path: Path) -> Command:
     return q36eval
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STARTS)
 def test_each_format_is_printed(command: Command, name: str) -> None:
     code, out, err = command("report", "latest", "--format", name)
@@ -150,6 +151,7 @@ def test_a_step_that_ends_without_a_verdict_says_so_where_it_is_looked_for(comma
         assert ("--json" in arguments) == (out == "")
 
 
+@pytest.mark.long
 def test_a_report_shows_the_answers_that_decided(tmp_path: Path) -> None:
     """Required prompts first, whole and inert in every format; a run that passed shows none."""
     from tests.app.dashboard.written_history import HOSTILE, write_history

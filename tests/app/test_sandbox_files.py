@@ -94,6 +94,7 @@ def test_fetched_branches_are_the_committed_ones(kind: str, paths: Paths, server
     assert len(said) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("server", "words"),
     [

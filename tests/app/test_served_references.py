@@ -121,6 +121,7 @@ def test_a_plan_of_a_capture_is_of_the_engine_that_answers(state: Path) -> None:
     assert [stage.deployment for stage in plan.stages] == ["reference"]
 
 
+@pytest.mark.long
 def test_a_gate_by_the_same_engine_judges_and_says_what_that_leaves_out(state: Path, pack: Path) -> None:
     passed, _ = measured(state, gating(state, "reference", pack))
     failed, history = measured(state, gating(state, "damaged", pack))
@@ -157,7 +158,6 @@ def test_of_a_server_no_reference_is_captured_and_why_is_said(tmp_path: Path) ->
     assert not (tmp_path / "packs").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_real_vllm_answers_for_both_sides(tmp_path: Path) -> None:
     """Captured, held against itself by a gate, and refused to the engine in-process, which `kl` holds it against."""

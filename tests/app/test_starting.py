@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 SLOW = """
 import sys, time
 from q36eval import starting

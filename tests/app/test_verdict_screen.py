@@ -144,6 +144,7 @@ def printed(document: Document, columns: int, *, details: bool) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [80, 100, 120])
 @pytest.mark.parametrize("state", STATES)
 def test_the_verdict_is_on_one_screen(state: str, columns: int) -> None:

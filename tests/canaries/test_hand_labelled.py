@@ -27,6 +27,7 @@ def share(answers: list[tuple[HandLabelled, Outcome]], label: Outcome, outcome: 
     return of_label.count(outcome), len(of_label)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", PARTS)
 def test_a_readable_answer_is_read_as_a_person_does(part: str, read) -> None:
     """`ACCEPTED` and `REJECTED` count the wrong readings that are left; none of them may grow."""

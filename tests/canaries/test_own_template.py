@@ -146,6 +146,7 @@ def test_what_the_references_template_does_not_write_says_nothing(tmp_path: Path
         assert all(each.branch.score == 1.0 for each in sink.items.values() if each.cluster not in tools)
 
 
+@pytest.mark.long
 def test_a_template_that_never_ends_is_the_branchs_fault_or_makes_the_reference_useless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

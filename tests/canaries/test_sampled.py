@@ -95,8 +95,8 @@ def test_a_family_file_with_a_slip_is_refused_in_a_sentence(
         for_family(load_specs(), Family.load(file).answers)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (BF16 / "model.safetensors").exists(), reason="the sandbox has no trained weights here")
-@pytest.mark.slow
 @pytest.mark.sized
 def test_the_reference_against_itself_draws_the_same_to_the_last_character(tmp_path: Path) -> None:
     from q36eval.engines import open_engine

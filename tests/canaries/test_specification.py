@@ -66,6 +66,7 @@ def test_fixed_prompts_are_kept_from_training(spec: CanarySpec, prompt: FixedPro
         assert number in prompt_text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.family], ids=lambda spec: spec.id)
 def test_a_release_draws_distinct_problems_that_training_never_saw(spec: CanarySpec) -> None:
     """And the quick suite's are the first of them."""
@@ -78,11 +79,13 @@ def test_a_release_draws_distinct_problems_that_training_never_saw(spec: CanaryS
     assert draws(spec.family, spec.id) == many[:FEW]
 
 
+@pytest.mark.long
 def test_draws_that_repeat_are_drawn_again() -> None:
     family = Family(generator="discount_threshold", seed=1, n=3000)
     assert len({example.key for example in draws(family, "x")}) == 3000
 
 
+@pytest.mark.long
 def test_names_of_cases_are_unique() -> None:
     names = [case.name for spec in SPECS for case in cases_of(spec)]
     assert len(set(names)) == len(names)

@@ -30,7 +30,6 @@ from tests.profiles import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
-pytestmark = pytest.mark.slow
 RULER = ["ruler_vt", "ruler_cwe", "ruler_fwe", "ruler_qa_squad", "ruler_qa_hotpot"]
 PASSAGES = r"(?s)\AThis question refers to the following information\..*\n"
 SUBJECTS = ["mmlu_anatomy", "mmlu_high_school_european_history"]
@@ -86,6 +85,7 @@ def documents_of(path: Path, cache: Path) -> list[Document]:
     return load_documents(LoadedSuite(path), cache)
 
 
+@pytest.mark.long
 def test_prompts_and_targets_are_stock_lm_evals(
     suite: Path, filled_cache: Path, tmp_path: Path, no_network: None
 ) -> None:
@@ -114,6 +114,7 @@ def test_prompts_and_targets_are_stock_lm_evals(
     assert len({instance.args[0] for d in found for instance in d.instances if d.group.name == "gsm8k"}) == 4
 
 
+@pytest.mark.long
 def test_strata_clusters_and_scores(suite: Path, tmp_path: Path, no_network: None) -> None:
     found = documents_of(suite, tmp_path)
     assert len({document.key for document in found}) == len(found)
@@ -137,6 +138,7 @@ def test_strata_clusters_and_scores(suite: Path, tmp_path: Path, no_network: Non
     assert program.metrics(["    import sys; sys.exit(0)\n"])["pass@1"] == 0.0
 
 
+@pytest.mark.long
 def test_programs_run_only_when_allowed(suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = LoadedSuite(suite)
     monkeypatch.delenv(ALLOW_CODE)
@@ -148,6 +150,7 @@ def test_programs_run_only_when_allowed(suite: Path, tmp_path: Path, monkeypatch
     assert loaded.sha256 != allowed.sha256
 
 
+@pytest.mark.long
 def test_the_manifest_says_where_every_row_is_from(suite: Path) -> None:
     manifest = verify(suite.parent / "frozen")
     sources = {(source.repository, source.config, source.split): source for source in manifest.sources}
@@ -164,6 +167,7 @@ def test_the_manifest_says_where_every_row_is_from(suite: Path) -> None:
     assert list(json.loads(rows[0])) == ["question", "subject", "choices", "answer"], "the dataset's own schema"
 
 
+@pytest.mark.long
 def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) -> None:
     """Alone, in another order and in another process: common words have a generator of random numbers of their own."""
     job = {"tokenizer": str(TOKENIZER), "samples": 2, "seed": 1234, "nltk_data": "none", "lengths": [2048, 2560]}
@@ -220,6 +224,7 @@ def test_no_document_is_asked_about_at_two_lengths() -> None:
     assert [len({source for source, _ in of_length}) for of_length in dealt.values()] == [20, 20, 20]
 
 
+@pytest.mark.long
 def test_a_generator_that_does_not_end_is_stopped(filled_cache: Path, tmp_path: Path) -> None:
     """lm-eval's variable tracking tries for ever when its shortest sample is longer than asked."""
     endless = GROUPS["ruler"] | {"tasks": ["ruler_vt"], "ruler": {"lengths": [150], "samples": 1}}
@@ -228,6 +233,7 @@ def test_a_generator_that_does_not_end_is_stopped(filled_cache: Path, tmp_path: 
     assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}, "nothing half-written remains"
 
 
+@pytest.mark.long
 def test_needles_lie_in_the_frozen_essays(
     filled_cache: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_network: None
 ) -> None:
@@ -267,6 +273,7 @@ def test_needles_lie_in_the_frozen_essays(
     assert child.exitcode == 0, "its traceback is above"
 
 
+@pytest.mark.long
 def test_freezing_again_gives_the_same_bytes_and_a_sample_is_of_what_is_asked(
     filled_cache: Path, tmp_path: Path
 ) -> None:
@@ -282,6 +289,7 @@ def test_freezing_again_gives_the_same_bytes_and_a_sample_is_of_what_is_asked(
     assert sampled[0].instances[0].args[0].count("Solved:") == 5, "solved examples are not sampled"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("group", "sentence"),
     [
@@ -307,6 +315,7 @@ def test_what_is_missing_is_one_sentence(
         LoadedSuite(path, tmp_path / "own")
 
 
+@pytest.mark.long
 def test_documents_cut_for_another_tokenizer_are_not_asked(suite: Path) -> None:
     probe = EvalsProbe(suite)
     probe.check_tokenizer(tokenizer_sha256(TOKENIZER))
@@ -320,6 +329,7 @@ def test_another_commit_than_the_pinned_one_is_refused(filled_cache: Path, tmp_p
         freeze_suite(path, TOKENIZER)
 
 
+@pytest.mark.long
 def test_rows_that_no_pinned_hash_vouches_for_are_unverified(filled_cache: Path, tmp_path: Path) -> None:
     """The mirror's rows are ours, and lie in a folder that is called as MMLU's own commit."""
     revision = "c30699e8356da336a370243923dbaf21066bb9fe"
@@ -352,6 +362,7 @@ def test_rows_that_no_pinned_hash_vouches_for_are_unverified(filled_cache: Path,
             refused()
 
 
+@pytest.mark.long
 def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tmp_path: Path) -> None:
     path = written(tmp_path, {"mmlu": GROUPS["mmlu"]})
     freeze_suite(path, TOKENIZER)
@@ -378,6 +389,7 @@ def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tm
         freeze_suite(path, TOKENIZER, tmp_path)
 
 
+@pytest.mark.long
 def test_shipped_suites_name_tasks_that_lm_eval_has() -> None:
     suites = {name: read_suite(ROOT / f"evals/suites/{name}.yaml") for name in ("quick", "release", "extended")}
     counts = {group.name: len(expand(group.tasks)) for group in suites["extended"].groups}

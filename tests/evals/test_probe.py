@@ -41,6 +41,7 @@ def planned(tokenizer: Any) -> tuple[EvalsProbe, list[WorkItem]]:
 Planned = tuple[EvalsProbe, list[WorkItem]]
 
 
+@pytest.mark.long
 def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: Any, planned: Planned) -> None:
     import torch
 
@@ -65,6 +66,7 @@ def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: A
     assert outcome.flip is None
 
 
+@pytest.mark.long
 def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_nothing(
     engine: Any, planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_prompt_longer_than_the_context_is_an_errored_item_that_says_so(
     assert {(count.total, count.scored, count.errored) for count in counts} == {(2, 0, 2)}
 
 
+@pytest.mark.long
 def test_every_prompt_of_the_shipped_suite_fits(planned: Planned) -> None:
     probe, items = planned
     assert all(encoded.problem is None for _, encoded in probe._encoded.values())
@@ -155,6 +158,7 @@ def test_a_prompt_that_just_fits_is_asked_whole(tokenizer: Any) -> None:
     assert Encoder(tokenizer, length + 4).encode("k", [asked]).generations == ()
 
 
+@pytest.mark.long
 def test_the_branch_says_how_long_an_item_took_and_the_digest_does_not(engine: Any, planned: Planned) -> None:
     probe, items = planned
     item = next(item for item in items if item.scores)
@@ -180,6 +184,7 @@ def answered(planned: Planned, log_likelihoods: list[float]) -> Answer:
     return _answer(document, encoded, digest)
 
 
+@pytest.mark.long
 def test_what_a_deployment_holds_impossible_is_an_answer(planned: Planned) -> None:
     assert answered(planned, [-1.0, -2.0, -math.inf, -5.0]).detail["margin_nats"] == 1.0
     never = answered(planned, [-math.inf, -2.0, -3.0, -math.inf])
@@ -192,6 +197,7 @@ def test_what_a_deployment_holds_impossible_is_an_answer(planned: Planned) -> No
         assert _not_finite([(-1.0, True), (log_likelihood, False)]) is error
 
 
+@pytest.mark.long
 def test_a_document_without_a_figure_still_has_its_tokens_words_and_bytes(planned: Planned) -> None:
     probe, items = planned
     item = next(item for item in items if probe._encoded[item.key][0].group.measure == "perplexity")

@@ -47,6 +47,7 @@ def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folder: Path) -> None:
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.attribution import Plan, attribute
@@ -78,6 +79,7 @@ def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folde
         assert experts.share == pytest.approx(1.0, rel=1e-9)
 
 
+@pytest.mark.long
 def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_branch(
     bf16: Any, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_
     assert served.kl == pytest.approx(sum(sums) / sum(chosen.units), rel=1e-9)
 
 
+@pytest.mark.long
 def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_folder: Path) -> None:
     from q36eval.engines import open_engine
 
@@ -128,6 +131,7 @@ def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_fol
     assert min(before) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("declared", ["bf16", "nvfp4-modelopt"])
 def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, declared: str, tmp_path: Path) -> None:
     """The reference has none: restoring the guilty parts heals all, and they alone are all of the branch's KL."""

@@ -233,6 +233,7 @@ def test_articles_of_no_title_are_none() -> None:
     assert list(articles(["text", "more"])) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(200))
 def test_windows_from_any_first_token(seed: int) -> None:
     rng = random.Random(seed)

@@ -98,6 +98,7 @@ def row(floor: ReferenceFloor, name: str) -> FloorFigures:
     return next(p for p in floor.perturbations if p.name == name).slices["all"]
 
 
+@pytest.mark.long
 def test_rounding_logits_to_bf16_costs_what_a_naive_computation_says(
     bf16: Any, capture: dict[str, Digest], floor: ReferenceFloor
 ) -> None:
@@ -114,6 +115,7 @@ def test_rounding_logits_to_bf16_costs_what_a_naive_computation_says(
     assert 1e-6 < found.kl < 1e-3
 
 
+@pytest.mark.long
 @torch.inference_mode()
 def test_left_padding_costs_what_a_naive_computation_says(
     bf16: Any, items: Sequence[WorkItem], capture: dict[str, Digest], floor: ReferenceFloor
@@ -146,6 +148,7 @@ def test_left_padding_costs_what_a_naive_computation_says(
     assert 0 < found.kl < 1e-3, "it did not move, or it is another computation"
 
 
+@pytest.mark.long
 def test_the_floor_is_kept_for_its_own_reference_only(tmp_path: Path, floor: ReferenceFloor) -> None:
     path = tmp_path / "floor.json"
     assert read_floor(path, floor.identity, floor.suite_sha256) is None

@@ -66,6 +66,7 @@ THINKING = OnPolicyPrompt(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("allowed", "most"), [(None, 90), (60, 60)])
 def test_with_reasoning_an_answer_may_take_what_the_thoughts_need(tmp_path, bf16, allowed, most) -> None:
     settings = SETTINGS.model_copy(update={"temperature": 10.0, "top_p": 1.0, "thinking_tokens": allowed})

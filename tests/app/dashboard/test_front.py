@@ -42,6 +42,7 @@ def banners(app: Any) -> str:
     return "\n".join(element.proto.body for element in app.get("html"))
 
 
+@pytest.mark.long
 def test_a_verdict_that_was_rewritten_ships_nothing(path: Path, visit: Visit) -> None:
     """Its report and its columns say PASS, and history's chain says FAIL."""
     history = History.open(path)
@@ -65,6 +66,7 @@ def test_a_verdict_that_was_rewritten_ships_nothing(path: Path, visit: Visit) ->
     assert "The newest verdict is not what was written" in queue
 
 
+@pytest.mark.long
 def test_a_policy_that_was_written_in_later_ships_nothing(path: Path, visit: Visit) -> None:
     """Its verdict is as it was written: it passed a small policy, beside which somebody put the family's."""
     history = History.open(path)
@@ -78,6 +80,7 @@ def test_a_policy_that_was_written_in_later_ships_nothing(path: Path, visit: Vis
     assert "nothing may ship" in banners(visit(path))
 
 
+@pytest.mark.long
 def test_a_pass_of_other_bytes_than_the_newest_run_began_is_stale(path: Path) -> None:
     history = History.open(path)
     about = {"family": "sandbox", "reference_identity": identity("a")}
@@ -105,6 +108,7 @@ def test_a_pass_of_other_bytes_than_the_newest_run_began_is_stale(path: Path) ->
     assert set(standing.values()) == {Standing.STALE}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("declared", "ships"), [("", True), ("c" * 64, True), ("9" * 64, False)])
 def test_a_pass_by_another_template_than_the_family_declares_now_ships_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch, declared: str, ships: bool
@@ -122,6 +126,7 @@ def test_a_pass_by_another_template_than_the_family_declares_now_ships_nothing(
         assert "another chat template than the one that the family declares now" in row.worst.why
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("own", "ships"), [("9" * 64, False), ("c" * 64, True)])
 def test_a_pass_by_an_own_template_that_the_family_does_not_declare_ships_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch, own: str, ships: bool
@@ -140,6 +145,7 @@ def test_a_pass_by_an_own_template_that_the_family_does_not_declare_ships_nothin
         assert "of its own that the family's file does not declare" in row.worst.why
 
 
+@pytest.mark.long
 def test_a_run_whose_checkpoint_changed_is_not_offered_to_be_resumed(path: Path, visit: Visit) -> None:
     history = History.open(path)
     write_run(history, "main", 0.05, 1)
@@ -154,6 +160,7 @@ def test_a_run_whose_checkpoint_changed_is_not_offered_to_be_resumed(path: Path,
         assert not any("--resume" in command for command in commands)
 
 
+@pytest.mark.long
 def test_what_was_held_against_itself_is_a_reference_whatever_it_is_called(path: Path) -> None:
     """As where somebody gave the branch as its own reference, or of a family that no file declares."""
     history, policy = History.open(path), read_policy(POLICY)
@@ -171,6 +178,7 @@ def test_what_was_held_against_itself_is_a_reference_whatever_it_is_called(path:
     }
 
 
+@pytest.mark.long
 def test_the_banner_leaves_out_nothing_that_ships_for_what_does_not(path: Path) -> None:
     history = History.open(path)
     write_run(history, "fp8-head", 0.05, 1)
@@ -184,6 +192,7 @@ def test_the_banner_leaves_out_nothing_that_ships_for_what_does_not(path: Path) 
     assert more == 1
 
 
+@pytest.mark.long
 def test_a_row_names_the_policy_that_judged_it(path: Path, visit: Visit) -> None:
     """Anybody may write one that asks for little."""
     history = History.open(path)
@@ -192,6 +201,7 @@ def test_a_row_names_the_policy_that_judged_it(path: Path, visit: Visit) -> None
     assert any("policy sandbox" in caption.value for caption in visit(path).caption)
 
 
+@pytest.mark.long
 def test_a_pass_whose_waiver_is_gone_needs_a_person(path: Path, visit: Visit) -> None:
     history, today = History.open(path), datetime.now(UTC).date()
     policy = read_policy(POLICY)
@@ -213,6 +223,7 @@ def test_a_pass_whose_waiver_is_gone_needs_a_person(path: Path, visit: Visit) ->
     assert any("int2" in element.proto.label for element in app.get("page_link"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("why", ["revoked", "asks less", "rewritten"])
 def test_a_blessed_pass_that_does_not_ship_waits_for_a_person(path: Path, visit: Visit, why: str) -> None:
     """Its newest verdict is a PASS that somebody blessed, and the first page does not let it ship."""
@@ -235,6 +246,7 @@ def test_a_blessed_pass_that_does_not_ship_waits_for_a_person(path: Path, visit:
     assert row.chip in " ".join(one.value for one in app.markdown)
 
 
+@pytest.mark.long
 def test_what_would_ship_nothing_with_a_signature_is_not_offered_to_be_signed(path: Path, visit: Visit) -> None:
     history = History.open(path)
     run = judge_run(history, 0, date(2026, 3, 1), family="mine", reference=REFERENCE, require_sign_off=True)
@@ -250,6 +262,7 @@ def test_what_would_ship_nothing_with_a_signature_is_not_offered_to_be_signed(pa
         assert "STALE" in visit(path, page, run=run.id).warning[0].value
 
 
+@pytest.mark.long
 def test_an_empty_queue_says_no_more_than_is_so(path: Path, visit: Visit) -> None:
     history = History.open(path)
     history.bless(write_run(history, "main", 0.05, 1).id, "Jana", "good")
@@ -262,6 +275,7 @@ def test_an_empty_queue_says_no_more_than_is_so(path: Path, visit: Visit) -> Non
     assert "Without any verdict so far: w4a16." in [one.value for one in app.text]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("owner", ["Ada) may ship. Blocked: nobody (", "Ada`), `int2-experts` (smallest"])
 def test_who_waives_cannot_speak_for_the_banner(path: Path, owner: str) -> None:
     history, until = History.open(path), datetime.now(UTC).date() + timedelta(days=9)
@@ -287,6 +301,7 @@ def test_what_a_branch_is_called_cannot_speak_for_the_banner(path: Path) -> None
     assert said.endswith("`main'␣may␣ship.␣Blocked:␣'fp8-head` may ship.")
 
 
+@pytest.mark.long
 def test_a_report_of_a_pass_says_beside_it_that_the_branch_is_blocked_by_now(path: Path) -> None:
     """Whoever publishes its card reads in it, and on the terminal, that a later gate of the same bytes failed."""
     history = History.open(path)
@@ -302,6 +317,7 @@ def test_a_report_of_a_pass_says_beside_it_that_the_branch_is_blocked_by_now(pat
     assert done.returncode == 0
 
 
+@pytest.mark.long
 def test_the_banner_does_not_offer_what_is_found_to_drift(tmp_path: Path, visit: Visit) -> None:
     history = open_history(tmp_path)
     about = {"family": "mine", "reference": REFERENCE}
@@ -315,6 +331,7 @@ def test_the_banner_does_not_offer_what_is_found_to_drift(tmp_path: Path, visit:
     history.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", ["branch", "compare"])
 @pytest.mark.parametrize("address", [{"branch": "zzz"}, {"family": "zzz"}, {"family": "zzz", "branch": "main"}])
 def test_an_address_that_names_no_branch_shows_none(

@@ -20,6 +20,8 @@ from tests.app.history.filled import DAY, WAIVER, fill
 from tests.app.history.test_moving import changed
 from tests.app.judged_runs import items_of, judge_run, open_history
 
+pytestmark = pytest.mark.long
+
 
 def archive_of(state: Path, history: History, run: RunRecord) -> Path:
     file = state / "runs.zip"

@@ -50,6 +50,7 @@ def test_the_same_questions_are_paired_one_by_one(tmp_path: Path) -> None:
     assert compare(history, a, same).differing == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("started", "why", "field"),
     [
@@ -121,6 +122,7 @@ def test_flips_go_both_ways_and_count_only_what_both_answered(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.long
 def test_lists_are_filtered_paged_and_say_what_is_left(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     runs = [judge_run(history, 80 if number % 2 else 0, DAY) for number in range(5)]

@@ -62,6 +62,7 @@ def test_nothing_that_a_run_refers_to_goes(tmp_path: Path) -> None:
     assert not shared.exists()
 
 
+@pytest.mark.long
 def test_a_dry_run_names_what_the_real_one_removes_and_touches_nothing(tmp_path: Path) -> None:
     _, (old, _) = runs(tmp_path, 2)
     other = judge_run(open_history(tmp_path), 0, DAY, branch="fp8-head")
@@ -108,6 +109,7 @@ def test_copies_of_the_history_in_use_are_found_beside_it(tmp_path: Path) -> Non
     assert {one.path for one in found} == set(copies)
 
 
+@pytest.mark.long
 def test_what_people_blessed_or_signed_stays_for_ever(tmp_path: Path) -> None:
     history, cared_for = fill(tmp_path)
     runs(tmp_path, 2, b"others")

@@ -32,6 +32,7 @@ def exported(state: Path, *arguments: str) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_a_run_goes_whole_and_comes_out_the_same_to_the_byte(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     history = open_history(here)
@@ -51,6 +52,7 @@ def test_a_run_goes_whole_and_comes_out_the_same_to_the_byte(tmp_path: Path) -> 
     assert commands.q36eval("history", "status", "--verify", state=there).returncode == 0
 
 
+@pytest.mark.long
 def test_what_is_there_is_passed_over_and_what_people_added_comes_in(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     history, run = fill(here)
@@ -67,6 +69,7 @@ def test_what_is_there_is_passed_over_and_what_people_added_comes_in(tmp_path: P
     assert (again.added, again.known, again.reviewed, again.waiting) == ((), (run.id,), (), ())
 
 
+@pytest.mark.long
 def test_another_decision_stays_what_it_is_here_and_another_content_is_refused(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     history = open_history(here)
@@ -163,6 +166,7 @@ HOSTILE |= {
 HOSTILE |= {"twice": (named_twice, True, "names a run twice"), "latest": (renamed, True, "no export writes a file")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_archive_is_one_sentence_and_nothing_is_imported(archive: bytes, tmp_path: Path, what: str) -> None:
     change, consistent, needle = HOSTILE[what]
@@ -178,6 +182,7 @@ def test_a_hostile_archive_is_one_sentence_and_nothing_is_imported(archive: byte
     assert not (state / "artifacts").exists()
 
 
+@pytest.mark.long
 def test_a_damaged_archive_imports_nothing(archive: bytes, tmp_path: Path) -> None:
     """Cut off anywhere, or with one bit turned anywhere."""
     history, file, rng = open_history(tmp_path), tmp_path / "runs.zip", random.Random(7)
@@ -221,6 +226,7 @@ def test_a_place_in_the_file_that_is_none_is_a_sentence(archive: bytes, tmp_path
             take_in(history, tmp_path, file)
 
 
+@pytest.mark.long
 def test_no_archive_is_written_that_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = fill(tmp_path)
     monkeypatch.setattr("q36eval.history.archive.LIMITS", Limits(measurements_bytes=100))
@@ -246,6 +252,7 @@ def test_a_run_that_no_column_holds_leaves_nothing_behind(tmp_path: Path) -> Non
     assert len(history.items(run.id, ProbeName.EVALS)) == 203
 
 
+@pytest.mark.long
 def test_an_export_says_what_it_would_need(tmp_path: Path) -> None:
     _, run = fill(tmp_path)
     for arguments, needle in (

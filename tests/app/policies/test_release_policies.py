@@ -49,6 +49,7 @@ def test_strict_asks_for_no_less_than_release_anywhere() -> None:
         assert ours.value >= theirs.value if at_least else ours.value <= theirs.value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "suite"),
     [("sandbox", "sandbox"), ("release", "release"), ("strict", "extended"), ("pre-check", "quick")],

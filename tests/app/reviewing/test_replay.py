@@ -51,6 +51,7 @@ def test_a_year_later_the_same_bytes_come_out_of_history(tmp_path: Path) -> None
     assert hashlib.sha256(report.encode()).hexdigest() == found["sha256"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tampering", "named"),
     [
@@ -118,6 +119,7 @@ def test_differences_go_by_name_and_last_digits_are_told_from_verdicts() -> None
         assert not Replay(run, json.dumps(kept), json.dumps(other)).differs_in_rounding_only
 
 
+@pytest.mark.long
 def test_replay_needs_nothing_that_measures(tmp_path: Path) -> None:
     run = waived_run(tmp_path)
     code = f"""
@@ -156,6 +158,7 @@ def test_more_that_a_newer_version_says_is_told_from_another_verdict(tmp_path: P
         assert ("Every verdict is the same" in done.stdout) == same
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tampering", "named"),
     [

@@ -30,6 +30,7 @@ def waived(criterion: str = "tools", expires: date = date(2026, 3, 31)) -> Waive
     return Waiver(owner="eva", reason="known", criterion=criterion, expires=expires)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "needle"),
     [
@@ -74,6 +75,7 @@ def test_a_quiet_waiver_is_written_and_says_nothing(tmp_path: Path) -> None:
     assert len(history.waiver_records()) == 1
 
 
+@pytest.mark.long
 def test_a_waiver_says_what_it_changes_and_counts_until_it_is_taken_back(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     passed = judge_run(history, 0, DAY)
@@ -102,6 +104,7 @@ def add(state: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_waiver_that_the_newest_run_does_not_need_is_written_only_ahead(tmp_path: Path) -> None:
     """It would lie there until it excuses what nobody has looked at."""
     history = open_history(tmp_path)
@@ -223,6 +226,7 @@ def again(history: History, run: RunRecord, on: date = DAY) -> RunRecord:
     return decide_again(history, history.get_run(run.id), family="sandbox", branch="main", policy=None, on=on)
 
 
+@pytest.mark.long
 def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     run = judge_run(history, 0, datetime.now(UTC).date(), require_sign_off=True)
@@ -250,6 +254,7 @@ def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(tmp_pat
     assert "awaiting" in shown.replace("\n", " ")
 
 
+@pytest.mark.long
 def test_a_signature_is_of_one_report_and_turns_no_failure(tmp_path: Path) -> None:
     """Signed while a waiver held; when that has run out, the same evidence fails and the signature is void."""
     history = open_history(tmp_path)

@@ -135,6 +135,7 @@ TOO_MUCH = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_a_template_that_takes_too_much_is_ended_and_the_next_is_rendered(quick: Renderer, name: str) -> None:
     template, limit = TOO_MUCH[name]
@@ -143,6 +144,7 @@ def test_a_template_that_takes_too_much_is_ended_and_the_next_is_rendered(quick:
     assert quick.render("{{ messages[0].role }}", {"messages": [USER]}) == "user"
 
 
+@pytest.mark.long
 def test_a_template_that_took_too_much_is_not_tried_again(quick: Renderer) -> None:
     for _ in range(2):
         with raises(TemplateLimitError, "template-limit", "1 s"):

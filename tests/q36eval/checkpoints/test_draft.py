@@ -83,6 +83,7 @@ def test_experts_may_be_fused_and_the_layout_multimodal(tmp_path: Path) -> None:
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(one.parameters(), head.parameters(), strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "config", "error", "expected"),
     [

@@ -32,6 +32,7 @@ def rescaled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return folder
 
 
+@pytest.mark.long
 def test_up_projections_come_out_by_the_gates_scale_and_the_rest_as_it_is(rescaled: Path) -> None:
     stored, served = load_model(rescaled), load_model(rescaled, as_served="vllm")
     assert (stored.report.as_served, served.report.as_served) == (0, EXPERTS)

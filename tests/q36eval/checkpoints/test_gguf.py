@@ -221,6 +221,7 @@ def kinds() -> list[int]:
     return list(hold(PLAIN).metadata[KINDS])  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("key", "value", "rule"),
     [

@@ -170,6 +170,7 @@ def test_its_parts_can_be_blamed_and_restored(name: str, references: dict[str, P
             assert torch.equal(branch(input_ids=ids, use_cache=False).logits, needed)
 
 
+@pytest.mark.long
 def test_a_large_weight_takes_little_beside_itself() -> None:
     """The package alone would take twice the decoded weight, for the head of Qwen3.6 4 GB."""
     block, scheme = BY_NAME["Q4_K"], Scheme("gguf", settings=(("type", "Q4_K"),))
@@ -379,6 +380,7 @@ DAMAGED: dict[str, tuple[str, Damage]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(DAMAGED))
 def test_damage_is_found(name: str, references: dict[str, Path], tmp_path: Path) -> None:
     golden, damage = DAMAGED[name]

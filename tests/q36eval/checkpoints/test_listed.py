@@ -167,6 +167,7 @@ def test_the_longest_name_of_a_mixed_recipe_counts(tmp_path: Path) -> None:
     assert formats(mixed, list(expected), tmp_path) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["compressed-tensors", "modelopt", "mixed", "fp8", "auto-round"])
 def test_lists_of_every_module_come_to_an_end_at_the_full_shape(method: str, tmp_path: Path) -> None:
     """llm-compressor and AutoRound list what they leave out module by module, Model Optimizer's mixed recipes what they

@@ -31,6 +31,7 @@ def logits(model: Any) -> torch.Tensor:
         return model(input_ids=ids, use_cache=False).logits  # type: ignore[no-any-return]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_computes_the_same_bits_packed(name: str) -> None:
     options: dict[str, Any] = {"emulate_activations": name not in WIDER_THAN_THE_MODEL}

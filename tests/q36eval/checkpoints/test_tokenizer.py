@@ -117,6 +117,7 @@ def behaviour(folder: Path) -> Any:
     return ids, back, words, tokenizer.eos_token_id, tokenizer.pad_token_id
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", SAME.values(), ids=SAME)
 def test_what_changes_nothing_keeps_the_identity(change: Change, folder: Path) -> None:
     change(folder)
@@ -125,6 +126,7 @@ def test_what_changes_nothing_keeps_the_identity(change: Change, folder: Path) -
     assert text_findings(hold(folder), hold(SANDBOX), 1024) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", OTHER.values(), ids=OTHER)
 def test_what_changes_a_token_changes_the_identity_and_is_found(change: Change, folder: Path) -> None:
     change(folder)

@@ -47,6 +47,7 @@ def naive_error(points: list[float]) -> float:
     return total / weight
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bits", [3, 4])
 def test_centroids_cost_what_theory_says(bits: int) -> None:
     assert naive_error((centroids(64, bits).double() * 8).tolist()) == pytest.approx(LEAST_ERROR[bits], rel=5e-4)

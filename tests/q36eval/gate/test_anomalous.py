@@ -88,6 +88,7 @@ def test_what_gains_too_much_is_asked_on_until_that_is_known() -> None:
     assert rule.resolved_early([looked_at(GAINING)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flips", [0.0, 0.06])
 def test_a_branch_without_loss_is_not_called_anomalous_and_one_that_gains_three_margins_is(flips: float) -> None:
     rng, margin, items, branches = np.random.default_rng(7), 0.03, 2_500, 12

@@ -195,6 +195,7 @@ LOSSES = st.sampled_from([0.0, 0.0, 0.02, 0.1, 1.0])
 FAMILIES = st.lists(st.tuples(st.integers(20, 300), st.floats(0, 1), LOSSES), min_size=1, max_size=4)
 
 
+@pytest.mark.long
 @given(FAMILIES, st.integers(0, 3), st.sampled_from([10, 50, 300]), st.sampled_from(["failure_rate", "accuracy"]))
 @settings(max_examples=25, deadline=None)
 def test_items_that_both_get_wrong_pass_nothing_by_dropping_a_family(

@@ -90,6 +90,7 @@ def mutations(policy: Policy) -> Iterator[tuple[str, Policy, str]]:
             yield "lanes", changed(policy, place, lanes=["freeform"]), one.id
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["release", "sandbox"])
 def test_whatever_is_asked_less_is_found(name: str) -> None:
     declared, ways = shipped(name), set()

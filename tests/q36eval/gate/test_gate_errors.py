@@ -41,6 +41,7 @@ def test_an_identical_branch_passes_and_a_ruined_one_fails_before_the_evals(poli
     assert decide(policy, ruined).verdict is Verdict.FAIL, "the evidence that was not measured changes no verdict"
 
 
+@pytest.mark.long
 def test_a_branch_at_its_margin_hardly_ever_passes(policy: Policy) -> None:
     kept = tuple(each for each in policy.criteria if each.id in ("kl", "outputs-finite"))
     alone = policy.model_copy(update={"criteria": kept})

@@ -29,6 +29,7 @@ def criterion(document: dict, name: str) -> dict:
     return next(found for found in document["criteria"] if found["id"] == name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -81,6 +82,7 @@ def test_the_shipped_policy_passes_an_identical_branch() -> None:
     assert all(result.verdict == "PASS" for result in report.criteria if result.tier == "blocking")
 
 
+@pytest.mark.long
 def test_the_shipped_policy_fails_three_margins_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)  # coarser p-values, the same test, ten times as fast
     policy, rng = read_policy(SHIPPED), np.random.default_rng(2)

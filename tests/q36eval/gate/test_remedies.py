@@ -76,6 +76,7 @@ def simulated(rule: Criterion, seen: Measurement, total: int, rates: tuple[float
     return passed / gates
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("lost", "gained"), [(10, 6), (13, 7)])
 def test_the_chances_with_more_draws_are_those_of_the_exact_test(lost: int, gained: int) -> None:
     rule, asked, total = criterion(), 300, 900
@@ -90,6 +91,7 @@ def test_the_chances_with_more_draws_are_those_of_the_exact_test(lost: int, gain
     assert option.chance_lossless == pytest.approx(simulated(rule, seen, total, (flips / 2, flips / 2)), abs=0.1)
 
 
+@pytest.mark.long
 def test_the_items_needed_pass_four_times_in_five() -> None:
     rule = criterion()
     seen = failures(*pairs(10, 6, 5, 279))

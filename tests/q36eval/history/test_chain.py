@@ -73,6 +73,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.long
 def test_a_change_behind_its_back_is_found_and_named(filled: History) -> None:
     """Each of them alone, in a transaction that is taken back."""
     for what, (statement, needle) in CHANGES.items():
@@ -109,6 +110,7 @@ def test_evidence_that_was_changed_is_neither_signed_nor_blessed_nor_decided_aga
             act()
 
 
+@pytest.mark.long
 def test_a_list_looks_at_verdicts_without_reading_evidence(filled: History) -> None:
     runs = [run.id for run in filled.summaries()]
     assert filled.unverified(runs) == frozenset()
@@ -119,6 +121,7 @@ def test_a_list_looks_at_verdicts_without_reading_evidence(filled: History) -> N
     assert filled.unverified([]) == frozenset()
 
 
+@pytest.mark.long
 def test_a_rewritten_verdict_is_not_blessed(filled: History) -> None:
     """Its evidence is what it was."""
     (main,) = (run.id for run in filled.summaries() if run.branch == "main")
@@ -151,6 +154,7 @@ def test_what_was_changed_before_it_was_revoked_is_found(tmp_path: Path) -> None
     assert [misfit.why for misfit in history.verify().misfits] == ["waiver 1 was changed before it was revoked"]
 
 
+@pytest.mark.long
 def test_a_chain_that_ends_elsewhere_takes_no_more_and_says_so(tmp_path: Path) -> None:
     history, run = fill(tmp_path)
     with history._engine.begin() as connection:
@@ -159,6 +163,7 @@ def test_a_chain_that_ends_elsewhere_takes_no_more_and_says_so(tmp_path: Path) -
         history.bless(run.id, "eva", "again")
 
 
+@pytest.mark.long
 def test_what_is_deleted_through_the_program_fits(filled: History) -> None:
     for run in filled.summaries():
         filled.delete_run(run.id)
@@ -169,6 +174,7 @@ def test_what_is_deleted_through_the_program_fits(filled: History) -> None:
     assert not filled.has_entry("")
 
 
+@pytest.mark.long
 def test_processes_that_append_together_make_one_chain(database: str, history: History) -> None:
     def work(branch: str) -> None:
         own = History.open(database)
@@ -184,6 +190,7 @@ def test_processes_that_append_together_make_one_chain(database: str, history: H
     assert (found.fits, found.entries, found.runs) == (True, 1 + 4 * 3 * 2, 12)
 
 
+@pytest.mark.long
 def test_a_blessing_is_revoked_by_name_and_the_one_before_counts_again(history: History) -> None:
     for _ in range(2):
         gate(history, "main", 1)
@@ -200,6 +207,7 @@ def test_a_blessing_is_revoked_by_name_and_the_one_before_counts_again(history: 
     assert history.verify().fits
 
 
+@pytest.mark.long
 def test_nothing_is_signed_in_the_future(tmp_path: Path) -> None:
     history, run = fill(tmp_path)
     ahead = datetime.now(UTC) + timedelta(minutes=10)

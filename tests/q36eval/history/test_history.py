@@ -263,6 +263,7 @@ def test_series_holds_finished_runs_only(history: History) -> None:
     assert history.metric_keys("fp8-head") == [found.key]
 
 
+@pytest.mark.long
 def test_threads_write_at_once(history: History) -> None:
     run = start(history)
 
@@ -275,6 +276,7 @@ def test_threads_write_at_once(history: History) -> None:
     assert len(history.items(run.id)) == 80
 
 
+@pytest.mark.long
 def test_processes_may_open_a_fresh_file_together(tmp_path: Path) -> None:
     code = f"from q36eval.history import History; History.open({str(tmp_path / 'new' / 'h.db')!r}).list_runs()"
     root = Path(q36eval.history.__file__).parents[2]

@@ -108,6 +108,7 @@ def test_who_edits_the_first_schema_raises_its_number() -> None:
     )
 
 
+@pytest.mark.long
 def test_all_that_was_written_is_there(old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, _ = read(old)
     assert len(before[0]) == 3
@@ -143,6 +144,7 @@ def test_a_new_history_goes_through_every_version(
     history.close()
 
 
+@pytest.mark.long
 def test_a_migration_that_fails_leaves_all_as_it_was(old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It dies after the last table was filled, before its transaction ends."""
     before, upgrade = read(old), command.upgrade
@@ -164,6 +166,7 @@ def test_a_migration_that_fails_leaves_all_as_it_was(old: str, tmp_path: Path, m
         assert [path.name for path in Path(old).parent.glob("*.before-*")] == [f"history.db.before-{NEXT}"]
 
 
+@pytest.mark.long
 def test_processes_that_migrate_together_do_it_once(old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, _ = read(old)
     add_next_version(monkeypatch, tmp_path)
@@ -173,6 +176,7 @@ def test_processes_that_migrate_together_do_it_once(old: str, tmp_path: Path, mo
     assert read(old) == (before, NEXT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("version", "code"),
     [
@@ -197,6 +201,7 @@ def test_another_schema_is_refused_with_a_sentence_and_left_as_it_is(old: str, v
         assert read(old) == (before, version)
 
 
+@pytest.mark.long
 @sqlite_only
 def test_a_row_that_refers_to_one_that_is_gone_stops_the_migration(
     old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -217,6 +222,7 @@ def older_file(old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return Path(old)
 
 
+@pytest.mark.long
 @sqlite_only
 def test_the_file_is_kept_as_it_was_and_that_is_said_once(older_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = dump(older_file)
@@ -227,6 +233,7 @@ def test_the_file_is_kept_as_it_was_and_that_is_said_once(older_file: Path, caps
     assert capsys.readouterr().err.count(str(copy)) == 1
 
 
+@pytest.mark.long
 @sqlite_only
 def test_a_database_that_was_put_back_and_written_to_is_kept_beside_its_first_copy(older_file: Path) -> None:
     copy = older_file.with_name(f"history.db.before-{NEXT}")
@@ -243,6 +250,7 @@ def test_a_database_that_was_put_back_and_written_to_is_kept_beside_its_first_co
     assert dump(older_file.with_name(f"{copy.name}.2")) == put_back
 
 
+@pytest.mark.long
 @sqlite_only
 def test_a_history_that_an_older_program_measures_into_is_left_to_it(older_file: Path) -> None:
     before = dump(older_file)
@@ -255,6 +263,7 @@ def test_a_history_that_an_older_program_measures_into_is_left_to_it(older_file:
     History.open(older_file).close()
 
 
+@pytest.mark.long
 @sqlite_only
 def test_without_room_for_the_copy_nothing_is_changed(older_file: Path) -> None:
     before = dump(older_file)
@@ -264,6 +273,7 @@ def test_without_room_for_the_copy_nothing_is_changed(older_file: Path) -> None:
     assert dump(older_file) == before
 
 
+@pytest.mark.long
 def test_what_may_only_be_read_is_refused_where_it_would_be_changed(
     old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from q36eval.errors import UsageError
 from q36eval.history import History
 from q36eval.history.moving import put_review, put_run, put_waivers, whole_run
@@ -9,6 +11,7 @@ from tests.app.history.filled import WAIVER, fill
 from tests.raising import raises
 
 
+@pytest.mark.long
 def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path) -> None:
     source, run = fill(tmp_path / "source")
     whole = whole_run(source, run.id)

@@ -115,6 +115,7 @@ def test_a_server_s_database_that_was_made_anew_is_noticed(database: str, postgr
     history.close()
 
 
+@pytest.mark.long
 def test_a_lock_is_waited_for_with_a_sentence_up_to_a_limit(
     database: str, history: History, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,6 +208,7 @@ def team() -> Iterator[Path]:
         yield shared
 
 
+@pytest.mark.long
 @needs_root
 def test_two_users_share_a_history_of_their_group(team: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As docs/history.md says: a folder of the group with its bit set, and umask 007."""
@@ -225,6 +227,7 @@ def test_two_users_share_a_history_of_their_group(team: Path, capfd: pytest.Capt
     assert History.open(file).verify().fits
 
 
+@pytest.mark.long
 @needs_root
 def test_with_umask_077_a_second_user_is_told_and_nothing_is_harmed(
     team: Path, capfd: pytest.CaptureFixture[str]

@@ -148,6 +148,7 @@ def test_a_deleted_run_takes_all_of_its_own_and_nothing_of_others(history: Histo
     assert (history.items(gone.id), history.events(gone.id), history.criteria(gone.id)) == ([], [], [])
 
 
+@pytest.mark.long
 def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, tmp_path: Path) -> None:
     source = History.open(tmp_path / "source.db")
     report = gate(source, "main", 2, ProbeFailure(probe=ProbeName.KL, reason="timeout", kind="crashed"))

@@ -68,6 +68,7 @@ def test_what_is_asked_for_says_how_much_may_come() -> None:
     assert expected_bytes({"messages": [], "max_tokens": 512}, None) > 512 * 2048
 
 
+@pytest.mark.long
 def test_real_answers_are_far_below_what_may_come(settings: EngineSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all that the engine asks: alone, in lists, whole rows, few, answers."""
     ratios = []
@@ -107,6 +108,7 @@ class Guarded(Handler):
             self._send(self.status, {"error": {"message": "no"}})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("status", [401, 403])
 def test_pages_beside_the_api_that_are_refused_leave_only_what_needs_them(local: Engine, status: int) -> None:
     with serving(Served(local), handles=type("Handler", (Guarded,), {"status": status})) as url:

@@ -36,6 +36,7 @@ def ids_of(engine: Engine) -> list[tuple[int, ...]]:
     return [tuple(engine.tokenizer.encode(text, add_special_tokens=False)) for text in TEXTS]
 
 
+@pytest.mark.long
 def test_scores_are_those_of_the_model_itself(settings: EngineSettings, local: Engine) -> None:
     engine = open_engine(settings)
     assert engine.scores == "states"
@@ -52,6 +53,7 @@ def test_scores_are_those_of_the_model_itself(settings: EngineSettings, local: E
         assert float(difference.abs().max()) < NATS, key
 
 
+@pytest.mark.long
 def test_answers_are_those_of_the_model_itself(settings: EngineSettings, local: Engine) -> None:
     """One by one, since a batch of another size moves near ties."""
     engine = open_engine(settings)
@@ -65,6 +67,7 @@ def test_answers_are_those_of_the_model_itself(settings: EngineSettings, local: 
         )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_sampled_answer_follows_from_its_seed_and_key(settings: EngineSettings, local: Engine) -> None:
     engine = open_engine(settings)
     ids = ids_of(local)[1]
@@ -75,6 +78,7 @@ def test_a_sampled_answer_follows_from_its_seed_and_key(settings: EngineSettings
     assert len(set(first.values())) > 1
 
 
+@pytest.mark.long
 def test_a_text_that_does_not_fit_is_an_error_that_asking_again_does_not_help(
     settings: EngineSettings, served: Served
 ) -> None:
@@ -87,6 +91,7 @@ def test_a_text_that_does_not_fit_is_an_error_that_asking_again_does_not_help(
     assert served.requests == requests
 
 
+@pytest.mark.long
 def test_the_identity_is_that_of_the_branch_and_of_what_serves_it(settings: EngineSettings, address: str) -> None:
     engine = open_engine(settings)
     identity = engine.identity
@@ -104,6 +109,7 @@ def test_the_reference_is_opened_in_this_process(settings: EngineSettings) -> No
     assert as_reference(chosen) == EngineOptions(device="cuda:1", kv_cache_dtype="auto")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mebibytes", "bounded"), [(1, (8, 2)), (400, (1, 2)), (4_000, (1, 0))])
 def test_answers_as_wide_as_the_vocabulary_are_few_at_once(
     settings: EngineSettings, mebibytes: int, bounded: tuple[int, int], monkeypatch: pytest.MonkeyPatch
@@ -144,6 +150,7 @@ def test_of_the_likeliest_tokens_no_logits_are_made_up(settings: EngineSettings,
     assert float(values[0][ids[0] == unlikely]) == pytest.approx(float(expected[-1, unlikely]), abs=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["llama.cpp", "someone's"])
 def test_a_server_without_log_probabilities_answers_and_scores_nothing(
     settings: EngineSettings, served: Served, local: Engine, shape: str
@@ -179,6 +186,7 @@ def test_another_tokenizer_is_refused_by_the_text_that_shows_it(
         open_engine(replace(settings, folder=folder))
 
 
+@pytest.mark.long
 def test_what_is_served_is_named_and_must_be_there(settings: EngineSettings, served: Served) -> None:
     assert open_engine(replace(settings, served_model="sandbox")).identity.settings["served_model"] == "sandbox"
     with raises(UsageError, "served-model-unknown", "'other'", "sandbox"):
@@ -219,6 +227,7 @@ def test_the_engine_leaves_options_of_others_to_them(settings: EngineSettings) -
         open_engine(replace(settings, kv_scales="ignored"))
 
 
+@pytest.mark.long
 def test_it_is_said_whether_answers_depend_on_how_many_are_requested_at_once(
     settings: EngineSettings, served: Served
 ) -> None:

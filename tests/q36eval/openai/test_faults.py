@@ -80,6 +80,7 @@ def same(one: Scored | Generated, other: Scored | Generated) -> bool:
     return (one.text, one.token_ids, one.error) == (other.text, other.token_ids, other.error)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [*WIRE, *(name for name in CHANGES if name != OTHER_MODEL)])
 def test_a_fault_that_passes_changes_nothing(fresh: Through, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "dripping":
@@ -93,6 +94,7 @@ def test_a_fault_that_passes_changes_nothing(fresh: Through, fault: str, monkeyp
             assert same(each, known[each.request.key]), each.request.key
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["dropped", "truncated", "500", "shifted", "null text", "answer to another prompt"])
 def test_a_fault_that_stays_leaves_errors_and_no_answers(fresh: Through, fault: str) -> None:
     fresh.proxy.fault, fresh.proxy.times = fault, 10**6
@@ -103,6 +105,7 @@ def test_a_fault_that_stays_leaves_errors_and_no_answers(fresh: Through, fault: 
         assert (each.hidden_states if isinstance(each, Scored) else each.text or None) is None
 
 
+@pytest.mark.long
 def test_answers_of_another_model_end_the_measurement(fresh: Through) -> None:
     fresh.proxy.fault = OTHER_MODEL
     with raises(EngineError, "server-changed", "model", "'gpt-oss'", "'sandbox'") as caught:
@@ -110,6 +113,7 @@ def test_answers_of_another_model_end_the_measurement(fresh: Through) -> None:
     assert caught.value.exit_code is ExitCode.NOT_MEASURED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "value"), [("started", 1.0), ("version", "0.27.0"), ("context", 2048)])
 def test_a_server_that_was_started_anew_is_noticed_before_its_answers_are_taken(
     fresh: Through, name: str, value: object, monkeypatch: pytest.MonkeyPatch
@@ -121,6 +125,7 @@ def test_a_server_that_was_started_anew_is_noticed_before_its_answers_are_taken(
     assert taken == []
 
 
+@pytest.mark.long
 def test_a_model_that_is_gone_is_noticed(fresh: Through, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fresh.served, "name", "other")
     with raises(EngineError, "server-changed"):
@@ -289,6 +294,7 @@ def test_an_open_breaker_lets_one_request_at_a_time_try(fresh: Through) -> None:
 # -- many under way
 
 
+@pytest.mark.long
 def test_memory_stays_what_it_was_over_a_hundred_thousand_requests() -> None:
     begun = taken = most = 0
 

@@ -41,6 +41,7 @@ def states(settings: EngineSettings) -> torch.Tensor:
     return scored.hidden_states
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scales", "judged"),
     [
@@ -99,6 +100,7 @@ on_policy: {per_canary: 1, max_new_tokens: 6, chat: false}
 """
 
 
+@pytest.mark.long
 def test_a_run_says_which_scales_it_judged_and_what_both_cost(tmp_path: Path) -> None:
     folder = with_scales(tmp_path / "copy", 1.0, 2.0**-12, 2.0**12)
     lines = [json.dumps({"id": str(n), "slice": "own", "text": f"Obchod {n}: cena {7 * n} Kč."}) for n in range(12)]

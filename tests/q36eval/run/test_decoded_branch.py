@@ -248,7 +248,6 @@ def test_a_gate_measures_it_where_a_criterion_asks_and_asks_no_endpoint_for_it_a
     assert "serving_kl" not in {each.metric for each in history.measurements(run.id)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("max_logprobs", [-1, 20])
 def test_an_endpoint_is_judged_by_what_it_says_of_the_whole_vocabulary(paths: Paths, max_logprobs: int) -> None:
     with serving(Served(opened(SANDBOX / "bf16"), max_logprobs=max_logprobs)) as address:

@@ -56,7 +56,6 @@ def test_a_file_system_that_counts_no_files(tmp_path: Path, disk: Any) -> None:
     assert file_system(tmp_path).used == 0.5
 
 
-@pytest.mark.slow
 def test_a_gate_says_so_before_it_begins_and_refuses_what_cannot_fit(tmp_path: Path, disk: Any) -> None:
     disk(99 * GB, GB)
     without = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")

@@ -21,6 +21,7 @@ def written(folder: Path, documents: list[str], extra: str = "") -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_corpus_of_ones_own_is_measured_in_windows_beside_sampled_answers(tmp_path: Path) -> None:
     long = " ".join(f"Obchod {n}: cena {n * 10} Kč." for n in range(40))
     corpus = written(
@@ -44,6 +45,7 @@ def test_a_corpus_of_ones_own_is_measured_in_windows_beside_sampled_answers(tmp_
     assert json.loads(again.stdout)["measurements"] == json.loads(done.stdout)["measurements"]
 
 
+@pytest.mark.long
 def test_a_pack_that_lost_its_sampled_answers_is_damaged_and_another_corpus_is_named(tmp_path: Path) -> None:
     corpus = written(tmp_path, ["Ahoj světe, jak se máš?"], "on_policy: {per_canary: 0, max_new_tokens: 4}\n")
     pack = tmp_path / "pack"
@@ -67,6 +69,7 @@ def test_a_pack_that_lost_its_sampled_answers_is_damaged_and_another_corpus_is_n
     assert "on-policy-*.jsonl" in verified.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "documents", "extra", "needles"),
     [

@@ -35,6 +35,8 @@ from tests.q36eval.checkpoints.inspection.damage import edit_tensors
 from tests.q36eval.checkpoints.inspection.damaged_scales import rescale
 from tests.raising import raises
 
+pytestmark = pytest.mark.long
+
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox"
 NOISE = {"quiet": 0.0, "noisy": 0.3, "broken": float("nan")}
 

@@ -28,6 +28,7 @@ def endpoint(address: str) -> Endpoint:
     return Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("first", "second", "one"),
     [
@@ -47,6 +48,7 @@ def test_two_servers(local: Engine, first: dict[str, Any], second: dict[str, Any
         assert are_one(endpoint(here), endpoint(there)) is one
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [{}, {"tells_start": False}])
 def test_one_server_by_two_names(local: Engine, how: dict[str, Any]) -> None:
     with chatting(Chatting(local, max_logprobs=20, **how)) as address:

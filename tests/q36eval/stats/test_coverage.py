@@ -19,6 +19,7 @@ def three_errors(rate: float) -> float:
     return 3 * math.sqrt(rate * (1 - rate) / SIMULATIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("population", POPULATIONS, ids=lambda each: each.name)
 def test_each_bound_misses_about_what_it_promises_and_independent_tokens_far_more(population) -> None:
     rates = miss_rates(population, SIMULATIONS, seed=7)

@@ -47,6 +47,7 @@ def test_once_every_item_is_evaluated_their_mean_is_known() -> None:
     assert population.p_pass > 0.025, "of the population that they stand for they show no such thing"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block_items", [1, 2])
 def test_under_the_margin_no_look_expects_to_win(block_items: int) -> None:
     """All orders of a list whose loss is exactly the margin: the wealth expected after every block is at most 1."""

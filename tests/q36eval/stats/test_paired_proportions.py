@@ -74,6 +74,7 @@ def naive_p(worse: int, better: int, n: int, margin: float) -> float:
     return max(multinomial.pmf(region, n, rate).sum() for rate in kept) + NUISANCE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("worse", "better", "n", "margin"),
     [(0, 0, 7, 0.3), (1, 0, 8, 0.5), (1, 2, 8, 0.2), (0, 3, 9, -0.1), (2, 2, 9, 0.4), (0, 8, 8, -0.7), (0, 0, 1, 0.9)],
@@ -85,6 +86,7 @@ def test_p_values_are_those_of_naive_enumeration(worse: int, better: int, n: int
     )
 
 
+@pytest.mark.long
 def test_a_branch_at_the_margin_passes_at_most_as_often_as_promised() -> None:
     for n, margin, most in ((20, 0.2, 0.2), (50, 0.0, 0.1), (50, 0.1, 0.1), (200, 0.02, 0.02), (500, 0.01, 0.005)):
         verdicts = Verdicts.of(n, margin, margin + most)
@@ -119,6 +121,7 @@ def test_a_further_failure_of_the_branch_never_looks_better(data: st.DataObject)
     assert max(p, ExactDifference(better, worse, n).p_at_least(-margin)) == 1.0
 
 
+@pytest.mark.long
 @settings(max_examples=sized(4, 10), deadline=None)
 @given(st.data())
 def test_a_bound_lies_inside_the_margin_where_and_only_where_the_test_passes(data: st.DataObject) -> None:

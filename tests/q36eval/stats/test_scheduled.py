@@ -105,6 +105,7 @@ def test_simulated_looks_are_the_margin_test_on_what_was_evaluated(margin: Margi
     assert p_pass[0, -1] < alone[0, -1], "the last look decides what bets alone leave open"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by_margin", [True, False])
 @pytest.mark.parametrize("flips", [0.0, 0.04])
 def test_draws_by_margin_err_no_more_than_promised_wherever_the_loss_lies(flips: float, by_margin: bool) -> None:
@@ -144,6 +145,7 @@ def test_every_block_holds_each_stratum_in_its_number_and_weighs_it_back() -> No
     assert draws_by_margin(margins, dict(list(subjects.items())[:800]), passages, 200, "seed") is None
 
 
+@pytest.mark.long
 def test_what_is_cut_off_large_clusters_counts_at_its_worst() -> None:
     """A branch at a margin of 1 %, all of whose loss lies beyond the cap of the largest clusters, does not pass early.
 

@@ -66,6 +66,7 @@ def test_continuous_looking_errs_no_more_than_promised(flips: float) -> None:
     assert (peeking == 1).mean() > 0.2
 
 
+@pytest.mark.long
 def test_a_branch_that_got_worse_only_where_items_share_a_text_passes_no_more_often() -> None:
     """At the margin, all that is lost lies in the tenth of the items that come three or six at a time."""
     rng = np.random.default_rng(8)
@@ -167,6 +168,7 @@ def accuracy(clusters: Clusters, name: str) -> Measurement:
     )
 
 
+@pytest.mark.long
 def test_what_is_settled_early_is_what_the_gate_decides() -> None:
     rng = np.random.default_rng(4)
     names = ("a", "b", "c", "d")

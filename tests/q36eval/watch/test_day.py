@@ -21,7 +21,6 @@ ALARM = Alarm(calibration_rounds=8, anchors=12)
 ROUNDS = 30
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_model_exchanged_at_a_random_time_is_alarmed_within_three_rounds_and_within_the_budget(
     good: Engine, place: Any, clock: Any, setting: Callable[..., Setting], tmp_path: Path

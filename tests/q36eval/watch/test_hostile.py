@@ -70,6 +70,7 @@ def test_a_day_that_holds_no_round_is_refused() -> None:
 # -- time
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wanted", ["inf", "1e300", "99999999"])
 def test_no_server_silences_a_watch_for_longer_than_its_deployment_allows(
     place: Place, clock: Clock, setting: Made, wanted: str
@@ -84,6 +85,7 @@ def test_no_server_silences_a_watch_for_longer_than_its_deployment_allows(
         assert watch.round().put_off is None
 
 
+@pytest.mark.long
 def test_a_clock_that_is_set_back_neither_stops_the_wait_nor_lets_the_server_alone_for_years(
     place: Place, clock: Clock, setting: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +121,7 @@ def test_rounds_that_do_not_end_are_no_health(place: Place, clock: Clock, settin
 # -- what is measured, and told
 
 
+@pytest.mark.long
 def test_a_round_that_measured_too_little_is_no_success(place: Place, clock: Clock, setting: Made) -> None:
     with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
         for _ in range(4):
@@ -132,6 +135,7 @@ def test_a_round_that_measured_too_little_is_no_success(place: Place, clock: Clo
         assert (watch.endpoint_up, watch.newest["success_at"]) == (True, success)
 
 
+@pytest.mark.long
 def test_receivers_do_not_wait_for_a_history_that_hangs(place: Place, clock: Clock, setting: Made) -> None:
     hangs, told = threading.Event(), threading.Event()
 

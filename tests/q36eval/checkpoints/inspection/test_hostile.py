@@ -62,6 +62,7 @@ def blocking(found: Inspection) -> list[str]:
     return [f"{finding.subject}: {finding.message}" for finding in found.blocking]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("branch", "change", "named"), [case[1:] for case in FILES], ids=[case[0] for case in FILES])
 def test_a_hostile_file_is_named(branch: str, change: Change, named: str, tmp_path: Path) -> None:
     folder = changed(branch, change, tmp_path)
@@ -77,6 +78,7 @@ def test_a_deep_tokenizer_is_named(tmp_path: Path) -> None:
     assert any("tokenizer.json is not valid JSON" in message for message in blocking(inspected(folder)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"])
 def test_a_pipe_in_the_place_of_a_file_is_a_missing_file(name: str, tmp_path: Path) -> None:
     """Opened, it would wait for a writer for ever."""
@@ -89,6 +91,7 @@ def test_a_pipe_in_the_place_of_a_file_is_a_missing_file(name: str, tmp_path: Pa
     assert any("missing" in message for message in blocking(inspected(folder)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     ["generation_config.json", "tokenizer.json", "chat_template.jinja", "additional_chat_templates/other.jinja"],
@@ -125,6 +128,7 @@ def test_more_templates_than_anybody_uses_are_refused(tmp_path: Path) -> None:
     assert any("holds 201 chat templates, and 16 are read at most" in one for one in blocking(inspected(folder)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "entry"), [("tokenizer_config.json", "extra_special_tokens"), ("tokenizer.json", "added_tokens")]
 )
@@ -138,6 +142,7 @@ def test_a_vocabulary_with_a_flood_of_added_words_is_refused(file: str, entry: s
     assert any(f"{file} adds 200,000 words" in message for message in blocking(inspected(folder)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", INDEXES)
 def test_an_index_of_the_wrong_kind_is_named(text: str, tmp_path: Path) -> None:
     folder = changed("main", lambda folder: (folder / INDEX).write_text(text), tmp_path)
@@ -147,6 +152,7 @@ def test_an_index_of_the_wrong_kind_is_named(text: str, tmp_path: Path) -> None:
         open_checkpoint(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("branch", "change", "named"), [case[1:] for case in TENSORS], ids=[case[0] for case in TENSORS]
 )
@@ -163,6 +169,7 @@ def test_a_hostile_tensor_is_named_and_the_others_are_judged(
         load_model(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("branch", "part", "dtype"), DTYPES)
 def test_a_part_in_another_dtype_is_refused(branch: str, part: str, dtype: str, tmp_path: Path) -> None:
     """Also without a reference, where no error could give it away."""
@@ -206,6 +213,7 @@ def _malformed(folder: Path) -> None:
     edit_header(folder, malform)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
