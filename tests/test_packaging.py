@@ -169,6 +169,6 @@ def test_folders_of_our_names_in_the_current_folder_are_not_imported(site: Path,
     for name in ("app", "kl", "evals"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
-    done = q36eval(site, tmp_path, "branches", "list")
+    done = q36eval(site, tmp_path, "branches")
     assert done.returncode == 0, done.stderr
     assert "fp8-head" in done.stdout

@@ -149,7 +149,7 @@ def gate(
         probes = tuple(name for name in probes_for(rules) if name not in (skip or []))
         found += branches.resolve()
         against = None
-        with collecting(found, "reference-missing"):
+        with collecting(found):
             against = resolve_reference(reference, reference_pack, chosen, paths)
         request = partial(
             Request,

@@ -81,7 +81,7 @@ class Branches:
             except Q36Error as error:
                 self._targets.append(error)
         errors = [target for target in self._targets if isinstance(target, Q36Error)]
-        return [Problem("checkpoint-missing", str(error)) for error in errors if len(errors) == len(self._targets)]
+        return [Problem(error.code, str(error)) for error in errors if len(errors) == len(self._targets)]
 
     def measured(self, request: Callable[..., Request], history: "History") -> Generator[Judged, None, None]:
         """Each branch measured and judged, one after the other."""

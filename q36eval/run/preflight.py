@@ -85,12 +85,12 @@ def refuse(problems: Iterable[Problem]) -> None:
 
 
 @contextmanager
-def collecting(problems: list[Problem], code: str | None = None, *, of_branch: bool = False) -> Iterator[None]:
-    """A usage error within becomes one of the problems, under its own code unless another is given."""
+def collecting(problems: list[Problem], *, of_branch: bool = False) -> Iterator[None]:
+    """A usage error within becomes one of the problems."""
     try:
         yield
     except UsageError as error:
-        problems.append(Problem(code or error.code, str(error), of_branch=of_branch))
+        problems.append(Problem(error.code, str(error), of_branch=of_branch))
 
 
 @dataclass
@@ -126,15 +126,15 @@ def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Pr
         with collecting(prepared.problems):
             check_alone(request)
         return prepared
-    absent = {problem.code for problem in prepared.problems}
+    absent = any(problem.blocks for problem in prepared.problems)
     with collecting(prepared.problems):
         prepared.add("policy-cannot-pass", _cannot_pass(request, paths))
     if request.reference is None and request.reference_pack is not None and request.policy is not None:
         prepared.add("reference-weights-missing", without_reference_weights(request.policy), blocks=False)
-    if "checkpoint-missing" not in absent:
+    if request.branch.folder.exists() or not absent:
         with collecting(prepared.problems, of_branch=True):
             check_deployment(request.deployment)
-        if "reference-missing" not in absent:
+        if request.reference is not None or request.reference_pack is not None or not absent:
             _open_reference(prepared, request, paths)
     prepared.limits = limits_of(request, prepared.reference)
     for name in (ProbeName.CANARIES, ProbeName.EVALS):

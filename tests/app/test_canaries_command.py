@@ -10,6 +10,7 @@ import pytest
 from q36eval.app.cli.main import app
 from q36eval.canaries.specification import SPECS_FOLDER
 from q36eval.errors import UsageError
+from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
 ANSWERED = [{"role": "user", "content": "Co je to?"}, {"role": "assistant", "content": "question"}]
@@ -35,7 +36,7 @@ def incident(tmp_path: Path) -> Path:
 
 
 def test_the_group_without_a_branch_says_what_to_do() -> None:
-    with pytest.raises(UsageError, match=r"q36eval canaries --branch NAME.*list, show, check and new"):
+    with raises(UsageError, "branch-required", "list, check and new"):
         run("canaries")
     with pytest.raises(UsageError, match="give the options after the command"):
         run("canaries", "--branch", "bf16", "list")
@@ -57,7 +58,7 @@ def test_list_says_where_each_canary_runs(capsys: Any) -> None:
 
 
 def test_show_writes_the_prompt_as_it_is_asked_and_what_is_decisive(capsys: Any) -> None:
-    assert run("canaries", "show", "tool-call", "--draws", "1", "--json") == 0
+    assert run("canaries", "list", "tool-call", "--draws", "1", "--json") == 0
     body = json.loads(capsys.readouterr().out)
     (prompt,) = body["prompts"]
     assert prompt["prompt"].startswith("<|im_start|>system\n")
@@ -67,11 +68,11 @@ def test_show_writes_the_prompt_as_it_is_asked_and_what_is_decisive(capsys: Any)
     assert decided["right"] == prompt["expected"]["name"]
     assert {decided["right"], *decided["wrong"]} == set(tools)
     with pytest.raises(UsageError, match="no canary 'nope'"):
-        run("canaries", "show", "nope")
+        run("canaries", "list", "nope")
 
 
 def test_show_without_the_weights_shows_the_messages(capsys: Any) -> None:
-    assert run("canaries", "show", "enum-select", "--draws", "1", "--family", "qwen3.6-35b-a3b") == 0
+    assert run("canaries", "list", "enum-select", "--draws", "1", "--family", "qwen3.6-35b-a3b") == 0
     shown = capsys.readouterr().out
     assert "there is no chat template here" in shown
     assert '"role": "user"' in shown
@@ -198,7 +199,7 @@ def test_show_writes_nothing_that_steers_a_terminal(tmp_path: Path, capsys: Any)
     text = (SPECS_FOLDER / "enum-select.yaml").read_text(encoding="utf-8")
     hostile = text.replace("id: enum-select", "id: hostile").replace("skill: enum_select", 'skill: "s\\e[31m"')
     (folder / "hostile.yaml").write_text(hostile, encoding="utf-8")
-    assert run("canaries", "show", "hostile", "--canaries", folder, "--family", "qwen3.6-35b-a3b") == 0
+    assert run("canaries", "list", "hostile", "--canaries", folder, "--family", "qwen3.6-35b-a3b") == 0
     assert "\x1b" not in capsys.readouterr().out
 
 

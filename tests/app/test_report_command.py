@@ -109,7 +109,7 @@ def test_the_schema_needs_no_run(command: Command) -> None:
     code, out, _ = command("report", "--schema")
     assert (code, json.loads(out)["$id"]) == (0, "urn:q36eval:report:2")
     code, _, err = command("report")
-    assert (code, err.count("\n")) == (2, 1)
+    assert code == 2
     assert "Name the run" in err
 
 
@@ -142,13 +142,13 @@ def test_a_card_that_is_there_keeps_its_own_text_and_line_ends(command: Command,
 def test_a_step_that_ends_without_a_verdict_says_so_where_it_is_looked_for(command: Command, tmp_path: Path) -> None:
     summary = tmp_path / "summary.md"
     code, out, err = command("gate", "--branch", "nope", summary=summary, workflow=True)
-    assert (code, err.count("\n")) == (2, 1)
+    assert (code, err.splitlines()[-1].endswith("[branch-unknown]")) == (2, True)
     assert out.startswith("::error title=q36eval of nope::not judged: The family sandbox has no branch")
     assert "nope" in summary.read_text()
     for arguments in (("--policy", "no-such"), ("--json", "--policy", "no-such")):
         code, out, err = command("gate", "--branch", "bf16", *arguments, workflow=True)
         assert (code, (out + err).count("::error title=q36eval of bf16::not judged")) == (2, 1)
-        assert ("--json" in arguments) == (out == "")
+        assert ("--json" in arguments) == (not out.startswith("::error"))
 
 
 @pytest.mark.long

@@ -188,7 +188,7 @@ def test_an_anomalous_gain_is_told_with_what_lifts_it() -> None:
     judged = decide(policy, [accuracy("mmlu", 0, 200)])
     assert judged.criteria[0].anomalous
     steps = [step.command for step in next_steps(judged, run_of("main"))]
-    assert [step.split()[1] for step in steps] == ["sign-off", "gate"]
+    assert [step.split()[1:3] for step in steps] == [["review", "sign-off"], ["gate", "--branch"]]
     for text in (
         to_markdown(Document(judged, run_of("main"))),
         console_text(judged, 200),

@@ -101,4 +101,4 @@ def test_the_least_stated_context_counts() -> None:
     assert contexts(4096, context=1024, overlap=1000) == (1024, 1000)
     assert contexts(2) == (2, 1)
     with raises(UsageError, "overlap-too-long", "of 600"):
-        contexts(4096, context=512, overlap=600)
+        contexts(512, overlap=600)

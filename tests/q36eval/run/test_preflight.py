@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from q36eval.config import Family, Paths
+from q36eval.config.family import OwnTemplate
 from q36eval.gate.policy_file import read_policy
 from q36eval.run.preflight import Problem, RefusedError, problems, refuse
 from q36eval.run.request import Request, Target
@@ -30,9 +31,11 @@ def test_a_gate_reports_three_independent_problems_at_once(tmp_path: Path) -> No
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line.startswith("q36eval: ")]
     assert len(lines) == 3
-    assert sum("has no branch 'nowhere'" in line for line in lines) == 1
-    assert sum("has no branch 'elsewhere'" in line for line in lines) == 1
-    assert sum("No branch can pass the policy sandbox" in line for line in lines) == 1
+    assert [("nowhere" in line, "elsewhere" in line, line.rpartition("[")[2]) for line in lines] == [
+        (True, False, "branch-unknown]"),
+        (False, True, "branch-unknown]"),
+        (False, False, "policy-cannot-pass]"),
+    ]
 
 
 def test_data_texts_template_and_policy_are_all_looked_at(tmp_path: Path) -> None:
@@ -40,18 +43,25 @@ def test_data_texts_template_and_policy_are_all_looked_at(tmp_path: Path) -> Non
     suite = write_small_suite(tmp_path, {"mmlu/law.jsonl": 5, "mmlu_dev/law.jsonl": 5})
     (tmp_path / "data" / "mmlu" / "law.jsonl").unlink()
     paths = Paths(ROOT, tmp_path / "state")
+    family = Family.load(ROOT / "data" / "families" / "sandbox.yaml")
+    declared = OwnTemplate(sha256="0" * 64, source="its card")
+    family.branches["fp8-head"] = family.branches["fp8-head"].model_copy(update={"chat_template": declared})
     request = Request(
-        family=Family.load(ROOT / "data" / "families" / "sandbox.yaml"),
+        family=family,
         branch=Target("fp8-head", SANDBOX / "fp8-head"),
         reference=Target("bf16", SANDBOX / "bf16"),
         suite=str(suite),
         policy=read_policy(paths.policies / "sandbox.yaml"),
         corpus=corpus(tmp_path, "all"),
-        template_declared="0" * 64,
     )
     found = problems(request, paths)
     codes = {problem.code for problem in found if problem.blocks}
-    assert codes == {"policy-cannot-pass", "template-mismatch", "suite-data-missing", "texts-unusable"}
+    assert codes == {
+        "policy-cannot-pass",
+        "template-declared-differs",
+        "frozen-data-incomplete",
+        "slice-name-reserved",
+    }
     assert not paths.captures.exists(), "nothing was computed"
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from q36eval.app.cli.data import verify
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.kl.planning import Material
@@ -69,10 +68,7 @@ def test_what_is_not_frozen_is_told_before_the_reference_answers_anything() -> N
         build_probes([ProbeName.KL, ProbeName.EVALS], "quick", Paths(ROOT / "nowhere", ROOT), material)
 
 
-def test_a_folder_does_not_hide_a_shipped_suite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_does_not_hide_a_shipped_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sandbox").mkdir()
     monkeypatch.chdir(tmp_path)
-    verify("sandbox")
-    assert str(ROOT / "data/tasks/sandbox") in capsys.readouterr().out
+    assert suite_place("sandbox", PATHS).data == ROOT / "data/tasks/sandbox"
