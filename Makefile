@@ -40,7 +40,9 @@ check: lint types imports budget test  ## all of these
 # Name ONLINE=1 to ask for published advisories too (pip install pip-audit).
 ONLINE ?=
 audit: $(INSTALLED_DEV)  ## are the pinned packages what is installed, and do they fit?
-	$(BIN)/python .ci/audit.py $(if $(ONLINE),--online)
+	$(BIN)/python -m pip check
+	$(BIN)/python .ci/audit.py
+	$(if $(ONLINE),pip-audit --requirement constraints.txt --no-deps --disable-pip)
 
 wheel: $(INSTALLED_DEV)  ## build the wheel, install it into empty environments, use it there
 	TORCH_INDEX=$(TORCH_INDEX) .ci/wheel

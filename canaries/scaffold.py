@@ -2,105 +2,92 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from q36eval.canaries.checks import CHECKS, NotJudgedError, check_tools, parse_reply, run_checks
+from q36eval.canaries.checks import parse_reply, run_checks
 from q36eval.canaries.checks.json_values import StrictJSONError, strict_json
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
-from q36eval.canaries.specification import CanarySpec
+from q36eval.canaries.specification import CanarySpec, first_problem
 from q36eval.canaries.transcript import Transcript
 from q36eval.errors import UsageError
-from q36eval.files import YamlProblem, parse_yaml
+from q36eval.files import parse_yaml
 from q36eval.records import Lane
 
-SKILL = "incident"
 MIN_BUDGET, MAX_BUDGET = 64, 4_096
 THINKING_BUDGET = 2_048
-"""Tokens that an answer may take where nobody said how many: at least, at most, and for reasoning besides."""
+"""Tokens that an answer may take: at least, at most, and for reasoning in addition."""
 
 _FREEFORM = frozenset({"style", "stable", "discount"})
 _PIECE = re.compile(r"\w+|\s+|[^\w\s]")
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What a person said of the canary; None and empty are guessed from the right answer."""
-
-    id: str
-    why: str
-    lanes: tuple[Lane, ...] = ()
-    checks: tuple[str, ...] = ()
-    expected: dict[str, Any] | None = None
-    skill: str = SKILL
-    thinking: bool | None = None
-    max_new_tokens: int | None = None
-
-
-def scaffold(transcript: Transcript, right: str, wanted: Wanted, others: Sequence[str] = ()) -> dict[str, Any]:
+def scaffold(
+    transcript: Transcript,
+    right: str,
+    id: str,
+    why: str,
+    *,
+    wrong: Sequence[str] = (),
+    checks: Mapping[str, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
     """A canary with one must-pass prompt, as its file will hold it.
 
     Args:
-        transcript: what was asked. Its answer, where it has one, is the wrong one and must fail.
+        transcript: what was asked. Its answer, where it has one, is a wrong one.
         right: the right answer, raw text in the model's own wire format.
-        wanted: what was said of it.
-        others: other models' answers. Where a wrong one, or the transcript's own, first parts from `right` is decisive.
+        id: the canary's id.
+        why: what went wrong.
+        wrong: answers that must fail. The place where each first differs from `right` is decisive.
+        checks: the checks by name, each with the expected values that the right answer does not show; guessed from the
+            right answer's form if None.
 
     Raises:
-        UsageError: the checks cannot be guessed or need more than the answer says, the right answer fails them, or the
-            wrong one passes.
+        UsageError: the checks need more than the answer shows, the right answer fails them, or a wrong one passes.
     """
-    try:
-        check_tools(transcript.tools)
-    except ValueError as error:
-        raise UsageError("transcript-invalid", f"The transcript's tools cannot be used: {error}.") from error
-    checks = wanted.checks or tuple(guess_checks(right, transcript))
-    unknown = [name for name in checks if name not in CHECKS]
-    if unknown:
-        raise UsageError("check-unknown", f"No check is called {unknown[0]!r}; there are {', '.join(CHECKS)}.")
-    expected = _expected(checks, right, transcript, wanted.expected or {})
-    _check_answers(checks, expected, right, transcript)
-    thinking = transcript.thinking or False if wanted.thinking is None else wanted.thinking
-    wrong = [answer for answer in others if run_checks(answer, checks, expected, transcript.tools)]
-    wrong += [] if transcript.answer is None else [transcript.answer]
-    prompt: dict[str, Any] = {
+    checks = checks or {guess_check(right, transcript): {}}
+    wrong = [*wrong, *([] if transcript.answer is None else [transcript.answer])]
+    thinking = transcript.chat_template_kwargs.enable_thinking
+    expected: dict[str, Any] = {}
+    for name, given in checks.items():
+        expected |= EXPECTATIONS[name](right, transcript) if name in EXPECTATIONS else {}
+        expected |= given
+    prompt = {
         "name": "incident",
-        "key": f"incident:{wanted.id}",
-        "messages": list(transcript.messages),
-        "tools": list(transcript.tools),
+        "key": f"incident:{id}",
+        "messages": transcript.conversation,
+        "tools": transcript.offered,
         "expected": expected,
         "answer": right,
         "decisive": _places(right, wrong),
     }
-    default = Lane.FREEFORM if _FREEFORM & set(checks) else Lane.STRUCTURED
-    return {
-        "id": wanted.id,
-        "skill": wanted.skill,
+    body = {
+        "id": id,
+        "skill": "incident",
         "absolute": True,
-        "lanes": [lane.value for lane in wanted.lanes or (default,)],
-        "why": wanted.why,
-        "generation": {
-            "decoding": "greedy",
-            "enable_thinking": thinking,
-            "max_new_tokens": wanted.max_new_tokens or _budget(right, transcript, thinking=thinking),
-        },
+        "lanes": [(Lane.FREEFORM if _FREEFORM & set(checks) else Lane.STRUCTURED).value],
+        "why": why,
+        "generation": {"enable_thinking": thinking, "max_new_tokens": _budget(right, thinking=thinking)},
         "checks": list(checks),
         "must_pass": [{key: value for key, value in prompt.items() if value or key == "expected"}],
     }
-
-
-def passes(answer: str, body: dict[str, Any]) -> bool:
-    """Whether an answer, its reasoning aside, passes the checks of a scaffolded canary."""
-    (prompt,) = body["must_pass"]
     try:
-        return not run_checks(answer, body["checks"], prompt["expected"], prompt.get("tools", ()))
-    except NotJudgedError:
-        return False
+        CanarySpec.model_validate(body)
+    except ValidationError as error:
+        place, problem = first_problem(error)
+        raise UsageError("canary-invalid", f"This cannot become a canary: {place}: {problem}.") from error
+    tools = transcript.offered
+    passing = next((answer for answer in wrong if not run_checks(answer, list(checks), expected, tools)), None)
+    if passing is not None:
+        raise UsageError(
+            "canary-shows-nothing",
+            f"The wrong answer {passing[:60]!r} passes {', '.join(checks)}, so this canary would find nothing wrong "
+            "with it; name another --check.",
+        )
+    return body
 
 
 def _places(right: str, wrong: Sequence[str]) -> list[dict[str, Any]]:
@@ -135,86 +122,42 @@ def _before(text: str, start: int, right: str) -> str:
     return text[begin:start]
 
 
-def _expected(checks: Sequence[str], right: str, transcript: Transcript, given: dict[str, Any]) -> dict[str, Any]:
-    expected: dict[str, Any] = {}
-    for name in checks:
-        if name in EXPECTATIONS:
-            expected |= EXPECTATIONS[name](right, transcript)
-    return expected | given
-
-
-def _check_answers(checks: Sequence[str], expected: dict[str, Any], right: str, transcript: Transcript) -> None:
-    try:
-        failures = run_checks(right, checks, expected, transcript.tools)
-    except ValidationError as error:
-        raise UsageError(
-            "canary-checks-unusable", f"The checks {', '.join(checks)} cannot be used: {_problem(error)}."
-        ) from error
-    except NotJudgedError as error:
-        raise UsageError(
-            "canary-answer-not-judged", f"The right answer cannot be judged: {error}; correct what is expected."
-        ) from error
-    if failures:
-        first = failures[0]
-        where = f"{first.check} ({first.place}: {first.message})"
-        raise UsageError(
-            "canary-answer-fails", f"The right answer fails its check {where}; correct it, or name another --check."
-        )
-    if transcript.answer is not None and not run_checks(transcript.answer, checks, expected, transcript.tools):
-        raise UsageError(
-            "canary-shows-nothing",
-            f"The transcript's own answer passes {', '.join(checks)}, so this canary would find nothing wrong with it; "
-            f"name another --check, or leave that answer out.",
-        )
-
-
-def _problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "missing":
-        return f"they need {place!r}, which the right answer does not contain; give it with --expected"
-    return f"expected{f'.{place}' if place else ''}: {first['msg'].removeprefix('Value error, ').rstrip('.')}"
-
-
-def _budget(right: str, transcript: Transcript, *, thinking: bool) -> int:
-    """Tokens for an answer twice as long as the right one, a token a character at worst; less where less was asked."""
+def _budget(right: str, *, thinking: bool) -> int:
+    """Tokens for an answer twice as long as the right one, with one token per character at worst."""
     budget = MIN_BUDGET
     while budget < min(2 * len(right), MAX_BUDGET):
         budget *= 2
-    budget += THINKING_BUDGET if thinking else 0
-    return min(budget, transcript.max_new_tokens or budget)
+    return budget + (THINKING_BUDGET if thinking else 0)
 
-
-# ---- which checks, and what they expect
 
 MAX_LIST_ITEM = 40
-"""Characters. Longer pieces between commas are prose, which is no list."""
+"""Characters. Longer pieces between commas are prose, not a list."""
 
 _FENCE = re.compile(r"\A```[\w+-]*\n(.*?)\n?```\Z", re.DOTALL)
 
 Expectation = Callable[[str, Transcript], dict[str, Any]]
 
 
-def guess_checks(right: str, transcript: Transcript) -> list[str]:
+def guess_check(right: str, transcript: Transcript) -> str:
     """What judges an answer of this form: calls, JSON, code, lines, a list, else the exact text."""
     said = right.strip()
     calls = parse_reply(right).calls
     if calls:
-        return ["tool_call" if len(calls) == 1 else "tool_calls"]
+        return "tool_call" if len(calls) == 1 else "tool_calls"
     if transcript.tools:
-        return ["no_tool_call"]
+        return "no_tool_call"
     if isinstance(_json_or_none(said), dict | list):
-        return ["json"]
+        return "json"
     fenced = _FENCE.match(said)
     if fenced is not None and not isinstance(_json_or_none(fenced.group(1)), dict | list):
-        return ["exact_code"]
+        return "exact_code"
     if _embedded_json(said) is not None:
-        return ["json_in_prose"]
+        return "json_in_prose"
     if len(_lines(said)) > 1:
-        return ["exact_lines"]
+        return "exact_lines"
     items = _items(said)
     is_list = len(items) > 1 and all(0 < len(item) <= MAX_LIST_ITEM for item in items) and said[-1] not in ".!?"
-    return ["ordered_list" if is_list else "exact_text"]
+    return "ordered_list" if is_list else "exact_text"
 
 
 def inferred_schema(value: Any) -> dict[str, Any]:
@@ -238,50 +181,31 @@ def inferred_schema(value: Any) -> dict[str, Any]:
     return {"type": names.get(type(value), "null")}
 
 
-def _calls(right: str, transcript: Transcript) -> list[dict[str, Any]]:
-    offered = schemas_by_name(transcript.tools)
-    reply = parse_reply(right)
-    if not reply.calls:
-        raise UsageError(
-            "canary-answer-unreadable", "The right answer contains no readable tool call, which its check requires."
-        )
-    for call in reply.calls:
-        if call.name not in offered:
-            raise UsageError(
-                "tool-unknown",
-                f"The right answer calls {call.name!r}, which the transcript does not offer; it offers "
-                f"{', '.join(offered) or 'no tools'}.",
-            )
-    return [{"name": call.name, "arguments": typed_arguments(call, offered[call.name])} for call in reply.calls]
+def _calls(right: str, transcript: Transcript) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The calls of the right answer, typed by the offered tools, and the format where they are JSON."""
+    offered = schemas_by_name(transcript.offered)
+    calls = parse_reply(right).calls
+    unknown = next((call.name for call in calls if call.name not in offered), None)
+    if unknown is not None:
+        raise UsageError("tool-unknown", f"The right answer calls {unknown!r}, which the transcript does not offer.")
+    typed = [{"name": call.name, "arguments": typed_arguments(call, offered[call.name])} for call in calls]
+    return typed, {"tool_format": "hermes"} if {call.form for call in calls} == {"json"} else {}
 
 
 def _one_call(right: str, transcript: Transcript) -> dict[str, Any]:
-    calls = _calls(right, transcript)
-    if len(calls) > 1:
-        raise UsageError(
-            "canary-check-mismatch", f"The right answer makes {len(calls)} calls; judge it with --check tool_calls."
-        )
-    return calls[0] | _format(right)
+    calls, form = _calls(right, transcript)
+    return (calls[0] if calls else {}) | form
 
 
 def _all_calls(right: str, transcript: Transcript) -> dict[str, Any]:
-    return {"calls": _calls(right, transcript), "any_order": False} | _format(right)
-
-
-def _format(right: str) -> dict[str, Any]:
-    """That the calls are JSON, if the right answer's are; otherwise nothing."""
-    written = {call.form for call in parse_reply(right).calls}
-    return {"tool_format": "hermes"} if written == {"json"} else {}
+    calls, form = _calls(right, transcript)
+    return {"calls": calls, "any_order": False} | form
 
 
 def _object(right: str, transcript: Transcript) -> dict[str, Any]:
     value = _json_or_none(right.strip())
     value = _embedded_json(right) if value is None else value
-    if not isinstance(value, dict | list):
-        raise UsageError(
-            "canary-answer-unreadable", "The right answer contains no readable JSON object, which its check requires."
-        )
-    return {"object": value, "schema": transcript.schema or inferred_schema(value)}
+    return {} if value is None else {"object": value, "schema": transcript.schema_wanted or inferred_schema(value)}
 
 
 def _code(right: str, transcript: Transcript) -> dict[str, Any]:
@@ -300,7 +224,7 @@ EXPECTATIONS: dict[str, Expectation] = {
     "enum_member": lambda right, _: {"value": right.strip()},
     "ordered_list": lambda right, _: {"items": _items(right.strip())},
 }
-"""What the right answer alone tells a check. Other checks need what a person says."""
+"""The expected values that the right answer itself shows, by check. All others are given with the check."""
 
 
 def _lines(text: str) -> list[str]:
@@ -331,115 +255,26 @@ def _embedded_json(text: str) -> Any:
     return value if isinstance(value, dict | list) and not {"{", "["} & set(rest) else None
 
 
-# ---- the file
-
-COMMENT_WIDTH = 116
-
-
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
-        """A canary is read as it is asked: nothing is written once and meant twice."""
+        """A canary is read as it is asked: every value stands where it is used."""
         return True
 
 
 def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # elsewhere a line break is written as an empty line, which nobody reads as one, and other controls as they are
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+    """A literal block where the emitter can keep every character in one, else plain or in double quotes."""
+    printable = all(line.isprintable() for line in text.split("\n"))
+    block = printable and ("\n" in text.strip("\n") or len(text) > 80)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if block else None if printable else '"')
 
 
 _Dumper.add_representer(str, _string)
 
 
-def yaml_text(body: dict[str, Any], remarks: Sequence[str]) -> str:
-    """The file for a scaffolded canary; `remarks` are what its reviewer has to check by hand.
-
-    Raises:
-        UsageError: it would be no valid canary; the key is named.
-    """
-    lines = [_comment(remark) for remark in remarks]
-    for key in ("id", "skill", "absolute", "lanes", "why", "generation", "checks"):
-        lines += _entry(key, body[key], "")
-    lines.append("must_pass:")
-    for prompt in body["must_pass"]:
-        lines += _prompt(prompt)
-    text = "\n".join(lines) + "\n"
-    read = parse_yaml(text)
-    if read != json.loads(json.dumps(body)):
+def yaml_text(body: dict[str, Any], remarks: Sequence[str] = ()) -> str:
+    """The file of a scaffolded canary; `remarks` are what its reviewer has to check by hand."""
+    comments = "".join(f"# {' '.join(remark.split())}\n" for remark in remarks)
+    text = comments + yaml.dump(body, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=float("inf"))
+    if parse_yaml(text, aliases=False) != json.loads(json.dumps(body)):
         raise ValueError("the file that was written does not read as what was scaffolded")
-    try:
-        CanarySpec.model_validate(read)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(str(part) for part in problem["loc"]) or "the canary"
-        message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-        raise UsageError("canary-invalid", f"This cannot become a canary: {place}: {message}.") from error
     return text
-
-
-def write_new(file: Path, text: str) -> None:
-    """Write a file that is not there yet.
-
-    Raises:
-        UsageError: it is there already, or cannot be written.
-    """
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError as error:
-        raise UsageError(
-            "file-exists", f"{file} already exists and was not changed; name another file with --out."
-        ) from error
-    except OSError as error:
-        raise UsageError(
-            "file-unwritable", f"{file} cannot be written ({error.strerror or error}); name another with --out."
-        ) from error
-
-
-def _prompt(prompt: dict[str, Any]) -> Iterator[str]:
-    yield f"  - name: {_flow(prompt['name'])}"
-    yield from _entry("key", prompt["key"], "    ")
-    yield "    messages:"
-    for message in prompt["messages"]:
-        yield f"      - role: {message['role']}"
-        for key, value in message.items():
-            if key != "role":
-                yield from _entry(key, value, "        ")
-    for key in ("tools", "decisive"):
-        prompt_lines = [f"      - {_flow(value)}" for value in prompt.get(key, ())]
-        if key == "decisive":
-            yield f"    expected: {_flow(prompt['expected'])}"
-            yield from _entry("answer", prompt["answer"], "    ")
-        if prompt_lines:
-            yield f"    {key}:"
-            yield from prompt_lines
-
-
-def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
-    """One key: a text of several words as a literal block where YAML can hold it so, all else in one line."""
-    if isinstance(value, str) and (" " in value or "\n" in value):
-        block = [f"{key}: |-", *(f"  {line}" if line else "" for line in value.split("\n"))]
-        if _holds("\n".join(block), {key: value}):
-            yield from (f"{indent}{line}" if line else "" for line in block)
-            return
-    yield f"{indent}{key}: {_flow(value)}"
-
-
-def _holds(text: str, wanted: dict[str, Any]) -> bool:
-    try:
-        read = parse_yaml(text)
-    except YamlProblem:
-        return False
-    return bool(read == wanted)
-
-
-def _flow(value: Any) -> str:
-    written: str = yaml.dump(
-        value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, sort_keys=False, width=float("inf")
-    )
-    return written.removesuffix("\n").removesuffix("\n...")
-
-
-def _comment(remark: str) -> str:
-    """What a model or a transcript says may stand in a remark: it stays one comment line."""
-    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(remark.split()))
-    return f"# {line if len(line) <= COMMENT_WIDTH else line[: COMMENT_WIDTH - 1] + '…'}"

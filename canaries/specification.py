@@ -201,7 +201,7 @@ class CanarySpec(_Written):
         try:
             failures = run_checks(prompt.answer, self.checks, prompt.expected, prompt.tools)
         except ValidationError as error:
-            place, problem = _first_problem(error)
+            place, problem = first_problem(error)
             inside = "expected" if place == THE_FILE else f"expected.{place}"
             raise ValueError(f"must_pass {prompt.name!r}: {inside}: {problem}") from error
         except NotJudgedError as error:
@@ -360,7 +360,7 @@ def read_spec(file: Path) -> CanarySpec:
     try:
         return CanarySpec.model_validate(written)
     except ValidationError as error:
-        place, problem = _first_problem(error)
+        place, problem = first_problem(error)
         raise UsageError("canary-invalid", f"{file}: {place}: {problem}; correct it.") from error
 
 
@@ -418,8 +418,8 @@ def _resized(spec: CanarySpec, n: int) -> CanarySpec:
     return spec.model_copy(update={"family": spec.family.model_copy(update={"n": draws})})
 
 
-def _first_problem(error: ValidationError) -> tuple[str, str]:
-    """The key and what is wrong with it."""
+def first_problem(error: ValidationError) -> tuple[str, str]:
+    """The first wrong key of a document, and what is wrong with it."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"]) or THE_FILE
     if first["type"] == "extra_forbidden":

@@ -99,42 +99,39 @@ def test_check_names_every_bad_file_in_one_sentence(tmp_path: Path, capsys: Any)
 def test_an_incident_becomes_a_canary_that_check_accepts(incident: Path, tmp_path: Path, capsys: Any) -> None:
     right = tmp_path / "right.txt"
     right.write_text("bug\n", encoding="utf-8")
-    options = '{"value": "bug", "options": ["bug", "question"]}'
-    asked = ("canaries", "new", incident, "--why", "sent to the wrong team", "--right", f"@{right}")
-    assert run(*asked, "--check", "enum_member", "--expected", options, "--lane", "freeform", "--json") == 0
+    arguments = ("canaries", "new", incident, "--why", "sent to the wrong team", "--right", f"@{right}")
+    assert run(*arguments, "--check", 'enum_member={"options": ["bug", "question"]}', "--json") == 0
     body = json.loads(capsys.readouterr().out)
     assert body["file"] == "wrong-category.yaml"
     assert body["decisive"] == [{"before": "", "right": "bug", "wrong": ["question"]}]
     written = Path(body["file"]).read_text(encoding="utf-8")
     assert written.startswith("# Made from wrong category.json.")
-    assert "lanes: [freeform]" in written
     assert run("canaries", "check", body["file"]) == 0
-    with pytest.raises(UsageError, match="was not changed"):
-        run(*asked)
+    with pytest.raises(UsageError) as refused:
+        run(*arguments)
+    assert refused.value.code == "file-exists"
+    assert Path(body["file"]).read_text(encoding="utf-8") == written
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("arguments", "needle"),
+    ("arguments", "code"),
     [
-        ((), "nothing says what is right"),
-        (("--right", "a", "--right", "b"), "2 right answers"),
-        (("--right", " "), "empty"),
-        (("--right", "@none.txt"), "none.txt, the right answer, cannot be read"),
-        (("--right", "question"), "own answer passes"),
-        (("--right", "bug", "--expected", "[1]"), "not a JSON object"),
-        (("--right", "bug", "--id", "A B"), "The id 'A B' is not valid"),
-        (("--right", "bug", "--reference", "bf16"), "needs --branch"),
-        (("--right", "bug", "--branch", "nope"), "no branch 'nope'"),
-        (("--right", "bug", "--out", "none/x.yaml"), "cannot be written"),
+        (("--right", " "), "option-empty"),
+        (("--right", "@none.txt"), "file-unreadable"),
+        (("--right", "question"), "canary-shows-nothing"),
+        (("--right", "bug", "--wrong", "bug"), "canary-shows-nothing"),
+        (("--right", "bug", "--check", "exact_text=[1]"), "json-malformed"),
+        (("--right", "bug", "--check", "exact_text={"), "json-malformed"),
+        (("--right", "bug", "--out", "none/x.yaml"), "file-unwritable"),
+        (("--right", "bug", "--out", "json-flat.yaml"), "canary-id-taken"),
+        (("--right", "bug", "--out", "_.yaml"), "canary-id-invalid"),
     ],
 )
-def test_bad_input_of_new_is_one_sentence_and_leaves_no_file(
-    incident: Path, tmp_path: Path, arguments: tuple[str, ...], needle: str
-) -> None:
+def test_bad_input_of_new_leaves_no_file(incident: Path, tmp_path: Path, arguments: tuple[str, ...], code: str) -> None:
     with pytest.raises(UsageError) as refused:
         run("canaries", "new", incident, "--why", "x", *arguments)
-    assert needle in str(refused.value)
+    assert refused.value.code == code
     assert not list(tmp_path.glob("*.yaml"))
 
 
@@ -168,28 +165,22 @@ def damaged(tmp_path: Path) -> Path:
 
 
 @pytest.mark.long
-def test_two_models_say_what_is_decisive_and_the_canary_runs(damaged: Path, tmp_path: Path, capsys: Any) -> None:
-    """The whole way: an incident without a right answer, both models asked, the file asked of both as a canary."""
-    transcript = tmp_path / "light.json"
-    tool = {"type": "function", "function": {"name": "set_light", "description": "Switch a light", "parameters": LIGHT}}
+def test_a_branch_flips_the_canary_of_an_incident(damaged: Path, tmp_path: Path, capsys: Any) -> None:
     question = {"role": "user", "content": "Rozsviť světlo, místnost chodba, jas 73 %. Děkuji."}
+    tool = {"type": "function", "function": {"name": "set_light", "description": "Switch a light", "parameters": LIGHT}}
+    transcript = tmp_path / "light.json"
     transcript.write_text(json.dumps({"messages": [question], "tools": [tool]}), encoding="utf-8")
+    arguments = {"room": "hall", "on": True, "level": 73}
+    call = {"type": "function", "function": {"name": "set_light", "arguments": json.dumps(arguments)}}
+    right = json.dumps({"role": "assistant", "content": None, "tool_calls": [call]})
     mine = tmp_path / "mine"
     mine.mkdir()
-    asked = ("canaries", "new", transcript, "--why", "no light", "--branch", damaged, "--out", mine / "light.yaml")
-    assert run(*asked, "--json") == 0
-    made = json.loads(capsys.readouterr().out)
-    assert made["comparison"]["passed"] == {"reference": True, "branch": False}
-    parting = made["comparison"]["parting"]
-    assert parting["reference_said"] == "l"
-    assert parting["reference_top"][0][0] == "l"
-    assert parting["branch_top"][0][0] == parting["branch_said"] != "l"
-    (place,) = made["decisive"]
-    assert (place["before"], place["right"]) == ("<function=", "set_light")
+    assert run("canaries", "new", transcript, "--why", "no light", "--right", right, "--out", mine / "light.yaml") == 0
+    capsys.readouterr()
     assert run("canaries", "--branch", damaged, "--canaries", mine, "--only", "light", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {"run", "branch", "measurements", "failures", "canaries"} == set(found)
-    (flip,) = found["canaries"]["must_pass"]["flipped"]
+    body = json.loads(capsys.readouterr().out)
+    assert {"run", "branch", "measurements", "failures", "canaries"} == set(body)
+    (flip,) = body["canaries"]["must_pass"]["flipped"]
     assert flip["margin_nats"]["reference"] > 0 > flip["margin_nats"]["branch"]
 
 
@@ -201,8 +192,3 @@ def test_show_writes_nothing_that_steers_a_terminal(tmp_path: Path, capsys: Any)
     (folder / "hostile.yaml").write_text(hostile, encoding="utf-8")
     assert run("canaries", "list", "hostile", "--canaries", folder, "--family", "qwen3.6-35b-a3b") == 0
     assert "\x1b" not in capsys.readouterr().out
-
-
-def test_new_takes_no_id_of_a_shipped_canary(incident: Path) -> None:
-    with pytest.raises(UsageError, match="'json-flat' belongs to a shipped canary"):
-        run("canaries", "new", incident, "--why", "x", "--right", "bug", "--id", "json-flat")
