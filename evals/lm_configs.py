@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.errors import UsageError
-from q36eval.evals.code_execution import no_download, run_sandboxed
+from q36eval.evals.code_execution import check_code_metric, own_code_eval
 from q36eval.evals.frozen import FrozenTask
 from q36eval.evals.suite import LoadedSuite, TaskGroup
 
@@ -216,12 +216,12 @@ def named_config(task: FrozenTask, group: TaskGroup, data: Path, cache: str) -> 
 
 
 def configured(task: NamedTask, group: TaskGroup) -> dict[str, Any]:
-    """The configuration of a task; programs are run by our own runner."""
+    """The configuration of a task; programs are scored by our own `code_eval`."""
     if not group.executes_code:
         return read_config(task)
-    with no_download():
+    with own_code_eval():
         config = read_config(task)
-    run_sandboxed(config)
+    check_code_metric(config)
     return config
 
 

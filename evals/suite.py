@@ -228,7 +228,6 @@ class LoadedSuite:
         data: the frozen folder.
         manifest: of that folder.
         sha256: content hash of what is asked: the suite, its task files, its data, and lm-eval's version.
-        asked_as: how a person names it on the command line, its data included where that lies elsewhere.
         freeze_command: what freezes its data, to be told.
         cut_for: hash of the tokenizer that its documents were cut to length with, where that matters.
         unverified: the repositories whose frozen rows no pinned hash vouches for.
@@ -245,7 +244,6 @@ class LoadedSuite:
         self.data = data if data is not None else own
         called = path.stem if path.resolve().parent == SHIPPED else str(path)
         elsewhere = self.data.resolve() != own
-        self.asked_as = f"{called}={self.data}" if elsewhere else called
         self.freeze_command = f"q36eval data freeze {called} --tokenizer FOLDER"
         self.freeze_command += f" --out {self.data}" if elsewhere else ""
         self.groups = tuple(group for group in self.suite.groups if code_execution_allowed() or not group.executes_code)

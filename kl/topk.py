@@ -59,12 +59,6 @@ class TopK:
         rest = log_p.scatter(-1, ids, -torch.inf)
         return cls(ids.int(), log_p.gather(-1, ids), torch.logsumexp(rest, -1).exp())
 
-    @classmethod
-    def of_logprobs(cls, ids: Tensor, logprobs: Tensor) -> "TopK":
-        """From what an engine answers, ids [T, K] and log-probabilities [T, K]; the tail is what they leave of 1."""
-        tail = (1.0 - logprobs.double().exp().sum(-1)).clamp(min=0.0)
-        return cls(ids.int(), logprobs, tail)
-
 
 def _likeliest(log_p: Tensor, k: int) -> Tensor:
     """Ids [T, k] of the largest values, of equal ones the lower id first: those of a smaller k are among them."""

@@ -138,13 +138,10 @@ class Probe(ABC):
     """Whether the class has a `follow_up` of its own. Where not, no digest is read for it."""
     does_without_scores: ClassVar[bool] = False
     """Whether an item that is answered is judged without its scores too, and only less is known of it."""
-    keeps_files: ClassVar[bool] = False
-    """Whether the class has a `keep_in` of its own: it keeps more of a run than history holds."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         cls.follows_up = cls.follow_up is not Probe.follow_up
-        cls.keeps_files = cls.keep_in is not Probe.keep_in
 
     @property
     def unverified(self) -> Sequence[str]:

@@ -48,7 +48,3 @@ class CanaryLanes:
     def counts(self, lane: str, item: ItemOutcome) -> bool:
         """Whether a question is among the required prompts that the gate counted as flipped in that lane, or in any."""
         return question_name(item) in self.flipped.get(lane, ())
-
-    def lanes_of(self, item: ItemOutcome) -> tuple[str, ...]:
-        """The lanes that a question counts in."""
-        return tuple(lane for lane in LANES if item.group in self.canaries.get(lane, ()))

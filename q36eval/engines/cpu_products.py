@@ -4,8 +4,7 @@ There torch multiplies BF16 by a loop that no vector unit helps. Products of BF1
 summed in it either way, so those of widened operands differ by the order of their sums alone.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ NAME = "float32 products"
 
 class _State:
     installed = False
-    on = True
 
 
 def needed(device: torch.device | str) -> bool:
@@ -34,16 +32,6 @@ def install() -> None:
     functional.linear = _widened(functional.linear)
     functional.conv1d = _widened(functional.conv1d)
     functional.grouped_mm = _grouped(functional.grouped_mm)
-
-
-@contextmanager
-def as_torch_has_them() -> Iterator[None]:
-    """Inside the block nothing is widened."""
-    before, _State.on = _State.on, False
-    try:
-        yield
-    finally:
-        _State.on = before
 
 
 def _widened(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -68,12 +56,7 @@ def _grouped(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _is_widened(left: Tensor, right: Tensor) -> bool:
-    return (
-        _State.on
-        and left.dtype == right.dtype == torch.bfloat16
-        and left.device.type == "cpu"
-        and not torch.is_grad_enabled()
-    )
+    return left.dtype == right.dtype == torch.bfloat16 and left.device.type == "cpu" and not torch.is_grad_enabled()
 
 
 def _by_group(rows: Tensor, weights: Tensor, ends: list[int]) -> Tensor:

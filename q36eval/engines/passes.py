@@ -43,24 +43,6 @@ def remember(model: Any, ids: Tensor, chunk: int, cache: Any = None) -> Any:
     return cache
 
 
-def last_states(model: Any, ids: Tensor, mask: Tensor, cache: Any, chunk: int) -> Tensor:
-    """Final hidden states [R, H] of the last column of the token ids [R, W], whose rows end together.
-
-    The `mask` [R, W] is 0 where rows are padded on their left; `cache` remembers them.
-    """
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    states: Tensor
-    for span in spans(ids.shape[1], chunk):
-        states = model.model(
-            input_ids=ids[:, span],
-            attention_mask=mask[:, : span.stop],
-            position_ids=positions[:, span],
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state[:, -1]
-    return states
-
-
 def _passes(model: Any, ids: Tensor, chunk: int, cache: Any) -> Iterator[Tensor]:
     cache = DynamicCache(config=model.config) if cache is None else cache
     for span in spans(ids.shape[1], chunk):

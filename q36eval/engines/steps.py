@@ -7,7 +7,6 @@ are rounded up (`ROWS`, `columns_of`), so that few graphs serve every batch. Wit
 by operation.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -55,7 +54,6 @@ class StepMemory:
         """Whether steps are recorded and replayed."""
         self.not_recorded: str | None = None
         """Why they are not, where a graph could not be recorded."""
-        self.recorded_s = 0.0
         self.graphs: dict[tuple[int, int], tuple[Any, Tensor]] = {}
         self._ran: set[tuple[int, int]] = set()
         self._failures = 0
@@ -140,7 +138,6 @@ class StepMemory:
 
     def _recorded(self, compute: Callable[[], Tensor]) -> tuple[Any, Tensor] | None:
         """A graph of `compute` and where it writes; None where none could be made, and memory is given back."""
-        started = time.perf_counter()
         graph = torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
@@ -151,7 +148,6 @@ class StepMemory:
             if self._failures == RECORDING_TRIES:
                 self.records, self.not_recorded = False, f"{type(error).__name__}: {error}"
         else:
-            self.recorded_s += time.perf_counter() - started
             return graph, output
         del graph
         give_back(self.device)  # what the failed one held is let go with its error

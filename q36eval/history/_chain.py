@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
@@ -55,32 +55,11 @@ class Verification:
 class Chained(Connected):
     """What the chain says of history."""
 
-    def chain_head(self) -> ChainHead:
-        """The newest entry: whoever keeps its hash elsewhere can tell that nothing before it was written anew.
-
-        Raises:
-            UsageError: the chain is gone.
-        """
-        columns = tables.ledger.c
-        rows = self._read(select(columns.position, columns.sha256).order_by(columns.position.desc()).limit(1))
-        if not rows:
-            raise UsageError(
-                "history-altered",
-                f"The history {self.name} has lost its chain of decisions: somebody changed the database.",
-            )
-        return ChainHead(position=rows[0].position, sha256=rows[0].sha256)
-
     def entry_of_run(self, run_id: str) -> ChainHead | None:
         """The newest entry of a run's verdict; None of a run that has none."""
         with self._reading() as connection:
             entry = newest_entry(connection, run_id)
         return None if entry is None else ChainHead(position=entry.position, sha256=entry.sha256)
-
-    def has_entry(self, sha256: str) -> bool:
-        """Whether an entry's hash is, or begins with, that text."""
-        query = select(func.count()).select_from(tables.ledger)
-        found = self._read(query.where(tables.ledger.c.sha256.startswith(sha256.lower(), autoescape=True)))
-        return bool(sha256) and int(found[0][0]) == 1
 
     def check_evidence(self, run_id: str) -> None:
         """Refuse to build on a finished run whose evidence is not what its verdict was found from.

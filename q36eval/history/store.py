@@ -97,15 +97,6 @@ class History(Review, Listing, Chained, Texts):
             texts = texts_of(connection, (number for row in rows for number in (row.question, row.answer)))
             return [outcome_of(row, texts) for row in rows]
 
-    def count_items(
-        self, run_id: str, probe: ProbeName | None = None, group: str | None = None, *, flips_only: bool = False
-    ) -> int:
-        """How many outcomes `items` would give without a limit."""
-        query = select(func.count()).select_from(tables.items)
-        if probe is not None or group is not None:
-            query = query.join(tables.asked, tables.asked.c.id == tables.items.c.asked)
-        return int(self._read(query.where(_of(run_id, probe, group, flips_only)))[0][0])
-
     def groups(self, run_id: str, probe: ProbeName) -> list[str]:
         """The groups of items (canaries, tasks) that a probe evaluated in a run, sorted."""
         names = tables.asked.c

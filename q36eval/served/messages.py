@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from q36eval.canaries.cases import Case
-from q36eval.canaries.checks import Call, Reply, fault_of, parse_reply, run_checks
+from q36eval.canaries.checks import Call, Reply, fault_of, parse_reply
 from q36eval.canaries.checks.json_schema import schema_failures
 from q36eval.canaries.checks.json_values import StrictJSONError, same_json, strict_json
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
@@ -180,12 +180,6 @@ def call_class(case: Case, calls: Sequence[tuple[str | None, Any]]) -> CallClass
 def expects_call(case: Case) -> bool:
     """Whether a tool fits what is asked."""
     return any(call.get("name") is not None for call in case.expected.get("calls", [case.expected]))
-
-
-def model_is_wrong(case: Case, raw: str, *, thinking: bool) -> bool:
-    """Whether the canary's own checks find a fault in what the model wrote."""
-    answer = raw.partition(THINK_END)[2].lstrip() if thinking else raw
-    return bool(run_checks(answer, case.checks, case.expected, case.tools))
 
 
 def _short(text: str, most: int = SHORT) -> str:

@@ -52,7 +52,6 @@ FIRST_PAUSE_S = 30.0
 """After a round that the server's state put off; it doubles with each further one."""
 DELIVERING_S = 30.0
 """So long one round alone waits for history and receivers; the next one goes on with what remains."""
-CLOSING_S = 2.0
 
 RESULTS = {
     ExitCode.PASS: "pass",

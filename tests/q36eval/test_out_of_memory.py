@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import DynamicCache
 
 from q36eval.engines import EngineSettings, open_engine, resident
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.memory_plan import MemoryPlan
-from q36eval.engines.passes import last_states, read, spans
+from q36eval.engines.passes import read, spans
 from q36eval.engines.resident import NOT_RECORDED_SAID, OUT_OF_MEMORY_SAID, ResidentEngine
 from q36eval.engines.steps import StepMemory
 
@@ -293,29 +292,6 @@ def test_no_pass_is_a_single_token_that_would_be_taken_for_a_step() -> None:
             assert sum(widths) == width
             assert all(each == chunk for each in widths[:-1])
             assert widths[-1] > 1 or width == 1
-
-
-@pytest.mark.long
-def test_padded_prompts_are_read_in_passes_too(engine: ResidentEngine) -> None:
-    lengths = (600, 598, 333, 70, 2)  # some begin in a later pass than others
-    ids, mask = torch.zeros(5, 600, dtype=torch.long), torch.zeros(5, 600, dtype=torch.long)
-    for row, length in enumerate(lengths):
-        ids[row, 600 - length :], mask[row, 600 - length :] = torch.tensor(tokens(length, row)), 1
-    caches = [DynamicCache(config=engine.model.config) for _ in range(4)]
-    with torch.inference_mode():
-        whole = last_states(engine.model, ids, mask, caches[0], 600)
-        for chunk, cache in zip((64, 128, 512), caches[1:], strict=True):
-            parts = last_states(engine.model, ids, mask, cache, chunk)
-            torch.testing.assert_close(parts, whole, rtol=0, atol=2e-4)
-            for own, other in zip(cache.layers, caches[0].layers, strict=True):
-                if hasattr(own, "recurrent_states"):
-                    torch.testing.assert_close(own.recurrent_states[0], other.recurrent_states[0], rtol=0, atol=2e-4)
-                    torch.testing.assert_close(own.conv_states[0], other.conv_states[0], rtol=0, atol=2e-4)
-                else:
-                    assert own.keys.shape == other.keys.shape
-        for row, length in enumerate(lengths):
-            alone = engine.model.model(input_ids=ids[row : row + 1, 600 - length :]).last_hidden_state[0, -1]
-            torch.testing.assert_close(whole[row], alone, rtol=0, atol=2e-4)
 
 
 def test_logits_that_run_out_of_memory_are_made_once_earlier_batches_are_let_go(

@@ -59,8 +59,6 @@ class Meaning(StrEnum):
     ONLY = "only"
     CORRECTION = "correction"
     RANKING = "ranking"
-    CHEAPEST_FIRST = "cheapest first"
-    DEAREST_FIRST = "dearest first"
     POINTS = "points"
     """Here, there, this one: what was named before."""
     RELATIVE = "relative"

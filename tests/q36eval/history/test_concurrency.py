@@ -74,7 +74,7 @@ def test_a_kill_at_any_moment_leaves_whole_transactions_and_a_run_to_resume(data
         assert items == [outcome(n, f"{run.id} {n}" * 20) for n in range(len(items))]
         history.update_run(run.id, state=RunState.RUNNING)
         history.add_items(run.id, [outcome(0, "again"), outcome(len(items), "more")])
-        assert history.count_items(run.id) == len(items) + 1
+        assert len(history.items(run.id)) == len(items) + 1
         assert history.finish_run(run.id).state is RunState.FINISHED
     if history._engine.dialect.name == "sqlite":
         with history._engine.connect() as connection:
