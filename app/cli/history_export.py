@@ -1,6 +1,5 @@
 """`q36eval history export` and `import`: whole runs from one history into another; tables for analysis."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,8 +52,8 @@ def export(
 ) -> None:
     """Export runs as an archive, or as a table.
 
-    A table in csv goes to stdout without --out. An archive holds runs with their items, decisions, signatures,
-    blessings, files, and the waivers of their branches.
+    A table in csv goes to stdout without --out. An archive holds runs with their items, verdicts
+    and files; signatures, blessings and waivers stay here.
     """
     wanted = run_filter(family, branch, state, verdict, since, until)
     history = open_history()
@@ -136,8 +135,7 @@ def take_in(
     """Import the runs of archives.
 
     Nothing is overwritten: a run that is here with the same content is skipped; with other content the archive is
-    refused. Every run is decided again from its evidence. Waivers, signatures and blessings come in as "imported, not
-    in force"; `history accept` puts one in force.
+    refused. Every run is decided again from its evidence, with the blessings of this history and without waivers.
     """
     from q36eval.app.cli.tables import print_plain
     from q36eval.app.history.import_export import take_in as read
@@ -153,9 +151,7 @@ def take_in(
                 "added": imported.added,
                 "known": imported.known,
                 "otherwise": imported.otherwise,
-                "reviewed": imported.reviewed,
                 "verdicts_differ": imported.says,
-                "not_in_force": [json.loads(one.model_dump_json()) for one in imported.waiting],
             }
         )
         if as_json:
@@ -165,11 +161,5 @@ def take_in(
             print_plain(f"  {sentence}")
         for run_id in imported.otherwise:
             print_plain(f"  {run_id} has another decision here than in the archive; the one here stands.")
-        for run_id in imported.reviewed:
-            print_plain(f"  {run_id} received signatures, blessings or files from the archive.")
-        for one in imported.waiting:
-            print_plain(f"  {one.origin.words}: {one.id}, {one.sentence}")
-        if imported.waiting:
-            print_plain("  `q36eval history accept ID --owner NAME --reason WHY` puts one of them in force.")
     if as_json:
         print_json(done)

@@ -1,14 +1,12 @@
 """`q36eval history gc`: remove what nothing needs any more."""
 
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.config.paths import Paths
-from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
     from q36eval.app.history.collecting import Plan, Removal
@@ -26,47 +24,30 @@ MIB = 1024 * 1024
 
 
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
-    delete_runs: Annotated[
-        bool, typer.Option("--delete-runs", help="Also delete runs that the options below do not retain.")
-    ] = False,
-    keep_newest: Annotated[int | None, typer.Option(help="Retain this many newest runs of each branch.", min=1)] = None,
     keep_days: Annotated[
-        int | None, typer.Option(help="Retain runs younger than this many days.", min=1, max=LONGEST_DAYS)
-    ] = None,
-    retention: Annotated[Path | None, typer.Option(help="File with keep_newest and keep_days.", metavar="FILE")] = None,
-    packs: Annotated[
-        bool, typer.Option("--packs", help="Also remove reference packs that no run was measured against.")
-    ] = False,
-    older_than: Annotated[
         int | None,
         typer.Option(
-            help="With --packs: also packs not used for this many days; they are captured again when needed.",
-            metavar="DAYS",
+            help="Also delete runs, unused reference packs and copies of the database older than this many days.",
             min=1,
             max=LONGEST_DAYS,
         ),
     ] = None,
-    copies: Annotated[
-        bool, typer.Option("--migration-copies", help="Also remove the copies of the database made before migrations.")
-    ] = False,
+    keep_newest: Annotated[
+        int, typer.Option(help="With --keep-days: retain this many newest runs of each branch all the same.", min=1)
+    ] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove files and texts that no run refers to.
+    """Remove files and texts that no run refers to, and what is old.
 
-    A run that was ever blessed or signed is always retained.
+    A run that was ever blessed or signed is always retained. A reference pack is captured again when it is needed.
     """
-    from q36eval.app.history.collecting import Retention, Wanted, plan, remove
+    from q36eval.app.history.collecting import Retention, plan, remove
 
-    if not delete_runs and (keep_newest, keep_days, retention) != (None, None, None):
-        raise UsageError("option-missing", "--keep-newest, --keep-days and --retention need --delete-runs.")
-    if older_than is not None and not packs:
-        raise UsageError("option-missing", "--older-than needs --packs.")
-    unused_for = None if older_than is None else timedelta(days=older_than)
-    rules = Retention.of(retention, keep_newest, keep_days) if delete_runs else None
+    retention = None if keep_days is None else Retention(keep_days, keep_newest)
     paths = Paths.default()
     history = open_history(paths, writing=not dry_run)
-    planned = plan(history, paths, Wanted(rules, packs, unused_for, copies), datetime.now(UTC))
+    planned = plan(history, paths, retention, datetime.now(UTC))
     gone = [] if dry_run else remove(history, paths, planned)
     shown = list(planned.removals) if dry_run else gone
     if as_json:

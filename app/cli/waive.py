@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Add, list, revoke and export waivers.")
 
 IN_FORCE = "in force"
-SHOWN_STATES = (IN_FORCE, "imported, not in force")
 
 AnyBranch = Annotated[
     str | None, typer.Option("--branch", help="Only waivers of this branch.", autocompletion=completing.branches)
@@ -109,10 +108,10 @@ def list_waivers(
     everything: Annotated[bool, typer.Option("--all", help="Also list expired and revoked waivers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the waivers in force, and imported ones that wait."""
+    """List the waivers in force."""
     today = datetime.now(UTC).date()
     records = _records(branch, family)
-    shown = [record for record in records if everything or _state(record, today) in SHOWN_STATES]
+    shown = [record for record in records if everything or _state(record, today) == IN_FORCE]
     if as_json:
         print_json([_row(record, today) for record in shown])
         return
@@ -217,7 +216,7 @@ def _state(record: "WaiverRecord", today: date) -> str:
         return "revoked"
     if record.waiver.expires < today:
         return "expired"
-    return IN_FORCE if record.origin.in_force else record.origin.words
+    return IN_FORCE
 
 
 def _written(family: str, branch: str, waiver: dict[str, Any]) -> dict[str, Any]:
@@ -235,5 +234,4 @@ def _row(record: "WaiverRecord", today: date) -> dict[str, Any]:
         for name, at in (("added", record.added), ("revoked", record.revoked))
     }
     about = {"excuses": record.waiver.scope, "state": _state(record, today), "revoked_by": record.revoked_by}
-    about |= {"accepted_by": record.origin.accepted_by}
     return {"number": record.number, **written, **about, **dates}
