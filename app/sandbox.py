@@ -60,16 +60,6 @@ BRANCHES = (
 
 
 @dataclass(frozen=True)
-class BranchStatus:
-    """A branch as found: `path` is its folder, or None while it is still to be built."""
-
-    branch: Branch
-    kind: Kind
-    path: Path | None
-    n_bytes: int | None
-
-
-@dataclass(frozen=True)
 class RawTensor:
     """One stored tensor: safetensors dtype name, shape, little-endian row-major data."""
 
@@ -107,17 +97,6 @@ def build(name: str, sandbox_dir: Path = SANDBOX_DIR, build_dir: Path | None = N
             "sandbox-damaged", f"{folder / differences[0]} is not what {sandbox_dir / 'manifest.json'} says it is."
         )
     return folder
-
-
-def status(sandbox_dir: Path = SANDBOX_DIR, build_dir: Path | None = None) -> list[BranchStatus]:
-    """Every branch with its kind and, where it is complete, its folder and size."""
-    statuses = []
-    for branch in BRANCHES:
-        folder = _folder_of(branch.name, sandbox_dir, build_dir)
-        there = (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))  # a package brings no weights
-        size = sum(file.stat().st_size for file in folder.iterdir()) if there else None
-        statuses.append(BranchStatus(branch, kind_of(branch.name, sandbox_dir), folder if there else None, size))
-    return statuses
 
 
 def verify(sandbox_dir: Path = SANDBOX_DIR) -> list[str]:

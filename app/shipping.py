@@ -1,4 +1,4 @@
-"""What may ship, read from history: for the dashboard's first page and for `q36eval history ship`.
+"""What may ship, read from history: for the dashboard's first page and for `q36eval history status`.
 
 A family's file says for which uses a branch is meant, and which policy judges it. Of a family whose file did not ship
 with this program the newest run says so: the gate wrote it down (`q36eval.gate.covering.Declaration`).

@@ -174,30 +174,6 @@ def _best(values: list[float]) -> int:
     return max(range(len(values)), key=values.__getitem__)
 
 
-def where_time_goes(engine: Any, suite: Path) -> str:
-    """What of our own time is the prompts of generations, and how many prompt tokens are computed at all."""
-    from q36eval.engines.batches import prefix_of, scoring_batches
-    from q36eval.evals.probe import EvalsProbe
-
-    items = EvalsProbe(suite).plan(engine.tokenizer)
-    scores = [request for item in items for request in item.scores]
-    tokens, computed, prefixes = sum(len(request.token_ids) for request in scores), 0, set()
-    for batch in scoring_batches(scores):
-        shared = {prefix_of(request) for request in batch}
-        prefix = shared.pop() if len(shared) == 1 and len(batch) > 1 else ()
-        computed += len(batch) * (max(len(request.token_ids) for request in batch) - len(prefix))
-        prefixes |= {prefix} if prefix else set()
-    once = sum(map(len, prefixes))
-    text = f"scored: {tokens} tokens, {computed + once} computed, {once} of them for {len(prefixes)} shared prefixes"
-    generations = [replace(r, max_new_tokens=1) for item in items for r in item.generations]
-    if generations:
-        started = time.perf_counter()
-        list(engine.generate(generations))
-        prompts = sum(len(request.token_ids) for request in generations)
-        text += f"; generated: the prompts ({prompts} tokens) take {time.perf_counter() - started:.1f} s"
-    return text
-
-
 def _with_cpu_time(call: Callable[[], Pass]) -> Pass:
     """Also of the processes that it forked and ended."""
 
@@ -231,7 +207,6 @@ def measure(engine: Any, suite: Path, batch_size: int | str, rounds: int) -> Non
     for name, passes in (("lm-eval", [theirs for theirs, _ in pairs]), ("ours", [own for _, own in pairs])):
         kinds = passes[0].seconds
         print(f"  {name}: " + ", ".join(f"{k} {spread([p.seconds[k] for p in passes])} s" for k in kinds))
-    print(f"  {where_time_goes(engine, suite)}", flush=True)
 
 
 def noise(engine: Any, suite: Path) -> None:

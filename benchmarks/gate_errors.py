@@ -2,8 +2,7 @@
 
 `python -m benchmarks.gate_errors --gates 5000 --processes 16 --json gate_errors.json` prints a Markdown table and
 writes everything it counted. `--only 'three|fault'` keeps the rows whose name that regular expression finds;
-`--exhaustive` also decides every gate with all of its items asked and counts where the two verdicts differ;
-`--remedies` says instead what margins, or how many items, a branch without loss would need at each rate of flips.
+`--exhaustive` also decides every gate with all of its items asked and counts where the two verdicts differ.
 """
 
 import argparse
@@ -15,7 +14,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gate_remedies import remedies
 from benchmarks.simulated_evidence import SHAPE, Draws, Scenario, Shape, draw_gates
 from benchmarks.simulated_gates import Asking, Gate, shortcuts
 from q36eval.gate import Policy
@@ -255,18 +253,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="the branches whose name this regular expression finds")
     parser.add_argument("--seed", type=int, default=20_261_122)
     parser.add_argument("--exhaustive", action="store_true", help="also decide each gate with everything asked")
-    parser.add_argument("--remedies", action="store_true", help="what margins or items would do instead")
     parser.add_argument("--json", type=Path, help="where to write everything that was counted")
-    options = parser.parse_args(arguments)
-    if options.remedies:
-        _print(remedies(read_policy(options.policy), Shape.load(options.shape)))
-        return
-    simulate(options)
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line, flush=True)
+    simulate(parser.parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,10 @@ def record_of(state: Path, run: str) -> dict[str, Any]:
     """What one run measured and decided, without its sentences."""
     report = json.loads(command(state, "report", run, "--format", "json").stdout)
     table = command(state, "history", "export", run, "--table", "measurements", "--format", "csv").stdout
-    rows = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in csv.DictReader(io.StringIO(table))]
+    rows = [
+        {name: value for name, value in row.items() if name not in OF_A_RUN}
+        for row in csv.DictReader(io.StringIO(table))
+    ]
     return {
         "verdict": report["verdict"],
         "lanes": {lane["lane"]: decided(lane) for lane in report["lanes"]},

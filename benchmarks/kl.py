@@ -133,44 +133,6 @@ def rates(milliseconds: list[float], moved: int) -> list[float]:
     return [moved / each / 1e9 for each in milliseconds]
 
 
-def epilogue() -> dict[str, Any]:
-    """Both head products with the divergence in their epilogue, so that no logit reaches memory, against two stages."""
-    from benchmarks.kl_epilogue import divergences
-    from q36eval.engines.numerics import float32_logits
-    from q36eval.kl.scoring import FigureBuffer
-
-    torch.manual_seed(2)
-    states = [torch.randn(TOKENS, WIDTH, device="cuda").bfloat16() for _ in range(2)]
-    heads = [(torch.randn(VOCABULARY, WIDTH, device="cuda") * 0.05).bfloat16()]
-    heads.append((heads[0].float() + torch.randn_like(heads[0].float()) * 1e-3).bfloat16())
-    states[1] = (states[0].float() + 0.01 * states[1].float()).bfloat16()
-    labels = torch.zeros(TOKENS, dtype=torch.long, device="cuda")
-    buffer, rows = FigureBuffer(TOKENS, states[0].device), 512
-
-    def staged() -> None:
-        for begin in range(0, TOKENS, rows):
-            pair = [float32_logits(x[begin : begin + rows], w) for x, w in zip(states, heads, strict=True)]
-            buffer.fill(begin, pair[0], pair[1], labels[begin : begin + rows])
-
-    def heads_only() -> None:
-        for begin in range(0, TOKENS, rows):
-            for x, w in zip(states, heads, strict=True):
-                float32_logits(x[begin : begin + rows], w)
-
-    calls: dict[str, Callable[[], Any]] = {"both heads": heads_only, "heads, then fused pass": staged}
-    calls["divergence in the epilogue"] = lambda: divergences(*states, *heads)
-    times = Stopwatch(7)(calls)
-    staged()
-    error = float((divergences(*states, *heads).cpu() - buffer.figures().forward_kl).abs().max())
-    print(f"{TOKENS} tokens from hidden states to forward KL (mean {float(buffer.figures().forward_kl.mean()):.4f})")
-    for name, values in times.items():
-        print(
-            f"  {name}: {spread(values)} ms; / heads, then fused pass {ratio(values, times['heads, then fused pass'])}"
-        )
-    print(f"  largest difference of the two: {error:.1e}")
-    return {"times_ms": times, "difference": error}
-
-
 class Branch:
     """What `Scorer` asks of an engine, and nothing else."""
 
@@ -353,7 +315,7 @@ def main() -> None:
         figures["sandbox"] = sandbox(arguments.branch)
     else:
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-        figures = {"stage": stage(), "rounding": rounding(), "epilogue": epilogue(), "scored": scored_forward()}
+        figures = {"stage": stage(), "rounding": rounding(), "scored": scored_forward()}
     if arguments.out:
         arguments.out.write_text(json.dumps(figures, indent=1, default=str))
 

@@ -1,7 +1,7 @@
 """This project's Python packages in one archive, for a GPU machine without a network.
 
     python -m benchmarks.offline_packages site.tar.xz --python 3.12
-    tar xJf site.tar.xz -C /root; PYTHONPATH=/root/site python3 -m benchmarks.on_gpu …   # over there
+    tar xJf site.tar.xz -C /root; PYTHONPATH=/root/site python3 -m benchmarks.rehearsal …   # over there
 
 Takes what `constraints.txt` pins, and flash-linear-attention, as wheels for that Python on x86-64 Linux. Left out is
 what such a machine has (`THERE`), what only the user interface and development need, and what is large and of no use

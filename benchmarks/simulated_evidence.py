@@ -47,7 +47,7 @@ NLL_NOISE = 0.0225
 """Standard deviation of a document's change in nats per token where nothing is lost: fp8-head's on the sandbox."""
 
 PERSISTENCE = 0.94
-"""A wrong answer to a fixed prompt is wrong in another batch too so often; see benchmarks/flip_persistence.py."""
+"""A wrong answer to a fixed prompt is wrong in another batch too so often (benchmarks/README.md)."""
 
 FIXED_FLIPS = 0.1
 """A fixed prompt flips so much more rarely than a draw: 1 in 570 over ten branches, 1 in 43 of main."""

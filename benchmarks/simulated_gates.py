@@ -29,7 +29,7 @@ from q36eval.stats._pairs import PairedProportions
 
 LISTED_FLIPS = 0.03
 """A prompt above the reference's margin floor flips so much more rarely than a draw: half a flip in 858, where none was
-seen, against 1 in 43; see "How long flips persist"."""
+seen, against 1 in 43 (benchmarks/README.md)."""
 
 ASKINGS = 3
 """A must-pass flip counts when the prompt is wrong in its first batch and in both of those it is asked again in."""

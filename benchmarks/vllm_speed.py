@@ -3,10 +3,9 @@
 Opens the branch of FOLDER by the engine `vllm` and reads the same random texts three ways, in turns: asked of vLLM for
 one token each ("bare"), with every final hidden state taken, and with both heads and the divergence on top, as the gate
 has it (`--reference`: the folder whose head is the reference's, by default the branch's own; its states are the
-branch's by 1.01); that last way again with each of `--windows`, which say how many tokens are handed over at once, and
-with each of `--tiles`, how many tokens' logits are made at once. All of it with each number of `--documents`: what
-beginning and ending cost is the same for few as for many. Then heads and divergence alone, while vLLM waits, and steps
-at each number of `--rows`. Prints medians with ratios to bare, and JSON to `--out`.
+branch's by 1.01); that last way again with each of `--tiles`, how many tokens' logits are made at once. All of it with
+each number of `--documents`: what beginning and ending cost is the same for few as for many. Then heads and divergence
+alone, while vLLM waits. Prints medians with ratios to bare, and JSON to `--out`.
 """
 
 import argparse
@@ -29,16 +28,14 @@ from q36eval.kl import scoring
 from q36eval.kl.scoring import Scorer
 
 Figures = dict[str, Any]
-PROMPT, STEPS = 512, 64
-"""Tokens of a prompt, and the steps by which two askings differ: what they take more is what the steps take."""
 
 
-def asked_bare(engine: VLLMEngine, prompts: list[list[int]], tokens: int = 1) -> None:
-    """The same passes without any capture: vLLM answers, greedily."""
-    sampling = {"max_tokens": tokens, "temperature": 0.0, "ignore_eos": True, "detokenize": False}
+def asked_bare(engine: VLLMEngine, prompts: list[list[int]]) -> None:
+    """The same passes without any capture: vLLM answers one token, greedily."""
+    sampling = {"max_tokens": 1, "temperature": 0.0, "ignore_eos": True, "detokenize": False}
     requests = [{"token_ids": ids, "sampling": sampling} for ids in prompts]
     answers = engine._worker.ask("generate", "it answered", requests=requests)["answers"]
-    assert all(len(each["token_ids"]) == tokens for each in answers)
+    assert all(len(each["token_ids"]) == 1 for each in answers)
 
 
 def captured(engine: VLLMEngine, prompts: list[list[int]], scorer: Scorer | None = None) -> None:
@@ -57,15 +54,6 @@ def heads_alone(scorer: Scorer, states: torch.Tensor, texts: int) -> None:
     labels = torch.zeros(len(states), dtype=torch.long, device=states.device)
     for _ in range(texts):
         scorer.figures(states * 1.01, states, labels)
-
-
-def in_windows(engine: VLLMEngine, scorer: Scorer, most: int, prompts: list[list[int]]) -> None:
-    """As `captured`, where at most so many tokens are handed over at once."""
-    own, engine._window_tokens = engine._window_tokens, most
-    try:
-        captured(engine, prompts, scorer)
-    finally:
-        engine._window_tokens = own
 
 
 def in_tiles(engine: VLLMEngine, tokens: int, call: Callable[[], None]) -> None:
@@ -117,8 +105,6 @@ def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
         "states": lambda prompts: captured(engine, prompts),
         "states, heads, divergence": lambda prompts: captured(engine, prompts, scorer),
     }
-    for most in asked.windows:
-        ways[f"states, heads, divergence; windows of {most:,}"] = partial(in_windows, engine, scorer, most)
     for tile in asked.tiles:
         ways[f"states, heads, divergence; tiles of {tile:,}"] = partial(captured_in_tiles, engine, scorer, tile)
     for call in ways.values():  # kernels are compiled and memory is taken
@@ -141,13 +127,6 @@ def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
         for tile in asked.tiles
     }
     print(f"heads and divergence alone, seconds for {most} texts by tokens in a tile: {alone}", flush=True)
-    steps: dict[int, float] = {}
-    for rows in asked.rows:
-        prompts = texts(rows, PROMPT)
-        asked_bare(engine, prompts, 2)
-        few, many = (seconds_of(partial(asked_bare, engine, prompts, count)) for count in (STEPS, 2 * STEPS))
-        steps[rows] = (many - few) / STEPS * 1000
-        print(f"{rows} rows: {steps[rows]:.1f} ms a step", flush=True)
     return {
         "tokens_each": asked.tokens - 1,
         "seconds": seconds,
@@ -156,7 +135,6 @@ def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
             for documents, of in seconds.items()
         },
         "heads_alone_seconds": alone,
-        "ms_a_step": steps,
         "driver_gib": memory_gib(),
         "settings": engine.identity.settings | {"kv_cache_dtype": engine.identity.kv_cache_dtype},
         "version": engine.identity.engine_version,
@@ -175,9 +153,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, nargs="+", default=[64])
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--vocabulary", type=int, default=1000, help="tokens are drawn of the first so many")
-    parser.add_argument("--rows", type=int, nargs="*", default=[1, 64, 256])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--windows", type=int, nargs="*", default=[], metavar="TOKENS")
     parser.add_argument("--tiles", type=int, nargs="*", default=[], choices=scoring.GPU_TILE_ROWS)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
@@ -201,7 +177,7 @@ def main() -> None:
     for documents, rates in figures["tokens_per_second"].items():
         for name, rate in rates.items():
             print(f"| {documents} | {name} | {rate:,.0f} | {rate / rates['bare']:.3f} |")
-    print(f"memory by the driver: {figures['driver_gib']}; steps in ms: {figures['ms_a_step']}")
+    print(f"memory by the driver: {figures['driver_gib']}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ MARGIN_FLOOR_NATS = 3.0
 """Least decisive margin of the reference, in nats (odds of 20 to 1), of a prompt that is counted for the absolute list.
 
 Measured on the sandbox: of the draws that the listed canaries' prompts are like, branches flip those below it, and none
-that lies above (benchmarks/README.md, "How long flips persist").
+that lies above (benchmarks/README.md).
 """
 
 

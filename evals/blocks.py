@@ -93,7 +93,7 @@ changes fewer has verdicts a little later than it might; were less assumed, the 
 items for a look at them (`stats.LEAST_EXPECTED`) where the reference gets four in five right."""
 
 NEAR_STRATA = 4
-"""Strata of the clusters that may flip, beside one of all others; more of them gain nothing (benchmarks/README.md)."""
+"""Strata of the clusters that may flip, beside one of all others; more of them gain nothing."""
 
 MOST_WEIGHT = 1.6
 """What a unit counts at most: where hardly anything flips, a bet is limited by what the weightiest could lose."""

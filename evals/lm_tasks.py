@@ -322,7 +322,7 @@ def _not_loaded(loaded: LoadedSuite, task: str, error: Exception) -> UsageError:
     return UsageError(
         "task-not-loaded",
         f"The task {task} of suite {loaded.suite.name} cannot be loaded from {loaded.data}: {one_line(error)}; "
-        f"check the data with: q36eval data verify {loaded.asked_as}.",
+        f"freeze the data again with: {loaded.freeze_command}.",
     )
 
 

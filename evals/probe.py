@@ -40,18 +40,17 @@ class EvalsProbe(Probe):
         data: Path | None = None,
         cache_dir: Path | None = None,
         max_items: int | None = None,
-        allow_code_execution: bool = False,
     ) -> None:
         """Read the suite file and verify its frozen data; `data` replaces the folder the suite names.
 
         lm-eval keeps converted data in `cache_dir`, by default in a folder that is removed after planning. Of each
         group at most `max_items` are asked, in whole blocks, but one block at the least. Groups that run what the model
-        wrote are left out unless `allow_code_execution`; `skipped` says so.
+        wrote are left out unless the environment allows that; `skipped` says so.
 
         Raises:
             UsageError: the suite is malformed or its data is not what its manifest says.
         """
-        self._loaded = LoadedSuite(suite, data, allow_code_execution=allow_code_execution)
+        self._loaded = LoadedSuite(suite, data)
         self._cache_dir, self._max_items = cache_dir, max_items
         self._encoded: dict[str, tuple[Document, Encoded]] = {}
         self._of_branch: dict[str, tuple[Document, Encoded]] = {}

@@ -1,6 +1,7 @@
 """The suite file: which lm-eval tasks are run on which frozen data, and what is measured from them."""
 
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,9 @@ from q36eval.measured_on import MeasuredOn
 
 READING_VERSION = 1
 """Raised whenever answers are read or scored in another way, so that older reference answers are not reused."""
+
+ALLOW_CODE = "HF_ALLOW_CODE_EVAL"
+"""lm-eval's switch for tasks that run what a model wrote (HumanEval): 1 in the environment."""
 
 SHIPPED = Path(__file__).resolve().parent / "suites"
 """The folder of the suites that ship."""
@@ -209,6 +213,11 @@ class EvalSuite(BaseModel):
         return json_sha256(content)
 
 
+def code_execution_allowed() -> bool:
+    """Whether groups that run programs which the model wrote are measured, by lm-eval's own switch."""
+    return os.environ.get(ALLOW_CODE) == "1"
+
+
 class LoadedSuite:
     """A suite with its paths resolved and its frozen data verified.
 
@@ -225,7 +234,7 @@ class LoadedSuite:
         unverified: the repositories whose frozen rows no pinned hash vouches for.
     """
 
-    def __init__(self, path: Path, data: Path | None = None, *, allow_code_execution: bool = False) -> None:
+    def __init__(self, path: Path, data: Path | None = None) -> None:
         """Read the suite file at `path`; `data` replaces the folder it names.
 
         Raises:
@@ -239,10 +248,10 @@ class LoadedSuite:
         self.asked_as = f"{called}={self.data}" if elsewhere else called
         self.freeze_command = f"q36eval data freeze {called} --tokenizer FOLDER"
         self.freeze_command += f" --out {self.data}" if elsewhere else ""
-        self.groups = tuple(group for group in self.suite.groups if allow_code_execution or not group.executes_code)
+        self.groups = tuple(group for group in self.suite.groups if code_execution_allowed() or not group.executes_code)
         self.skipped = tuple(
             f"The group {group.name} of suite {self.suite.name} is not measured: it runs programs that the model "
-            f"writes; allow that with --allow-code-execution."
+            f"writes; allow that with {ALLOW_CODE}=1 in the environment."
             for group in self.suite.groups
             if group not in self.groups
         )

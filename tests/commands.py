@@ -5,8 +5,11 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
+
+import click
 
 
 def q36eval(*arguments: str, state: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -26,3 +29,21 @@ def q36eval(*arguments: str, state: Path, **environment: str) -> subprocess.Comp
             code = left.code
     assert isinstance(code, int)
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def command_tree() -> dict[str, click.Command]:
+    """Every command and group of the program by what a user types; the program itself first."""
+    from q36eval.app.cli.main import program
+
+    def walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+        yield name, command
+        for each, child in getattr(command, "commands", {}).items():
+            yield from walk(f"{name} {each}", child)
+
+    return dict(walk("q36eval", program()))
+
+
+def code_of(ended: subprocess.CompletedProcess[str]) -> str:
+    """The code of the error that a command ended with, in the last line that it wrote; empty where there is none."""
+    line = (ended.stderr.splitlines() or [""])[-1]
+    return line.rpartition("[")[2].removesuffix("]") if line.endswith("]") else ""

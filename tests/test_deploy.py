@@ -32,6 +32,7 @@ def passes(program: str, *arguments: object) -> str:
     return ran.stdout
 
 
+@pytest.mark.long
 def test_prometheus_takes_the_rules_and_alarms_when_it_should() -> None:
     passes("promtool", "check", "rules", RULES)
     passes("promtool", "test", "rules", DEPLOY / "prometheus" / "q36eval.rules.test.yaml")

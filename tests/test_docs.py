@@ -1,30 +1,18 @@
 """The pages for people hold: the files, packages, commands, options and targets that they name exist."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from q36eval.app.cli.main import program
+from tests.commands import command_tree
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "benchmarks").glob("*.md"), *(ROOT / "docs").glob("**/*.md")})
 PAGES += [ROOT / "data" / "sandbox" / "README.md", ROOT / "data" / "drafts" / "README.md"]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES if page.name != "CHANGELOG.md"]
+COMMANDS = command_tree()
 FOLDERS = ("app", "benchmarks", "canaries", "data", "docs", "evals", "kl", "q36eval", "tests")
-
-
-def command_tree(command: Any = None, name: str = "q36eval") -> Iterator[tuple[str, Any]]:
-    """Every command, groups among them, by what a person types."""
-    command = program() if command is None else command
-    yield name, command
-    for part, below in getattr(command, "commands", {}).items():
-        yield from command_tree(below, f"{name} {part}")
-
-
-COMMANDS = dict(command_tree())
 
 
 def text_of(name: str) -> str:

@@ -1,33 +1,27 @@
 """`q36eval attribute`: which classes of tensors and which layers cost the KL."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.options import (
-    BaseUrl,
     CorpusOption,
-    DeviceOption,
-    EngineArgument,
-    EngineOption,
-    EnginePython,
     FamilyOption,
     JsonOption,
     OneBranch,
     Quiet,
     ReferenceOption,
-    ServedModel,
     SuiteOption,
-    WeightsOnly,
-    engine_options,
     open_history,
     print_json,
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
-from q36eval.engines import IN_PROCESS
+from q36eval.engines import IN_PROCESS, EngineOptions
 from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,18 +33,16 @@ KINDS = {"class": "by class of tensors", "layers": "by layer", "cell": "by class
 """Panels of the plot, by what a suspect is."""
 
 
+@engine_options()
 def attribute(
     branch: OneBranch,
+    engine: EngineOptions,
     reference: ReferenceOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
-    engine: EngineOption = IN_PROCESS,
-    engine_python: EnginePython = None,
-    engine_arg: EngineArgument = None,
-    base_url: BaseUrl = None,
-    served_model: ServedModel = None,
-    device: DeviceOption = "cpu",
-    weights_only: WeightsOnly = False,
+    weights_only: Annotated[
+        bool, typer.Option("--weights-only", help="Do not emulate the quantization of activations.")
+    ] = False,
     corpus: CorpusOption = None,
     budget: Annotated[int, typer.Option(help="Forward at most this many tokens, over all passes.", min=1)] = 600_000,
     bands: Annotated[int, typer.Option(help="Split the layers into this many groups of neighbours.", min=1)] = 10,
@@ -78,16 +70,9 @@ def attribute(
     if plot is not None:
         check_file(plot)
     target = resolve(branch, chosen, paths)
-    options = engine_options(
-        engine=engine,
-        engine_python=engine_python,
-        engine_arguments=engine_arg,
-        base_url=base_url,
-        served_model=served_model,
-        device=device,
-        weights_only=weights_only and engine == IN_PROCESS,  # else it is of the branch that is decoded here
-    )
-    if engine != IN_PROCESS:
+    if engine.kind == IN_PROCESS and engine.workers is not None:
+        raise UsageError("option-conflict", "Parts are exchanged in one process; leave --workers out.")
+    if engine.kind != IN_PROCESS:
         if plot is not None or grid:
             raise UsageError(
                 "option-conflict",
@@ -98,10 +83,12 @@ def attribute(
             reference=resolve(reference or chosen.reference, chosen, paths).folder,
             documents=corpus_of(suite or chosen.suite, corpus, paths)[1],
             budget=budget,
-            engine=options,
+            engine=engine,
             weights_only=weights_only,
         )
         return _tell_apart(serving, chosen.name, target.name, paths, as_json)
+    if weights_only:
+        engine = replace(engine, emulate_activations=False)
     plan = Plan(
         branch=target.folder,
         reference=resolve(reference or chosen.reference, chosen, paths).folder,
@@ -109,7 +96,7 @@ def attribute(
         budget=budget,
         bands=bands,
         grid=grid,
-        engine=options,
+        engine=engine,
     )
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:

@@ -7,16 +7,30 @@ import typer
 from q36eval.app.cli import completing
 from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
 from q36eval.app.targets import load_family
+from q36eval.config import Family
 from q36eval.config.paths import Paths
 
-app = typer.Typer(no_args_is_help=True, help="List and describe the branches of a family.")
 
+def branches(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[BRANCH]",
+            help="Describe this branch; all are listed by default.",
+            autocompletion=completing.branches,
+        ),
+    ] = None,
+    family: FamilyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List a family's branches, or describe one of them.
 
-@app.command("list")
-def list_branches(family: FamilyOption = None, as_json: JsonOption = False) -> None:
-    """List the branches with scheme, lanes and source."""
-
+    One branch with its recipe, published figures and needs.
+    """
     chosen = load_family(family, Paths.default())
+    if name is not None:
+        _describe(chosen, name, as_json)
+        return
     if as_json:
         print_json(chosen.model_dump(mode="json"))
         return
@@ -29,20 +43,7 @@ def list_branches(family: FamilyOption = None, as_json: JsonOption = False) -> N
     Console().print(table)
 
 
-@app.command("show")
-def show(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="BRANCH", help="Branch name, as `branches list` shows it.", autocompletion=completing.branches
-        ),
-    ],
-    family: FamilyOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Describe one branch: recipe, published figures, needs."""
-
-    chosen = load_family(family, Paths.default())
+def _describe(chosen: Family, name: str, as_json: bool) -> None:
     branch = chosen.branch(name)
     if as_json:
         print_json(branch.model_dump(mode="json"))

@@ -1,4 +1,4 @@
-"""`q36eval canaries`: the probe alone, and what a person does with canaries: list, show, check, new."""
+"""`q36eval canaries`: the probe alone, and what a person does with canaries: list, check, new."""
 
 import json
 from collections.abc import Iterator
@@ -9,30 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from q36eval.app.cli.canaries_new import new
+from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
-    AsServed,
-    BaseUrl,
-    ConvState,
-    DeviceOption,
-    EngineArgument,
-    EngineOption,
-    EnginePython,
     FamilyOption,
     JsonOption,
-    KVCacheDtype,
-    KVScales,
     OwnCanaries,
     Quiet,
-    RayOption,
-    RecurrentState,
     ReferenceOption,
     ReferencePackOption,
-    ServedModel,
     SuiteOption,
-    WeightsOnly,
-    WorkersOption,
-    engine_options,
     open_history,
     print_json,
     worst,
@@ -40,7 +26,7 @@ from q36eval.app.cli.options import (
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
-from q36eval.engines import IN_PROCESS
+from q36eval.engines import EngineOptions
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import CanaryChoice, Request
@@ -57,27 +43,15 @@ DRAWS_SHOWN = 3
 
 
 @app.callback(invoke_without_command=True)
+@engine_options()
 def canaries(
     context: typer.Context,
+    engine: EngineOptions,
     branch: Annotated[str | None, typer.Option("--branch", help="Branch name, or path of a checkpoint folder.")] = None,
     reference: ReferenceOption = None,
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
-    engine: EngineOption = IN_PROCESS,
-    engine_python: EnginePython = None,
-    engine_arg: EngineArgument = None,
-    base_url: BaseUrl = None,
-    served_model: ServedModel = None,
-    device: DeviceOption = "cpu",
-    weights_only: WeightsOnly = False,
-    kv_cache_dtype: KVCacheDtype = None,
-    kv_scales: KVScales = None,
-    recurrent_state_dtype: RecurrentState = None,
-    conv_state_dtype: ConvState = None,
-    as_served: AsServed = None,
-    workers: WorkersOption = None,
-    ray: RayOption = None,
     own: OwnCanaries = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Evaluate only this canary; repeat it for several.", metavar="ID")
@@ -88,9 +62,7 @@ def canaries(
     repeat: Annotated[int, typer.Option(help="Measure this many times, and report whether all agree.", min=1)] = 1,
     batch_size: Annotated[
         list[int] | None,
-        typer.Option(
-            help="Generate at most this many answers together; several sizes measure once more at each.", min=1
-        ),
+        typer.Option(help="Measure once more with at most this many answers together; repeat it for several.", min=1),
     ] = None,
     as_json: JsonOption = False,
 ) -> int | None:
@@ -108,14 +80,11 @@ def canaries(
     if branch is None:
         raise UsageError(
             "branch-required",
-            "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new.",
+            "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, check and new.",
         )
 
     paths = Paths.default()
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
-    sizes = batch_size or []
-    repeated = repeat > 1 or len(sizes) > 1
-    first_size = sizes[0] if sizes and not repeated else None
     request = request_of(
         ProbeName.CANARIES,
         branch,
@@ -123,28 +92,12 @@ def canaries(
         reference=reference,
         reference_pack=reference_pack,
         suite=suite,
-        engine=engine_options(
-            engine=engine,
-            engine_python=engine_python,
-            engine_arguments=engine_arg,
-            base_url=base_url,
-            served_model=served_model,
-            device=device,
-            weights_only=weights_only,
-            kv_cache_dtype=kv_cache_dtype,
-            batch_size=first_size,
-            as_served=as_served,
-            kv_scales=kv_scales,
-            recurrent_state_dtype=recurrent_state_dtype,
-            conv_state_dtype=conv_state_dtype,
-            workers=workers,
-            ray=ray,
-        ),
+        engine=engine,
         paths=paths,
     )
     request = replace(request, canaries=chosen)
-    if repeated:
-        return _repeated(request, repeat, sizes, paths, as_json=as_json)
+    if repeat > 1 or batch_size:
+        return _repeated(request, repeat, batch_size or [], paths, as_json=as_json)
     return _once(request, paths, as_json=as_json)
 
 
@@ -162,7 +115,7 @@ def _once(request: Request, paths: Paths, *, as_json: bool) -> int:
 def _repeated(request: Request, times: int, sizes: list[int], paths: Paths, *, as_json: bool) -> int:
     from q36eval.app.cli.canaries_report import agreement_json, print_agreement, print_summary
     from q36eval.app.cli.progress import ConsoleProgress
-    from q36eval.run.repeating import agreement, measure_repeatedly
+    from q36eval.run.canary_repeats import agreement, measure_repeatedly
 
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
@@ -186,12 +139,25 @@ def _body(run: "RunRecord", history: "History") -> dict[str, Any]:
 
 @app.command("list")
 def list_canaries(
-    own: OwnCanaries = None, family: FamilyOption = None, suite: SuiteOption = None, as_json: JsonOption = False
+    canary: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Show this canary: prompts, expected values, decisions.")
+    ] = None,
+    own: OwnCanaries = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    draws: Annotated[
+        int, typer.Option(help="With ID: show this many draws of a family.", min=1, max=1_000)
+    ] = DRAWS_SHOWN,
+    reference: ReferenceOption = None,
+    as_json: JsonOption = False,
 ) -> int:
-    """List the canaries and why each exists.
+    """List the canaries and why each exists, or show one.
 
-    Shows kind, lanes, the number of questions in the suite, and where each canary runs.
+    The list has kind, lanes, the number of questions in the suite, and where each canary runs. The prompts of one are
+    shown as the reference's chat template renders them.
     """
+    if canary is not None:
+        return _show(canary, own, draws, family, reference, as_json)
     from q36eval.canaries.specification import draws_per_family, load_specs
 
     paths = Paths.default()
@@ -216,19 +182,7 @@ def list_canaries(
     return int(ExitCode.PASS)
 
 
-@app.command("show")
-def show(
-    canary: Annotated[str, typer.Argument(metavar="ID", help="Id of a canary, as `canaries list` shows it.")],
-    own: OwnCanaries = None,
-    draws: Annotated[int, typer.Option(help="Show this many draws of a family.", min=1, max=1_000)] = DRAWS_SHOWN,
-    family: FamilyOption = None,
-    reference: ReferenceOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Show one canary: prompts, expected values, decisions.
-
-    Prompts are shown as the reference's chat template renders them.
-    """
+def _show(canary: str, own: Path | None, draws: int, family: str | None, reference: str | None, as_json: bool) -> int:
     from q36eval.canaries.cases import cases_of
     from q36eval.canaries.specification import load_specs
 

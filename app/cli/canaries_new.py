@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from q36eval.app.cli.engine_options import DeviceOption, check_engine
 from q36eval.app.cli.options import (
-    DeviceOption,
     FamilyOption,
     JsonOption,
     ReferenceOption,
-    WeightsOnly,
-    engine_options,
     print_json,
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
+from q36eval.engines import EngineOptions
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Lane
 
 if TYPE_CHECKING:
     from q36eval.canaries.scaffold import Wanted
     from q36eval.canaries.transcript import Transcript
-    from q36eval.run.one_prompt import Comparison
+    from q36eval.run.prompt_comparison import Comparison
 
 ANSWER_BUDGET, REASONING_BUDGET = 512, 2_048
 """Tokens for an answer of which nothing is known yet, and for reasoning before it."""
@@ -58,7 +57,6 @@ def new(
     reference: ReferenceOption = None,
     family: FamilyOption = None,
     device: DeviceOption = "cpu",
-    weights_only: WeightsOnly = False,
     as_json: JsonOption = False,
 ) -> int:
     """Make a canary file from a transcript.
@@ -90,7 +88,7 @@ def new(
     conversation = read_transcript(transcript)
     compared = None
     if branch is not None:
-        compared = _compared(conversation, wanted, branch, reference, family, device, weights_only=weights_only)
+        compared = _compared(conversation, wanted, branch, reference, family, device)
     answer = _right(right or [], conversation, compared)
     _scaffolded(conversation, answer, wanted, compared, file, transcript, given=bool(right), as_json=as_json)
     return int(ExitCode.PASS)
@@ -222,14 +220,13 @@ def _compared(
     reference: str | None,
     family: str | None,
     device: str,
-    *,
-    weights_only: bool,
 ) -> "Comparison":
-    from q36eval.run.one_prompt import Question, compare
+    from q36eval.run.prompt_comparison import Question, compare
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    engine = engine_options(device=device, weights_only=weights_only)
+    engine = EngineOptions(device=device)
+    check_engine(engine)
     thinking = bool(conversation.thinking) if wanted.thinking is None else wanted.thinking
     default = ANSWER_BUDGET + (REASONING_BUDGET if thinking else 0)
     budget = wanted.max_new_tokens or min(default, conversation.max_new_tokens or default)

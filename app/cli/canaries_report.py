@@ -32,7 +32,7 @@ from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports.story import unable_words
 from q36eval.reports.text import number, plain
-from q36eval.run.repeating import Agreement, Differing, Repeat
+from q36eval.run.canary_repeats import Agreement, Differing, Repeat
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,9 +9,9 @@ import typer
 from q36eval.app.cli.options import JsonOption, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
-from q36eval.run.suites import corpus_beside, shipped_suites, suite_place
+from q36eval.run.suites import corpus_beside, suite_place
 
-app = typer.Typer(no_args_is_help=True, help="Freeze and verify the data that eval suites read.")
+app = typer.Typer(no_args_is_help=True, help="The frozen data that eval suites read.")
 
 
 @app.command("freeze")
@@ -75,40 +75,3 @@ def freeze(
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-@app.command("verify")
-def verify(
-    suite: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUITE|DIR", help="A shipped suite or a suite file, with =DIR if frozen there; or a folder."
-        ),
-    ],
-    as_json: JsonOption = False,
-) -> None:
-    """Check every frozen file against its manifest.
-
-    Exit 2 names what is missing, changed or extra.
-    """
-    from q36eval.evals.frozen import Manifest
-    from q36eval.evals.frozen import verify as verify_folder
-    from q36eval.evals.suite import LoadedSuite
-    from q36eval.run.corpora import verified
-
-    texts: tuple[Path, Manifest] | None = None
-    if suite not in shipped_suites() and Path(suite).is_dir():
-        folder = Path(suite)
-        manifest = verify_folder(folder)
-    else:
-        place = suite_place(suite, Paths.default())
-        folder = place.data
-        manifest = LoadedSuite(place.file, folder).manifest
-        texts = None if place.corpus is None else (place.corpus, verified(suite.partition("=")[0], place.corpus))
-    if as_json:
-        summary = {"folder": str(folder), "files": len(manifest.files), "sha256": manifest.sha256}
-        corpus = None if texts is None else {"folder": str(texts[0]), "sha256": texts[1].sha256}
-        print_json(summary | {"corpus": corpus})
-        return
-    for where, held in [(folder, manifest), *([] if texts is None else [texts])]:
-        print(f"{where} holds {held.name} as frozen: {len(held.files)} files, {held.sha256[:16]}.")

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from q36eval.app.cli import completing
-from q36eval.app.cli.options import BaseUrl, FamilyOption, JsonOption, ServedModel, print_json
+from q36eval.app.cli.engine_options import BaseUrl, ServedModel
+from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
 from q36eval.config.paths import STATE, Paths
 from q36eval.errors import ExitCode, UsageError
 

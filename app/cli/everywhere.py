@@ -11,8 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from q36eval.app.cli.engine_options import argument_names
 from q36eval.app.cli.options import METAVARS, PANELS, Quiet
 from q36eval.config.paths import HISTORY, STATE
+from q36eval.engines.base import ENGINE_ARG
 from q36eval.errors import UsageError
 
 PANEL = "Everywhere"
@@ -21,7 +23,7 @@ PANEL = "Everywhere"
 LONG = 22
 """A help page of more options has headings."""
 
-NO_HISTORY = ("branches", "data", "sandbox", "policy list", "policy show", "policy explain", "policy schema")
+NO_HISTORY = ("branches", "data", "sandbox", "policy list", "policy explain")
 """Commands, and groups of them, that read and write none: they do not take `--history`."""
 
 
@@ -169,6 +171,8 @@ def _format_options(command: Any, context: Any, formatter: Any) -> None:
             shown = parameter.metavar if default == "Arguments" else record[0]
             groups.setdefault(panel or default, []).append((shown, record[1]))
     everywhere = groups.pop(PANEL, [])
+    if any(ENGINE_ARG in parameter.opts for parameter in command.params):
+        groups[f"NAME of {ENGINE_ARG}; others are vLLM's own"] = argument_names()
     _write(formatter, groups)
     if hasattr(command, "format_commands"):
         command.format_commands(context, formatter)

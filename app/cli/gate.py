@@ -11,49 +11,29 @@ import typer
 from typer.core import TyperCommand
 
 from q36eval.app.cli import completing
+from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.options import (
-    AllowCodeExecution,
-    AsServed,
-    BaseUrl,
-    BatchSize,
     BranchOption,
-    ContextOption,
-    ConvState,
     CorpusOption,
-    DetailsOption,
-    DeviceOption,
-    EngineArgument,
-    EngineOption,
-    EnginePython,
     FamilyOption,
     JsonOption,
-    KVCacheDtype,
-    KVScales,
     MaxItems,
     OwnCanaries,
-    Placement,
     PlanOption,
-    RayOption,
-    RecurrentState,
     ReferenceOption,
     ReferencePackOption,
-    ServedModel,
     SuiteOption,
-    TemplateDeclared,
-    WeightsOnly,
-    WorkersOption,
-    engine_options,
     folder_to_write,
     load_policy,
     note,
     open_history,
     resolve_reference,
 )
-from q36eval.app.cli.report_formats import FORMATS, check_formats, clear_reports
+from q36eval.app.cli.report_formats import clear_reports
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
-from q36eval.engines import IN_PROCESS
+from q36eval.engines import EngineOptions
 from q36eval.errors import Q36Error, UsageError
 from q36eval.interrupts import surviving_hangup
 from q36eval.records import ProbeName
@@ -76,14 +56,27 @@ class GateCommand(TyperCommand):
                 clear_reports(Path(out[-1]) if out and out[-1].strip() else None, _values(given, "--branch"))
             raise
 
+    def invoke(self, ctx: Any) -> Any:
+        """Take those reports away first; in a GitHub job, annotate whatever ends the gate."""
+        from q36eval.app.cli.github_output import announcing
+
+        branches, as_json = ctx.params["branch"], ctx.params["as_json"]
+        kept_in_history()
+        if not ctx.params["plan"]:
+            clear_reports(ctx.params["out"], branches)
+        with announcing(branches, sys.stderr if as_json else sys.stdout):
+            return super().invoke(ctx)
+
 
 def _values(arguments: list[str], option: str) -> list[str]:
     following = [value for name, value in pairwise(arguments) if name == option]
     return following + [each.partition("=")[2] for each in arguments if each.startswith(f"{option}=")]
 
 
+@engine_options()
 def gate(
     branch: BranchOption,
+    engine: EngineOptions,
     reference: ReferenceOption = None,
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
@@ -106,57 +99,21 @@ def gate(
     out: Annotated[
         Path | None, typer.Option(help="Write the reports into this folder.", metavar="PATH", parser=folder_to_write)
     ] = None,
-    format: Annotated[
-        list[str] | None,
-        typer.Option("--format", help=f"Report format, with --out: {', '.join(FORMATS)}; all by default."),
-    ] = None,
-    engine: EngineOption = IN_PROCESS,
-    engine_python: EnginePython = None,
-    engine_arg: EngineArgument = None,
-    base_url: BaseUrl = None,
-    served_model: ServedModel = None,
-    device: DeviceOption = "cpu",
-    weights_only: WeightsOnly = False,
-    kv_cache_dtype: KVCacheDtype = None,
-    kv_scales: KVScales = None,
-    recurrent_state_dtype: RecurrentState = None,
-    conv_state_dtype: ConvState = None,
-    as_served: AsServed = None,
-    placement: Placement = None,
-    workers: WorkersOption = None,
-    ray: RayOption = None,
-    at_once: Annotated[
-        int,
-        typer.Option(
-            "--at-once",
-            help="Judge so many branches at a time, each on GPUs of its own (or together on the CPU).",
-            metavar="N",
-            min=1,
-        ),
-    ] = 1,
     plan: PlanOption = False,
-    template_declared: TemplateDeclared = None,
-    batch_size: BatchSize = None,
     corpus: CorpusOption = None,
-    context: ContextOption = None,
-    allow_code_execution: AllowCodeExecution = False,
     canaries: OwnCanaries = None,
     draws: Annotated[
         int | None, typer.Option(help="Draws per canary family, instead of the suite's number.", min=1, max=1_000)
     ] = None,
     exhaustive: Annotated[bool, typer.Option(help="Evaluate everything, even after the verdict is certain.")] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Do not reuse the answers of an earlier gate of the same deployment.")
-    ] = False,
     max_items: MaxItems = None,
     waivers_from: Annotated[
         Path | None,
-        typer.Option(help="Count only the waivers in this file (`waive export` writes one).", metavar="FILE"),
+        typer.Option(help="Count only the waivers in this file (`review list --out` writes one).", metavar="FILE"),
     ] = None,
     require_sign_off: Annotated[
         bool, typer.Option("--require-sign-off", help="Pass only after a reviewer has signed the run.")
     ] = False,
-    details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Judge branches against the reference.
@@ -165,58 +122,24 @@ def gate(
     that finds no damage exits 3, since it cannot release a branch.
     """
     from q36eval.app.cli.gate_branches import Branches, Output, finish
-    from q36eval.app.cli.github_output import announcing
-    from q36eval.app.cli.side_by_side import devices_of
+    from q36eval.app.cli.github_output import in_workflow
     from q36eval.app.policies.files import declared_policy
-    from q36eval.run.declared import Subject, declared_for, limited
-    from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
-    from q36eval.run.room import crowded
-    from q36eval.run.templates import check_hash
+    from q36eval.run.preflight import collecting, crowded, problems, refuse
 
-    log = sys.stderr if as_json else sys.stdout
-    kept_in_history()
-    if not plan:
-        clear_reports(out, branch)
-    with surviving_hangup(), announcing(branch, log if "github" in (format or ()) else None):
-        formats = check_formats(format)
-        if out is None and set(format or ()) - {"github"}:
-            raise UsageError("option-missing", "--format writes files; name a folder for them with --out.")
-        output = Output(
-            formats, announced="github" in (format or ()), as_json=as_json, branches=len(branch), details=details
-        )
+    with surviving_hangup():
+        output = Output(announced=in_workflow(), as_json=as_json, branches=len(branch))
         if resume is not None and len(branch) != 1:
             raise UsageError("option-conflict", "--resume continues one run; give exactly one --branch with it.")
-        if template_declared is not None and len(branch) != 1:
-            raise UsageError(
-                "option-conflict", "--template-declared is of one branch; give exactly one --branch with it."
-            )
-        check_hash(template_declared)
         paths = Paths.default()
         chosen = load_family(family, paths)
         suite_name = suite or chosen.suite
         rules = load_policy(policy, chosen, paths, suite_name)
-        chosen_engine = engine_options(
-            engine=engine,
-            engine_python=engine_python,
-            engine_arguments=engine_arg,
-            base_url=base_url,
-            served_model=served_model,
-            device=device,
-            weights_only=weights_only,
-            kv_cache_dtype=kv_cache_dtype,
-            batch_size=batch_size,
-            as_served=as_served,
-            kv_scales=kv_scales,
-            recurrent_state_dtype=recurrent_state_dtype,
-            conv_state_dtype=conv_state_dtype,
-            placement=placement,
-            workers=workers,
-            ray=ray,
-        )
-        branches = Branches(branch, chosen, paths, waivers_from, None if plan else out, formats)
+        branches = Branches(branch, chosen, paths, waivers_from, None if plan else out)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
-        for sentence in crowded([paths.state, *database, *([] if out is None else [out])]):
-            note(sentence)
+        found = crowded([paths.state, *database, *([] if out is None else [out])])
+        refuse(found)  # a full disk takes no history either
+        for problem in found:
+            note(problem.message)
         history = None if plan else open_history(paths, writing=True)
         # before the reference is asked anything
         resumed = None if resume is None or history is None else history.get_run(resume)
@@ -224,15 +147,10 @@ def gate(
             judged = branches.decided_again(resumed, history, None if policy is None else rules)
             return finish([judged], branches, history, output)
         probes = tuple(name for name in probes_for(rules) if name not in (skip or []))
-        subject = Subject(chosen, suite_name, canaries, draws, corpus=corpus is not None, code=allow_code_execution)
-        refuse_unmeasurable(rules, limited(declared_for(subject, paths), probes), default_family=family is None)
-        side_by_side = min(at_once, len(branch))
-        devices = devices_of(chosen_engine, side_by_side) if side_by_side > 1 else []
-        branches.resolve()
-        against = resolve_reference(reference, reference_pack, chosen, paths)
-        never_passes = without_reference_weights(rules) if against is None else None
-        if never_passes is not None:
-            print(never_passes, file=sys.stderr)
+        found += branches.resolve()
+        against = None
+        with collecting(found, "reference-missing"):
+            against = resolve_reference(reference, reference_pack, chosen, paths)
         request = partial(
             Request,
             family=chosen,
@@ -241,20 +159,19 @@ def gate(
             policy=rules,
             declared=declared_policy(chosen, paths),
             probes=probes,
-            engine=chosen_engine,
+            engine=engine,
             resume=resume,
             corpus=corpus,
-            context=context,
-            allow_code_execution=allow_code_execution,
             reference_pack=reference_pack,
             exhaustive=exhaustive,
-            fresh=fresh,
             max_items=max_items,
             canaries=CanaryChoice(own=canaries, draws=draws),
             require_sign_off=require_sign_off,
-            template_declared=template_declared,
         )
+        if any(problem.blocks for problem in found):  # nothing can be measured: report at once what else is wrong
+            refuse(problems(request(branch=branches.first), paths, found))
+        branches.make_folders()
         if history is None:
             return branches.plans(request, as_json=as_json)
-        with closing(branches.measured(request, history, devices)) as measured:
+        with closing(branches.measured(request, history)) as measured:
             return finish(measured, branches, history, output)

@@ -2,14 +2,12 @@
 
 import json
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.app.cli.branch_process import measured_here
 from q36eval.app.cli.github_output import announce, announce_unjudged
 from q36eval.app.cli.options import Quiet, note, print_json, say, worst
 from q36eval.app.cli.report_formats import document_of, folder_name, make_report_folder, report_json, write_reports
@@ -17,7 +15,7 @@ from q36eval.app.reviewing.recommending import Candidate, Recommendation, recomm
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
 from q36eval.config import Family, Paths
-from q36eval.errors import EngineError, Q36Error
+from q36eval.errors import Q36Error
 from q36eval.history.deciding import WaiverSource
 from q36eval.run.request import Request, Target
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
     from q36eval.reports import Document
+    from q36eval.run.preflight import Problem
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,13 @@ class Branches:
         paths: Paths,
         waivers_from: Path | None,
         out: Path | None,
-        formats: Sequence[str] = (),
     ) -> None:
         """Read the waivers that go with the branches.
 
         Raises:
             UsageError: the waiver file is missing or malformed.
         """
-        self._named, self._family, self._paths, self._formats = named, family, paths, formats
+        self._named, self._family, self._paths = named, family, paths
         self._names = [name_in_history(name, family) for name in named]
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
@@ -67,32 +65,26 @@ class Branches:
         """Whether there is one branch only, so that its errors are the command's."""
         return len(self._named) == 1
 
-    def resolve(self) -> None:
-        """Find the branches' checkpoints, and make the folders for their reports, before anything is measured.
+    @property
+    def first(self) -> Target:
+        """The first branch, whether or not its checkpoint is here."""
+        target = self._targets[0]
+        return Target(self._names[0], Path(self._named[0])) if isinstance(target, Q36Error) else target
 
-        Raises:
-            UsageError: none of the checkpoints is here, or a folder cannot be made.
-        """
+    def resolve(self) -> "list[Problem]":
+        """Find the branches' checkpoints before anything is measured; a problem for each one where none is here."""
+        from q36eval.run.preflight import Problem
+
         for name in self._named:
             try:
                 self._targets.append(resolve(name, self._family, self._paths))
             except Q36Error as error:
                 self._targets.append(error)
         errors = [target for target in self._targets if isinstance(target, Q36Error)]
-        if len(errors) == len(self._targets):
-            raise errors[0]
-        self._make_folders()
+        return [Problem("checkpoint-missing", str(error)) for error in errors if len(errors) == len(self._targets)]
 
-    def measured(
-        self, request: Callable[..., Request], history: "History", devices: Sequence[str | None] = ()
-    ) -> Generator[Judged, None, None]:
-        """Each branch measured and judged, as soon as it and those before it are.
-
-        One after the other, or as many at a time as there are `devices` (`side_by_side.devices_of`).
-        """
-        if len(devices) > 1:
-            yield from self._side_by_side(request, history, devices)
-            return
+    def measured(self, request: Callable[..., Request], history: "History") -> Generator[Judged, None, None]:
+        """Each branch measured and judged, one after the other."""
         for name, target, folder in zip(self._names, self._targets, self._folders, strict=True):
             if isinstance(target, Q36Error):
                 yield _not_judged(name, target, None, folder)
@@ -100,42 +92,11 @@ class Branches:
             wanted = request(branch=target, waivers_from=self._source(name))
             size = checkpoint_bytes(target.folder)
             try:
-                yield _judged(measured_here(wanted, self._paths, history), size, folder)
+                yield _judged(_measured(wanted, self._paths, history), size, folder)
             except Q36Error as error:
-                if self.alone:
+                if self.alone or _of_all(error):
                     raise
                 yield _not_judged(name, error, size, folder)
-
-    def _side_by_side(
-        self, request: Callable[..., Request], history: "History", devices: Sequence[str | None]
-    ) -> Iterator[Judged]:
-        from q36eval.app.cli.side_by_side import SideBySide
-
-        lanes = list(zip(self._names, self._targets, self._folders, strict=True))
-        asked = [
-            (name, request(branch=target, waivers_from=self._source(name)))
-            for name, target, _ in lanes
-            if not isinstance(target, Q36Error)
-        ]
-        with closing(SideBySide(devices, self._paths).outcomes(asked)) as outcomes:
-            for name, target, folder in lanes:
-                if isinstance(target, Q36Error):
-                    yield _not_judged(name, target, None, folder)
-                    continue
-                outcome, size = next(outcomes), checkpoint_bytes(target.folder)
-                if outcome.run_id is not None:
-                    yield _judged(history.get_run(outcome.run_id), size, folder)
-                elif isinstance(outcome.error, Q36Error):
-                    yield _not_judged(name, outcome.error, size, folder)
-                elif isinstance(outcome.error, KeyboardInterrupt):
-                    notes = getattr(outcome.error, "__notes__", [])
-                    stopped = EngineError(
-                        "process-stopped", " ".join(["The process that measured it was stopped.", *notes])
-                    )
-                    yield _not_judged(name, stopped, size, folder)
-                else:
-                    assert outcome.error is not None
-                    raise outcome.error
 
     def plans(self, request: Callable[..., Request], *, as_json: bool) -> int:
         """Print what would be computed of each branch.
@@ -156,7 +117,7 @@ class Branches:
         """The one branch's finished run, decided again from history; `policy` is the one named."""
         from q36eval.app.reviewing.redeciding import decide_again
 
-        self._make_folders()
+        self.make_folders()
         (name,), (folder,) = self._names, self._folders
         today = datetime.now(UTC).date()
         again = decide_again(
@@ -169,21 +130,24 @@ class Branches:
             return None
         return self._waivers.get((self._family.name, name), WaiverSource(str(self._waivers_from), ()))
 
-    def _make_folders(self) -> None:
+    def make_folders(self) -> None:
+        """Make the folders for the reports.
+
+        Raises:
+            UsageError: one cannot be made.
+        """
         for folder in self._folders:
-            make_report_folder(folder, len(set(self._folders)) == len(self._folders), self._formats)
+            make_report_folder(folder, len(set(self._folders)) == len(self._folders))
 
 
 @dataclass(frozen=True)
 class Output:
-    """What becomes of the reports: the files' formats, annotations of a GitHub job (which `branches` many branches
-    share), one JSON document."""
+    """What becomes of the reports: annotations of a GitHub job (which `branches` many branches share), one JSON
+    document."""
 
-    formats: list[str]
     announced: bool = False
     as_json: bool = False
     branches: int = 1
-    details: bool = False
 
 
 def finish(judged: Iterable[Judged], branches: Branches, history: "History", output: Output) -> int:
@@ -207,6 +171,20 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
     elif not branches.alone and not Quiet.wanted:
         _print_lanes([one.candidate for one in done])
     return code
+
+
+def _of_all(error: Q36Error) -> bool:
+    """Whether the error is not of one branch but of the whole gate."""
+    return any(not problem.of_branch for problem in getattr(error, "problems", ()))
+
+
+def _measured(request: Request, paths: Paths, history: "History") -> "RunRecord":
+    from q36eval.app.cli.progress import ConsoleProgress
+
+    with ConsoleProgress() as progress:
+        from q36eval.run.measure import measure  # torch with it: seconds, in which lines are written
+
+        return measure(request, paths, history, progress)
 
 
 def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:
@@ -242,19 +220,19 @@ def _report(one: Judged, history: "History", output: Output) -> None:
         return
     document = document_of(one.run, history)
     if not output.as_json:
-        _print_report(document, details=output.details)
+        _print_report(document)
     if one.folder is not None:
-        write_reports(document, one.folder, output.formats)
+        write_reports(document, one.folder)
     if output.announced:
         announce(document, sys.stderr if output.as_json else sys.stdout, output.branches)
 
 
-def _print_report(document: "Document", *, details: bool) -> None:
+def _print_report(document: "Document") -> None:
     from rich.console import Console
 
     from q36eval.reports.console_report import to_console, verdict_line
 
-    Console().print(verdict_line(document) if Quiet.wanted else to_console(document, details=details))
+    Console().print(verdict_line(document) if Quiet.wanted else to_console(document, details=False))
 
 
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:

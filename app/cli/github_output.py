@@ -12,6 +12,7 @@ from q36eval.errors import Q36Error
 if TYPE_CHECKING:
     from q36eval.reports import Document
 
+WORKFLOW_VARIABLE = "GITHUB_ACTIONS"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
@@ -31,13 +32,18 @@ def announce(document: "Document", log: TextIO, branches: int = 1) -> None:
     _append(lambda left: to_summary(document, limit_bytes=left))
 
 
+def in_workflow() -> bool:
+    """Whether a GitHub workflow runs this."""
+    return os.environ.get(WORKFLOW_VARIABLE) == "true"
+
+
 @contextmanager
-def announcing(branches: Sequence[str], log: TextIO | None) -> Iterator[None]:
-    """Announce in `log` what ends a gate before there is a verdict on any branch; None announces nothing."""
+def announcing(branches: Sequence[str], log: TextIO) -> Iterator[None]:
+    """Within a workflow, announce in `log` what ends a gate before there is a verdict on any branch."""
     try:
         yield
     except Exception as error:
-        if log is not None:
+        if in_workflow():
             said = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
             announce_unjudged(", ".join(branches), " ".join([said, *getattr(error, "__notes__", ())]), log)
         raise

@@ -1,7 +1,7 @@
 """`q36eval history`: the runs so far."""
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,31 +9,37 @@ from q36eval.app.cli.history_compare import compare
 from q36eval.app.cli.history_export import export, take_in
 from q36eval.app.cli.history_gc import gc
 from q36eval.app.cli.history_list import list_runs
-from q36eval.app.cli.history_replay import replay
-from q36eval.app.cli.history_ship import ship
-from q36eval.app.cli.history_trust import bless
+from q36eval.app.cli.history_replay import show_replay
+from q36eval.app.cli.history_status import status
 from q36eval.app.cli.options import JsonOption, RunArgument, open_history, print_json
 from q36eval.app.cli.report_formats import document_of
+from q36eval.errors import ExitCode
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
 
-app = typer.Typer(no_args_is_help=True, help="List, compare, export and clean up past runs.")
+app = typer.Typer(no_args_is_help=True, help="List, show, compare, export and clean up past runs.")
 app.command("list")(list_runs)
-app.command("ship")(ship)
+app.command("status")(status)
 app.command("compare")(compare)
-app.command("replay")(replay)
 app.command("export")(export)
 app.command("import")(take_in)
 app.command("gc")(gc)
-app.command("bless")(bless)
 
 
 @app.command("show")
-def show(run: RunArgument, as_json: JsonOption = False) -> None:
+def show(
+    run: RunArgument,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Decide it again from history instead; exit 1 when its report differs.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
     """Show one run: its criteria, or what it measured."""
     history = open_history()
     record = history.get_run(run)
+    if replay:
+        return show_replay(history, record, as_json)
     if as_json:
         body = json.loads(record.model_dump_json())
         body["measurements"] = [
@@ -48,7 +54,7 @@ def show(run: RunArgument, as_json: JsonOption = False) -> None:
         body["events"] = [event.model_dump(mode="json") for event in history.events(record.id)]
         body["artifacts"] = [artifact.model_dump(mode="json") for artifact in history.artifacts(record.id)]
         print_json(body)
-        return
+        return int(ExitCode.PASS)
     from rich.console import Console
     from rich.text import Text
 
@@ -60,11 +66,12 @@ def show(run: RunArgument, as_json: JsonOption = False) -> None:
         console.print(to_console(document_of(record, history)))
         for line in _review_lines(history, record):
             console.print(Text(line))
-        return
+        return int(ExitCode.PASS)
     print_plain(f"Run {record.id} of {record.branch}: {record.state}, no verdict.")
     for m in history.measurements(record.id):
         interval = f"[{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
         print_plain(f"  {m.key}: {m.value:.4g} {m.unit}, effect {m.effect:.4g} {interval}, {m.counts.scored} scored")
+    return int(ExitCode.PASS)
 
 
 def _review_lines(history: "History", run: "RunRecord") -> list[str]:

@@ -1,99 +1,40 @@
-"""`q36eval history replay`: decide a run again, from history alone."""
+"""A run decided again, from history alone: `history show --replay`, and `report --policy`."""
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from q36eval.app.cli import completing
-from q36eval.app.cli.options import JsonOption, RunArgument, load_policy, open_history, print_json
+from q36eval.app.cli.options import load_policy, print_json
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
-from q36eval.errors import ExitCode, UsageError
+from q36eval.errors import ExitCode
 from q36eval.provenance import provenance
 
 if TYPE_CHECKING:
     from q36eval.app.reviewing.replaying import Replay, Retrial
-    from q36eval.history import Decision, History, RunRecord
+    from q36eval.history import History, RunRecord
 
 SHOWN = 20
 
 
-def replay(
-    run: RunArgument,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Judge the same evidence by this policy instead.",
-            metavar="NAME|FILE",
-            autocompletion=completing.policies,
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Also compare with this report.json, kept elsewhere.", metavar="FILE")
-    ] = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Decide a past run again, from history alone.
+def show_replay(history: "History", record: "RunRecord", as_json: bool) -> int:
+    """Decide a run again, and print whether the report is the same to the byte: exit 1 when not."""
+    from q36eval.app.reviewing.replaying import replay
 
-    Exit 0 when the report is the same to the byte, 1 when not. With --policy: what that policy would have decided, with
-    the exit code that `gate` would give.
-    """
-    history = open_history()
-    record = history.get_run(run)
-    if policy is not None:
-        if report is not None:
-            raise UsageError("option-conflict", "--report is compared with the run's own decision; leave --policy out.")
-        return _under_policy(history, record, policy, as_json)
-    from q36eval.app.reviewing.replaying import earlier_decision, same_decision
-    from q36eval.app.reviewing.replaying import replay as decide_again
-
-    replayed = decide_again(history, record)
-    text = None if report is None else _text_of(report)
-    elsewhere = None if text is None else same_decision(text, replayed.again)
-    earlier = None if text is None or elsewhere else earlier_decision(history, record, text)
-    as_kept = replayed.identical and elsewhere is not False
+    replayed = replay(history, record)
     if as_json:
         print_json(
             {
                 "run": record.id,
-                "identical": as_kept,
+                "identical": replayed.identical,
                 "same_verdicts": replayed.same_verdicts,
                 "sha256": replayed.sha256,
-                "file_identical": elsewhere,
-                "file_decided_until": None if earlier is None else earlier.replaced.isoformat(),
                 "differences": replayed.differences,
                 "versions": _other_versions(record),
             }
         )
     else:
         _print_replay(replayed)
-        if report is not None:
-            _print_file(report, elsewhere is True, earlier)
-    return int(ExitCode.PASS if as_kept else ExitCode.FAIL)
-
-
-def _text_of(report: Path) -> str:
-    """The file's text, byte for byte: ours are ASCII, and what is not is none of ours."""
-    try:
-        return report.read_bytes().decode("latin-1")
-    except OSError as error:
-        raise UsageError("file-unreadable", f"The report {report} cannot be read: {error.strerror}.") from error
-
-
-def _print_file(report: Path, same: bool, earlier: "Decision | None") -> None:
-    from q36eval.app.cli.tables import print_plain
-
-    if same:
-        print_plain(f"{report} is that report too.")
-    elif earlier is None:
-        print_plain(f"{report} is another report: its bytes differ.")
-    else:
-        print_plain(
-            f"{report} is the report of an earlier decision over this run, to the byte: {earlier.report.headline}, "
-            f"which stood until {earlier.replaced:%Y-%m-%d %H:%M} UTC. A later decision replaced it."
-        )
+    return int(ExitCode.PASS if replayed.identical else ExitCode.FAIL)
 
 
 def _print_replay(replayed: "Replay") -> None:
@@ -137,7 +78,8 @@ def _other_versions(run: "RunRecord") -> list[str]:
     return [f"{name}: {was} then, {here} now" for name, was, here in pairs if was is not None and was != here]
 
 
-def _under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
+def show_under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
+    """Print what another policy says of a run; returns the exit code that `gate` would give."""
     from q36eval.app.reviewing.replaying import retry
 
     paths = Paths.default()

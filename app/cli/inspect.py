@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from q36eval.app.cli import completing
+from q36eval.app.cli.engine_options import DeviceOption, check_device
 from q36eval.app.cli.options import (
     BRANCH_HELP,
-    DeviceOption,
     FamilyOption,
     JsonOption,
     Quiet,
     ReferenceOption,
-    TemplateDeclared,
-    check_device,
     open_history,
     print_json,
 )
@@ -46,7 +44,6 @@ def inspect(
             metavar="GLOB",
         ),
     ] = None,
-    template_declared: TemplateDeclared = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core by default.", min=1)] = None,
     device: DeviceOption = "cpu",
     family: FamilyOption = None,
@@ -57,11 +54,10 @@ def inspect(
     Checks files, configuration, coverage and weight error; exit 1 on damage.
     """
     from q36eval.app.cli.progress import ConsoleProgress
-    from q36eval.run.templates import check_hash, family_template
+    from q36eval.run.templates import family_template
     from q36eval.run.weights import promises_of
 
     check_device(device)
-    check_hash(template_declared)
 
     paths = Paths.default()
     chosen = load_family(family, paths)
@@ -79,7 +75,7 @@ def inspect(
             workers,
             tuple(excepted or ()),
             promises_of(chosen, target.name),
-            template_declared or family_template(chosen, target.name),
+            family_template(chosen, target.name),
             device,
         )
         progress.advance()

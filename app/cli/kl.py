@@ -6,66 +6,36 @@ from typing import Annotated
 
 import typer
 
+from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
-    AsServed,
-    BaseUrl,
-    ContextOption,
-    ConvState,
     CorpusOption,
-    DeviceOption,
-    EngineArgument,
-    EngineOption,
-    EnginePython,
     FamilyOption,
     JsonOption,
-    KVCacheDtype,
-    KVScales,
     OneBranch,
-    Placement,
     PlanOption,
     Quiet,
-    RayOption,
-    RecurrentState,
     ReferenceOption,
     ReferencePackOption,
-    ServedModel,
     SuiteOption,
-    WeightsOnly,
-    WorkersOption,
-    engine_options,
     print_json,
 )
 from q36eval.config.paths import Paths
-from q36eval.engines import IN_PROCESS
+from q36eval.engines import EngineOptions
 from q36eval.records import ProbeName
 
 
+@engine_options()
 def kl(
     branch: OneBranch,
+    engine: EngineOptions,
     reference: ReferenceOption = None,
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
-    engine: EngineOption = IN_PROCESS,
-    engine_python: EnginePython = None,
-    engine_arg: EngineArgument = None,
-    base_url: BaseUrl = None,
-    served_model: ServedModel = None,
-    device: DeviceOption = "cpu",
-    weights_only: WeightsOnly = False,
-    kv_cache_dtype: KVCacheDtype = None,
-    kv_scales: KVScales = None,
-    recurrent_state_dtype: RecurrentState = None,
-    conv_state_dtype: ConvState = None,
-    as_served: AsServed = None,
-    placement: Placement = None,
-    workers: WorkersOption = None,
-    ray: RayOption = None,
     plan: PlanOption = False,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     corpus: CorpusOption = None,
-    context: ContextOption = None,
     top_k: Annotated[
         int | None,
         typer.Option(help="Measure a lower bound of the KL, from the reference's K likeliest tokens.", min=1),
@@ -88,27 +58,10 @@ def kl(
             reference=reference,
             reference_pack=reference_pack,
             suite=suite,
-            engine=engine_options(
-                engine=engine,
-                engine_python=engine_python,
-                engine_arguments=engine_arg,
-                base_url=base_url,
-                served_model=served_model,
-                device=device,
-                weights_only=weights_only,
-                kv_cache_dtype=kv_cache_dtype,
-                as_served=as_served,
-                kv_scales=kv_scales,
-                recurrent_state_dtype=recurrent_state_dtype,
-                conv_state_dtype=conv_state_dtype,
-                placement=placement,
-                workers=workers,
-                ray=ray,
-            ),
+            engine=engine,
             paths=paths,
         ),
         corpus=corpus,
-        context=context,
         top_k=top_k,
     )
     if plan:

@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,11 +29,10 @@ from q36eval.app.cli import (
     policy,
     reference,
     report,
+    review,
     sandbox,
     served,
-    sign_off,
     ui,
-    waive,
     watch,
 )
 from q36eval.app.cli.everywhere import with_everywhere
@@ -84,7 +84,7 @@ def _program(
 
 
 app.command("gate", cls=gate.GateCommand)(gate.gate)
-app.add_typer(branches.app, name="branches")
+app.command("branches")(branches.branches)
 app.command("inspect")(inspect.inspect)
 app.command("attribute")(attribute.attribute)
 app.command("kl")(kl.kl)
@@ -96,8 +96,7 @@ app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")
 app.add_typer(policy.app, name="policy")
 app.command("drift")(drift.drift)
-app.add_typer(waive.app, name="waive")
-app.command("sign-off")(sign_off.sign_off)
+app.add_typer(review.app, name="review")
 app.command("report")(report.report)
 app.add_typer(data.app, name="data")
 app.add_typer(sandbox.app, name="sandbox")
@@ -132,6 +131,9 @@ def _run() -> int:
         with command.make_context("q36eval", sys.argv[1:]) as context:
             result = command.invoke(context)
     except Q36Error as error:
+        problems = getattr(error, "problems", ())
+        if len(problems) > 1:
+            return _failed_by(problems, error.exit_code)
         return _failed(error.code, " ".join([str(error), *_notes(error)]), error.exit_code)
     except typer.Exit as leave:
         return leave.exit_code
@@ -157,6 +159,16 @@ def _failed(code: str, sentence: str, exit_code: ExitCode) -> ExitCode:
     say(f"{sentence} [{code}]")
     if "--json" in sys.argv[1:]:
         print_json({"error": {"code": code, "message": sentence, "exit_code": int(exit_code)}})
+    return exit_code
+
+
+def _failed_by(problems: Sequence[Any], exit_code: ExitCode) -> ExitCode:
+    """Print every problem that blocks a request on a line of its own."""
+    for problem in problems:
+        say(f"{problem.message} [{problem.code}]")
+    if "--json" in sys.argv[1:]:
+        listed = [{"code": problem.code, "message": problem.message} for problem in problems]
+        print_json({"error": {**listed[0], "exit_code": int(exit_code), "problems": listed}})
     return exit_code
 
 

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.options import open_history, print_json
+from q36eval.app.cli.options import note, open_history, print_json
 from q36eval.app.cli.tables import print_plain
 from q36eval.errors import ExitCode
 from q36eval.reports.text import duration
 
 if TYPE_CHECKING:
     from q36eval.config.paths import Paths
-    from q36eval.run.planning import RunPlan, StagePlan
     from q36eval.run.request import Request
+    from q36eval.run.workload import RunPlan, StagePlan
 
 
 def show_runs(requests: "Sequence[Request]", paths: "Paths", *, as_json: bool) -> int:
@@ -20,7 +20,7 @@ def show_runs(requests: "Sequence[Request]", paths: "Paths", *, as_json: bool) -
     Raises:
         UsageError, CorruptCheckpointError: one cannot be measured.
     """
-    from q36eval.run.planning import planned_run
+    from q36eval.run.workload import planned_run
 
     history = open_history(paths) if paths.has_history else None
     return show_plans([planned_run(request, paths, history) for request in requests], as_json=as_json)
@@ -32,13 +32,15 @@ def show_plans(plans: "Sequence[RunPlan]", *, as_json: bool) -> int:
         print_json({"plans": [_document(plan) for plan in plans]})
         return int(ExitCode.PASS)
     for plan in plans:
+        for sentence in plan.notes:
+            note(sentence)
         _print(plan)
     print_plain("Nothing was measured; leave out --plan to begin.")
     return int(ExitCode.PASS)
 
 
 def _print(plan: "RunPlan") -> None:
-    from q36eval.run.batch_words import batches_line, memory_rows
+    from q36eval.run.memory_report import batches_line, memory_rows
 
     for deployment, batches in plan.batches.items():
         print_plain(f"{deployment}: {batches_line(batches)}")
@@ -73,7 +75,7 @@ def _in_batches(count: int) -> str:
 
 
 def _document(plan: "RunPlan") -> dict[str, Any]:
-    from q36eval.run.batch_words import plan_document
+    from q36eval.run.memory_report import plan_document
 
     return {
         "batches": {deployment: plan_document(batches) for deployment, batches in plan.batches.items()},

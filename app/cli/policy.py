@@ -1,8 +1,6 @@
-"""`q36eval policy`: what decides about a release, checked, explained, and calibrated against measured noise."""
+"""`q36eval policy`: what decides about a release, explained and checked."""
 
 import json
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,12 +8,12 @@ import typer
 from q36eval.app.cli import completing
 from q36eval.app.cli.options import JsonOption, OwnCanaries, SuiteOption, print_json
 from q36eval.config.paths import Paths
-from q36eval.errors import ExitCode, UsageError
+from q36eval.errors import ExitCode
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
 
-app = typer.Typer(no_args_is_help=True, help="List, explain, check and calibrate policies.")
+app = typer.Typer(no_args_is_help=True, help="List, explain and check policies.")
 
 ForFamily = Annotated[
     str | None,
@@ -55,25 +53,6 @@ def _row(policy: "Policy") -> dict[str, Any]:
         "purpose": policy.purpose,
         "description": policy.description,
     }
-
-
-@app.command("show")
-def show(policy: PolicyArgument, as_json: JsonOption = False) -> None:
-    """Print a policy with all that it inherits.
-
-    As a file that extends no other; with --json as runs store it.
-    """
-    whole = json.loads(_load(policy).model_dump_json())
-    if as_json:
-        print_json(whole)
-        return
-    import yaml
-
-    from q36eval.reports.text import plain
-
-    print(f"# whole; made of {plain(', '.join(whole['lineage'])) or 'no other'}")
-    del whole["lineage"]
-    print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120), end="")
 
 
 @app.command("check")
@@ -121,8 +100,11 @@ def explain(
     policy: PolicyArgument,
     family: ForFamily = None,
     suite: SuiteOption = None,
-    with_power: Annotated[
-        bool, typer.Option("--power", help="Also simulate what the suite's items can show; takes a minute.")
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Print the policy itself, with all that it inherits; with --json as runs store it."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -130,88 +112,38 @@ def explain(
 
     Lane by lane: what blocks a branch, and what only warns.
     """
+    if full:
+        _print_whole(_load(policy), as_json)
+        return
     from dataclasses import asdict
 
     from q36eval.app.cli.policy_report import print_words
     from q36eval.app.policies.files import family_of, suite_of
     from q36eval.app.policies.words import explain as in_words
-    from q36eval.run.declared import Subject, declared_for
+    from q36eval.run.declared_figures import Subject, declared_for
 
     rules, paths = _load(policy), Paths.default()
     chosen = family_of(rules, family, paths)
     declared = declared_for(Subject(chosen, suite or suite_of(rules, chosen)), paths)
-    words = in_words(rules, declared, with_power=with_power)
+    words = in_words(rules, declared)
     if as_json:
         print_json(asdict(words))
     else:
         print_words(words)
 
 
-@app.command("schema")
-def schema(_as_json: JsonOption = True) -> None:
-    """Print the JSON Schema of a policy file, for editors."""
-    from q36eval.gate.policy_schema import policy_schema
-
-    print(json.dumps(policy_schema(), indent=1, ensure_ascii=False))
-
-
-@app.command("calibrate")
-def calibrate(
-    policy: PolicyArgument,
-    family: ForFamily = None,
-    run: Annotated[
-        list[str] | None, typer.Option("--run", help="Also count this run as accepted, blessed or not.", metavar="RUN")
-    ] = None,
-    widen: Annotated[bool, typer.Option(help="Also write wider margins, where the measured noise needs them.")] = False,
-    scheme: Annotated[
-        str | None,
-        typer.Option(
-            help="Set the figures of this scheme, such as NVFP4 or 'NVFP4 + FP8_BLOCK', from runs of other branches "
-            "than the candidate.",
-            metavar="NAME",
-        ),
-    ] = None,
-    candidate: Annotated[
-        str | None, typer.Option(help="Branch to be judged; its own runs set no figure.", metavar="NAME|PATH")
-    ] = None,
-    owner: Annotated[str | None, typer.Option(help="Who sets the figures of --scheme.")] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the new policy; the old name with -calibrated by default.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the changes as a policy that extends this one.", metavar="FILE")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Propose margins from measured noise.
-
-    The noise is that of the reference against itself, of blessed runs, and the KL's noise floor. With --scheme,
-    --candidate and --owner it sets a scheme's own figures from accepted runs of other branches.
-    """
-    from q36eval.app.cli.policy_report import print_calibration
-    from q36eval.app.policies.calibrating import as_policy_file, calibration, write_policy
-    from q36eval.app.policies.files import family_of
-    from q36eval.app.policies.scheme_calibrating import Wanted, scheme_calibration
-
-    paths = Paths.default()
-    rules = _load(policy)
-    chosen, named = family_of(rules, family, paths), tuple(run or ())
-    if scheme is None and candidate is None and owner is None:
-        calibrated = calibration(rules, chosen, paths, named)
-    elif scheme is None or candidate is None or owner is None:
-        raise UsageError(
-            "option-missing", "A scheme's figures are set with --scheme, --candidate and --owner together."
-        )
-    else:
-        wanted = Wanted(scheme, candidate, owner, datetime.now(UTC).date())
-        calibrated = scheme_calibration(rules, chosen, paths, wanted, named)
-    text = as_policy_file(calibrated, policy, out, name, widen=widen)
-    if out is not None:
-        write_policy(text, out)
+def _print_whole(policy: "Policy", as_json: bool) -> None:
+    whole = json.loads(policy.model_dump_json())
     if as_json:
-        print_json({**calibrated.as_json(), "file": None if out is None else str(out), "policy_yaml": text})
-    else:
-        print_calibration(calibrated, text, out, widen=widen)
+        print_json(whole)
+        return
+    import yaml
+
+    from q36eval.reports.text import plain
+
+    print(f"# whole; made of {plain(', '.join(whole['lineage'])) or 'no other'}")
+    del whole["lineage"]
+    print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120), end="")
 
 
 def _load(policy: str) -> "Policy":

@@ -1,17 +1,14 @@
-"""What `q36eval policy explain` and `calibrate` print."""
+"""What `q36eval policy explain` prints."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.app.cli.tables import plain_table
 from q36eval.app.policies.words import UNDECIDED
 from q36eval.reports.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from q36eval.app.policies.calibrating import Calibration, CriterionCalibration
     from q36eval.app.policies.words import PolicyWords, Rule
 
 LONG = 2_000
@@ -54,44 +51,3 @@ def _print_rules(rules: "Sequence[Rule]") -> None:
             print("      " + plain(f"{sentence}.", LONG))
         if rule.note:
             print("      " + plain(f"Note: {rule.note}", LONG))
-        if rule.power:
-            print("      " + plain(f"Shows: {rule.power}.", LONG))
-
-
-def print_calibration(calibration: "Calibration", text: str, out: Path | None, *, widen: bool) -> None:
-    """Every criterion, now and as proposed, then the reasons, then the file."""
-    from rich.console import Console
-
-    console = Console()
-    rows = [_row(each) for each in calibration.criteria if each.change != "not calibrated"]
-    columns = ("criterion", "margin", "now", "proposed", "", "items show", "up to changed")
-    console.print(plain_table(columns, rows, right=(2, 3, 5, 6), whole=(0, 1)))
-    for each in calibration.criteria:
-        if each.tighter_than_floor:
-            print(plain(f"{each.id} is tighter than its floor: {each.tighter_than_floor}.", LONG))
-        if each.not_shown:
-            print(plain(f"{each.id} cannot be shown: {each.not_shown}.", LONG))
-    for each in calibration.criteria:
-        if each.change != "not calibrated":
-            print(plain(f"{each.id}: {each.change}; {each.why}.", LONG))
-    reasons: dict[str, list[str]] = {}
-    for each in calibration.criteria:
-        if each.change == "not calibrated":
-            reasons.setdefault(each.why, []).append(each.id)
-    for reason, names in reasons.items():
-        print(plain(f"Not calibrated, {reason}: {', '.join(names)}.", LONG))
-    print(plain("Runs: " + ", ".join(f"{r.run.id} ({r.run.branch}, {r.kind})" for r in calibration.runs) + ".", LONG))
-    print(plain(f"Noise floor: {calibration.floor_source}.", LONG))
-    if calibration.notes:
-        print(plain(f"Left out: {'; '.join(calibration.notes)}.", LONG))
-    wider = [each.id for each in calibration.criteria if each.change == "widen"]
-    if wider and not widen:
-        print(plain(f"Not written, since wider than now: {', '.join(wider)}; --widen writes them too.", LONG))
-    print(f"Written to {plain(str(out))}." if out is not None else f"\n{text}")
-
-
-def _row(each: "CriterionCalibration") -> tuple[str, ...]:
-    new = "" if each.new is None else f"{each.new:g}"
-    shown = "" if each.shown is None else f"{each.shown:.2g}"
-    flips = "" if each.flips is None else f"{each.flips:.1%}"
-    return (each.id, each.kind, f"{each.old:g}", new, each.change, shown, flips)

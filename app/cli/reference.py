@@ -1,4 +1,4 @@
-"""`q36eval reference capture|show|verify`: the reference pack."""
+"""`q36eval reference capture|show`: the reference pack."""
 
 import json
 import sys
@@ -10,31 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.options import (
-    AllowCodeExecution,
-    ContextOption,
     CorpusOption,
-    DeviceOption,
-    EngineArgument,
-    EngineOption,
-    EnginePython,
     FamilyOption,
     JsonOption,
     OwnCanaries,
-    Placement,
     PlanOption,
     Quiet,
-    RayOption,
     ReferenceOption,
     SuiteOption,
-    WorkersOption,
-    engine_options,
     folder_to_write,
     print_json,
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
-from q36eval.engines import IN_PROCESS, EngineOptions, opens_checkpoints
+from q36eval.engines import IN_PROCESS, EngineOptions
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import CanaryChoice
@@ -44,34 +35,22 @@ if TYPE_CHECKING:
     from q36eval.references import Header, Manifest
     from q36eval.run.pack import Estimate
 
-app = typer.Typer(help="Capture, show and verify the reference.", no_args_is_help=True)
+app = typer.Typer(help="Capture the reference, and show what was captured.", no_args_is_help=True)
 
 PackArgument = Annotated[
     Path | None, typer.Argument(help="Folder of a pack; every pack of the working state by default.", metavar="PACK")
 ]
 
 
-NO_REFERENCE = (
-    "The engine {engine} gives no reference: a server shows no hidden states, and a pack of its K likeliest tokens "
-    "bounds a KL from below, by which none passes; capture it in-process (leave --engine out) or with --engine vllm."
-)
-
-
 @app.command()
+@engine_options(of_reference=True)
 def capture(
+    engine: EngineOptions,
     reference: ReferenceOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
-    engine: EngineOption = IN_PROCESS,
-    engine_python: EnginePython = None,
-    engine_arg: EngineArgument = None,
-    device: DeviceOption = "cpu",
-    placement: Placement = None,
-    workers: WorkersOption = None,
-    ray: RayOption = None,
     plan: PlanOption = False,
     corpus: CorpusOption = None,
-    context: ContextOption = None,
     probe: Annotated[
         list[ProbeName] | None, typer.Option(help="Capture only for this probe; for all by default.")
     ] = None,
@@ -84,7 +63,6 @@ def capture(
         int | None,
         typer.Option(help="Store K log-probabilities per position for the KL, which then is a lower bound.", min=1),
     ] = None,
-    allow_code_execution: AllowCodeExecution = False,
     canaries: OwnCanaries = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -95,21 +73,10 @@ def capture(
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.pack import CAPTURED_PROBES, CaptureRequest
     from q36eval.run.pack import capture as run
-    from q36eval.run.plan import Scored
+    from q36eval.run.probe_set import Scored
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    if not opens_checkpoints(EngineOptions(kind=engine)):
-        raise UsageError("engine-gives-no-reference", NO_REFERENCE.format(engine=engine))
-    chosen_engine = engine_options(
-        engine=engine,
-        engine_python=engine_python,
-        engine_arguments=engine_arg,
-        device=device,
-        placement=placement,
-        workers=workers,
-        ray=ray,
-    )
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
         raise UsageError(
@@ -117,19 +84,18 @@ def capture(
         )
     wanted = CaptureRequest(
         reference=resolve(reference or chosen.reference, chosen, paths),
-        scored=Scored(suite or chosen.suite, chosen.context_length, corpus, context),
+        scored=Scored(suite or chosen.suite, chosen.context_length, corpus),
         probes=tuple(name for name in CAPTURED_PROBES if name in (probe or CAPTURED_PROBES)),
-        engine=chosen_engine,
+        engine=engine,
         out=out,
         keep_head=not no_head,
         top_k=top_k,
-        allow_code_execution=allow_code_execution,
         family=chosen,
         canaries=CanaryChoice(own=canaries),
     )
     if plan:
         from q36eval.app.cli.planning import show_plans
-        from q36eval.run.planning import planned_capture
+        from q36eval.run.workload import planned_capture
 
         return show_plans([planned_capture(wanted, paths)], as_json=as_json)
     announced: list[Estimate] = []
@@ -157,26 +123,48 @@ def capture(
 
 
 @app.command()
-def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
-    """List packs with size, age and last use, and their captures."""
+def show(
+    pack: PackArgument = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Check every file instead.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """List packs with their captures and noise floors.
+
+    The floor is the reference against itself. With --verify every file is checked: exit 1 names what is damaged, exit 2
+    what is unfinished.
+    """
+    if verify:
+        return _verify(pack, as_json)
+    folders = _packs(pack, may_be_none=True)
     rows = []
-    for folder in _packs(pack, may_be_none=True):
+    for folder in folders:
         used = _used(folder)
         for path in sorted(header.parent for header in folder.glob("*/capture.json")):
             rows.append(_described(folder, path) | used)
+    floors = {folder: _floors(folder) for folder in folders}
     if as_json:
-        print_json(rows)
-    else:
-        _print_rows(rows)
+        bodies = [json.loads(floor.model_dump_json()) for held in floors.values() for floor in held]
+        print_json({"captures": rows, "floors": bodies})
+        return int(ExitCode.PASS)
+    _print_rows(rows)
+    for held in floors.values():
+        for floor in held:
+            _print_floor(floor)
     return int(ExitCode.PASS)
 
 
-@app.command()
-def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
-    """Check every file of a pack.
+def _floors(folder: Path) -> "list[ReferenceFloor]":
+    """The noise floors that a pack holds; a damaged one is `--verify`'s to name."""
+    from q36eval.kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
 
-    Exit 1 names what is damaged, exit 2 says that the pack is unfinished.
-    """
+    floors = []
+    for file in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
+        with suppress(UsageError):
+            floors.append(load_floor(file, CAPTURED_AGAIN))
+    return [floor for floor in floors if floor is not None]
+
+
+def _verify(pack: Path | None, as_json: bool) -> int:
     from q36eval.references import damage, load_header
     from q36eval.run.floor import floor_state
 
@@ -355,7 +343,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     alike = Counter(checkpoint for checkpoint, _ in {(_checkpoint(row), row["pack"]) for row in rows} if checkpoint)
     if any(count > 1 for count in alike.values()):
         advice = "Several packs are of one checkpoint: an engine, a library or a setting changed between them. "
-        advice += "`q36eval history gc --packs --older-than 30` removes those that were not used for 30 days."
+        advice += "`q36eval history gc --keep-days 30` removes those that were not used for 30 days, and old runs."
         console.print(Text(advice))
     if not rows:
         console.print(Text("No pack was captured yet; `q36eval reference capture` makes one."))
@@ -376,41 +364,6 @@ def _days(row: dict[str, Any]) -> str:
 
 
 COLUMNS = ("perturbation", "KL", "95 % interval", "p99", "max", "top-1", "PPL ratio", "docs", "tokens", "s")
-
-
-@app.command()
-def floor(
-    reference: ReferenceOption = None,
-    family: FamilyOption = None,
-    suite: SuiteOption = None,
-    device: DeviceOption = "cpu",
-    corpus: CorpusOption = None,
-    context: ContextOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Show the noise floor: the reference against itself.
-
-    Measures what is missing; exit 4 when this engine cannot measure it.
-    """
-    from q36eval.app.cli.progress import ConsoleProgress
-    from q36eval.run.floor import reference_floor
-    from q36eval.run.plan import Scored
-
-    paths = Paths.default()
-    chosen = load_family(family, paths)
-    engine = engine_options(device=device)
-    target = resolve(reference or chosen.reference, chosen, paths)
-    with ConsoleProgress() as progress:
-        scored = Scored(suite or chosen.suite, chosen.context_length, corpus, context)
-        measured = reference_floor(target, scored, engine, paths, progress)
-    if as_json:
-        print_json(json.loads(measured.model_dump_json()))
-    else:
-        _print_floor(measured)
-    whole = any("all" in row.slices for row in measured.perturbations) and not any(
-        r.failed for r in measured.perturbations
-    )
-    return int(ExitCode.PASS if whole else ExitCode.NOT_MEASURED)
 
 
 def _print_floor(measured: "ReferenceFloor") -> None:

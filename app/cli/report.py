@@ -11,10 +11,11 @@ import typer
 
 from q36eval.app.cli import completing
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
+from q36eval.app.cli.history_replay import show_under_policy
 from q36eval.app.cli.options import DetailsOption, note, open_history
-from q36eval.app.cli.report_formats import FORMATS, check_formats, document_of
+from q36eval.app.cli.report_formats import FORMATS, check_format, document_of
 from q36eval.app.cli.streams import write_document
-from q36eval.errors import Q36Error, StorageError, UsageError
+from q36eval.errors import ExitCode, Q36Error, StorageError, UsageError
 from q36eval.files import write_atomically
 from q36eval.records import Verdict
 
@@ -34,26 +35,42 @@ def report(
         Path | None,
         typer.Option(help="With --format card: update this model card; its own text stays.", metavar="FILE"),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Show what this policy says of the same evidence instead; nothing is stored.",
+            metavar="NAME|FILE",
+            autocompletion=completing.policies,
+        ),
+    ] = None,
     details: DetailsOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json.")] = False,
-) -> None:
+) -> int:
     """Print the report of a finished gate run.
 
     In a terminal it is drawn for that, as wide as that is, as --details does anywhere; into a pipe or file it is
     Markdown. The format github prints annotations, and writes the summary to $GITHUB_STEP_SUMMARY if that is set.
+    With --policy the exit code is the one that `gate` would give.
     """
     if schema:
         from q36eval.reports import json_schema
 
         write_document(json_schema())
-        return
+        return int(ExitCode.PASS)
     if run is None:
         raise UsageError("run-required", "Name the run to report: its id, a unique prefix, or latest.")
+    if policy is not None:
+        if details or format is not None or into is not None:
+            raise UsageError(
+                "option-conflict", "--policy prints what changes; of the other options give only --json with it."
+            )
+        history = open_history()
+        return show_under_policy(history, history.get_run(run), policy, as_json)
     if (details or as_json) and format not in (None, "json" if as_json else None):
         raise UsageError("option-conflict", "--details and --json are formats of their own; leave --format out.")
     drawn = details or (format is None and not as_json and sys.stdout.isatty())
-    (format,) = check_formats(["json" if as_json else format or "markdown"])
+    format = check_format("json" if as_json else format or "markdown")
     if into is not None and format != "card":
         raise UsageError("option-missing", "--into puts a section into a model card; give --format card with it.")
     from rich.console import Console
@@ -65,14 +82,15 @@ def report(
     document = replace(document_of(record, history), superseded=_what_came_after(record, history))
     if drawn:
         Console().print(to_console(document))
-        return
+        return int(ExitCode.PASS)
     if into is not None:
         _put_into(into, FORMATS[format].text(document))
-        return
+        return int(ExitCode.PASS)
     if format == "github":
         announce(document, sys.stdout)
     if format != "github" or not os.environ.get(SUMMARY_VARIABLE):
         write_document(FORMATS[format].text(document))
+    return int(ExitCode.PASS)
 
 
 def _what_came_after(run: "RunRecord", history: "History") -> str | None:

@@ -60,23 +60,20 @@ LONGEST_REPORT = 64 << 20
 """Bytes; a longer file is none of ours."""
 
 
-def check_formats(named: Sequence[str] | None) -> list[str]:
-    """The formats asked for; all where none was named.
+def check_format(named: str) -> str:
+    """The format that is meant.
 
     Raises:
         UsageError: there is no such format.
     """
-    meant = [SHORT.get(name, name) for name in named or []]
-    unknown = [name for name in meant if name not in FORMATS]
-    if unknown:
-        raise UsageError(
-            "option-value", f"There is no report format {unknown[0]!r}; formats are: {', '.join(FORMATS)}."
-        )
-    return list(dict.fromkeys(meant)) or list(FORMATS)
+    meant = SHORT.get(named, named)
+    if meant not in FORMATS:
+        raise UsageError("option-value", f"There is no report format {meant!r}; formats are: {', '.join(FORMATS)}.")
+    return meant
 
 
-def make_report_folder(folder: Path | None, distinct: bool, formats: Sequence[str]) -> None:
-    """Make the folder before anything is measured, and take the reports of an earlier gate in these formats away.
+def make_report_folder(folder: Path | None, distinct: bool) -> None:
+    """Make the folder before anything is measured, and take the reports of an earlier gate away.
 
     A gate that is interrupted, or whose disk fills, must not leave what a pipeline would take for its reports.
 
@@ -96,8 +93,8 @@ def make_report_folder(folder: Path | None, distinct: bool, formats: Sequence[st
         raise UsageError(
             "folder-unwritable", f"The report folder {folder} cannot be made: {error.strerror}."
         ) from error
-    for name in formats:
-        file = folder / FORMATS[name].file
+    for kind in FORMATS.values():
+        file = folder / kind.file
         try:
             if file.exists() and not file.is_symlink():  # a link leads where somebody wants it to
                 file.unlink()
@@ -143,16 +140,16 @@ def folder_name(branch: str) -> str:
     return name if name.strip(".") else "_"
 
 
-def write_reports(document: "Document", folder: Path, formats: Sequence[str]) -> None:
-    """Write the report in each format into `folder`.
+def write_reports(document: "Document", folder: Path) -> None:
+    """Write the report in every format into `folder`.
 
     Raises:
         StorageError: a file cannot be written; the verdict stays in history.
     """
     run_id = "" if document.run is None else document.run.id
-    for name in formats:
-        text = FORMATS[name].text(document)
-        path = folder / FORMATS[name].file
+    for name, kind in FORMATS.items():
+        text = kind.text(document)
+        path = folder / kind.file
         try:
             write_atomically(path, text)
         except OSError as error:

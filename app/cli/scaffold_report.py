@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from q36eval.canaries.scaffold import Wanted
-    from q36eval.run.one_prompt import Comparison
+    from q36eval.run.prompt_comparison import Comparison
 
 ANSWER_CHARACTERS = 120
 

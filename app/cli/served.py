@@ -6,15 +6,13 @@ from typing import Annotated
 import typer
 
 from q36eval.app.cli import completing
+from q36eval.app.cli.engine_options import BaseUrl, ServedModel, check_engine
 from q36eval.app.cli.one_probe import run_body
 from q36eval.app.cli.options import (
-    BaseUrl,
     FamilyOption,
     JsonOption,
     OneBranch,
     Quiet,
-    ServedModel,
-    engine_options,
     load_policy,
     open_history,
     print_json,
@@ -22,6 +20,7 @@ from q36eval.app.cli.options import (
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
+from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import Request
@@ -82,7 +81,7 @@ def served(
     from q36eval.app.cli.served_report import print_served, server_name
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.measure import measure
-    from q36eval.run.served import alone, too_few_asked
+    from q36eval.run.served import alone
     from q36eval.served.declared import PROMPTS_A_CONVERSATION, Plan
 
     if difference and against is None:
@@ -95,6 +94,8 @@ def served(
             "--against-without-drafts leaves out a comparison that --against and --draft-acceptance together ask for; "
             "name both, or leave it out.",
         )
+    server = EngineOptions.read({"kind": "openai", "base_url": base_url, "served_model": served_model})
+    check_engine(server)
     paths = Paths.default()
     chosen = load_family(family, paths)
     request = Request(
@@ -110,7 +111,7 @@ def served(
         ),
         declared=declared_policy(chosen, paths),
         probes=(ProbeName.SERVED,),
-        engine=engine_options(engine="openai", base_url=base_url, served_model=served_model, device="cpu"),
+        engine=server,
         served=Plan(
             items=items,
             conversations=max(1, items // PROMPTS_A_CONVERSATION),
@@ -124,8 +125,6 @@ def served(
     kept_in_history()
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
-        if few := too_few_asked(request):
-            progress.note(few)
         run = measure(request, paths, history, progress)
     report = run.report
     assert report is not None, "it was judged by a policy"

@@ -14,12 +14,11 @@ from typing import Annotated
 import typer
 
 from q36eval.app.cli import completing
+from q36eval.app.cli.engine_options import BaseUrl, ServedModel
 from q36eval.app.cli.options import (
-    BaseUrl,
     FamilyOption,
     JsonOption,
     Quiet,
-    ServedModel,
     load_policy,
     open_history,
     say,

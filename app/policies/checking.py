@@ -13,8 +13,7 @@ from q36eval.gate.margins import held_to
 from q36eval.gate.noise import below_floor, floor_of, has_floor
 from q36eval.gate.policy_file import extended, policy_problems, read_policy
 from q36eval.records import Lane, ProbeName
-from q36eval.run.declared import Declared, Subject, declared_for
-from q36eval.run.measurable import never_passes
+from q36eval.run.declared_figures import Declared, Subject, declared_for, never_passes
 from q36eval.stats import unseen_share
 
 HARMLESS_CONFIDENCE = 0.9

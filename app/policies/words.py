@@ -1,6 +1,5 @@
 """A policy in words: by lane, what would block, what only warns, on how much evidence, and what is not decided."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from q36eval.gate import Criterion, Policy
@@ -8,8 +7,7 @@ from q36eval.gate.competence import PAIRED
 from q36eval.gate.margins import held_to
 from q36eval.metrics import metric_of
 from q36eval.records import DeclaredFigure, Lane, ProbeName
-from q36eval.run.declared import Declared
-from q36eval.run.measurable import power_of
+from q36eval.run.declared_figures import Declared
 from q36eval.stats import least_clusters
 
 WHOSE = {"reference": "the reference's", "blessed": "the last blessed run's"}
@@ -38,8 +36,6 @@ class Rule:
     waivable: bool
     source: str
     note: str
-    power: str
-    """What the items that are declared can show; empty where their number is not known, or chance moves nothing."""
     by_scheme: tuple[str, ...] = ()
     able: str = ""
     """What the reference must be able to do of what is compared."""
@@ -70,13 +66,8 @@ class PolicyWords:
     attempts: str = ""
 
 
-def explain(policy: Policy, declared: Declared, *, with_power: bool = False) -> PolicyWords:
-    """The policy in words for what is `declared` of a family and a suite; `with_power` also what its items can show."""
-    powers = {}
-    for criterion in policy.criteria if with_power else ():
-        figure = declared.by_key.get(criterion.key)
-        shown = None if figure is None else power_of(criterion, policy, figure)
-        powers[criterion.id] = "" if shown is None else shown.sentence
+def explain(policy: Policy, declared: Declared) -> PolicyWords:
+    """The policy in words for what is `declared` of a family and a suite."""
     return PolicyWords(
         policy.name,
         policy.description,
@@ -86,7 +77,7 @@ def explain(policy: Policy, declared: Declared, *, with_power: bool = False) -> 
         f"Of branches that lose no more than every margin allows, at most {policy.alpha:.1%} are failed by chance "
         f"(Holm's correction over all blocking criteria); one counted fault more than allowed fails by itself.",
         tuple(
-            LaneRules(lane, *(_rules(policy, lane, tier, declared, powers) for tier in ("blocking", "advisory")))
+            LaneRules(lane, *(_rules(policy, lane, tier, declared) for tier in ("blocking", "advisory")))
             for lane in policy.lanes
         ),
         tuple(lane.value for lane in Lane if lane not in policy.lanes),
@@ -97,12 +88,12 @@ def explain(policy: Policy, declared: Declared, *, with_power: bool = False) -> 
     )
 
 
-def _rules(policy: Policy, lane: Lane, tier: str, declared: Declared, powers: Mapping[str, str]) -> tuple[Rule, ...]:
+def _rules(policy: Policy, lane: Lane, tier: str, declared: Declared) -> tuple[Rule, ...]:
     chosen = [criterion for criterion in policy.criteria if criterion.tier == tier and lane in criterion.lanes]
-    return tuple(_rule_of(criterion, declared, powers.get(criterion.id, "")) for criterion in chosen)
+    return tuple(_rule_of(criterion, declared) for criterion in chosen)
 
 
-def _rule_of(criterion: Criterion, declared: Declared, power: str) -> Rule:
+def _rule_of(criterion: Criterion, declared: Declared) -> Rule:
     figure = declared.by_key.get(criterion.key)
     unit = "" if figure is None else figure.unit
     return Rule(
@@ -115,7 +106,6 @@ def _rule_of(criterion: Criterion, declared: Declared, power: str) -> Rule:
         criterion.waivable,
         criterion.margin.source,
         criterion.note,
-        power,
         _by_scheme(criterion, unit),
         _able(criterion, figure),
     )

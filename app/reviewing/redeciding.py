@@ -47,7 +47,7 @@ def decide_again(
         raise UsageError(
             "run-of-another-policy",
             f"Run {run.id} was judged by another policy ({own.name}) than this {policy.name}; leave --policy out, or "
-            f"see what this one says of it with `q36eval history replay {run.id} --policy …`.",
+            f"see what this one says of it with `q36eval report {run.id} --policy …`.",
         )
     if source is None and run.circumstances is not None and run.circumstances.waivers_from is not None:
         raise UsageError(

@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from q36eval.app.figures.layer_at_fault import layer_of
-from q36eval.files import printable_json
 from q36eval.gate import CriterionResult, GateReport, Policy
-from q36eval.history import Decision, History, RunRecord
+from q36eval.history import History, RunRecord
 from q36eval.history.deciding import replayed, under
 from q36eval.records import Record
 from q36eval.reports import Document, to_json
@@ -67,31 +66,6 @@ def replay(history: History, run: RunRecord) -> Replay:
         Document(report, decided, measurements, layer=layer),
     )
     return Replay(run, to_json(kept), to_json(again))
-
-
-def same_decision(one: str, other: str) -> bool:
-    """Whether two JSON reports are the same to the byte, but for the layer at fault: other runs tell it, also later."""
-    return one == other or _without_layer(one) == _without_layer(other)
-
-
-def _without_layer(text: str) -> str:
-    """As it is, where it was not written by this program."""
-    try:
-        body = json.loads(text)
-        own = printable_json(body, indent=2) == text
-    except ValueError:
-        return text
-    return printable_json({**body, "layer": None}, indent=2) if own and isinstance(body, dict) else text
-
-
-def earlier_decision(history: History, run: RunRecord, text: str) -> Decision | None:
-    """The decision over the run whose JSON report that text is, of those that later ones replaced; the newest such."""
-    measurements = history.measurements(run.id)
-    for decision in reversed(history.earlier_decisions(run.id)):
-        kept = {"report": decision.report, "verdict": decision.report.verdict, "circumstances": decision.circumstances}
-        if same_decision(to_json(Document(decision.report, run.model_copy(update=kept), measurements)), text):
-            return decision
-    return None
 
 
 def differences(kept: Any, again: Any, path: str = "") -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Waivers in a YAML file, reviewed like code: what `gate --waivers-from` reads and `waive export` writes."""
+"""Waivers in a YAML file, reviewed like code: what `gate --waivers-from` reads and `review list --out` writes."""
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ LONGEST_DAYS = 366
 """A waiver is an exception for a while: for good, the policy is changed."""
 
 HEADER = """\
-# Waivers, as `q36eval waive export` writes them and `q36eval gate --waivers-from FILE` reads them: then these alone
+# Waivers. `q36eval review list --out` writes them; `q36eval gate --waivers-from FILE` reads them: then these alone
 # count. Each names owner, reason, the last day it holds, and what it excuses: a criterion, a slice, a canary, or what
 # several of them have in common.
 """

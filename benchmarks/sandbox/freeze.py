@@ -25,7 +25,7 @@ from benchmarks.sandbox.ruler import KINDS, MIN_TOKENS, make
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.config import Paths
 from q36eval.evals.frozen import Manifest, write_frozen
-from q36eval.examples import Split, TextExample, draw, split_of
+from q36eval.examples import Split, TextExample, draw
 from q36eval.kl.generators import conversations
 
 SEED = 20261
@@ -188,12 +188,6 @@ def _documents(seed: str, slice_name: str, count: int, tokens: tuple[int, int]) 
     while len(texts) < count:
         texts[draw(generate, rng, "test").answer] = None
     return list(texts)
-
-
-def is_held_out(record: Record) -> bool:
-    """Whether a frozen MMLU record lies on the test side of the split (for the check that none leaked)."""
-    key = "|".join(("mmlu", record["cluster"], *record["choices"]))
-    return split_of(key) == "test"
 
 
 TOOL_DIALOGUES = 20

@@ -18,7 +18,7 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest, ItemResults, WorkItem
-from q36eval.run.as_decoded import DecodedHere
+from q36eval.run.decoded_branch import DecodedHere
 
 POLICIES = SANDBOX.parents[1] / "policies"
 CORPUS = SANDBOX.parents[1] / "corpus" / "sandbox"
@@ -28,7 +28,7 @@ CHARACTERS = 160
 """Of every document's beginning: a fault that is everywhere shows in few tokens of many documents."""
 DRAWS = 20
 """Of every canary family: the fewest with which the policy's rates can be judged."""
-GATE = ["gate", "--engine", "openai", "--skip", "evals", "--skip", "kl", "--fresh", "--draws", str(DRAWS)]
+GATE = ["gate", "--engine", "openai", "--skip", "evals", "--skip", "kl", "--draws", str(DRAWS)]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,17 @@ The contract in words stands in the docstring of `q36eval.engines`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from q36eval.errors import EngineError
+from q36eval.checkpoints.as_served import check_as_served
+from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales
+from q36eval.checkpoints.placements import check_placement
+from q36eval.checkpoints.state_dtypes import check_state_dtype
+from q36eval.errors import EngineError, UsageError
 from q36eval.records import DeploymentIdentity
 
 if TYPE_CHECKING:
@@ -27,49 +31,193 @@ if TYPE_CHECKING:
 IN_PROCESS = "in-process"
 
 
-def _option(default: Any, flag: str) -> Any:
-    return field(default=default, metadata=MappingProxyType({"flag": flag}))
+ENGINE_ARG = "--engine-arg"
+"""The option by which those without a flag are written, `NAME=VALUE`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """How an option of an engine is written on a command line, and which values it may have.
+
+    `flag` is its own option; without one it is a NAME of `--engine-arg`, the field's by default. `read` makes the value
+    from its text, and `check` refuses one. An option `of_branch` stays at its default where the reference is opened.
+    """
+
+    help: str
+    metavar: str
+    flag: str | None = None
+    name: str = ""
+    read: Callable[[str], Any] = str
+    check: Callable[[Any], None] | None = None
+    of_branch: bool = False
+
+    @property
+    def written(self) -> str:
+        """As a person writes it."""
+        return self.flag or f"{ENGINE_ARG} {self.name}"
+
+
+def _option(default: Any, help: str, metavar: str, **more: Any) -> Any:
+    return field(default=default, metadata=MappingProxyType({"": Option(help=help, metavar=metavar, **more)}))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError("option-value", f"{text!r} is not a whole number of at least 1.")
+    return int(text)
+
+
+def _no(text: str) -> bool:
+    """The opposite of what is written: `weights_only=true` does not emulate activations."""
+    if text.lower() not in ("true", "false"):
+        raise UsageError("option-value", f"{text!r} is neither true nor false.")
+    return text.lower() == "false"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """What a person chooses for a deployment, whatever checkpoint it is. An option left at its default is not set."""
+    """What a person chooses for a deployment, whatever checkpoint it is. An option left at its default is not set.
 
-    kind: str = IN_PROCESS
+    The command line makes its options, its help and its errors from these fields: a further option is a field here, and
+    what the engine that has it (`Engine.options`) does with it.
+    """
+
+    kind: str = _option(IN_PROCESS, "Engine that answers for the branch.", "KIND", flag="--engine")
     """A key of `q36eval.engines.opening.KINDS`."""
-    device: str = _option("cpu", "--device")
-    """`cpu`, `cuda:0` and so on."""
-    emulate_activations: bool = _option(True, "--weights-only")
-    """Whether activations are quantized where the checkpoint says so."""
-    kv_cache_dtype: str | None = _option(None, "--kv-cache-dtype")
-    """What keys and values are stored in, `auto` or `fp8_e4m3`; None is what the checkpoint declares."""
-    kv_scales: str | None = _option(None, "--kv-scales")
-    """Which scales a quantized KV cache has: `stored`, or `ignored` where an engine takes 1 for all; None: stored."""
-    recurrent_state_dtype: str | None = _option(None, "--recurrent-state-dtype")
-    """What the recurrent state of linear layers is stored in: `float32`, `bfloat16`, `float16`; None: float32."""
-    conv_state_dtype: str | None = _option(None, "--conv-state-dtype")
-    """The same of the convolution's state; None: the model's own dtype."""
-    as_served: str | None = _option(None, "--as-served")
-    """The engine whose fusing is emulated: `vllm` gives members of a module one global scale; None: each its own."""
-    placement: str | None = _option(None, "--placement")
-    """Where weights lie: `decoded` or `packed` on the device, or `layers`, one at a time, for weights that do not fit
-    it (all that scores, no answers); None: the first of these that fits. No number depends on it."""
-    batch_rows: int | None = _option(None, "--batch-size")
-    """At most so many answers are generated together; None leaves that to the engine."""
-    base_url: str | None = _option(None, "--base-url")
+    device: str = _option("cpu", "cpu, or a GPU such as cuda:0.", "DEVICE", flag="--device")
+    kv_cache_dtype: str | None = _option(
+        None,
+        "KV cache of the branch: auto, fp8_e4m3, turboquant_4bit_nc (_3bit_nc, _k3v4_nc, _k8v4); "
+        "what it declares by default.",
+        "DTYPE",
+        flag="--kv-cache-dtype",
+        check=check_kv_cache_dtype,
+        of_branch=True,
+    )
+    """What keys and values are stored in; None is what the checkpoint declares."""
+    base_url: str | None = _option(
+        None,
+        "Address of the server, with --engine openai; OPENAI_BASE_URL by default. A key goes into OPENAI_API_KEY.",
+        "URL",
+        flag="--base-url",
+        of_branch=True,
+    )
     """Where a server answers, `http://127.0.0.1:8000/v1`; None is what the environment says."""
-    served_model: str | None = _option(None, "--served-model")
-    """The name of the branch at that server; None where it serves one model."""
+    workers: int | None = _option(
+        None,
+        "Spread the work over this many replicas, each on its own GPU (or core); no figure depends on it.",
+        "N",
+        flag="--workers",
+        read=_count,
+    )
+    """Replicas of the engine that share the work, each its own process; None: this process does it."""
+    engine_arguments: tuple[str, ...] = _option(
+        (),
+        "A rarer option, by a NAME listed below, or vLLM's own argument, such as gpu_memory_utilization=0.7; "
+        "repeat it for several.",
+        "NAME=VALUE",
+        flag=ENGINE_ARG,
+    )
+    """vLLM's own arguments, each `NAME=VALUE`; a NAME of the command line that is a field below sets that field."""
 
-    engine_python: str | None = _option(None, "--engine-python")
-    """The interpreter of the environment that the engine runs in, where that is another one."""
-    engine_arguments: tuple[str, ...] = _option((), "--engine-arg")
-    """Arguments of the engine's own, each `NAME=VALUE`."""
-    workers: int | None = _option(None, "--workers")
-    """So many replicas of the engine share the work, each a process on a GPU or a core of its own; None: this process
-    does it. No number depends on it."""
-    ray: str | None = _option(None, "--ray")
-    """The Ray cluster that the workers are placed on; None: this machine."""
+    served_model: str | None = _option(
+        None, "Name of the branch at the server; needed if it serves several.", "MODEL", of_branch=True
+    )
+    engine_python: str | None = _option(None, "Python of vLLM's environment; Q36EVAL_VLLM_PYTHON by default.", "FILE")
+    ray: str | None = _option(
+        None, "Ray cluster for the workers: auto or HOST:PORT; this machine by default.", "ADDRESS"
+    )
+    batch_rows: int | None = _option(
+        None,
+        "Generate at most this many answers of the branch together; what fits by default.",
+        "N",
+        name="batch_size",
+        read=_count,
+        of_branch=True,
+    )
+    placement: str | None = _option(
+        None,
+        "Weights decoded or packed on the device, or layers, one at a time; what fits by default.",
+        "WHERE",
+        check=check_placement,
+    )
+    """`decoded`, `packed`, or `layers` for weights that do not fit (all that scores, no answers). No number depends on
+    it."""
+    emulate_activations: bool = _option(
+        True, "true: do not emulate the quantization of activations.", "true", name="weights_only", read=_no
+    )
+    """Whether activations are quantized where the checkpoint says so."""
+    kv_scales: str | None = _option(
+        None,
+        "Scales of a quantized KV cache: stored, or ignored (1 for all); the worse of both by default.",
+        "WHICH",
+        check=check_kv_scales,
+        of_branch=True,
+    )
+    recurrent_state_dtype: str | None = _option(
+        None,
+        "Recurrent state of linear attention: float32, bfloat16 or float16; float32 by default.",
+        "DTYPE",
+        check=check_state_dtype,
+        of_branch=True,
+    )
+    conv_state_dtype: str | None = _option(
+        None,
+        "Convolution state of linear attention: float32, bfloat16 or float16; as the model by default.",
+        "DTYPE",
+        check=check_state_dtype,
+        of_branch=True,
+    )
+    as_served: str | None = _option(
+        None,
+        "Measure the branch as this engine computes it: vllm, or vllm:4 for four GPUs that split every layer; "
+        "as it is stored by default.",
+        "ENGINE",
+        check=check_as_served,
+        of_branch=True,
+    )
+    """The engine whose fusing is emulated: `vllm` gives members of a module one global scale; None: each its own."""
+
+    @classmethod
+    def described(cls) -> dict[str, Option]:
+        """How each option is written on a command line, by the name of its field."""
+        options: dict[str, Option] = {each.name: each.metadata[""] for each in fields(EngineOptions)}
+        return {name: replace(option, name=option.name or name) for name, option in options.items()}
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], arguments: Sequence[str] = ()) -> "EngineOptions":
+        """The options of a command line: `values` by field, and `arguments`, each `NAME=VALUE` of `--engine-arg`.
+
+        Raises:
+            UsageError: an argument that is not `NAME=VALUE`, is given twice or has its own option; a value that no
+                engine takes.
+        """
+        described = cls.described()
+        fields_of = {option.name: name for name, option in described.items() if option.flag is None}
+        given, rest = dict(values), []
+        for argument in arguments:
+            written, equals, value = argument.partition("=")
+            name = written.strip().replace("-", "_")
+            if not name or not equals:
+                raise UsageError("engine-arg-malformed", f"{ENGINE_ARG} {argument!r} is not NAME=VALUE.")
+            if name in described and name not in fields_of.values():
+                raise UsageError(
+                    "option-conflict", f"{ENGINE_ARG} {name} has its own option; write {described[name].flag} {value}."
+                )
+            if name not in fields_of:
+                rest.append(argument)
+                continue
+            if fields_of[name] in given:
+                raise UsageError("option-conflict", f"{ENGINE_ARG} {name} is given twice; give it once.")
+            try:
+                given[fields_of[name]] = described[fields_of[name]].read(value)
+            except UsageError as error:
+                raise UsageError("option-value", f"{ENGINE_ARG} {name}: {error}") from error
+        options = cls(**given, engine_arguments=tuple(rest))
+        for name, option in described.items():
+            if option.check is not None and getattr(options, name) is not None:
+                option.check(getattr(options, name))
+        return options
 
     def of(self, folder: Path) -> "EngineSettings":
         """The deployment of that checkpoint folder with these options."""

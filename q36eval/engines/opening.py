@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from q36eval.engines.base import IN_PROCESS, Engine, EngineOptions, EngineSettings
+from q36eval.engines.base import ENGINE_ARG, IN_PROCESS, Engine, EngineOptions, EngineSettings
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.worker_places import check as check_workers
 from q36eval.errors import UsageError
@@ -76,16 +76,11 @@ def as_reference(options: EngineOptions, by: str | None = None) -> EngineOptions
             option.name: option.default for option in fields(EngineOptions) if option.name not in engine.options
         }
         options = replace(options, **others | {"kind": kind})
-    stored = replace(
-        options,
-        kv_scales=None,
-        recurrent_state_dtype=None,
-        conv_state_dtype=None,
-        as_served=None,
-        batch_rows=None,
-        base_url=None,
-        served_model=None,
-    )
+    described = EngineOptions.described()
+    of_branch: dict[str, Any] = {
+        each.name: each.default for each in fields(EngineOptions) if described[each.name].of_branch
+    }
+    stored = replace(options, **of_branch)
     return replace(stored, kv_cache_dtype="auto" if "kv_cache_dtype" in engine.options else None)
 
 
@@ -117,14 +112,25 @@ def _engine_class(settings: EngineOptions) -> type[Engine]:
     if settings.kind not in KINDS:
         raise UsageError("engine-unknown", f"There is no engine {settings.kind!r}; known: {', '.join(KINDS)}.")
     engine: type[Engine] = class_of(settings.kind)
+    described = EngineOptions.described()
     for option in fields(EngineOptions):
         is_set = getattr(settings, option.name) != option.default
-        if option.name != "kind" and is_set and option.name not in engine.options:
-            why = "" if engine.opens_checkpoints else " What computes there, and on how many GPUs, is the server's."
-            said = f"The engine {settings.kind} has no {option.metadata['flag']}; leave that option out."
-            raise UsageError("option-unsupported", said + (why if option.name in ("workers", "ray") else ""))
+        if option.name == "kind" or not is_set or option.name in engine.options:
+            continue
+        if option.name == "engine_arguments":
+            raise UsageError("engine-arg-unsupported", _no_argument(settings, engine))
+        why = "" if engine.opens_checkpoints else " What computes there, and on how many GPUs, is the server's."
+        said = f"The engine {settings.kind} has no {described[option.name].written}; leave that option out."
+        raise UsageError("option-unsupported", said + (why if option.name in ("workers", "ray") else ""))
     check_workers(settings)
     return engine
+
+
+def _no_argument(settings: EngineOptions, engine: type[Engine]) -> str:
+    name = settings.engine_arguments[0].partition("=")[0]
+    described = EngineOptions.described()
+    names = sorted(described[each].name for each in engine.options if described[each].flag is None)
+    return f"The engine {settings.kind} has no {ENGINE_ARG} {name}; its NAMEs are: {', '.join(names)}."
 
 
 def _opened_by(settings: EngineSettings) -> type[Engine]:

@@ -340,7 +340,11 @@ class ResidentEngine(Engine):
         if lacking is None:
             return None
         takes, there = (f"{count / GIB:.1f} GiB" for count in lacking)
-        placed = "" if self.plan.room.placement == LAYERS else "; what is scored needs less with --placement layers"
+        placed = (
+            ""
+            if self.plan.room.placement == LAYERS
+            else "; what is scored needs less with --engine-arg placement=layers"
+        )
         return f"{needed} take {takes}, and {there} are left beside the weights on {self.plan.room.device}{placed}"
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:

@@ -41,13 +41,13 @@ def check(options: EngineOptions) -> None:
     if options.workers is None:
         if options.ray is not None:
             raise UsageError(
-                "option-missing", "--ray names a cluster and not how many workers to place there; add --workers."
+                "option-missing", "ray names a cluster and not how many workers to place there; add --workers."
             )
         return
     if options.ray is not None and "://" in options.ray:
         raise UsageError(
             "ray-address-invalid",
-            f"--ray {options.ray} is the address of a Ray client server, which workers do not use; give HOST:PORT of "
+            f"ray={options.ray} is the address of a Ray client server, which workers do not use; give HOST:PORT of "
             f"the cluster's head (6379 unless it was started with another), or auto on one of its nodes.",
         )
     if options.workers < 1:
@@ -61,7 +61,7 @@ def check(options: EngineOptions) -> None:
     if options.placement == "layers":
         raise UsageError(
             "option-conflict",
-            "--placement layers reads all weights in every pass, so workers would read them once for each part of the "
+            "placement=layers reads all weights in every pass, so workers would read them once for each part of the "
             "work; leave out --workers.",
         )
     if find_spec("ray") is None:

@@ -16,16 +16,14 @@ ESTIMATORS: dict[Estimator, Estimator] = {
 """What a measurement becomes when the blessed run's takes the reference's place. A divergence, which is itself a
 comparison, becomes a paired mean; quantiles and maxima have no sums by cluster, so they cannot be paired."""
 
-BLESS = "`q36eval history bless RUN`"
-
-NOT_PAIRED = "blessed-not-paired"
-"""The code of every reason why a blessed run's answers are not those to hold these against."""
+BLESS = "`q36eval review bless RUN`"
 
 
 @dataclass(frozen=True)
 class Apart:
     """Why two runs' measurements cannot be paired, and what to do where one of them was blessed."""
 
+    code: str
     why: str
     remedy: str = ""
 
@@ -37,7 +35,8 @@ def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) ->
     """
     whose = "the blessed run"
     if measurement.estimator not in ESTIMATORS:
-        return Reason(NOT_PAIRED, _no_sum(measurement, "a blessed run").why)
+        apart = _no_sum(measurement, "a blessed run")
+        return Reason(apart.code, apart.why)
     if not blessed:
         return Reason(
             "blessed-missing",
@@ -48,7 +47,7 @@ def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) ->
         several = f"the blessed run measured {measurement.key} {len(blessed)} times with different figures"
         return Reason("blessed-ambiguous", f"{several}; bless another")
     paired = paired_with(measurement, blessed[0], whose)
-    return Reason(NOT_PAIRED, f"{paired.why}; {paired.remedy} {BLESS}") if isinstance(paired, Apart) else paired
+    return Reason(paired.code, f"{paired.why}; {paired.remedy} {BLESS}") if isinstance(paired, Apart) else paired
 
 
 def paired_with(measurement: Measurement, other: Measurement, whose: str = "the other run") -> Measurement | Apart:
@@ -62,7 +61,8 @@ def paired_with(measurement: Measurement, other: Measurement, whose: str = "the 
         return _no_sum(measurement, whose)
     kind = (measurement.estimator, measurement.unit, measurement.direction)
     if kind != (other.estimator, other.unit, other.direction):
-        return Apart(f"{whose} measured {measurement.key} in another way", "accept a run of this version with")
+        why = f"{whose} measured {measurement.key} in another way"
+        return Apart("measured-otherwise", why, "accept a run of this version with")
     clusters = _paired(measurement.clusters, other.clusters, whose)
     return (
         clusters if isinstance(clusters, Apart) else measured(measurement, clusters, ESTIMATORS[measurement.estimator])
@@ -70,7 +70,8 @@ def paired_with(measurement: Measurement, other: Measurement, whose: str = "the 
 
 
 def _no_sum(measurement: Measurement, whose: str) -> Apart:
-    return Apart(f"a {measurement.estimator} cannot be held against {whose}, since it is no sum over clusters")
+    why = f"a {measurement.estimator} cannot be held against {whose}, since it is no sum over clusters"
+    return Apart("no-sum-over-clusters", why)
 
 
 def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator) -> Measurement:
@@ -93,16 +94,16 @@ def _paired(ours: Clusters | None, theirs: Clusters | None, whose: str) -> Clust
     for run, clusters in (("this run", ours), (whose, theirs)):
         if clusters is None or clusters.names is None or len(set(clusters.names)) < len(clusters.names):
             why = f"{run}'s evidence does not name its items, so the two runs cannot be paired"
-            return Apart(why, "measure again, and accept that run with")
+            return Apart("items-unnamed", why, "measure again, and accept that run with")
     assert ours is not None
     assert theirs is not None
     rows = _common_rows(ours, theirs)
-    if isinstance(rows, str) or (ours.bounds, _only(ours.strata, rows[0])) != (
+    if isinstance(rows, Reason) or (ours.bounds, _only(ours.strata, rows[0])) != (
         theirs.bounds,
         _only(theirs.strata, rows[1]),
     ):
-        why = rows if isinstance(rows, str) else "weighed its items otherwise"
-        return Apart(f"{whose} {why}", "accept a run that evaluated the same items with")
+        other = rows if isinstance(rows, Reason) else Reason("weighed-otherwise", "weighed its items otherwise")
+        return Apart(other.code, f"{whose} {other.text}", "accept a run that evaluated the same items with")
     return _in_pairs(ours, theirs, rows)
 
 
@@ -110,8 +111,8 @@ Rows = tuple[list[int], list[int]]
 """Positions of the common clusters in our columns and in theirs, in the same order."""
 
 
-def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | str:
-    """The clusters to compare, or in words what the other run did otherwise."""
+def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | Reason:
+    """The clusters to compare, or what the other run did otherwise."""
     mine, blessed = ({name: row for row, name in enumerate(each.names or ())} for each in (ours, theirs))
     common = [name for name in mine if name in blessed]
     rows = [mine[name] for name in common], [blessed[name] for name in common]
@@ -119,15 +120,17 @@ def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | str:
     stopped_early = not (only_mine and only_blessed) and _one_is_the_start(ours, theirs, rows)
     if not common or ((only_mine or only_blessed) and not stopped_early):
         extra = f"{only_blessed} clusters that this run lacks, and {only_mine} that only this one has"
-        return f"evaluated other items: {extra}"
+        return Reason("other-items", f"evaluated other items: {extra}")
     if ours.schedule is not None and theirs.schedule is not None and not _laid_out_alike(ours, theirs, rows):
-        return "evaluated the same items in other blocks"
+        return Reason("other-blocks", "evaluated the same items in other blocks")
     totals = [
         [clusters.units[row] + clusters.errored[row] for row in chosen]
         for clusters, chosen in ((ours, rows[0]), (theirs, rows[1]))
     ]
     differing = sum(a != b for a, b in zip(*totals, strict=True))
-    return f"counted otherwise in {differing} of {len(common)} clusters" if differing else rows
+    if differing:
+        return Reason("counted-otherwise", f"counted otherwise in {differing} of {len(common)} clusters")
+    return rows
 
 
 def _one_is_the_start(ours: Clusters, theirs: Clusters, rows: Rows) -> bool:

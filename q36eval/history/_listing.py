@@ -174,14 +174,6 @@ class Listing(Connected):
         columns, left_out = tables.artifacts.c, set(without)
         return {row.sha256 for row in self._read(select(columns.run_id, columns.sha256)) if row.run_id not in left_out}
 
-    def references_of_runs(self) -> list[DeploymentIdentity]:
-        """Every reference that some run was measured against."""
-        column = tables.runs.c.reference_identity
-        with self._reading() as connection:
-            numbers = connection.execute(select(column).where(column.is_not(None)).distinct()).scalars().all()
-            texts = texts_of(connection, numbers).values()
-        return [DeploymentIdentity.model_validate(json.loads(text)) for text in texts]
-
     def fingerprints(self, family: str | None = None, branch: str | None = None) -> dict[BranchKey, str]:
         """By family and branch: SHA-256 of which finished runs there are, their verdicts and reports, and the blessing
         in force.

@@ -121,7 +121,7 @@ def blessed_beside(
 def _why_apart(
     then: RunRecord, probe: ProbeName, suites: Mapping[str, str], reference: DeploymentIdentity | None
 ) -> str | None:
-    again = "accept a run of today's with `q36eval history bless RUN`, then measure again"
+    again = "accept a run of today's with `q36eval review bless RUN`, then measure again"
     if then.suites.get(probe.value) != suites.get(probe.value):
         return f"the blessed run {then.id} evaluated another suite of {probe.value} (its hash differs); {again}"
     known = then.reference_identity

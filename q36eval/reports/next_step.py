@@ -68,7 +68,9 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
     if since.signed_by and waits_for_signature(report):
         yield NextStep(_decide_again(run), f"decides it with the signature of {', '.join(since.signed_by)}")
     elif report.awaiting_sign_off:
-        yield NextStep(f"q36eval sign-off {run.id} --owner NAME --reason WHY", "a reviewer signs this very report")
+        yield NextStep(
+            f"q36eval review sign-off {run.id} --owner NAME --reason WHY", "a reviewer signs this very report"
+        )
     if report.verdict is Verdict.FAIL:
         yield from _after_fail(report, run)
     elif report.exit_code == ExitCode.NOT_MEASURED:
@@ -93,7 +95,7 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
             yield NextStep(f"q36eval drift {branch_option(run)}", "this run is blessed: says what moved since")
         else:
             why = "accept it as what drift is measured from"
-            yield NextStep(f"q36eval history bless {run.id} --owner NAME --reason WHY", why)
+            yield NextStep(f"q36eval review bless {run.id} --owner NAME --reason WHY", why)
         if ships:
             yield NextStep(f"q36eval report {run.id} --format card", "the figures for its model card")
 
@@ -146,7 +148,7 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         yield NextStep(full_record(run), f"{why} this gate stopped when it had failed")
     elif len(failed) == 1 and _may_be_waived(failed[0], run):
         wanted = f"--criterion {_word(failed[0].id, 'ID')} --owner NAME --reason WHY --expires YYYY-MM-DD"
-        yield NextStep(f"q36eval waive add {branch_option(run)} {wanted}", "a reviewer's written exception")
+        yield NextStep(f"q36eval review waive {branch_option(run)} {wanted}", "a reviewer's written exception")
 
 
 def _declaring(run: "RunRecord") -> Iterator[NextStep]:
@@ -156,8 +158,8 @@ def _declaring(run: "RunRecord") -> Iterator[NextStep]:
     sha256 = run.identity.chat_template_sha256
     if sha256 != run.reference_identity.chat_template_sha256:
         line = f"chat_template: {{sha256: {sha256}, source: WHY}}"
-        why = f"if its chat template differs on purpose; or add to the branch in the family's file: {line}"
-        yield NextStep(f"q36eval gate {branch_option(run)} --template-declared {sha256}", why)
+        why = f"if its chat template differs on purpose: first add to the branch in the family's file: {line}"
+        yield NextStep(f"q36eval gate {branch_option(run)}", why)
 
 
 def full_record(run: "RunRecord") -> str:
@@ -188,7 +190,7 @@ def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> I
     if any(result.anomalous for result in open_):
         if not since.signed_by:
             signs = "a reviewer accepts the gain, having looked at why the branch beats its reference"
-            yield NextStep(f"q36eval sign-off {run.id} --owner NAME --reason WHY", signs)
+            yield NextStep(f"q36eval review sign-off {run.id} --owner NAME --reason WHY", signs)
             yield NextStep(_decide_again(run), "decides it again")
         open_ = tuple(result for result in open_ if not result.anomalous)
         if not open_:

@@ -3,17 +3,19 @@
 The order of a run, and where each step lives:
 
 1. `request`: what is to be judged against what, how (one frozen `Request`).
-2. `plan`: the probes of a run (`suites` finds the files of a suite, `material` what the KL probe scores), and what they
-   declare that they will yield (`declared`), so that a policy which nothing can pass is refused before any work.
+2. `preflight`: everything that is missing or impossible, reported at once before any work, by what the probes declare
+   (`declared_figures`) and the room on disk (`disk`). `probe_set`: the probes of a run (`suites` finds the files of a
+   suite, `material` what the KL probe scores).
 3. `reference`: the reference deployment or its pack; `capture` records its answers once, `floor` its noise floor,
    `pack` makes a pack of both for other machines.
 4. `branch`: the branch inspected (`weights`), loaded and evaluated. `rounds` goes through all probes stage by stage
-   until a rule says that the verdict stands; `items` hands the engine's results out item by item; `reuse` takes over
-   answers of an earlier run; `order_check` evaluates the first items again at the end.
+   until a rule says that the verdict stands; `items` hands the engine's results out item by item; `order_check`
+   evaluates the first items again at the end.
 5. `measure`: the whole run: begins or resumes it in history, calls all of the above, decides, records, closes.
 6. `progress` follows along; `drift` keeps where the branch stands now.
 
-Beside gates: `eval_plan` (time and power before a run), `attribution` (which tensors cost the quality), `corpora`
-(freezing texts), `repeating` (the same canaries several times), `one_prompt` (both deployments on one conversation).
+Next to gates: `workload` and `memory_report` (what a run would compute, `--plan`), `attribution` (which tensors cost
+the quality), `corpora` (freezing texts), `canary_repeats` (the same canaries several times), `prompt_comparison` (both
+deployments on one conversation).
 `run` may import the core and the three probes; `app` imports `run`, nothing here imports `app`.
 """

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,25 +16,20 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate import PolicyRule, Stage, StageState
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
-from q36eval.history.attempts import REUSED
 from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
 from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.batch_words import BATCHES, batches_line, limits, other_batches, split_line
 from q36eval.run.capture import PASSES
-from q36eval.run.declared import declared_by
-from q36eval.run.floor import FloorKeeper, refuse_known
-from q36eval.run.items import SECOND, Work, refuse_unanswerable
-from q36eval.run.measurable import refuse_unmeasurable
+from q36eval.run.floor import FloorKeeper
+from q36eval.run.items import SECOND, Work
+from q36eval.run.memory_report import BATCHES, batches_line, limits, other_batches, split_line
+from q36eval.run.preflight import problems_after_capture, problems_of_plan, refuse
 from q36eval.run.progress import note
 from q36eval.run.reference import Reference
 from q36eval.run.request import Request, asks_endpoint
-from q36eval.run.reuse import reuse_answers
-from q36eval.run.room import refuse_uncaptured
-from q36eval.run.rounds import TokenizedDifferentlyError, not_evaluated_after, plan_probes, run_probes
-from q36eval.run.serving_adds import ServingAdds
-from q36eval.run.showable import refuse_unshowable
+from q36eval.run.rounds import Planned, TokenizedDifferentlyError, not_evaluated_after, plan_once, run_probes
+from q36eval.run.serving_divergence import ServingAdds
 from q36eval.run.templates import family_template
 from q36eval.run.weights import promises_of
 from q36eval.served.declared import SERVING_KL
@@ -75,6 +70,16 @@ class RunSink(Sink):
         return list(self._history.items(self._run_id))
 
 
+@dataclass(frozen=True)
+class AskedBefore:
+    """The reference's part of a run, done before the branch is read: its captures, its noise floor, the seconds."""
+
+    planned: Planned
+    captures: "OpenCaptures"
+    floor: Sequence[Measurement]
+    seconds: float
+
+
 @dataclass
 class Running:
     """One run under way. `stages` and `timings` (seconds) say what was evaluated so far, in which order."""
@@ -93,9 +98,6 @@ class Running:
     """What the KL is measured on."""
     stages: list[Stage] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
-    _asked: "tuple[list[Work], OpenCaptures] | None" = field(default=None, init=False)
-    """What was asked of the reference before the branch was read, and what is captured of it."""
-    _reference_s: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.sink = RunSink(self.history, self.run.id)
@@ -104,13 +106,10 @@ class Running:
         """Inspect, load and evaluate the branch.
 
         Raises:
-            UsageError: a margin below the noise floor, a policy that these items cannot show, or another deployment
-                than the one that the run to resume began with.
+            UsageError: what is planned or what the reference answered cannot show the policy, or the run to resume
+                began with another deployment.
             ChangedError: a checkpoint changed while it was inspected or loaded.
         """
-        refuse_known(
-            self.request.policy, self.reference.identity, self.probes, self.reference.root, self.reference.pack
-        )
         self.progress.stage("inspecting the checkpoint", 1)
         started = time.monotonic()
         inspection = _inspect(self.request)
@@ -119,19 +118,19 @@ class Running:
         if inspection is not None and (damage or self._decided_by(inspection)):
             self._stop_at_weights(inspection, damage[0].message if damage else None)
             return
-        works = self._reference_first()
+        asked = self._reference_first()
         adding = ServingAdds.of(self.request, self.history, self.run.id, self.reference.identity, self.sink, self.texts)
         if adding is not None:  # before an engine that takes what memory it finds
             adding.decode_first(self.progress)
         branch = self._loaded(inspection)
         if branch is not None:
-            self._compare(branch, inspection, works, adding)
+            self._compare(branch, inspection, asked, adding)
 
-    def _reference_first(self) -> list[Work] | None:
-        """Where both models do not fit, ask the reference what is missing, and its floor, before the branch is read.
+    def _reference_first(self) -> AskedBefore | None:
+        """Where both models do not fit, capture the reference, and measure its floor, before the branch is read.
 
-        Nothing is asked of it afterwards. Returns what all probes ask, where it was planned for that. What is known to
-        fail on the branch waits for no reference: it is told where the branch is loaded and compared.
+        Nothing is asked of it afterwards. None where both fit, or where the branch is known to fail: that is reported
+        where the branch is loaded and compared, and waits for no reference.
 
         Raises:
             UsageError: the reference cannot be used, or the branch is refused.
@@ -151,20 +150,21 @@ class Running:
             return None
         self.progress.stage("preparing what is asked", 1)
         try:
-            works = plan_probes(self.probes, reference.tokenizer(), self.sink)
+            whole = plan_once(self.probes, reference.tokenizer(), self.sink)
         except TemplateLimitError as error:
             raise UsageError(error.code, f"The reference cannot be used: {error}") from error
-        if request.policy is not None:
-            refuse_unmeasurable(request.policy, declared_by(works, request.family.name, request.suite))
-        refuse_uncaptured(works, reference)
-        refuse_unanswerable(plan is None or plan.room.placement != LAYERS, works, "branch")
-        asked = [replace(work) for work in works]  # what follows from the answers is added to these
-        captures = reference.captures(asked, self.progress)
-        floors = FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), self.progress)
-        floors.settle(asked, captures)
+        generates = plan is None or plan.room.placement != LAYERS
+        refuse(problems_of_plan(request.policy, whole.works, request, reference, generates=generates))
+        captures = reference.captures(whole.works, self.progress)
+        floor = self._floor(whole.works, captures)
         reference.load.forget()
-        self._asked, self._reference_s = (asked, captures), time.monotonic() - started
-        return works
+        return AskedBefore(whole, captures, floor, time.monotonic() - started)
+
+    def _floor(self, works: Sequence[Work], captures: Captures) -> list[Measurement]:
+        """The reference's noise floor on what is planned, measured now if need be."""
+        reference = self.reference
+        keeper = FloorKeeper(reference.identity, reference.root, reference.load, self.progress)
+        return keeper.figures(works, captures)
 
     def _loaded(self, inspection: "Inspection | None") -> Engine | None:
         """The branch; None where its checkpoint cannot be loaded, which is written down as the proven fault it is."""
@@ -187,8 +187,7 @@ class Running:
         self._note_batches(branch)
         self._note_workers(branch)
         branch.report_to(self._told)
-        folder = None if self.request.fresh else self.files.state / PASSES
-        branch.keep_in(folder, partial(self.progress.within, "layer"))
+        branch.keep_in(self.files.state / PASSES, partial(self.progress.within, "layer"))
         self.progress.advance()
         self.timings[SET_UP] = time.monotonic() - started
         return branch
@@ -221,7 +220,7 @@ class Running:
         note(self.history, self.run.id, EventKind.RETRY, sentence)
 
     def _compare(
-        self, branch: Engine, inspection: "Inspection | None", works: list[Work] | None, adding: ServingAdds | None
+        self, branch: Engine, inspection: "Inspection | None", asked: AskedBefore | None, adding: ServingAdds | None
     ) -> None:
         """Everything that needs both deployments."""
         self._identified(branch.identity)
@@ -235,7 +234,7 @@ class Running:
             self.timings[SERVING_KL] = adding.seconds
         if asks_endpoint(self.request):
             known += self._served()
-        self._evaluate(branch, known, works)
+        self._evaluate(branch, known, asked)
 
     def _template(self) -> DeclaredTemplate | None:
         """The declaration of a chat template of its own; None where the branch has the reference's, or no declaration.
@@ -310,33 +309,27 @@ class Running:
             Stage(name=WEIGHTS_STAGE, state=StageState.MEASURED, items=items, planned=items, settled=stands_by)
         )
 
-    def _evaluate(self, branch: Engine, known: Sequence[Measurement], works: list[Work] | None) -> None:
+    def _evaluate(self, branch: Engine, known: Sequence[Measurement], asked: AskedBefore | None) -> None:
         """Everything that needs answers of the branch, against what is captured of the reference."""
         from q36eval.run.weights import integrity
 
         reference, policy = self.reference, self.request.policy
         if policy is not None:
             policy = margins_held(policy, known).policy
-        load = reference.load if self._asked is None else None  # the device is the branch's now
-        floors = FloorKeeper(reference.identity, reference.root, load, policy, self.sink, self.progress)
 
         def captures_of(works: Sequence[Work]) -> Captures:
-            if self._asked is None:
-                if policy is not None:
-                    refuse_unmeasurable(policy, declared_by(works, self.request.family.name, self.request.suite))
-                refuse_uncaptured(works, reference)
+            if asked is None:
+                refuse(problems_of_plan(policy, works, self.request, reference))
                 captures = reference.captures(works, self.progress)
             else:
-                asked, captures = self._asked
-                for work, whole in zip(works, asked, strict=True):
-                    work.items = whole.items
+                captures = asked.captures
             self._keep_reference_answers(works, captures)
-            self._reuse(works)
-            floors.settle(works, captures)
+            floor = self._floor(works, captures) if asked is None else asked.floor
             if reference.load is not None:
                 reference.load.forget()  # its memory is the branch's from here on
             if policy is not None:
-                refuse_unshowable(policy, works, captures)
+                refuse(problems_after_capture(policy, works, captures, floor))
+            self._write(floor)
             return captures
 
         def keep_prompts(by_probe: Mapping[ProbeName, OwnPrompts]) -> None:
@@ -364,7 +357,7 @@ class Running:
                 self.rule,
                 known,
                 None if template is None else keep_prompts,
-                works,
+                None if asked is None else asked.planned,
             )
         except (TokenizedDifferentlyError, TemplateLimitError) as error:
             self._write([integrity([str(error)])])
@@ -377,7 +370,7 @@ class Running:
         if branch.splits:
             self._told(split_line(branch.splits))
         self.stages += evaluated.stages
-        self.timings[SET_UP] += evaluated.seconds.pop("reference") + self._reference_s
+        self.timings[SET_UP] += evaluated.seconds.pop("reference") + (0.0 if asked is None else asked.seconds)
         self.timings |= evaluated.seconds
 
     def _keep_reference_answers(self, works: Sequence[Work], captures: "OpenCaptures") -> None:
@@ -389,21 +382,6 @@ class Running:
             known[work.probe.name.value] = f"{len(work.items)}:{capture.content_sha256(keys)}"
         run = self.history.get_run(self.run.id)
         self.history.update_run(self.run.id, provenance=run.provenance | {REFERENCE_ANSWERS: known})
-
-    def _reuse(self, works: Sequence[Work]) -> None:
-        """Take over the answers of an earlier gate, unless fresh ones are wanted; a resumed run goes on as it began.
-
-        A run that only measures has no report to say so in, and may be there to see whether the engine repeats itself.
-        """
-        run = self.history.get_run(self.run.id)
-        if self.request.policy is None or self.request.fresh:
-            return
-        if self.request.resume is not None and REUSED not in run.provenance:
-            return
-        reused = reuse_answers(self.history, run, works, self.files)
-        if reused is not None:
-            self.progress.stage(f"taking over the answers of run {reused.run_id}", reused.items)
-            self.progress.advance(reused.items)
 
     def _write(self, measurements: Sequence[Measurement]) -> None:
         for measurement in measurements:
@@ -444,7 +422,7 @@ def _inspect(request: Request) -> "Inspection | None":
             request.branch.folder,
             None if request.reference is None else request.reference.folder,
             promises=promises_of(request.family, request.branch.name),
-            template=request.template_declared or family_template(request.family, request.branch.name),
+            template=family_template(request.family, request.branch.name),
             device=request.deployment.device,
         )
     return measured_as_served(inspection, request.deployment.as_served)

@@ -13,8 +13,8 @@ from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Kind, cannot_write, captures_in
-from q36eval.run.batch_words import batches_line, split_line
 from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_up, refuse_unanswerable, second_items
+from q36eval.run.memory_report import batches_line, split_line
 
 OpenCaptures = Mapping[ProbeName, Capture]
 

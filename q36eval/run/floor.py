@@ -1,25 +1,18 @@
-"""The noise floor of a run's reference: measured once and kept, written into every run, and held against the policy."""
+"""The noise floor of a run's reference: measured once, kept next to its captures, and read by every run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.config import Paths
-from q36eval.engines import Engine, EngineOptions
-from q36eval.errors import EngineError, UsageError
-from q36eval.gate import Policy
-from q36eval.gate.noise import margins_below_floor
+from q36eval.engines import Engine
+from q36eval.errors import UsageError
 from q36eval.locks import exclusive
-from q36eval.probes import Captures, Probe, Progress, Sink
+from q36eval.probes import Captures, Probe, Progress
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName
-from q36eval.references import Header, Pack
+from q36eval.references import Header
 from q36eval.run.items import Work
-from q36eval.run.plan import Scored, build_probes, material
-from q36eval.run.reference import local_reference
-from q36eval.run.request import Target
-from q36eval.run.rounds import plan_probes
+from q36eval.run.reference import Reference
 
 if TYPE_CHECKING:
     from q36eval.kl.floor_file import ReferenceFloor
@@ -69,21 +62,19 @@ def adopt_floor(source: Path, captures: Path, identity: DeploymentIdentity, prob
     return path
 
 
-def refuse_known(
-    policy: Policy | None, identity: DeploymentIdentity, probes: Sequence[Probe], captures: Path, pack: Pack | None
-) -> None:
-    """Hold the policy against a floor that is known already, before any checkpoint is loaded.
-
-    Where only a `pack` of the reference is at hand no floor can be measured: without one, nothing is judged.
+def known_floor(reference: Reference, probes: Sequence[Probe]) -> list[Measurement]:
+    """The figures of a floor that is known already, before any checkpoint is loaded; none where it is not.
 
     Raises:
-        UsageError: a margin lies below it; the file is damaged or another reference's; or the pack has none.
+        UsageError: the file is damaged or another reference's; or only a pack of the reference is at hand, so that no
+            floor can be measured, and it has none.
     """
     from q36eval.kl.floor_file import CAPTURED_AGAIN, MEASURED_AGAIN, measurements, read_floor
 
     probe = next((probe for probe in probes if probe.name is ProbeName.KL), None)
-    if policy is None or probe is None:
-        return
+    if probe is None:
+        return []
+    captures, pack = reference.root, reference.pack
     if pack is not None:
         lacking = floor_state(captures, pack.capture_of(probe.name, probe.suite_sha256))
         if lacking is not None:
@@ -91,48 +82,30 @@ def refuse_known(
                 "floor-missing", f"No margin of KL can be judged against the reference pack {captures}: {lacking}."
             )
     remedy = MEASURED_AGAIN if pack is None else CAPTURED_AGAIN
-    floor = read_floor(floor_file(captures, identity, probe), identity, probe.suite_sha256, remedy)
-    if floor is not None:
-        _refuse(policy, list(measurements(floor)))
-
-
-def _refuse(policy: Policy | None, figures: Sequence[Measurement]) -> None:
-    sentences = [] if policy is None else margins_below_floor(policy, figures)
-    if sentences:
-        raise UsageError("margin-below-floor", " ".join(sentences))
+    floor = read_floor(floor_file(captures, reference.identity, probe), reference.identity, probe.suite_sha256, remedy)
+    return [] if floor is None else list(measurements(floor))
 
 
 @dataclass(frozen=True)
 class FloorKeeper:
-    """Has the floor of one reference measured if need be, writes it into the run and refuses margins below it.
+    """Has the floor of one reference measured where none is kept.
 
-    `load_reference` is called only where no floor is kept; None where the reference's weights are not at hand, and then
-    no floor is measured.
+    `load_reference` is called only then; None where the reference's weights are not at hand, and then no floor is
+    measured.
     """
 
     identity: DeploymentIdentity
     captures: Path
     load_reference: Callable[[], Engine] | None
-    policy: Policy | None
-    sink: Sink
     progress: Progress
 
-    def settle(self, works: Sequence[Work], captures: Captures) -> None:
-        """To be called once the captures are whole, before the branch is measured.
-
-        Raises:
-            UsageError: a margin lies below the floor.
-        """
+    def figures(self, works: Sequence[Work], captures: Captures) -> list[Measurement]:
+        """The floor of the KL's texts, whose captures are whole; none where it can be neither read nor measured."""
         from q36eval.kl.floor_file import measurements
 
         work = next((work for work in works if work.probe.name is ProbeName.KL and work.failed is None), None)
         floor = None if work is None else self.floor(work, captures)
-        if floor is None:
-            return
-        figures = list(measurements(floor))
-        _refuse(self.policy, figures)
-        for measurement in figures:
-            self.sink.add_measurement(measurement)
+        return [] if floor is None else list(measurements(floor))
 
     def floor(self, work: Work, captures: Captures) -> "ReferenceFloor | None":
         """The floor that is kept, else measured now and kept; None where it can be neither.
@@ -163,24 +136,3 @@ class FloorKeeper:
                 floor = measure_floor(engine, capture, work.items, slices, self.identity, suite, self.progress)
                 write_floor(path, floor)
         return floor
-
-
-def reference_floor(
-    target: Target, scored: Scored, engine: EngineOptions, paths: Paths, progress: Progress
-) -> "ReferenceFloor":
-    """The noise floor of a reference on what is scored, captured and measured first where it is not yet.
-
-    Raises:
-        UsageError: the reference or the suite cannot be used.
-        EngineError: it cannot be measured.
-    """
-    reference = local_reference(target.folder, paths.captures, engine)
-    probes = build_probes([ProbeName.KL], scored.suite, paths, partial(material, scored, reference, paths, progress))
-    assert reference.tokenizer is not None, "a local reference has one"
-    works = plan_probes(probes, reference.tokenizer(), Sink())
-    captures = reference.captures(works, progress)
-    keeper = FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), progress)
-    floor = keeper.floor(works[0], captures)
-    if floor is None:
-        raise EngineError("plan-failed", "The noise floor could not be measured: the KL probe planned nothing.")
-    return floor

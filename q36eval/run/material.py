@@ -50,7 +50,7 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
 
 def material_of(
     corpus: Corpus,
-    context_limits: tuple[int, int | None],
+    family_context: int,
     identity: DeploymentIdentity,
     load_reference: Callable[[], Engine],
     kept_in: Path,
@@ -60,7 +60,7 @@ def material_of(
 ) -> Material:
     """Documents, answers and windows; the reference answers now if `kept_in` does not hold its answers yet.
 
-    `context_limits` are the family's context length and what a person requests; `remedy` is what to do about kept
+    `remedy` is what to do about kept
     answers that cannot be used.
 
     Raises:
@@ -68,7 +68,7 @@ def material_of(
         EngineError: the reference could not answer.
     """
     config, documents = corpus
-    context, overlap = context_and_overlap(config, *context_limits)
+    context, overlap = context_and_overlap(config, family_context)
     settings = config.on_policy
     prompts = [] if settings is None else on_policy_prompts(settings, paths)
     if settings is None or not prompts:
@@ -77,13 +77,13 @@ def material_of(
     return Material(tuple(documents), answers, context, overlap)
 
 
-def context_and_overlap(config: CorpusConfig, family_context: int, requested: int | None) -> tuple[int, int]:
-    """The least of the contexts that are stated, and the least left context of a token in a longer document.
+def context_and_overlap(config: CorpusConfig, family_context: int) -> tuple[int, int]:
+    """The lesser of the family's context and the corpus file's, and the least left context in a longer document.
 
     Raises:
         UsageError: the overlap is no less than the context.
     """
-    context = min(limit for limit in (family_context, config.context, requested) if limit is not None)
+    context = min(family_context, config.context or family_context)
     overlap = config.overlap or max(1, min(OVERLAP, context // 4))
     if overlap >= context:
         raise UsageError(

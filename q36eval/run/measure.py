@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -12,10 +12,7 @@ from typing import Any
 from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, recorded_template
 from q36eval.checkpoints.opened import OpenFolders, opened_once, weight_paths
 from q36eval.config import Paths
-from q36eval.engines import check_deployment, identity_of
-from q36eval.engines.base import IN_PROCESS
-from q36eval.engines.sides import apart_words, engine_words, is_fair
-from q36eval.errors import ChangedError, CorruptCheckpointError, EngineError, Q36Error, StorageError, UsageError
+from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.gate.covering import DECLARED, declaration
 from q36eval.history import EventKind, History, HistoryLostError, RunRecord, RunState
@@ -31,23 +28,18 @@ from q36eval.provenance import CHANGED, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running, RunSink
 from q36eval.run.drift import keep_drifts
-from q36eval.run.enough import refuse_too_few
-from q36eval.run.plan import Limits, Scored, build_probes, material, published_facts
+from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
+from q36eval.run.probe_set import published_facts
 from q36eval.run.progress import Followed, note
-from q36eval.run.reference import Reference, beside_template, local_reference, packed_reference
+from q36eval.run.reference import Reference
 from q36eval.run.request import ALL_PROBES, Request
-from q36eval.run.reuse import MEASURED_BY, measuring_sha256
-from q36eval.run.room import refuse_uncapturable
-from q36eval.run.served import ServedAlone, check_alone, served_suite
-from q36eval.run.supplies import supplies_of
-from q36eval.run.templates import declared_template, family_template
+from q36eval.run.served import ServedAlone, served_suite
+from q36eval.run.suites import supplies_of
+from q36eval.run.templates import family_template
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
     """Measure the branch (or continue the run to resume) and decide, if a policy was given.
-
-    What a deployment that repeats itself has answered in an earlier run is taken over (`q36eval.run.reuse`), unless
-    fresh answers are wanted.
 
     A checkpoint that cannot be what it says is a proven fault and is judged as one; trouble of the engine becomes a
     failed probe. The run is closed in every case but an interruption, which leaves it to be resumed.
@@ -65,12 +57,12 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
 
 
 def _measure(request: Request, folders: OpenFolders, paths: Paths, history: History, progress: Progress) -> RunRecord:
-    if request.stands_alone:
-        check_alone(request)
-    else:
-        check_deployment(request.deployment)
-    planned = _Planned() if request.stands_alone else _planned(request, paths, progress)
-    reference, template, probes = planned.reference, planned.template, planned.probes
+    prepared = prepare(request, paths)
+    for hint in (problem for problem in prepared.problems if not problem.blocks):
+        progress.note(hint.message)
+    refuse(prepared.problems)
+    reference, template = prepared.reference, prepared.template
+    probes, failures = _probes(prepared, request, paths, progress)
     suites = {probe.name.value: probe.suite_sha256 for probe in probes} | served_suite(request)
     resume = request.resume
     facts = published_facts(request, probes, paths)
@@ -86,33 +78,20 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
                 RunFiles(paths.state).note(history)
             begun = EventKind.BEGUN if resume is None else EventKind.RESUMED
             note(history, run.id, begun, f"by process {os.getpid()}")
-            for failure in planned.failures:
+            for failure in failures:
                 history.add_failure(run.id, failure)
             followed = Followed(progress, history, run.id)
             return _measure_run(request, reference, probes, folders, paths, history, run, followed)
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """What is evaluated, against what; nothing of either where an endpoint stands alone."""
-
-    reference: Reference | None = None
-    template: DeclaredTemplate | None = None
-    probes: Sequence[Probe] = ()
-    failures: tuple[ProbeFailure, ...] = ()
-
-
-def _planned(request: Request, paths: Paths, progress: Progress) -> _Planned:
-    """The reference and the probes' items, before a run is begun."""
-    reference = reference_of(request, paths)
-    apart = answered_apart(request, reference)
-    if apart is not None:
-        progress.note(f"{apart}.")
-    template = declared_template(request, reference.identity.chat_template_sha256)
-    scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
-    refuse_uncapturable(request, reference, scored, paths)
+def _probes(
+    prepared: Prepared, request: Request, paths: Paths, progress: Progress
+) -> tuple[Sequence[Probe], Sequence[ProbeFailure]]:
+    """The probes, before a run is begun, and why one is missing; the reference may have to answer for its texts."""
+    if prepared.reference is None or prepared.reference.pack is not None:
+        return prepared.probes, ()
     try:
-        return _Planned(reference, template, _probes(request.probes, request, scored, reference, paths, progress))
+        return all_probes(prepared, request, paths, progress), ()
     except KeyboardInterrupt as error:
         error.add_note("No run was begun yet: give the same command again.")
         raise
@@ -121,74 +100,7 @@ def _planned(request: Request, paths: Paths, progress: Progress) -> _Planned:
     except EngineError as error:  # the reference gave no answers to score; the other probes are still measured
         failure = ProbeFailure(probe=ProbeName.KL, reason=str(error), kind="crashed")
         rest = [name for name in request.probes if name is not ProbeName.KL]
-        probes = _probes(rest, request, scored, reference, paths, progress)
-        return _Planned(reference, template, probes, (failure,))
-
-
-def reference_of(request: Request, paths: Paths) -> Reference:
-    """What the branch is compared with.
-
-    Raises:
-        UsageError: it cannot be used, or is not what the branch can be compared with.
-    """
-    if request.reference_pack is not None:
-        pack, branch = request.reference_pack, request.branch.folder
-        reference = packed_reference(pack, branch, request.reference, request.family)
-        template = declared_template(request, reference.identity.chat_template_sha256)
-        return beside_template(reference, branch, template)
-    if request.reference is None:
-        raise UsageError(
-            "reference-required", "There is no reference: name its checkpoint, or a pack that was captured from it."
-        )
-    return local_reference(request.reference.folder, paths.captures, request.engine)
-
-
-def answered_apart(request: Request, reference: Reference) -> str | None:
-    """What the figures hold beside the branch's own losses, where the reference is of an engine that the branch is not
-    answered by; None where nothing.
-
-    Raises:
-        UsageError: a policy would judge such figures.
-    """
-    theirs, kind = reference.identity, request.engine.kind
-    if theirs.engine == IN_PROCESS:
-        return None
-    named = kind
-    if kind == theirs.engine:
-        try:
-            branch = identity_of(request.deployment)
-        except CorruptCheckpointError:  # the inspection says so, and nothing is compared
-            return None
-        if is_fair(branch, theirs):
-            return None
-        named = engine_words(branch)
-    apart = apart_words(named, theirs)
-    if request.policy is None:
-        return apart
-    raise UsageError(
-        "reference-of-another-engine",
-        f"{apart}, and a gate would charge that to the branch. Judge it with --engine {theirs.engine} in that "
-        f"version, or against a reference that the engine in-process answered, which is what BF16 is to every engine.",
-    )
-
-
-def _probes(
-    names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
-) -> list[Probe]:
-    scored_on = partial(material, scored, reference, paths, progress)
-    limits, check = limits_of(request, reference), partial(refuse_too_few, request, reference, paths)
-    return reference.fitted(build_probes(names, request.suite, paths, scored_on, limits, check), request.top_k)
-
-
-def limits_of(request: Request, reference: Reference) -> Limits:
-    """How much of its suite a request evaluates."""
-    return Limits(
-        family=request.family,
-        canaries=request.canaries,
-        max_items=request.max_items,
-        allow_code_execution=request.allow_code_execution,
-        tokenizer_sha256=reference.identity.tokenizer_sha256,
-    )
+        return all_probes(prepared, request, paths, progress, rest), (failure,)
 
 
 def _measure_run(
@@ -296,10 +208,8 @@ def _start(
         policy=request.policy,
         suites=suites,
         provenance=made_with
-        | {MEASURED_BY: measuring_sha256(made_with["packages"])}
         | facts
         | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"}
-        | ({"fresh": True} if request.fresh else {})
         | _declaration(request)
         | ({} if request.branch.named is None else {"named": request.branch.named}),
     )

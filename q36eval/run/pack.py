@@ -1,6 +1,5 @@
 """Capturing a reference pack: what it will take on disk, and the capture itself."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,9 +15,10 @@ from q36eval.probes import Progress, Sink
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.references import Capture, Kind, Pack, captures_in
 from q36eval.run.capture import kind_of
+from q36eval.run.disk import file_system
 from q36eval.run.floor import FloorKeeper, floor_state
 from q36eval.run.items import Work
-from q36eval.run.plan import Limits, Scored, build_probes, material
+from q36eval.run.probe_set import Limits, Scored, build_probes, material
 from q36eval.run.reference import Reference, local_reference
 from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Target
 from q36eval.run.rounds import plan_probes
@@ -42,7 +42,6 @@ class CaptureRequest:
     out: Path | None = None
     keep_head: bool = True
     top_k: int | None = None
-    allow_code_execution: bool = False
     family: Family | None = None
     canaries: CanaryChoice = SHIPPED_CANARIES
 
@@ -127,7 +126,6 @@ def reference_to_capture(request: CaptureRequest, paths: Paths) -> tuple[Referen
     limits = Limits(
         family=request.family,
         canaries=request.canaries,
-        allow_code_execution=request.allow_code_execution,
         tokenizer_sha256=reference.identity.tokenizer_sha256,
     )
     return reference, limits
@@ -150,7 +148,7 @@ def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announc
     for work in works:
         _check_whole(captures[work.probe.name], work)
     # the floor belongs to the reference too: where only the pack is at hand it cannot be measured
-    FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), progress).settle(works, captures)
+    FloorKeeper(reference.identity, reference.root, reference.load, progress).figures(works, captures)
     for work in works:
         lacking = floor_state(reference.root, captures[work.probe.name].header)
         if lacking is not None:
@@ -185,10 +183,7 @@ def _estimate(works: Sequence[Work], reference: Reference, request: CaptureReque
     present = sum(
         file.stat().st_size for work in works for file in reference.open(work.probe).folder.rglob("*") if file.is_file()
     )
-    place = reference.root
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return Estimate(reference.root, sizes, present, shutil.disk_usage(place).free)
+    return Estimate(reference.root, sizes, present, file_system(reference.root).free_bytes)
 
 
 def widths(folder: Path) -> tuple[int, int]:

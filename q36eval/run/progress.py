@@ -128,12 +128,6 @@ class Estimate:
         pace = self._seconds_per_token(own)
         return 0.0 if own.remaining == 0 else None if pace is None else pace * own.remaining
 
-    def whole_seconds(self, task: str) -> float | None:
-        """Seconds for all tokens of that task, those that are done among them."""
-        own = self._tasks[task]
-        pace = self._seconds_per_token(own)
-        return None if pace is None else pace * own.tokens
-
     def _seconds_per_token(self, task: _Task) -> float | None:
         elapsed = self._clock() - self._begun
         busy = sum(each.busy_seconds for each in self._tasks.values())

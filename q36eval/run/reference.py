@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from q36eval.chat.declared import DeclaredTemplate
 from q36eval.checkpoints import load_tokenizer
 from q36eval.checkpoints.tokenizer import chat_templates
-from q36eval.config import Family
+from q36eval.config import Family, Paths
 from q36eval.engines import Engine, EngineOptions, as_reference, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.probes import Probe, Progress
@@ -18,8 +18,8 @@ from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references import Capture, Pack, mark_used, pack_folder
 from q36eval.run.capture import OpenCaptures, captured, kind_of, suite_of
 from q36eval.run.items import Work
-from q36eval.run.request import Target
-from q36eval.run.templates import keep_templates, packed_templates, tokenizer_with
+from q36eval.run.request import Request, Target
+from q36eval.run.templates import declared_template, keep_templates, packed_templates, tokenizer_with
 
 if TYPE_CHECKING:
     import torch
@@ -121,6 +121,24 @@ class Reference:
 
         assert self.folder is not None, "needed only where the reference's folder is known"
         return {"head": stored_head(self.folder)}
+
+
+def reference_of(request: Request, paths: Paths) -> Reference:
+    """What the branch is compared with.
+
+    Raises:
+        UsageError: it cannot be used, or is not what the branch can be compared with.
+    """
+    if request.reference_pack is not None:
+        pack, branch = request.reference_pack, request.branch.folder
+        reference = packed_reference(pack, branch, request.reference, request.family)
+        template = declared_template(request, reference.identity.chat_template_sha256)
+        return beside_template(reference, branch, template)
+    if request.reference is None:
+        raise UsageError(
+            "reference-required", "There is no reference: name its checkpoint, or a pack that was captured from it."
+        )
+    return local_reference(request.reference.folder, paths.captures, request.engine)
 
 
 def local_reference(folder: Path, root: Path, options: EngineOptions, by: str | None = None) -> Reference:

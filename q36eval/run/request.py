@@ -84,14 +84,10 @@ class Request:
     resume: str | None = None
     corpus: Path | None = None
     """A corpus file to measure the divergence on, instead of the suite's own corpus."""
-    context: int | None = None
-    """At most so many tokens are fed at a time, when a divergence is measured; None is the family's context length."""
     reference_pack: Path | None = None
     """A pack captured before, perhaps elsewhere; otherwise the reference is captured here when need be."""
     exhaustive: bool = False
     """Ask everything, also of a task of which all that the policy judges is settled."""
-    fresh: bool = False
-    """Ask everything anew, also what a deployment that repeats itself has answered before."""
     max_items: int | None = None
     """Of each eval task at most so many items, in whole blocks."""
     top_k: int | None = None
@@ -101,12 +97,8 @@ class Request:
     """How much an endpoint is asked for what only it shows; so many requests at once as the engine's batches say."""
     second_endpoint: str | None = None
     """Address of another endpoint of the same weights, that the first is held against."""
-    allow_code_execution: bool = False
-    """Whether task groups that run programs which the model wrote are measured."""
     waivers_from: "WaiverSource | None" = None
     """The only waivers that count; None are those in history."""
-    template_declared: str | None = None
-    """The hash of a chat template that the branch ships on purpose, whatever the family's file says."""
     require_sign_off: bool = False
     """Nothing passes before a reviewer has signed the run."""
 

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +21,6 @@ from q36eval.probes import Captures, Digest, ItemResults, OwnPrompts, Probe, Pro
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.items import BothSteps, Work, finished_items, known_of, refuse_unanswerable
 from q36eval.run.order_check import check_order
-from q36eval.run.scores import leave_out_unscored
 
 AGAIN = "evaluating again"
 """The name, for people, of evaluating doubtful items in other batches."""
@@ -34,6 +33,15 @@ REPEATED = "computing known rows of a batch again"
 
 PORTION = 4
 """So many doubtful items are evaluated again before the verdict is looked at: one confirmed flip may decide."""
+
+NO_LOG_PROBS = (
+    "its server gives no log-probabilities of a prompt's tokens, and a divergence needs them; serve the branch by vLLM "
+    "with --max-logprobs -1 and without drafts (MTP), or use --engine vllm or the engine in-process"
+)
+LIKELIEST_ALONE = (
+    "its server gives log-probabilities of the likeliest tokens alone, and a divergence needs those of the whole "
+    "vocabulary; start vLLM with --max-logprobs -1, or use --engine vllm; `q36eval kl --top-k` measures a lower bound"
+)
 
 
 class StoppingRule(Protocol):
@@ -60,6 +68,14 @@ class Evaluated:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What all probes evaluate, and the token ids of every request before anything follows from the answers."""
+
+    works: list[Work]
+    tokens: Mapping[str, tuple[int, ...]]
+
+
 class TokenizedDifferentlyError(Q36Error):
     """The branch's tokenizer or chat template turns the same questions into other tokens than the reference's."""
 
@@ -76,7 +92,7 @@ def run_probes(
     rule: StoppingRule | None = None,
     measured: Sequence[Measurement] = (),
     own_template: Callable[[Mapping[ProbeName, OwnPrompts]], None] | None = None,
-    planned: list[Work] | None = None,
+    planned: Planned | None = None,
 ) -> Evaluated:
     """Measure `branch` against its reference with all `probes`; with a `rule`, until the verdict stands.
 
@@ -85,7 +101,7 @@ def run_probes(
 
     `measured` is what was measured before. Returns the stages, and the seconds of each and of the "reference" before
     them. `captures_of` gives the reference's digests of all items (see `q36eval.run.capture`) before the branch is
-    evaluated; what it raises ends the run.
+    evaluated; what it raises ends the run. `planned` is what was planned before, as the reference was captured then.
 
     Raises:
         TokenizedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
@@ -102,10 +118,11 @@ def run_probes(
             branch_tokens = requested_tokens(plan_probes(probes, tokenizer, Sink()))
             if planned is not None:  # probes know what they planned last
                 plan_probes(probes, reference_tokenizer, Sink())
-        works = plan_probes(probes, reference_tokenizer, sink) if planned is None else planned
+        if planned is None:
+            planned = plan_once(probes, reference_tokenizer, sink)
     except TemplateLimitError as error:
         raise UsageError(error.code, f"The reference cannot be used: {error}") from error
-    tokens = requested_tokens(works)
+    works, tokens = planned.works, planned.tokens
     differing = 0 if branch_tokens is None else sum(branch_tokens.get(key) != ids for key, ids in tokens.items())
     if differing:
         raise TokenizedDifferentlyError(
@@ -115,7 +132,7 @@ def run_probes(
         )
     refuse_unanswerable(branch.generates, works, "branch")
     captures = captures_of(works)
-    leave_out_unscored(branch, works, sink)
+    _leave_out_unscored(branch, works, sink)
     seconds = time.monotonic() - started
     done = {
         (outcome.probe, outcome.item_key)
@@ -130,6 +147,12 @@ def run_probes(
     evaluated = measure_branch(branch, works, captures, sink, progress, rule, measured)
     evaluated.seconds["reference"] = seconds
     return evaluated
+
+
+def plan_once(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> Planned:
+    """What all probes evaluate, by the reference's tokenizer."""
+    works = plan_probes(probes, tokenizer, sink)
+    return Planned(works, requested_tokens(works))
 
 
 def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Work]:
@@ -168,6 +191,19 @@ def same_tokenizer(one: Any, other: Any) -> bool:
         for tokenizer in (one, other)
     ]
     return bool(rules[0] == rules[1])
+
+
+def _leave_out_unscored(engine: Engine, works: Sequence[Work], sink: Sink) -> None:
+    """Drop the divergence where its logits cannot be had, and scores that a probe can do without."""
+    if engine.scores == "states":
+        return
+    for work in works:
+        bounds = engine.scores == "likeliest" and work.probe.kind == "top-k"
+        if work.probe.name is ProbeName.KL and not bounds:
+            work.items, work.failed = [], NO_LOG_PROBS if engine.scores == "nothing" else LIKELIEST_ALONE
+            sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="unmeasurable"))
+        elif work.probe.does_without_scores:
+            work.items = [replace(item, scores=()) if item.generations else item for item in work.items]
 
 
 def _lay_out_by_reference(work: Work, captures: Captures, sink: Sink) -> None:

@@ -24,22 +24,8 @@ def family_template(family: Family, branch: str) -> str | None:
     return None if known is None or known.chat_template is None else known.chat_template.sha256
 
 
-def check_hash(sha256: str | None) -> None:
-    """Refuse an option's value that is no SHA-256.
-
-    Raises:
-        UsageError: it is not 64 hexadecimal digits.
-    """
-    if sha256 is not None and (len(sha256) != 64 or set(sha256) - set("0123456789abcdef")):
-        raise UsageError(
-            "option-value",
-            f"--template-declared takes the whole SHA-256 of the branch's chat templates, 64 hexadecimal digits as "
-            f"`q36eval inspect` prints it, and was given {sha256!r}.",
-        )
-
-
 def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemplate | None:
-    """The declaration that holds for this branch: the option's, else that of the family's file; None without one.
+    """The declaration that the family's file has for this branch; None without one.
 
     Raises:
         UsageError: the branch ships another template than the declared one.
@@ -48,25 +34,21 @@ def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemp
 
     known = request.family.branches.get(request.branch.name)
     written = None if known is None else known.chat_template
-    declared = request.template_declared or (None if written is None else written.sha256)
-    if declared is None:
+    if written is None:
         return None
     try:
         shipped = chat_template_sha256(request.branch.folder)
     except CorruptCheckpointError:
         return None  # the inspection says what is wrong with it
-    if declared == shipped and request.template_declared is not None:
-        return DeclaredTemplate(sha256=shipped, by="--template-declared", reference_sha256=reference_sha256)
-    if declared == shipped and written is not None:
-        source = written.source
+    if written.sha256 == shipped:
         return DeclaredTemplate(
-            sha256=shipped, by="the family's file", source=source, reference_sha256=reference_sha256
+            sha256=shipped, by="the family's file", source=written.source, reference_sha256=reference_sha256
         )
-    whose = "--template-declared" if request.template_declared is not None else f"the family {request.family.name}"
     raise UsageError(
         "template-declared-differs",
-        f"The chat template that {whose} declares for {request.branch.name} is {declared}, and the branch ships "
-        f"{shipped}; look at what differs with `q36eval inspect`, and declare that one or none.",
+        f"The chat template that the family {request.family.name} declares for {request.branch.name} is "
+        f"{written.sha256}, and the branch ships {shipped}; look at what differs with `q36eval inspect`, and declare "
+        f"that one or none.",
     )
 
 

@@ -3,7 +3,7 @@
 `margin_test` and `summarize` choose by estimator among the families of tests, each in a module of its own: `_betting`
 (bounded means), `_scheduled` (the same in blocks, with a planned end), `_fixed` (these items alone), `_bootstrap`
 (unbounded means, strata), `_ratio`, `_quantile`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
-Evidence enters as `records.Clusters` and becomes a `_contrast`. `power` and `margin_looks` simulate branches under
+Evidence enters as `records.Clusters` and becomes a `_contrast`. `margin_looks` simulates branches under
 these very tests. A new estimator is one of `records.Estimator`, a module with its tests and interval, and its branch in
 `_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
 """
@@ -25,7 +25,7 @@ from q36eval.stats._margin import (
     margin_test,
     why_not_measured,
 )
-from q36eval.stats._power import GREATEST_LIMIT, Power, as_expected, can_show, power, tightest_limit
+from q36eval.stats._power import GREATEST_LIMIT, as_expected, can_show, tightest_limit
 from q36eval.stats._proportion import (
     ShareBeyond,
     least_clusters,
@@ -53,7 +53,6 @@ __all__ = [
     "MarginLike",
     "MarginTest",
     "MeanInference",
-    "Power",
     "QuantileInference",
     "Resolution",
     "ShareBeyond",
@@ -70,7 +69,6 @@ __all__ = [
     "most_beyond",
     "planned_clusters",
     "planned_largest",
-    "power",
     "proportion_interval",
     "quantile_clusters",
     "resolved_early",

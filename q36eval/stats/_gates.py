@@ -19,7 +19,6 @@ from q36eval.stats._betting import (
 from q36eval.stats._contrast import Array
 from q36eval.stats._likelihood import LEAST_EXPECTED, effective_clusters, p_value
 from q36eval.stats._margin import MarginLike, loss_limit
-from q36eval.stats._pairs import PairedProportions
 from q36eval.stats._scheduled import DEFAULT_SHARES, LookShares
 
 
@@ -130,26 +129,6 @@ def _taken(kinds: Kinds, limit: float, shares: LookShares, counts: Array, last_b
     midway = shares.midway if drawn and enough else 0.0
     at_end = effective_clusters(whole @ kinds.units, whole @ kinds.units**2) * limit >= LEAST_EXPECTED
     return LookShares(shares.bets, midway) if at_end else LookShares(1.0 - midway, midway)
-
-
-def exact_looks(kinds: Kinds, limit: float) -> Looker:
-    """As `margin_looks`, of single items at one look, by the exact test of a `max_increase`."""
-    known: dict[tuple[int, int, int], tuple[float, float]] = {}
-
-    def p_values(lost: int, gained: int, items: int) -> tuple[float, float]:
-        if (lost, gained, items) not in known:
-            pairs = PairedProportions(lost, gained, items)
-            known[lost, gained, items] = pairs.p_at_least(limit), pairs.p_at_most(limit)
-        return known[lost, gained, items]
-
-    def looks(counts: Array) -> tuple[Array, Array]:
-        changes = kinds.branch - kinds.reference
-        columns = np.stack([counts @ (changes < 0), counts @ (changes > 0), counts @ kinds.units], axis=-1)
-        rows = columns.reshape(-1, 3).astype(np.int64).tolist()
-        both = np.array([p_values(*row) for row in rows]).reshape(*counts.shape[:2], 2)
-        return both[..., 0], both[..., 1]
-
-    return looks
 
 
 def _p_values(side: Side, counts: Array, last_bet: int, best: Array | None, taken: LookShares) -> Array:

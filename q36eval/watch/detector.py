@@ -26,7 +26,7 @@ SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 """Bets as shares of the greatest, by which a stream that loses nothing would lose all."""
 CALIBRATION_LEVEL = 0.999
 """Confidence of the bound on the quiet share of losses that a calibration gives, for each stream. At 0.99 those few
-that it does not cover alarmed so often that they spent the rate of all (benchmarks/watch_simulation.py)."""
+that it does not cover alarmed so often that they spent the rate of all (benchmarks/README.md)."""
 
 Logs = tuple[float, ...]
 """The logarithm of each bet's wealth."""

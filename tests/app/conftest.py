@@ -67,7 +67,7 @@ def with_reference(
         bf16 = resolve("bf16", family, paths)
         request = Request(family, bf16, bf16, "sandbox", policy=None, probes=(ProbeName.KL,))
         with three_documents(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr("q36eval.run.measure.build_probes", lambda *_: [KLProbe(some_documents)])
+            patch.setattr("q36eval.run.preflight.build_probes", lambda *_: [KLProbe(some_documents)])
             measure(request, paths, History.open(paths.history), Silent())
 
     captured = built_once(tmp_path_factory, "reference", build)

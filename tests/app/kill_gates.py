@@ -18,7 +18,7 @@ from typing import Any
 import safetensors.torch  # noqa: F401 (once here, and not in every fork)
 
 import q36eval.kl.floor
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.targets import load_family, resolve
 from q36eval.canaries.specification import load_specs
 from q36eval.config import Paths
@@ -87,7 +87,7 @@ def gate(state: Path, files: Path, progress: Progress, engine: EngineOptions = A
         kl = KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers)
         return [FewCanaries(load_specs()[:1]), kl, EvalsProbe(files / "suite.yaml")]
 
-    q36eval.run.measure.build_probes = probes
+    q36eval.run.preflight.build_probes = probes
     request = Request(
         family=family,
         branch=resolve("fp8-head", family, paths),
@@ -99,7 +99,6 @@ def gate(state: Path, files: Path, progress: Progress, engine: EngineOptions = A
         corpus=files / "corpus.yaml",
         resume=begun[0] if begun else None,
         exhaustive=True,
-        fresh=True,
     )
     measure(request, paths, history, progress)
     history.close()

@@ -114,6 +114,7 @@ def test_every_input_reaches_the_gate_and_every_output_is_set(action: dict[str, 
     assert all(f'echo "{name.rpartition(".")[2]}=' in script for name in outputs)
 
 
+@pytest.mark.long
 def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
     action: dict[str, Any], program: Path, tmp_path: Path
 ) -> None:
@@ -125,7 +126,6 @@ def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
         "branch": f"{damaged}\r\n",
         "policy": str(policy),
         "options": "--skip=kl\n--skip=evals\n\n--skip=canaries\n",
-        "formats": "json\njunit\nmarkdown",
         "state": str(tmp_path / "state"),
         "command": str(program),
     }
@@ -139,10 +139,10 @@ def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
     assert (tmp_path / "state" / "history.sqlite").exists()
 
 
+@pytest.mark.long
 def test_hostile_inputs_are_only_ever_values(action: dict[str, Any], program: Path, tmp_path: Path) -> None:
     hostile = "$(touch owned) `touch owned`; touch owned\" ' || touch owned * ${HOME} \\ --json"
     told = Runner(action, tmp_path, {"branch": hostile, "state": str(tmp_path / "s"), "command": str(program)})
-    told.inputs |= {"formats": "json"}
     assert told.run() == [0, 2]
     assert f"has no branch {hostile!r}" in told.log
     assert told.outputs["steps.gate.outputs.verdict"] == "USAGE"
@@ -199,6 +199,7 @@ main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_cancelled_job_stops_the_gate_and_tells_the_outcome(
     action: dict[str, Any], tmp_path: Path, number: signal.Signals

@@ -57,6 +57,7 @@ def measured_run(
     return run.id
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("then", "verdict", "why"),
     [

@@ -112,6 +112,7 @@ def test_an_incident_becomes_a_canary_that_check_accepts(incident: Path, tmp_pat
         run(*asked)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "needle"),
     [
@@ -165,6 +166,7 @@ def damaged(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_two_models_say_what_is_decisive_and_the_canary_runs(damaged: Path, tmp_path: Path, capsys: Any) -> None:
     """The whole way: an incident without a right answer, both models asked, the file asked of both as a canary."""
     transcript = tmp_path / "light.json"

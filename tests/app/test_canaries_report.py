@@ -27,7 +27,7 @@ from q36eval.canaries.specification import load_specs
 from q36eval.canaries.summary import summarize_outcomes
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Measurement
-from q36eval.run.repeating import Repeat, agreement
+from q36eval.run.canary_repeats import Repeat, agreement
 
 
 def measured(items: list[ItemOutcome]) -> list[Measurement]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import q36eval.run.branch
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import held
 from q36eval.config import Paths
@@ -26,7 +26,6 @@ from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = pytest.mark.slow
 WEIGHTS = "model.safetensors"
 POLICY = """
 name: test
@@ -84,7 +83,7 @@ class Gates:
         policy = self.paths.state / "policy.yaml"
         policy.write_text(KL_POLICY if kl else POLICY)
         probes = [KLProbe(self._documents)] if kl else []
-        self._patch.setattr(q36eval.run.measure, "build_probes", lambda *_: probes)
+        self._patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: probes)
         request = Request(
             family=self.family,
             branch=Target("copy", branch),
@@ -94,7 +93,6 @@ class Gates:
             probes=(ProbeName.WEIGHTS, ProbeName.KL) if kl else (ProbeName.WEIGHTS,),
             engine=EngineOptions(),
             resume=resume,
-            fresh=True,
         )
         return measure(request, self.paths, self.history, Heard(begun))
 
@@ -113,6 +111,7 @@ def no_verdict(gates: Gates, branch: Path, begun: Callable[[str], object], **nam
     return run.id
 
 
+@pytest.mark.long
 def test_weights_overwritten_between_inspection_and_loading_give_no_verdict(gates: Gates) -> None:
     branch, before = gates.copy("branch"), (gates.built / WEIGHTS).read_bytes()
     run = no_verdict(gates, branch, lambda title: title == "reading the checkpoint" and flip(branch / WEIGHTS))
@@ -148,6 +147,7 @@ def test_damage_of_a_file_that_is_still_being_written_is_not_judged(
     no_verdict(gates, branch, lambda _: None)
 
 
+@pytest.mark.long
 def test_weights_overwritten_while_the_branch_is_measured_give_no_verdict(
     gates: Gates, with_reference: Callable[[Path], Path]
 ) -> None:
@@ -174,6 +174,7 @@ def test_a_reference_that_changes_while_it_is_loaded_answers_nothing(
         assert not [*pack.glob("*/items/*")]
 
 
+@pytest.mark.long
 def test_every_file_is_hashed_once_in_the_whole_gate(
     gates: Gates, with_reference: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from q36eval.kl.generators.conversations import dialogues, prompts
 from q36eval.kl.on_policy import OnPolicySettings
 from q36eval.kl.planning import refuse_reserved_slices
 from q36eval.run.corpora import counts, freeze_corpus, unverified_texts
-from q36eval.run.declared import Subject, declared_for
+from q36eval.run.declared_figures import Subject, declared_for
 from q36eval.run.material import corpus_of, on_policy_prompts
 from tests.evals.hub_mirror import cache, use_cache
 
@@ -75,6 +75,7 @@ def frozen(suite: str, data: Paths) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_texts_are_unverified_until_their_rows_are_pinned(data: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = frozen("quick", data)
     assert "openai/gsm8k" in unverified_texts("quick", folder)
@@ -94,6 +95,7 @@ def test_texts_are_unverified_until_their_rows_are_pinned(data: Paths, monkeypat
     assert "facebook/belebele" in told
 
 
+@pytest.mark.long
 def test_release_brings_the_documents_that_its_plan_names(data: Paths) -> None:
     folder = frozen("release", data)
     config, documents = corpus_of("release", None, data)
@@ -136,6 +138,7 @@ def asked_of_slices(data: Paths) -> set[str]:
     return {name for name in of_texts if "=" not in name} - {"all"}
 
 
+@pytest.mark.long
 def test_what_is_not_frozen_or_was_changed_is_one_sentence(data: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="q36eval data freeze quick"):
         corpus_of("quick", None, data)

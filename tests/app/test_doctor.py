@@ -1,6 +1,7 @@
 """`q36eval doctor`, `--version`, `--state` and `python -m q36eval`: what the program says of itself."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -12,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import words
 from q36eval.app import doctor
 from q36eval.config import Paths
 from tests import commands
+from tests.commands import command_tree
 
-COMMANDS = dict(words.command_tree())
+COMMANDS = command_tree()
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -55,11 +56,11 @@ def test_no_option_hides_another(name: str) -> None:
 
 
 def test_a_state_by_name_is_the_one_that_is_written(tmp_path: Path) -> None:
-    done = commands.q36eval("waive", "list", "--state", str(tmp_path / "named"), state=tmp_path / "other")
+    done = commands.q36eval("review", "list", "--state", str(tmp_path / "named"), state=tmp_path / "other")
     assert done.returncode == 0
     assert (tmp_path / "named" / "history.sqlite").exists()
     assert not (tmp_path / "other").exists()
-    assert commands.q36eval("doctor", "--state=", state=tmp_path).stderr == "q36eval: --state names no folder.\n"
+    assert commands.code_of(commands.q36eval("doctor", "--state=", state=tmp_path)) == "option-empty"
 
 
 @pytest.mark.parametrize("state", ["a-file", "a-file/below"])
@@ -118,6 +119,7 @@ def test_a_hub_that_is_silent_or_a_name_that_hangs_is_not_waited_for(
     forever.set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [["-m", "q36eval"], ["-c", "from q36eval.app.cli import main; main()"]])
 def test_it_says_its_version(command: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
@@ -125,3 +127,18 @@ def test_it_says_its_version(command: list[str], tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("q36eval 0.1.0 (commit ")
     assert f"Python {sys.version.split()[0]})" in done.stdout
+
+
+def test_a_torch_that_cannot_be_loaded_is_named_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')\n")
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    done = subprocess.run(
+        [sys.executable, "-c", "from q36eval.app.cli import main; main()", "doctor"],
+        env=os.environ | {"PYTHONPATH": path, "Q36EVAL_STATE": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "libcudart" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

@@ -59,6 +59,7 @@ def test_few_metrics_are_followed_as_among_all(history: History) -> None:
     assert followed(history, every.drift, []).metrics == ()
 
 
+@pytest.mark.long
 def test_whatever_changes_where_a_branch_stands_keeps_it_anew(history: History, tmp_path: Path) -> None:
     newest = history.get_run("latest")
     assert commands.q36eval("drift", "--branch", "main", state=tmp_path).returncode == 1
@@ -66,7 +67,7 @@ def test_whatever_changes_where_a_branch_stands_keeps_it_anew(history: History, 
     judge_run(history, 60, DAY)
     assert not is_kept(history)
     words = ("--owner", "eva", "--reason", "known")
-    assert commands.q36eval("history", "bless", newest.id, *words, state=tmp_path).returncode == 0
+    assert commands.q36eval("review", "bless", newest.id, *words, state=tmp_path).returncode == 0
     assert is_kept(history)
     assert standing_drift(history, *MAIN).blessed_run_id == newest.id
     waiver = Waiver(criterion="tools", owner="eva", reason="known", expires=date(2026, 4, 1))
@@ -128,6 +129,7 @@ def test_runs_that_never_ended_do_not_hide_the_newest_verdict(
     assert drifting.judged_keys(history, *MAIN) == before
 
 
+@pytest.mark.long
 def test_whatever_breaks_while_it_is_kept_is_no_crash_and_leaves_other_branches_theirs(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,24 +11,25 @@ from typing import Any
 
 import pytest
 
-from benchmarks import words
 from q36eval.app.cli.gate_branches import Branches, Judged, Output, finish
 from q36eval.app.cli.options import Quiet
 from q36eval.app.cli.progress import ConsoleProgress
 from q36eval.app.reviewing.recommending import Candidate
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
+from q36eval.engines import EngineOptions
+from q36eval.engines.base import ENGINE_ARG
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
+from tests.commands import command_tree
 
-COMMANDS = dict(words.command_tree())
+COMMANDS = command_tree()
 NO_JSON = {"q36eval ui"}
 """A server: it has no document to print."""
 
 READ_NO_HISTORY = {
-    **{"branches list": [], "branches show": ["main"], "data freeze": ["nope", "--tokenizer", "x"]},
-    **{"data verify": ["nope"], "sandbox list": [], "sandbox build": ["nope"], "sandbox verify": []},
-    **{"policy list": [], "policy show": ["release"], "policy explain": ["release"], "policy schema": []},
+    **{"branches": [], "data freeze": ["nope", "--tokenizer", "x"], "sandbox build": ["nope"]},
+    **{"policy list": [], "policy explain": ["release"]},
 }
 """The commands without `--history`, with arguments that lead them through their work or to their error."""
 
@@ -45,10 +46,11 @@ def state(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_every_command_that_opens_a_history_takes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All others are led through their work here, and open none."""
     without = {name.removeprefix("q36eval ") for name, one in COMMANDS.items() if "--history" not in options(one)}
-    groups = {"branches", "data", "sandbox"}
+    groups = {"data", "sandbox"}
     assert without - groups == set(READ_NO_HISTORY)
 
     def opened(*_: object, **__: object) -> None:
@@ -60,6 +62,7 @@ def test_every_command_that_opens_a_history_takes_one(tmp_path: Path, monkeypatc
         assert "opened a history" not in done.stderr, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", [True, False])
 def test_the_history_named_is_the_one_read(state: Path, tmp_path_factory: pytest.TempPathFactory, before: bool) -> None:
     elsewhere, file = tmp_path_factory.mktemp("elsewhere"), str(state / "history.sqlite")
@@ -79,17 +82,18 @@ def test_every_command_takes_json() -> None:
     assert {name for name in leaves if "--json" not in options(COMMANDS[name])} == NO_JSON
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [
-        *("branches list", "branches show main", "canaries list", "canaries show json-nested", "doctor"),
-        *("history list", "history compare {run} {other}", "history show latest", "history replay latest"),
-        *("history verify", "history gc --dry-run", "policy list", "policy show release", "policy explain release"),
-        *("policy schema", "policy check release", "drift", "drift --branch main", "report latest"),
-        *("reference show", "sandbox list", "sandbox verify", "waive list", "waive export"),
-        *("history export latest --out {out}", "history accept", "report latest --schema"),
-        *("waive add --branch main --criterion tools --owner eva --reason why --ahead --expires {soon}",),
-        *("history bless latest --owner eva --reason why", "sign-off latest --owner eva --reason why"),
+        *("branches", "branches main", "canaries list", "canaries list json-nested", "doctor"),
+        *("history list", "history compare {run} {other}", "history show latest", "history show latest --replay"),
+        *("history status", "history gc --dry-run", "policy list", "policy explain release --full"),
+        *("policy explain release", "policy check release", "drift", "drift --branch main", "report latest"),
+        *("reference show", "review list", "history export latest --out {out}"),
+        *("report latest --schema", "report latest --policy sandbox"),
+        *("review waive --branch main --criterion tools --owner eva --reason why --ahead --expires {soon}",),
+        *("review bless latest --owner eva --reason why", "review sign-off latest --owner eva --reason why"),
     ],
 )
 def test_with_json_a_command_prints_one_document(command: str, state: Path) -> None:
@@ -117,29 +121,27 @@ def test_the_longest_help_has_headings() -> None:
     with COMMANDS["q36eval gate"].make_context("gate", [], resilient_parsing=True) as context:
         text = COMMANDS["q36eval gate"].get_help(context)
     headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert headings == ["Options", "How it runs", "How much is evaluated", "Decision and reports", "Everywhere"]
+    groups = ["Options", "How it runs", "How much is evaluated", "Decision and reports"]
+    assert headings == [*groups, f"NAME of {ENGINE_ARG}; others are vLLM's own", "Everywhere"]
+    assert all(option.name in text for option in EngineOptions.described().values() if option.flag is None)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "code", "named"),
     [
-        (["gaet"], "q36eval: No such command 'gaet'. Did you mean 'gate'? See q36eval --help.\n"),
-        (
-            ["history", "lst"],
-            "q36eval: No such command 'lst'. Did you mean 'list'? See q36eval history --help.\n",
-        ),
-        (
-            ["report", "latest", "--fromat", "md"],
-            "q36eval: No such option: --fromat. Did you mean --format? See q36eval report --help.\n",
-        ),
-        (["report", "latest", "--history", ""], "q36eval: --history names no file.\n"),
+        (["gaet"], "usage", ("'gaet'", "'gate'", "q36eval --help")),
+        (["history", "lst"], "usage", ("'lst'", "'list'", "q36eval history --help")),
+        (["report", "latest", "--fromat", "md"], "usage", ("--fromat", "--format", "q36eval report --help")),
+        (["report", "latest", "--history", ""], "option-empty", ("--history",)),
     ],
 )
 def test_a_slip_is_one_sentence_on_stderr_with_the_nearest_name(
-    arguments: list[str], sentence: str, tmp_path: Path
+    arguments: list[str], code: str, named: tuple[str, ...], tmp_path: Path
 ) -> None:
     done = commands.q36eval(*arguments, state=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
+    assert (done.returncode, done.stdout, commands.code_of(done)) == (2, "", code)
+    assert done.stderr.count("\n") == 1
+    assert [one for one in named if one not in done.stderr] == [], done.stderr
 
 
 def test_md_is_markdown(state: Path) -> None:
@@ -193,6 +195,7 @@ def terminal(arguments: list[str], state: Path, **environment: str) -> bytes:
     return written
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [60, 100])
 def test_a_report_is_drawn_for_a_terminal_and_markdown_elsewhere(columns: int, state: Path) -> None:
     shown = terminal(["report", "latest", "--no-color"], state, COLUMNS=str(columns)).decode()
@@ -217,6 +220,7 @@ def test_an_empty_out_is_no_folder(state: Path, tmp_path: Path, monkeypatch: pyt
     assert report.read_text(encoding="utf-8") == "of somebody else"
 
 
+@pytest.mark.long
 def test_colours_go_where_nobody_wants_them(state: Path) -> None:
     colour = re.compile(rb"\x1b\[[\d;]*3\dm")
     shown = ["report", "latest", "--details"]
@@ -248,6 +252,7 @@ def completed(line: str, shell: str, state: Path) -> list[str]:
     return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_names_are_completed(shell: str, state: Path) -> None:
     assert "int2-experts" in completed("q36eval gate --branch ", shell, state)
@@ -255,6 +260,7 @@ def test_names_are_completed(shell: str, state: Path) -> None:
     assert run in completed("q36eval report 20", shell, state)
 
 
+@pytest.mark.long
 def test_a_family_s_branches_suites_policies_and_options_are_completed(state: Path) -> None:
     assert "w4a16" in completed("q36eval gate --family sandbox --branch w", "bash", state)
     named = completed("q36eval kl --family qwen3.6-35b-a3b --branch ", "bash", state)
@@ -268,6 +274,7 @@ def test_a_family_s_branches_suites_policies_and_options_are_completed(state: Pa
     assert "".join(completed("q36eval report 20", "bash", state / "no")) == ""
 
 
+@pytest.mark.long
 def test_completion_opens_no_history_and_imports_nothing_heavy(state: Path) -> None:
     code = (
         "import sys\nfrom q36eval.app.cli.main import program\nfrom q36eval.app.cli import completing\n"
@@ -281,6 +288,7 @@ def test_completion_opens_no_history_and_imports_nothing_heavy(state: Path) -> N
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_installed(shell: str, tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
@@ -297,6 +305,7 @@ def test_completion_is_installed(shell: str, tmp_path: Path) -> None:
     assert any("_Q36EVAL_COMPLETE" in file.read_text() for file in tmp_path.rglob("*") if file.is_file())
 
 
+@pytest.mark.long
 def test_bash_itself_completes_with_what_is_installed(state: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("home")
     program = home / "q36eval"
@@ -313,12 +322,13 @@ def test_bash_itself_completes_with_what_is_installed(state: Path, tmp_path_fact
     assert (done.stdout, done.stderr) == ("int2-experts\n", "")
 
 
+@pytest.mark.long
 def test_a_blessed_run_is_not_to_be_blessed_and_a_signed_one_not_to_be_signed(state: Path) -> None:
     for before, done, after in (
-        ("history bless", ["history", "bless", "latest"], "q36eval drift --branch main"),
-        ("sign-off", ["sign-off", "latest"], "--resume"),
+        ("review bless", ["review", "bless", "latest"], "q36eval drift --branch main"),
+        ("review sign-off", ["review", "sign-off", "latest"], "--resume"),
     ):
-        if before == "sign-off":
+        if before == "review sign-off":
             judge_run(open_history(state), 0, date(2026, 5, 3), require_sign_off=True)
         assert before in commands.q36eval("report", "latest", "--details", state=state).stdout
         assert commands.q36eval(*done, "--owner", "eva", "--reason", "read", state=state).returncode == 0

@@ -26,7 +26,6 @@ from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
-pytestmark = [pytest.mark.slow, pytest.mark.core]
 WEIGHTS_ALONE = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
 """Nothing that asks the model anything: a gate takes a second."""
 
@@ -96,7 +95,7 @@ def test_no_report_of_an_earlier_gate_outlives_the_start_of_another(tmp_path: Pa
     out.mkdir()
     for name in ("report.json", "junit.xml", "notes.txt"):
         (out / name).write_text("an earlier PASS")
-    gate = ("gate", "--branch", "bf16", *weights, "--out", str(out), "--format", "json", "--format", "junit")
+    gate = ("gate", "--branch", "bf16", *weights, "--out", str(out))
     child = forked.start(*gate, state=state, stderr=stderr, before=forked.awaiting_ctrl_c)
     child.until(lambda: child.has_said("inspecting"))
     os.kill(child.pid, signal.SIGINT)
@@ -126,10 +125,10 @@ EVIL = "no\n::error::owned\r\x1b[31m##[error]owned :::error file=a:::x"
 def test_names_are_inert_in_every_sentence(tmp_path: Path, weights: tuple[str, ...]) -> None:
     """A runner reads commands from both streams, and a branch is called what somebody called it."""
     state, summary = tmp_path / "state", tmp_path / "summary.md"
-    reports = ("--format", "github")
     done = commands.q36eval(
-        *("gate", "--branch", EVIL, "--branch", "bf16", *weights, *reports),
+        *("gate", "--branch", EVIL, "--branch", "bf16", *weights),
         state=state,
+        GITHUB_ACTIONS="true",
         GITHUB_STEP_SUMMARY=str(summary),
     )
     assert done.returncode == 2
@@ -142,14 +141,27 @@ def test_names_are_inert_in_every_sentence(tmp_path: Path, weights: tuple[str, .
         ("gate", "--branch", "bf16", "--waivers-from", EVIL),
         ("gate", "--branch", "bf16", "--out", f"/proc/{EVIL}"),
         ("drift", "--branch", EVIL),
-        ("sign-off", run.id, "--owner", EVIL, "--reason", "x"),
-        ("history", "bless", run.id, "--owner", EVIL, "--reason", "x"),
+        ("review", "sign-off", run.id, "--owner", EVIL, "--reason", "x"),
+        ("review", "bless", run.id, "--owner", EVIL, "--reason", "x"),
         ("history", "show", run.id),
         *(
-            ("waive", "add", "--branch", "bf16", "--slice", "all", "--owner", EVIL, "--reason", EVIL, "--expires", day)
+            (
+                "review",
+                "waive",
+                "--branch",
+                "bf16",
+                "--slice",
+                "all",
+                "--owner",
+                EVIL,
+                "--reason",
+                EVIL,
+                "--expires",
+                day,
+            )
             for day in (EVIL, f"{datetime.now(UTC).date()}")
         ),
-        ("waive", "list"),
+        ("review", "list"),
     ]
     for command in (*others, ()):
         told = done if not command else commands.q36eval(*command, state=state)
@@ -343,7 +355,7 @@ def test_4_when_a_passing_verdict_cannot_be_reported(tmp_path: Path, weights: tu
     state, out = tmp_path / "state", tmp_path / "out"
     out.mkdir()
     (out / "report.json").symlink_to("/dev/full")  # every write to it finds no space left
-    options = ("--out", str(out), "--format", "json", *weights)
+    options = ("--out", str(out), *weights)
     done = commands.q36eval("gate", "--branch", "bf16", *options, state=state)
     assert done.returncode == 4
     sentence = said(done.stderr)

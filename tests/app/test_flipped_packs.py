@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.targets import load_family, resolve
 from q36eval.canaries.specification import load_specs
 from q36eval.config import Paths
@@ -24,7 +24,6 @@ from tests.app.conftest import Silent, three_documents
 from tests.app.kill_captures import FewCanaries
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = pytest.mark.slow
 POLICY = """
 name: test
 criteria:
@@ -39,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, some_documents: list[CorpusD
     state = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch, three_documents():
         shortest = sorted(some_documents, key=lambda document: len(document.text))[:8]
-        patch.setattr(q36eval.run.measure, "build_probes", lambda *_: probes(shortest))
+        patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: probes(shortest))
         assert gate(state).verdict is Verdict.PASS
         yield state
 
@@ -61,7 +60,6 @@ def gate(state: Path, resume: str | None = None) -> Any:
         probes=(ProbeName.KL, ProbeName.CANARIES),
         exhaustive=True,
         resume=resume,
-        fresh=True,
     )
     return measure(request, paths, History.open(paths.history), Silent())
 
@@ -86,6 +84,7 @@ FILES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", FILES)
 def test_a_flipped_byte_of_a_pack_is_named_and_passes_nothing(whole: Path, tmp_path: Path, what: str) -> None:
     state = Path(shutil.copytree(whole, tmp_path / "state"))

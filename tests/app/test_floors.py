@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import q36eval.run.floor
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.cli import reference
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
@@ -19,12 +19,14 @@ from q36eval.kl import floor as kl_floor
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.floor_file import ReferenceFloor, load_floor, measurements, write_floor
 from q36eval.kl.probe import KLProbe
-from q36eval.probes import Progress, Sink
+from q36eval.probes import Progress
 from q36eval.records import Verdict
 from q36eval.run.floor import FloorKeeper, adopt_floor, floor_file
 from q36eval.run.items import Work
 from q36eval.run.measure import measure
 from q36eval.run.request import ALL_PROBES, Request
+
+pytestmark = pytest.mark.long
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = """
@@ -65,7 +67,7 @@ def gate(paths: Paths, margin: float, progress: Silent) -> RunRecord:
 def few_documents() -> Iterator[None]:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(documents)])
+        patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(documents)])
         yield
 
 
@@ -127,7 +129,7 @@ def test_a_floor_of_another_reference_is_refused(gated: Gated, tmp_path: Path) -
     elsewhere = paths.state / "elsewhere"
     probe = KLProbe(documents)
     assert adopt_floor(kept, elsewhere, floor.identity, probe) == floor_file(elsewhere, floor.identity, probe)
-    keeper = FloorKeeper(floor.identity, elsewhere, None, None, Sink(), Silent())
+    keeper = FloorKeeper(floor.identity, elsewhere, None, Silent())
     assert keeper.floor(Work(probe, []), {}) == floor
     other = floor.identity.model_copy(update={"checkpoint_sha256": "of another model"})
     write_floor(kept, floor.model_copy(update={"identity": other}))

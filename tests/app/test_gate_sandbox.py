@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions
@@ -26,8 +26,7 @@ from q36eval.run.request import ALL_PROBES, Request, Target
 from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.core]
-BUILD_PROBES = q36eval.run.measure.build_probes
+BUILD_PROBES = q36eval.run.preflight.build_probes
 POLICY = """
 name: test
 criteria:
@@ -54,7 +53,7 @@ def gate(
     state: Path, monkeypatch: pytest.MonkeyPatch, some_documents: list[CorpusDocument]
 ) -> Callable[..., RunRecord]:
     """`gate(branch)` on a few documents of the corpus, sharing one reference capture."""
-    monkeypatch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
     policy_file = state / "policy.yaml"
     policy_file.write_text(POLICY)
     paths = Paths(REPOSITORY, state)
@@ -68,7 +67,6 @@ def gate(
         weights_only: bool = False,
         batch_rows: int | None = None,
         max_items: int | None = None,
-        fresh: bool = True,  # each test asks for itself
         title: str = "",
     ) -> RunRecord:
         target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, family, paths)
@@ -84,7 +82,6 @@ def gate(
             resume=resume,
             engine=EngineOptions(emulate_activations=not weights_only, batch_rows=batch_rows),
             max_items=max_items,
-            fresh=fresh,
         )
         return measure(request, paths, history, Silent())
 
@@ -164,8 +161,8 @@ def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
     def cannot(*_: object) -> None:
         raise EngineError("generation-failed", "The reference could not answer the on-policy prompts: out of memory.")
 
-    monkeypatch.setattr(q36eval.run.measure, "build_probes", BUILD_PROBES)
-    monkeypatch.setattr(q36eval.run.measure, "material", cannot)
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", BUILD_PROBES)
+    monkeypatch.setattr(q36eval.run.preflight, "material", cannot)
     copy = tmp_path / "damaged"
     shutil.copytree(folder_of("main"), copy)
     tensors = load_file(copy / "model.safetensors")
@@ -275,25 +272,3 @@ def test_a_run_that_is_being_measured_is_not_resumed(
     run = gate("main")
     assert run.state is RunState.FINISHED
     assert history.failures(run.id) == [failure]
-
-
-def test_gating_again_takes_over_the_answers_and_says_so(
-    gate: Callable[..., RunRecord], served: RunRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def asked(*_: object, **__: object) -> None:
-        raise AssertionError("the branch was asked again")
-
-    monkeypatch.setattr("q36eval.kl.probe.KLProbe.compare", asked)
-    again = gate("main", fresh=False)
-    assert again.report is not None
-    assert again.report.attempts is not None
-    documents = len(gate.history.items(served.id))  # type: ignore[attr-defined]
-    reused = again.report.attempts.reused
-    assert reused is not None
-    assert reused.items == documents
-    assert gate.history.get_run(reused.run_id).identity == again.identity  # type: ignore[attr-defined]
-    assert again.report.attempts.answer_sets == 1
-    assert gate.history.measurements(again.id) == gate.history.measurements(served.id)  # type: ignore[attr-defined]
-    files = [{one.name: one.sha256 for one in gate.history.artifacts(run.id)} for run in (served, again)]  # type: ignore[attr-defined]
-    assert files[0] == files[1]
-    assert files[0]

@@ -49,7 +49,6 @@ def judged(state: Path) -> tuple[Any, ...]:
     return items, figures, criteria, run.report.verdict, run.report.failures
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_gate_killed_in_any_stage_ends_where_one_that_nobody_killed_does(tmp_path: Path) -> None:
     script = Path(__file__).with_name("kill_gates.py")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.cli.kl_report import print_summary, write_plot
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
@@ -66,7 +66,7 @@ def run_kl(paths: Paths, history: History, some_documents: list[CorpusDocument])
             engine=EngineOptions(placement=placement),
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
+            patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
             return measure(request, paths, history, Silent())
 
     return run
@@ -81,6 +81,7 @@ def by_key(history: History, run: RunRecord) -> dict[str, Measurement]:
     return {m.key: m for m in history.measurements(run.id)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("placement", ["packed", "layers"])
 def test_where_weights_lie_moves_no_figure(
     placement: str, run_kl: Callable[..., RunRecord], history: History, measured: RunRecord
@@ -90,6 +91,7 @@ def test_where_weights_lie_moves_no_figure(
     assert by_key(history, run) == by_key(history, measured)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("placement", ["decoded", "packed", "layers"])
 def test_a_layer_that_cannot_be_decoded_is_the_same_proven_fault_wherever_weights_lie(
     placement: str, paths: Paths, history: History, some_documents: list[CorpusDocument], tmp_path: Path
@@ -114,7 +116,7 @@ def test_a_layer_that_cannot_be_decoded_is_the_same_proven_fault_wherever_weight
 
     reference = resolve("bf16", family, paths).folder
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
+        patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
         run = measure(request(damaged, reference), paths, history, Silent())
         assert by_key(history, run)["weights.integrity_faults[all]"].value == 1
         assert any("experts.2.up_proj" in failure.reason for failure in history.failures(run.id))
@@ -122,6 +124,7 @@ def test_a_layer_that_cannot_be_decoded_is_the_same_proven_fault_wherever_weight
             measure(request(reference, damaged), paths, history, Silent())
 
 
+@pytest.mark.long
 def test_what_needs_answers_is_refused_of_a_model_that_gives_none(paths: Paths, history: History) -> None:
     family = load_family(None, paths)
     request = Request(
@@ -137,6 +140,7 @@ def test_what_needs_answers_is_refused_of_a_model_that_gives_none(paths: Paths, 
         measure(request, paths, history, Silent())
 
 
+@pytest.mark.long
 def test_every_scored_token_is_in_the_file_and_makes_the_mean(
     paths: Paths, history: History, measured: RunRecord
 ) -> None:
@@ -152,6 +156,7 @@ def test_every_scored_token_is_in_the_file_and_makes_the_mean(
     assert set(table["item_key"].to_pylist()) == keys
 
 
+@pytest.mark.long
 def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
     paths: Paths, history: History, measured: RunRecord, run_kl: Callable[..., RunRecord], monkeypatch: Any
 ) -> None:
@@ -179,6 +184,7 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
     assert tables[0] == tables[1]
 
 
+@pytest.mark.long
 def test_lost_tokens_fail_the_probe_in_words(
     paths: Paths, history: History, run_kl: Callable[..., RunRecord], monkeypatch: Any
 ) -> None:
@@ -191,6 +197,7 @@ def test_lost_tokens_fail_the_probe_in_words(
     assert all(metric.endswith("noise_floor") for metric in metrics), "figures of the reference alone"
 
 
+@pytest.mark.long
 def test_the_summary_reads_headline_first_and_worst_tokens_last(
     paths: Paths, history: History, measured: RunRecord, capsys: Any, monkeypatch: Any
 ) -> None:
@@ -207,6 +214,7 @@ def test_the_summary_reads_headline_first_and_worst_tokens_last(
     assert max(map(len, printed.splitlines()[:-1])) <= 140
 
 
+@pytest.mark.long
 def test_the_plots_are_one_page_that_needs_nothing_else(
     paths: Paths, history: History, measured: RunRecord, tmp_path: Path
 ) -> None:
@@ -218,6 +226,7 @@ def test_the_plots_are_one_page_that_needs_nothing_else(
     assert '"code"' in page
 
 
+@pytest.mark.long
 def test_the_dashboard_shows_the_run_without_torch(
     paths: Paths, history: History, measured: RunRecord, monkeypatch: Any
 ) -> None:

@@ -20,9 +20,12 @@ from q36eval.kl.probe import KLProbe
 from q36eval.records import ProbeName, Verdict
 from q36eval.run import branch as branching
 from q36eval.run import measure as measuring
+from q36eval.run import preflight
 from q36eval.run import reference as referring
 from q36eval.run.request import Request, Target
 from tests.app.test_reference_packs import DOCUMENTS, POLICY, REPOSITORY, SANDBOX, Silent
+
+pytestmark = pytest.mark.long
 
 
 class Opened:
@@ -68,7 +71,7 @@ def judged(
     state.mkdir()
     for module in (branching, referring):
         monkeypatch.setattr(module, "open_engine", opened)
-    monkeypatch.setattr(measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
+    monkeypatch.setattr(preflight, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
     (state / "policy.yaml").write_text(POLICY)
     paths = Paths(REPOSITORY, state)
     request = Request(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import q36eval.run.measure
+import q36eval.run.preflight
 from q36eval.app.cli.report_formats import FORMATS, document_of
 from q36eval.app.history.import_export import export, take_in
 from q36eval.app.targets import load_family, resolve
@@ -73,20 +73,19 @@ def repaired(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
     """`gate(folder, …)`: the inspection and a few canaries."""
-    monkeypatch.setattr(q36eval.run.measure, "build_probes", lambda *_: [CanaryProbe(SPECS)])
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [CanaryProbe(SPECS)])
     (state / "policy.yaml").write_text(POLICY)
     paths = Paths(REPOSITORY, state)
     family, history = load_family(None, paths), History.open(paths.history)
 
     def run(folder: Path, declared: str | None = None, **changes: object) -> RunRecord:
         request = Request(
-            family=family,
+            family=family if declared is None else described(folder, state, declared),
             branch=Target(folder.name, folder),
             reference=resolve("bf16", family, paths),
             suite="sandbox",
             policy=read_policy(state / "policy.yaml"),
             probes=(ProbeName.WEIGHTS, ProbeName.CANARIES),
-            template_declared=declared,
         )
         return measure(replace(request, **changes), paths, history, Silent())  # type: ignore[arg-type]
 
@@ -108,15 +107,16 @@ def judged(gate: Callable[..., RunRecord], repaired: Path, known: dict[str, RunR
 
 
 def described(folder: Path, state: Path, sha256: str) -> Family:
-    """The sandbox with that folder as a branch `repaired`, whose template its file declares."""
+    """The sandbox with that folder as a branch of its name, whose template its file declares."""
     body = yaml.safe_load((REPOSITORY / "data" / "families" / "sandbox.yaml").read_text(encoding="utf-8"))
     template = {"sha256": sha256, "source": "repairs the system turn"}
     own = body["branches"]["main"] | {"source": {"path": str(folder)}, "chat_template": template}
-    body["branches"]["repaired"] = own
+    body["branches"][folder.name] = own
     (state / "declared.yaml").write_text(yaml.safe_dump(body))
     return Family.load(state / "declared.yaml")
 
 
+@pytest.mark.long
 def test_an_undeclared_template_fails_and_says_how_it_is_declared(
     gate: Callable[..., RunRecord], repaired: Path, state: Path
 ) -> None:
@@ -125,15 +125,14 @@ def test_an_undeclared_template_fails_and_says_how_it_is_declared(
     assert (run.verdict, run.report.decisive) == (Verdict.FAIL, ("configuration-equal",))
     sha256 = chat_template_sha256(repaired)
     steps = document_of(run, gate.history).next_steps  # type: ignore[attr-defined]
-    assert any(step.command.endswith(f"--template-declared {sha256}") for step in steps)
     assert any(f"chat_template: {{sha256: {sha256}, source: WHY}}" in step.why for step in steps)
     told = command("inspect", str(repaired), state=state)
     assert told.returncode == 1
     assert f'add "chat_template: {{sha256: {sha256}, source: WHY}}" to the branch' in told.stdout
-    assert f"--template-declared {sha256}" in told.stdout
     assert "additional_chat_templates/tool_use.jinja" in told.stdout
 
 
+@pytest.mark.long
 def test_a_declared_template_is_judged_by_its_answers(
     gate: Callable[..., RunRecord], judged: RunRecord, repaired: Path
 ) -> None:
@@ -142,7 +141,7 @@ def test_a_declared_template_is_judged_by_its_answers(
     assert figures["canaries.failure_rate[json-flat]"].counts.scored == 4
     template = recorded_template(judged.provenance)
     assert template is not None
-    assert (template.sha256, template.by) == (chat_template_sha256(repaired), "--template-declared")
+    assert (template.sha256, template.by) == (chat_template_sha256(repaired), "the family's file")
     assert template.reference_sha256 == chat_template_sha256(SANDBOX / "bf16")
     canaries = template.prompts["canaries"]
     assert (canaries.prompts, canaries.differing, canaries.unwritten) == (ITEMS, ITEMS, 0)
@@ -150,6 +149,7 @@ def test_a_declared_template_is_judged_by_its_answers(
     assert not any(line.startswith("-") for line in canaries.diff)
 
 
+@pytest.mark.long
 def test_every_report_says_what_the_declaration_changed(gate: Callable[..., RunRecord], judged: RunRecord) -> None:
     document = document_of(judged, gate.history)  # type: ignore[attr-defined]
     for name in ("markdown", "html", "card"):
@@ -161,6 +161,7 @@ def test_every_report_says_what_the_declaration_changed(gate: Callable[..., RunR
     assert json.loads(FORMATS["json"].text(document))["run"]["provenance"][TEMPLATE] == judged.provenance[TEMPLATE]
 
 
+@pytest.mark.long
 def test_it_is_replayed_and_moved_with_its_declaration(
     gate: Callable[..., RunRecord], judged: RunRecord, state: Path, tmp_path: Path
 ) -> None:
@@ -173,24 +174,23 @@ def test_it_is_replayed_and_moved_with_its_declaration(
     assert other.get_run(judged.id).provenance[TEMPLATE] == judged.provenance[TEMPLATE]
 
 
+@pytest.mark.long
 def test_a_declaration_of_another_template_is_refused_and_lifts_nothing(
     gate: Callable[..., RunRecord], repaired: Path, state: Path
 ) -> None:
     other, shipped, runs = "0" * 64, chat_template_sha256(repaired), len(gate.history.list_runs())  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match=rf"--template-declared declares for repaired is {other}.* ships {shipped}"):
-        gate(repaired, other)
     family = described(repaired, state, other)
     with pytest.raises(UsageError, match=rf"the family sandbox declares for repaired is {other}.* ships {shipped}"):
         gate(repaired, family=family)
     assert len(gate.history.list_runs()) == runs, "no run is begun"  # type: ignore[attr-defined]
-    assert command("gate", "--branch", str(repaired), "--template-declared", other, state=state).returncode == 2
-    assert command("gate", "--branch", str(repaired), "--template-declared", other[:9], state=state).returncode == 2
-    told = command("inspect", str(repaired), "--template-declared", other, state=state)
+    file = ("--family", str(state / "declared.yaml"))
+    assert command("gate", "--branch", "repaired", *file, state=state).returncode == 2
+    told = command("inspect", "repaired", *file, state=state)
     assert told.returncode == 1
     assert f"The declared chat template is {other}, and the branch ships {shipped}." in told.stdout
 
 
-def test_the_family_file_declares_as_the_option_does(
+def test_the_declaration_keeps_the_source_that_the_file_names(
     gate: Callable[..., RunRecord], repaired: Path, state: Path
 ) -> None:
     family = described(repaired, state, chat_template_sha256(repaired))
@@ -202,10 +202,11 @@ def test_the_family_file_declares_as_the_option_does(
     assert figures["weights.configuration_differences[all]"] == 0
     told = command("inspect", "repaired", "--family", str(state / "declared.yaml"), state=state)
     assert (told.returncode, "advisory chat-template-declared" in told.stdout) == (0, True)
-    shown = command("branches", "show", "repaired", "--family", str(state / "declared.yaml"), state=state)
+    shown = command("branches", "repaired", "--family", str(state / "declared.yaml"), state=state)
     assert chat_template_sha256(repaired) in shown.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"])
 def test_an_endless_template_fails_also_where_it_is_declared(
     gate: Callable[..., RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -231,6 +232,7 @@ def test_an_endless_template_fails_also_where_it_is_declared(
     renderer().close()
 
 
+@pytest.mark.long
 def test_the_references_own_template_declared_changes_nothing_and_says_so(
     gate: Callable[..., RunRecord], state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,10 +244,11 @@ def test_the_references_own_template_declared_changes_nothing_and_says_so(
     run = gate(folder_of("main"), sha256)
     text = FORMATS["markdown"].text(document_of(run, gate.history))  # type: ignore[attr-defined]
     assert "is the reference's: nothing changes" in text
-    told = command("inspect", "main", "--template-declared", sha256, state=state)
+    told = command("inspect", "main", "--family", str(state / "declared.yaml"), state=state)
     assert (told.returncode, "the declaration changes nothing" in told.stdout) == (0, True)
 
 
+@pytest.mark.long
 def test_a_run_is_resumed_with_the_declaration_it_began_with(
     gate: Callable[..., RunRecord], repaired: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,23 +256,24 @@ def test_a_run_is_resumed_with_the_declaration_it_began_with(
     with monkeypatch.context() as patch:
         patch.setattr("q36eval.run.branch.run_probes", _interrupt)
         with pytest.raises(KeyboardInterrupt):
-            gate(repaired, sha256, fresh=True)
+            gate(repaired, sha256)
     run = gate.history.list_runs()[0]  # type: ignore[attr-defined]
     assert run.state is RunState.INTERRUPTED
     with pytest.raises(UsageError, match="begun with another declared chat template"):
         gate(repaired, resume=run.id)
-    assert gate(repaired, sha256, resume=run.id, fresh=True).state is RunState.FINISHED
+    assert gate(repaired, sha256, resume=run.id).state is RunState.FINISHED
 
 
 def _interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 def test_where_only_a_pack_is_at_hand_its_template_is_in_it(
     gate: Callable[..., RunRecord], judged: RunRecord, repaired: Path, state: Path
 ) -> None:
     (capture,) = Paths(REPOSITORY, state).captures.iterdir()
-    changes = {"reference": None, "reference_pack": capture, "fresh": True}
+    changes = {"reference": None, "reference_pack": capture}
     family = described(repaired, state, chat_template_sha256(repaired))
     branches = family.branches | {"bf16": family.branches["bf16"].model_copy(update={"checkpoint_sha256": None})}
     changes["family"] = family.model_copy(update={"branches": branches})

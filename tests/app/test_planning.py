@@ -18,11 +18,11 @@ from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
 from q36eval.records import ProbeName
-from q36eval.run import planning
-from q36eval.run.batch_words import BATCHES
+from q36eval.run import workload
 from q36eval.run.branch import Running
-from q36eval.run.planning import StagePlan, planned_run
+from q36eval.run.memory_report import BATCHES
 from q36eval.run.request import Request
+from q36eval.run.workload import StagePlan, planned_run
 from tests.commands import q36eval
 
 
@@ -34,6 +34,7 @@ def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("q36eval.engines.in_process.load_model", loaded)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_computed")
 @pytest.mark.parametrize(
     "command",
@@ -55,9 +56,10 @@ def test_a_plan_is_printed_and_nothing_is_measured_or_written(command: tuple[str
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_computed")
 def test_a_plan_for_programs_has_every_part_in_bytes(tmp_path: Path) -> None:
-    done = q36eval("kl", "--branch", "fp8-head", "--placement", "packed", "--plan", "--json", state=tmp_path)
+    done = q36eval("kl", "--branch", "fp8-head", "--engine-arg", "placement=packed", "--plan", "--json", state=tmp_path)
     (plan,) = json.loads(done.stdout)["plans"]
     own = plan["batches"]["fp8-head"]
     assert own["placement"] == "packed"
@@ -83,8 +85,8 @@ def test_reports_of_an_earlier_gate_stay_where_only_a_plan_is_wanted(tmp_path: P
 def request_of(some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyPatch) -> Callable[[Paths], Request]:
     """The KL of a part of the corpus, in this process."""
     probes = lambda *_: [KLProbe(some_documents)]  # noqa: E731
-    monkeypatch.setattr(planning, "build_probes", probes)
-    monkeypatch.setattr("q36eval.run.measure.build_probes", probes)
+    monkeypatch.setattr(workload, "build_probes", probes)
+    monkeypatch.setattr("q36eval.run.preflight.build_probes", probes)
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
 
     def made(paths: Paths) -> Request:
@@ -95,6 +97,7 @@ def request_of(some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyP
     return made
 
 
+@pytest.mark.long
 def test_the_batches_are_those_that_are_computed_and_times_are_known_afterwards(
     request_of: Callable[[Paths], Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +163,7 @@ def test_a_resumed_run_with_other_batches_says_so(tmp_path: Path) -> None:
     assert [(event.kind, event.message) for event in history.events(run.id)] == [(EventKind.RETRY, said[3])]
 
 
+@pytest.mark.long
 def test_what_ran_out_of_memory_is_counted_and_said_and_judged_as_ever(
     request_of: Callable[[Paths], Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

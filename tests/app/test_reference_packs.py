@@ -26,12 +26,12 @@ from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import Pack
-from q36eval.run import measure as measuring
 from q36eval.run import pack as packing
+from q36eval.run import preflight
 from q36eval.run.floor import floor_state
 from q36eval.run.measure import measure
 from q36eval.run.pack import CaptureRequest, Estimate, capture
-from q36eval.run.plan import Scored
+from q36eval.run.probe_set import Scored
 from q36eval.run.request import Request, Target
 from tests.branches import folder_of
 from tests.commands import q36eval
@@ -62,7 +62,7 @@ class Silent(Progress):
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fourteenth document, and no other probe."""
-    for module in (measuring, packing):
+    for module in (preflight, packing):
         monkeypatch.setattr(module, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
 
 
@@ -129,7 +129,6 @@ def gate(state: Path, family: Family) -> Callable[..., RunRecord]:
             policy=read_policy(state / "policy.yaml"),
             probes=(ProbeName.WEIGHTS, ProbeName.KL),
             reference_pack=pack,
-            fresh=True,
         )
         return measure(replace(request, **changes), paths, history, Silent())  # type: ignore[arg-type]
 
@@ -141,6 +140,7 @@ def figures(gate: Callable[..., RunRecord], run: RunRecord) -> dict[str, float]:
     return {m.key: m.value for m in gate.history.measurements(run.id)}  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_a_pack_alone_gives_the_figures_of_its_reference(gate: Callable[..., RunRecord], pack: Path) -> None:
     """The weights that cannot be compared are not measured and say so; the rest is what the reference here gives."""
     alone = gate(folder_of("main"), pack)
@@ -175,6 +175,7 @@ def swapped(text: str) -> str:
     return json.dumps(tokenizer)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("field", "file", "change"),
     [
@@ -191,6 +192,7 @@ def test_a_branch_that_is_asked_other_tokens_is_refused_with_the_field(
     assert len(gate.history.list_runs()) == runs, "no run is begun"  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("probe", "top_k", "difference"),
     [
@@ -212,11 +214,12 @@ def test_another_suite_is_refused_with_what_differs(
     top_k: int | None,
     difference: str,
 ) -> None:
-    monkeypatch.setattr(measuring, "build_probes", lambda *_: [probe])
+    monkeypatch.setattr(preflight, "build_probes", lambda *_: [probe])
     with pytest.raises(UsageError, match=difference):
         gate(folder_of("main"), pack, top_k=top_k)
 
 
+@pytest.mark.long
 def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,11 +234,12 @@ def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
     sealed = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps(body | {"manifest_sha256": sealed}))
     assert figures(gate, gate(folder_of("main"), copy)) == figures(gate, gate(folder_of("main"), pack))
-    monkeypatch.setattr(measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
+    monkeypatch.setattr(preflight, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     with pytest.raises(UsageError, match=r"another kl suite: its suite_sha256 is \w{16}, this run's is \w{16}"):
         gate(folder_of("main"), copy)
 
 
+@pytest.mark.long
 def test_of_several_captures_that_of_the_suite_asked_is_read(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,12 +248,13 @@ def test_of_several_captures_that_of_the_suite_asked_is_read(
     shutil.copytree(pack, both)
     for size in (2, TOP_K):
         captured(tmp_path, "both", size, step=15)
-    monkeypatch.setattr(measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
+    monkeypatch.setattr(preflight, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     bound = "kl.kl_divergence_lower_bound[all]"
     found = figures(gate, gate(folder_of("main"), both))
     assert found[bound] > figures(gate, gate(folder_of("main"), both, top_k=2))[bound] > 0
 
 
+@pytest.mark.long
 def test_a_pack_of_another_checkpoint_is_refused(
     gate: Callable[..., RunRecord], pack: Path, family: Family, tmp_path: Path
 ) -> None:
@@ -263,6 +268,7 @@ def test_a_pack_of_another_checkpoint_is_refused(
         gate(folder_of("main"), pack, reference=Target("changed", other))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["truncated", "missing", "unfinished"])
 def test_a_damaged_or_unfinished_pack_is_refused_before_anything_runs(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, damage: str
@@ -280,6 +286,7 @@ def test_a_damaged_or_unfinished_pack_is_refused_before_anything_runs(
         gate(folder_of("main"), copy)
 
 
+@pytest.mark.long
 def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path
 ) -> None:
@@ -296,6 +303,7 @@ def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(
     assert figures(gate, resumed) == figures(gate, gate(folder_of("main"), pack))
 
 
+@pytest.mark.long
 def test_a_top_k_pack_bounds_and_never_passes_a_divergence(
     gate: Callable[..., RunRecord], pack: Path, top_k_pack: Path
 ) -> None:
@@ -311,6 +319,7 @@ def test_a_top_k_pack_bounds_and_never_passes_a_divergence(
     assert verdicts["kl"] is CriterionVerdict.NOT_MEASURED
 
 
+@pytest.mark.long
 def test_the_gap_of_a_bound_is_told_where_the_full_vocabulary_was_captured_too(
     gate: Callable[..., RunRecord], pack: Path, top_k_pack: Path, tmp_path: Path
 ) -> None:
@@ -324,6 +333,7 @@ def test_the_gap_of_a_bound_is_told_where_the_full_vocabulary_was_captured_too(
     assert gap > 0
 
 
+@pytest.mark.long
 def test_a_bound_is_printed_by_its_whole_name_and_not_plotted(
     gate: Callable[..., RunRecord],
     pack: Path,
@@ -352,6 +362,7 @@ def test_a_bound_is_printed_by_its_whole_name_and_not_plotted(
             check_plot(tmp_path / "plot.html", top_k, where)
 
 
+@pytest.mark.long
 def test_a_pack_without_its_head_takes_it_from_the_reference_s_folder(
     gate: Callable[..., RunRecord], pack: Path, state: Path
 ) -> None:
@@ -375,6 +386,7 @@ def test_no_room_is_refused_before_the_work() -> None:
     replace(estimate, sizes=(size,), present=1).check()
 
 
+@pytest.mark.long
 def test_a_pack_goes_on_only_with_its_own_reference(pack: Path, state: Path, tmp_path: Path) -> None:
     other = changed(tmp_path, "generation_config.json", lambda text: text + " ")
     request = CaptureRequest(Target("changed", other), Scored("sandbox", 4096), (ProbeName.KL,), out=pack)
@@ -387,7 +399,6 @@ def hashes(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(("placement", "files"), [("decoded", 6 + 3 + 3 + 2), ("layers", 6 + 3 + 1)])
 def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(
@@ -410,11 +421,12 @@ def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(
         assert hashes(tmp_path / str(number)) == whole, done.stdout
 
 
+@pytest.mark.long
 def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
     shown = q36eval("reference", "show", str(pack), "--json", state=tmp_path)
     (row,) = json.loads(shown.stdout)
     assert (row["state"], row["items"], row["kind"], row["vocabulary"]) == ("finished", 10, "hidden-states", 1024)
-    whole, quiet = (q36eval("reference", "verify", str(pack), *q, state=tmp_path) for q in ([], ["-q"]))
+    whole, quiet = (q36eval("reference", "show", "--verify", str(pack), *q, state=tmp_path) for q in ([], ["-q"]))
     assert (whole.returncode, whole.stdout) == (0, "1 captures are whole\n")
     assert (quiet.returncode, quiet.stdout) == (0, "")
     copy = tmp_path / "copy"
@@ -423,15 +435,16 @@ def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
     payload = bytearray(shard.read_bytes())
     payload[len(payload) // 2] ^= 1
     shard.write_bytes(payload)
-    verified = q36eval("reference", "verify", str(copy), state=tmp_path)
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
     assert verified.returncode == 1
     assert verified.stdout.count("damaged") == 2
     assert shard.name in verified.stdout
     next(copy.glob("*/pack.json")).unlink()
     assert "unfinished" in q36eval("reference", "show", str(copy), state=tmp_path).stdout
-    assert q36eval("reference", "verify", str(copy), state=tmp_path).returncode == 2
+    assert q36eval("reference", "show", "--verify", str(copy), state=tmp_path).returncode == 2
 
 
+@pytest.mark.long
 def test_verify_reads_the_floor_beside_the_captures(pack: Path, tmp_path: Path) -> None:
     """A figure that was altered is damage, although the file is one of a floor."""
     copy = tmp_path / "copy"
@@ -442,12 +455,13 @@ def test_verify_reads_the_floor_beside_the_captures(pack: Path, tmp_path: Path) 
         for figures_of in row["slices"].values():
             figures_of["kl"] = 1e-12
     floor.write_text(json.dumps(body))
-    verified = q36eval("reference", "verify", str(copy), state=tmp_path)
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
     assert verified.returncode == 1
     assert floor.name in verified.stdout
     assert "delete" not in verified.stdout
 
 
+@pytest.mark.long
 def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(
     gate: Callable[..., RunRecord], pack: Path, tmp_path: Path
 ) -> None:
@@ -462,16 +476,17 @@ def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(
         gate(folder_of("main"), copy)
     assert refused.value.exit_code == 2
     assert figures(gate, gate(folder_of("main"), copy, policy=None))["kl.kl_divergence[all]"] > 0
-    verified = q36eval("reference", "verify", str(copy), state=tmp_path)
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
     assert verified.returncode == 2
     assert sentence in verified.stderr
     (row,) = json.loads(q36eval("reference", "show", str(copy), "--json", state=tmp_path).stdout)
     assert (row["state"], row["lacking"]) == ("unfinished", sentence)
     assert "floor missing" in q36eval("reference", "show", str(copy), state=tmp_path).stdout
     captured(copy.parent, copy.name)
-    assert q36eval("reference", "verify", str(copy), state=tmp_path).returncode == 0
+    assert q36eval("reference", "show", "--verify", str(copy), state=tmp_path).returncode == 0
 
 
+@pytest.mark.long
 def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(pack: Path, tmp_path: Path) -> None:
     """Broken on throughout there is no figure to hold a margin against."""
     copy = tmp_path / "copy"
@@ -499,7 +514,7 @@ def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(pack: P
     [
         (["reference", "capture", "--probe", "weights"], ["weights", "canaries, kl, evals"]),
         (["reference", "capture", "--reference", "nope"], ["nope", "fp8-head"]),
-        (["reference", "verify", "/no/such/pack"], ["/no/such/pack", "reference capture"]),
+        (["reference", "show", "--verify", "/no/such/pack"], ["/no/such/pack", "reference capture"]),
         (["gate", "--branch", "main", "--reference-pack", "/no/such/pack"], ["/no/such/pack"]),
         (["kl", "--branch", "main", "--reference-pack", "/etc"], ["/etc", "holds no reference pack"]),
     ],

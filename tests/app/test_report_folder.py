@@ -8,7 +8,6 @@ import pytest
 from q36eval.app.cli.report_formats import FORMATS
 from tests import commands
 
-pytestmark = pytest.mark.slow
 WEIGHTS_ALONE = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
 
 
@@ -22,6 +21,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
@@ -30,7 +30,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["--branch", "bf16", "--policy", "nope"],
         ["--branch", "bf16", "--family", "nope"],
         ["--branch", "bf16", "--suite", "nope"],
-        ["--branch", "bf16", "--format", "pdf"],
+        ["--branch", "bf16", "--engine-arg", "nope=1"],
         ["--branch", "bf16", "--device", "tpu"],
         ["--branch", "bf16", "--waivers-from", "nope"],
         ["--branch", "bf16", "--resume", "nope"],
@@ -76,6 +76,7 @@ def test_files_of_others_stay_though_they_are_called_like_a_report(tmp_path: Pat
     assert {name: (tmp_path / name).read_text() for name in theirs} == theirs
 
 
+@pytest.mark.long
 def test_asking_for_help_costs_no_report_and_a_link_hides_none(tmp_path: Path, earlier: Path) -> None:
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     shutil.copytree(earlier, elsewhere)

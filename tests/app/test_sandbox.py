@@ -48,6 +48,7 @@ def test_committed_files_are_those_of_the_manifest() -> None:
     assert branches.verify(SANDBOX) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", branches.names())
 def test_every_branch_loads_with_exactly_its_recipe_quantized(name: str, built: Path) -> None:
     folder = branches.build(name, SANDBOX, built)
@@ -61,6 +62,7 @@ def test_every_branch_loads_with_exactly_its_recipe_quantized(name: str, built: 
     assert torch.isfinite(loaded.model(input_ids=IDS).logits).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", branches.names()[1:])
 def test_what_a_recipe_leaves_alone_is_the_reference_byte_for_byte(name: str, built: Path) -> None:
     reference, tensors = read_raw(SANDBOX / "bf16"), read_raw(branches.build(name, SANDBOX, built))

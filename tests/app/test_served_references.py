@@ -25,12 +25,13 @@ from q36eval.references import Pack
 from q36eval.reports.card_report import to_card
 from q36eval.reports.document import Document
 from q36eval.reports.story import notes
-from q36eval.run.measure import answered_apart, measure, reference_of
+from q36eval.run.measure import measure
 from q36eval.run.pack import CaptureRequest, capture
-from q36eval.run.plan import Scored
-from q36eval.run.planning import planned_capture, planned_run
-from q36eval.run.reference import local_reference
+from q36eval.run.preflight import answered_apart
+from q36eval.run.probe_set import Scored
+from q36eval.run.reference import local_reference, reference_of
 from q36eval.run.request import Request, Target
+from q36eval.run.workload import planned_capture, planned_run
 from tests.commands import q36eval
 from tests.profiles import LONG
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
@@ -120,6 +121,7 @@ def test_a_plan_of_a_capture_is_of_the_engine_that_answers(state: Path) -> None:
     assert [stage.deployment for stage in plan.stages] == ["reference"]
 
 
+@pytest.mark.long
 def test_a_gate_by_the_same_engine_judges_and_says_what_that_leaves_out(state: Path, pack: Path) -> None:
     passed, _ = measured(state, gating(state, "reference", pack))
     failed, history = measured(state, gating(state, "damaged", pack))
@@ -156,7 +158,6 @@ def test_of_a_server_no_reference_is_captured_and_why_is_said(tmp_path: Path) ->
     assert not (tmp_path / "packs").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_real_vllm_answers_for_both_sides(tmp_path: Path) -> None:
     """Captured, held against itself by a gate, and refused to the engine in-process, which `kl` holds it against."""

@@ -2,13 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from q36eval import starting
-from q36eval.app.cli.side_by_side import SideBySide
-from q36eval.config import Paths
+pytestmark = pytest.mark.long
 
 SLOW = """
 import sys, time
@@ -66,9 +63,3 @@ with ConsoleProgress() as progress:
     lines = done.stderr.splitlines()
     assert lines[0].startswith("preparing, ")
     assert not [line for line in lines[lines.index("working") :] if line.startswith("preparing")]
-
-
-def test_gates_side_by_side_tell_of_their_own(tmp_path: Path) -> None:
-    starting.begin()
-    assert not list(SideBySide([None], Paths(repository=tmp_path, state=tmp_path)).outcomes([]))
-    assert not starting._started

@@ -20,7 +20,6 @@ from q36eval.records import Verdict
 from tests import commands, forked
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = pytest.mark.slow
 POLICY = """
 name: žluť ≥ 1
 description: kůň
@@ -68,6 +67,7 @@ def left_reader() -> Iterator[str]:
     os.close(writing)
 
 
+@pytest.mark.long
 def test_streams_that_nobody_reads_or_that_are_full_cost_no_measurement(tmp_path: Path, gate: tuple[str, ...]) -> None:
     with left_reader() as left:
         for name, stdout, stderr in (
@@ -81,6 +81,7 @@ def test_streams_that_nobody_reads_or_that_are_full_cost_no_measurement(tmp_path
             measured(tmp_path / name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "stdout", "code", "sentence"),
     [
@@ -99,6 +100,7 @@ def test_a_text_is_a_copy_and_a_document_is_what_was_asked_for(
     measured(state)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [((), 0, []), (("--json",), 4, ["q36eval: The document could not be written: it is closed."])],
@@ -116,6 +118,7 @@ def test_a_closed_output(
     measured(state)
 
 
+@pytest.mark.long
 def test_all_streams_closed_by_a_shell(tmp_path: Path, gate: tuple[str, ...]) -> None:
     program = [sys.executable, "-c", "from q36eval.app.cli import main; main()"]
     environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path / "state"), "PYTHONPATH": str(REPOSITORY)}
@@ -124,6 +127,7 @@ def test_all_streams_closed_by_a_shell(tmp_path: Path, gate: tuple[str, ...]) ->
     measured(tmp_path / "state")
 
 
+@pytest.mark.long
 def test_a_terminal_that_goes_away_ends_nothing(tmp_path: Path, gate: tuple[str, ...]) -> None:
     ours, theirs = pty.openpty()
 
@@ -154,6 +158,7 @@ def encoded(encoding: str) -> Callable[[], None]:
     return lambda: [stream.reconfigure(encoding=encoding, errors="strict") for stream in (sys.stdout, sys.stderr)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1250"])
 def test_what_an_encoding_lacks_is_escaped(tmp_path: Path, gate: tuple[str, ...], encoding: str) -> None:
     state, out = tmp_path / "state", tmp_path / "text"
@@ -168,6 +173,7 @@ def test_what_an_encoding_lacks_is_escaped(tmp_path: Path, gate: tuple[str, ...]
     assert r"\u2265" in (tmp_path / "stderr").read_text(encoding=encoding)
 
 
+@pytest.mark.long
 def test_a_document_stays_one_in_every_encoding(tmp_path: Path, gate: tuple[str, ...]) -> None:
     out = tmp_path / "document"
     for encoding in ("ascii", "cp1250"):

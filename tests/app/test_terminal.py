@@ -32,6 +32,7 @@ def drawn(progress: ConsoleProgress, columns: int) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines() if line.strip()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [80, 100, 120])
 def test_progress_stays_whole_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bars and counts are never cut; what remains is one line, which goes when the work ends."""

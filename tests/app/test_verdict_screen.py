@@ -144,6 +144,7 @@ def printed(document: Document, columns: int, *, details: bool) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [80, 100, 120])
 @pytest.mark.parametrize("state", STATES)
 def test_the_verdict_is_on_one_screen(state: str, columns: int) -> None:
@@ -189,7 +190,7 @@ def test_next_steps_know_what_was_done() -> None:
     """A blessed run is not to be blessed, a signed one not to be signed; waivers lapse, and need the full record."""
     signed = SignOff(owner="eva", reason="read", at=datetime(2026, 5, 2, tzinfo=UTC), report_sha256="0" * 64)
     steps = {name: "\n".join(one.command for one in state().next_steps) for name, state in STATES.items()}
-    assert "history bless" in steps["pass"]
+    assert "review bless" in steps["pass"]
     assert "bless" not in steps["pass-blessed"]
     assert "--format card" in steps["pass"]
     for name in ("pass-asks-less", "pass-other-reference"):

@@ -83,6 +83,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[Document]:
     return [*written, *kept]
 
 
+@pytest.mark.long
 def test_nothing_of_python_shows_in_any_format(documents: list[Document]) -> None:
     assert len(documents) > 10
     for document in documents:
@@ -91,6 +92,7 @@ def test_nothing_of_python_shows_in_any_format(documents: list[Document]) -> Non
             assert shown is None, (name, document.subject, text[max(0, shown.start() - 80) : shown.end() + 80])
 
 
+@pytest.mark.long
 def test_the_worst_criteria_come_first_where_people_read(documents: list[Document]) -> None:
     for document in documents:
         verdicts = [row.result.verdict for row in document.criteria]
@@ -139,6 +141,7 @@ class _Page(HTMLParser):
             self._caption = None
 
 
+@pytest.mark.long
 def test_a_page_is_one_small_file_that_loads_nothing_and_labels_every_figure(documents: list[Document]) -> None:
     most_figures = 0
     for document in documents:
@@ -154,7 +157,6 @@ def test_a_page_is_one_small_file_that_loads_nothing_and_labels_every_figure(doc
     assert most_figures == 4
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium")
 @pytest.mark.parametrize(("width", "shown"), [(390, "narrow"), (1100, "wide")])
 def test_figures_fit_a_phone(documents: list[Document], tmp_path: Path, width: int, shown: str) -> None:
@@ -178,6 +180,7 @@ def test_figures_fit_a_phone(documents: list[Document], tmp_path: Path, width: i
     assert wide <= width
 
 
+@pytest.mark.long
 def test_figures_say_their_units_margins_and_noise_floors(documents: list[Document]) -> None:
     pages = [to_html(document) for document in documents]
     richest = max(pages, key=lambda page: page.count("<svg"))

@@ -19,7 +19,7 @@ from tests.app.kill_gates import write_files
 from tests.app.test_killed_gates import captured, judged
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.long
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("worker_gates.py")
 LONGEST_S = 300

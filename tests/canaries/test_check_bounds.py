@@ -17,6 +17,7 @@ CHARACTERS = 45_000
 """Linear checks take hundredths of a second with so many; the quadratic ones that these texts found, up to minutes."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", UNITS, ids=repr)
 def test_long_texts_of_one_unit_are_judged_and_told_briefly(unit: str) -> None:
     filler = (unit * (CHARACTERS // len(unit) + 1))[:CHARACTERS]

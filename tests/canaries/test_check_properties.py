@@ -25,6 +25,7 @@ FRAGMENTS = st.sampled_from(
 TEXTS = st.one_of(st.text(), st.lists(st.one_of(FRAGMENTS, st.text(max_size=4)), max_size=25).map("".join))
 
 
+@pytest.mark.long
 @settings(max_examples=sized(25, 100), deadline=None)
 @given(text=TEXTS)
 @example(text="[" * 100_000)
@@ -243,6 +244,7 @@ CONCLUSIONS = [
 OTHER_SHOP = {"A": "B", "B": "A"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("said", CONCLUSIONS)
 @pytest.mark.parametrize("sums", SUMS, ids=range(len(SUMS)))
 def test_a_right_comparison_is_right_and_with_a_digit_shop_unit_or_order_changed_it_is_not(

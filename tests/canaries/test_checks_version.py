@@ -24,6 +24,7 @@ def test_the_record_is_of_this_version_and_of_every_source() -> None:
     assert {name.partition("/")[0] for name in judgements} == set(SOURCES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_labelled_answer_is_judged_as_was_recorded_for_this_version(source: str) -> None:
     _, judgements = recorded()

@@ -19,6 +19,8 @@ from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.rounds import run_probes
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 BF16 = ROOT / "data" / "sandbox" / "bf16"
 IDENTITY = DeploymentIdentity(

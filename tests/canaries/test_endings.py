@@ -11,6 +11,7 @@ from q36eval.canaries.checks import outcome_of, run_checks
 GROUPS = yaml.safe_load((Path(__file__).parent / "endings.yaml").read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("label", ["right", "wrong", "unreadable"])
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group["name"])
 def test_endings_are_read_as_a_person_reads_them(group: dict[str, Any], label: str) -> None:

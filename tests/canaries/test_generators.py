@@ -27,6 +27,7 @@ def test_same_seed_gives_the_same_examples(kind: str) -> None:
     assert [GENERATORS[kind](first) for _ in range(50)] == [GENERATORS[kind](second) for _ in range(50)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_answer_passes_its_own_checks(kind: str) -> None:
     rng = random.Random(11)
@@ -35,6 +36,7 @@ def test_every_answer_passes_its_own_checks(kind: str) -> None:
         assert run_checks(example.answer, CHECKS_OF[kind], example.expected, example.tools) == [], example.answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_prompt_has_one_answer(kind: str) -> None:
     rng = random.Random(5)
@@ -45,6 +47,7 @@ def test_one_prompt_has_one_answer(kind: str) -> None:
         assert answers.setdefault(prompt, example.answer) == example.answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_and_test_draws_share_no_problem(kind: str) -> None:
     rng = random.Random(7)
@@ -65,6 +68,7 @@ def test_a_key_depends_on_the_content_and_not_on_the_wording(kind: str) -> None:
         assert all(number in prompt for number in numbers), example.key
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_draws_hardly_ever_repeat(kind: str) -> None:
     """At most 3 % of 3,000 draws repeat: the space is far larger than what a test suite takes."""

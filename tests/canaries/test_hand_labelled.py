@@ -27,9 +27,10 @@ def share(answers: list[tuple[HandLabelled, Outcome]], label: Outcome, outcome: 
     return of_label.count(outcome), len(of_label)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", PARTS)
 def test_a_readable_answer_is_read_as_a_person_does(part: str, read) -> None:
-    """What is left is listed in benchmarks/README.md; none of it may grow."""
+    """`ACCEPTED` and `REJECTED` count the wrong readings that are left; none of them may grow."""
     rejected, right = share(read[part], RIGHT, WRONG)
     accepted, wrong = share(read[part], WRONG, RIGHT)
     assert accepted <= ACCEPTED.get(part, 0), f"{accepted} of {wrong} wrong answers are read as right"

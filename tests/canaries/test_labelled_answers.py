@@ -10,6 +10,7 @@ RIGHT = [answer for answer in LABELLED if not answer.codes]
 ENOUGH = 150
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer", LABELLED, ids=lambda answer: answer.name)
 def test_every_answer_is_judged_as_its_label_says(answer: Labelled) -> None:
     failures = run_checks(answer.text, answer.checks, answer.expected, answer.tools)
@@ -26,6 +27,7 @@ def test_every_check_has_right_and_wrong_answers() -> None:
     assert len(LABELLED) >= ENOUGH
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer", RIGHT, ids=lambda answer: answer.name)
 def test_decisions_lie_inside_and_a_wrong_choice_fails(answer: Labelled) -> None:
     for decision in decisions(answer.text, answer.checks, answer.expected, answer.tools):

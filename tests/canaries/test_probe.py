@@ -104,6 +104,7 @@ def test_token_ids_are_those_of_the_chat_template(probe: CanaryProbe, tokenizer:
     assert tuple(direct) in {item.generations[0].token_ids for item in probe.plan(tokenizer)}
 
 
+@pytest.mark.long
 def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, tokenizer: Any) -> None:
     items = probe.plan(tokenizer)
     right = _answers(probe, items)
@@ -135,6 +136,7 @@ def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, to
     assert figures["fixed_prompt_failure_rate[freeform]"].counts.total == 2  # discount-thinking, which is off the list
 
 
+@pytest.mark.long
 def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, tokenizer: Any) -> None:
     items = probe.plan(tokenizer)
     right = _answers(probe, items)
@@ -209,6 +211,7 @@ def test_what_the_reference_fails_cannot_flip_and_is_named(probe: CanaryProbe, t
     assert figures["failure_rate[structured]"].value == figures["failure_rate[structured]"].reference_value == 1.0
 
 
+@pytest.mark.long
 def test_errors_are_never_wrong_answers(probe: CanaryProbe, tokenizer: Any) -> None:
     items = probe.plan(tokenizer)
     right = _answers(probe, items)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.sized
 def test_the_reference_passes_its_must_pass_prompts(tmp_path: Path) -> None:
     """At least 97 %, in every batch: what the sandbox promises, and what makes a flip worth reporting.

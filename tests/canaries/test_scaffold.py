@@ -21,6 +21,7 @@ from q36eval.canaries.scaffold import (
 from q36eval.canaries.specification import load_specs, read_spec
 from q36eval.canaries.transcript import Transcript, answer_text, read_transcript, transcript_of
 from q36eval.errors import UsageError
+from tests.raising import raises
 
 LIGHT = {
     "type": "function",
@@ -112,8 +113,8 @@ def test_what_is_no_transcript_is_refused_in_one_sentence(tmp_path: Path, body: 
 
 def test_a_transcript_that_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.json").write_bytes('["č"]'.encode("iso8859-2"))
-    for name, needle in (("latin.json", "not UTF-8"), ("none.json", "cannot be read"), (".", "cannot be read")):
-        with pytest.raises(UsageError, match=needle):
+    for name, code in (("latin.json", "file-not-utf8"), ("none.json", "file-unreadable"), (".", "file-unreadable")):
+        with raises(UsageError, code):
             read_transcript(tmp_path / name)
 
 
@@ -144,7 +145,7 @@ def test_calls_are_typed_by_their_schema_and_wrong_ones_fail() -> None:
     assert prompt["decisive"] == [{"before": "<parameter=level>\n", "right": "73", "wrong": ["7"]}]
     assert run_checks(transcript.answer or "", body["checks"], prompt["expected"], prompt["tools"])
     assert guess_checks("Na to nemám nástroj.", transcript) == ["no_tool_call"]
-    with pytest.raises(UsageError, match="'set_lamp', which the transcript does not offer"):
+    with raises(UsageError, "tool-unknown", "'set_lamp'"):
         scaffold(transcript, right.replace("set_light", "set_lamp"), Wanted("light", "x"))
 
 
@@ -177,23 +178,25 @@ def test_where_two_answers_first_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "wanted", "needle"),
+    ("right", "wanted", "expected"),
     [
-        ("bug", {"checks": ("enum_member",)}, "need 'options'"),
-        ("bug", {"checks": ("nope",)}, "No check is called 'nope'"),
-        ("bug", {"checks": ("tool_call",)}, "no readable tool call"),
-        ("bug", {"checks": ("json",)}, "no readable JSON"),
-        ("bug", {"checks": ("exact_text",), "expected": {"text": "question"}}, "The right answer fails its check"),
+        ("bug", {"checks": ("enum_member",)}, ("canary-checks-unusable", "'options'")),
+        ("bug", {"checks": ("nope",)}, ("check-unknown", "'nope'")),
+        ("bug", {"checks": ("tool_call",)}, ("canary-answer-unreadable",)),
+        ("bug", {"checks": ("json",)}, ("canary-answer-unreadable",)),
+        ("bug", {"checks": ("exact_text",), "expected": {"text": "question"}}, ("canary-answer-fails",)),
     ],
 )
-def test_a_right_answer_that_cannot_be_judged_or_fails_is_refused(right: str, wanted: Any, needle: str) -> None:
-    with pytest.raises(UsageError, match=needle):
+def test_a_right_answer_that_cannot_be_judged_or_fails_is_refused(
+    right: str, wanted: Any, expected: tuple[str, ...]
+) -> None:
+    with raises(UsageError, *expected):
         plain(right, **wanted)
 
 
 def test_tools_that_are_none_are_refused() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}
-    with pytest.raises(UsageError, match="tools cannot be used"):
+    with raises(UsageError, "transcript-invalid"):
         scaffold(transcript_of({"messages": [QUESTION], "tools": [tool]}), "bug", Wanted("inc", "x"))
 
 
@@ -206,12 +209,12 @@ def test_an_answer_gets_tokens_enough_and_reasoning_its_own() -> None:
 
 def test_a_transcript_whose_answer_passes_shows_no_incident() -> None:
     transcript = transcript_of([QUESTION, {"role": "assistant", "content": "bug"}])
-    with pytest.raises(UsageError, match="own answer passes exact_text"):
+    with raises(UsageError, "canary-shows-nothing", "exact_text"):
         scaffold(transcript, "bug", Wanted("inc", "x"))
 
 
 def test_several_right_answers_are_refused() -> None:
-    with pytest.raises(UsageError, match="2 right answers"):
+    with raises(UsageError, "answer-ambiguous", "2 right"):
         answer_text(json.dumps([WRONG, WRONG]))
 
 
@@ -244,7 +247,7 @@ def test_the_file_loads_beside_the_shipped_ones_and_is_never_overwritten(tmp_pat
     (spec,) = load_specs(own=tmp_path, only=["light"])
     assert spec.must_pass is not None
     assert spec.must_pass[0].decisive[0].right == "73"
-    with pytest.raises(UsageError, match="was not changed"):
+    with raises(UsageError, "file-exists"):
         write_new(tmp_path / "light.yaml", "")
     assert (tmp_path / "light.yaml").read_text(encoding="utf-8") == text
 

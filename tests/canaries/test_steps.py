@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.sandbox.ladder import damage_experts
 from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
@@ -15,6 +14,7 @@ from q36eval.records import ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.rounds import run_probes
+from tests.small_models import damage_experts
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 CANARIES = (
@@ -29,7 +29,6 @@ CANARIES = (
 DRAWS = 6
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not (BF16 / "model.safetensors").exists(), reason="no trained weights in this checkout"),
 ]
 
@@ -80,6 +79,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Told]:
     return same, run(None)
 
 
+@pytest.mark.long
 def test_the_reference_against_itself_loses_nothing_to_the_last_bit(runs: tuple[Told, Told]) -> None:
     same, _ = runs
     assert len(same.items) == DRAWS // 2 + 2 * DRAWS + 6 + 2 + 4 + 4
@@ -94,6 +94,7 @@ def test_the_reference_against_itself_loses_nothing_to_the_last_bit(runs: tuple[
     assert same.measurements["call_trigger_agreement[tool-call]"].value == 1.0
 
 
+@pytest.mark.long
 def test_every_right_answer_has_a_margin_and_greedy_prefers_it(runs: tuple[Told, Told]) -> None:
     same, _ = runs
     right = [outcome.reference for outcome in same.items.values() if outcome.reference.score == 1.0]
@@ -105,6 +106,7 @@ def test_every_right_answer_has_a_margin_and_greedy_prefers_it(runs: tuple[Told,
     assert not any("margin" in answer.detail for answer in wrong)
 
 
+@pytest.mark.long
 def test_ruined_experts_shrink_margins_and_flip_what_is_asked_again(runs: tuple[Told, Told]) -> None:
     _, ruined = runs
     margin = ruined.measurements["decisive_margin[all]"]
@@ -124,6 +126,7 @@ def test_ruined_experts_shrink_margins_and_flip_what_is_asked_again(runs: tuple[
         assert ruined.measurements[f"{metric}[all]"].value == sum(standing(outcome) is kind for outcome in outcomes)
 
 
+@pytest.mark.long
 def test_where_two_answers_part_both_choices_are_kept(runs: tuple[Told, Told]) -> None:
     _, ruined = runs
     parted = [o for o in ruined.items.values() if "divergence" in o.branch.detail]

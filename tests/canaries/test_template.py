@@ -74,6 +74,7 @@ def _wanted(calls: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     return [(function["name"], function["arguments"]) for function in functions]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("thinking", [False, True], ids=["plain", "thinking"])
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.id)
 def test_every_prompt_renders_whole(spec: Any, thinking: bool) -> None:
@@ -88,6 +89,7 @@ def test_every_prompt_renders_whole(spec: Any, thinking: bool) -> None:
             assert at >= 0, (case.name, message["content"])
 
 
+@pytest.mark.long
 def test_the_probe_plans_every_canary_under_it() -> None:
     items = CanaryProbe(SPECS).plan(_tokenizer())
     assert len(items) == len(CASES)

@@ -89,6 +89,7 @@ def test_a_right_program_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome.passed, outcome.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("without_namespaces", [False, True])
 def test_hostile_programs_neither_pass_nor_get_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_namespaces: bool

@@ -47,6 +47,7 @@ def scored(digest: Digest, metric: str, score: float) -> Digest:
     return replace(digest, values=digest.values | {"metrics": {metric: score}})
 
 
+@pytest.mark.long
 def test_a_random_model_is_cut_off_and_solves_next_to_nothing(answered: Answered) -> None:
     """Random weights write until their budget ends; one answer that errored is not counted as wrong."""
     probe, digests = answered.probe, answered.digests

@@ -153,6 +153,7 @@ def assert_shared(items: list[WorkItem]) -> None:
     assert any(common_prefix(batch) for batch in batches), "no prefix was shared"
 
 
+@pytest.mark.long
 def test_log_likelihoods_texts_and_metrics_are_lm_evals(
     suite: Path, tiny_model: Any, engine: Engine, tokenizer: Any, tmp_path: Path
 ) -> None:
@@ -160,7 +161,6 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
     assert_shared(assert_equal(suite, stock, engine))
 
 
-@pytest.mark.slow
 @pytest.mark.sized
 @pytest.mark.skipif(not LONG, reason="`make test-long` compares trained weights as well")
 def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path:
     assert_shared(assert_equal(suite, stock, engine))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_an_endpoint_is_asked_is_what_lm_evals_client_asks(suite: Path, tmp_path: Path) -> None:
     """`local-completions` and `--engine openai` ask one server the same items: log-likelihoods, windows and texts."""
     engine = opened(SANDBOX)
@@ -180,7 +180,6 @@ def test_what_an_endpoint_is_asked_is_what_lm_evals_client_asks(suite: Path, tmp
         assert_equal(suite, stock, open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address)))
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.skipif(VLLM is None, reason="Q36EVAL_VLLM_PYTHON names no Python with vLLM")
 def test_a_real_vllm_is_asked_what_lm_evals_client_asks(suite: Path, tmp_path: Path) -> None:

@@ -25,12 +25,11 @@ from q36eval.evals.frozen import verify
 from q36eval.evals.lm_configs import expand, read_config
 from q36eval.evals.lm_tasks import Document, load_documents, seeded
 from q36eval.evals.probe import EvalsProbe
-from q36eval.evals.suite import LoadedSuite, read_suite
+from q36eval.evals.suite import ALLOW_CODE, LoadedSuite, read_suite
 from tests.profiles import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
-pytestmark = pytest.mark.slow
 RULER = ["ruler_vt", "ruler_cwe", "ruler_fwe", "ruler_qa_squad", "ruler_qa_hotpot"]
 PASSAGES = r"(?s)\AThis question refers to the following information\..*\n"
 SUBJECTS = ["mmlu_anatomy", "mmlu_high_school_european_history"]
@@ -69,6 +68,11 @@ def suite(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         yield path
 
 
+@pytest.fixture(autouse=True)
+def programs_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALLOW_CODE, "1")
+
+
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
@@ -77,17 +81,18 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-def documents_of(path: Path, cache: Path, **allowed: bool) -> list[Document]:
-    return load_documents(LoadedSuite(path, **allowed), cache)
+def documents_of(path: Path, cache: Path) -> list[Document]:
+    return load_documents(LoadedSuite(path), cache)
 
 
+@pytest.mark.long
 def test_prompts_and_targets_are_stock_lm_evals(
     suite: Path, filled_cache: Path, tmp_path: Path, no_network: None
 ) -> None:
     """As lm-eval's own task objects build them from the hub's cache, document by document."""
     from lm_eval.api.task import ConfigurableTask
 
-    found = documents_of(suite, tmp_path, allow_code_execution=True)
+    found = documents_of(suite, tmp_path)
     for name in ("mmlu", "wikitext", "gpqa", "gsm8k"):
         ours = [([one.args for one in d.instances], d.target, d.choices) for d in found if d.group.name == name]
         theirs = []
@@ -109,8 +114,9 @@ def test_prompts_and_targets_are_stock_lm_evals(
     assert len({instance.args[0] for d in found for instance in d.instances if d.group.name == "gsm8k"}) == 4
 
 
+@pytest.mark.long
 def test_strata_clusters_and_scores(suite: Path, tmp_path: Path, no_network: None) -> None:
-    found = documents_of(suite, tmp_path, allow_code_execution=True)
+    found = documents_of(suite, tmp_path)
     assert len({document.key for document in found}) == len(found)
     history = [d for d in found if d.stratum == "high_school_european_history"]
     assert len({d.cluster for d in history[:3]}) == 1, "questions about one passage are one cluster"
@@ -132,15 +138,19 @@ def test_strata_clusters_and_scores(suite: Path, tmp_path: Path, no_network: Non
     assert program.metrics(["    import sys; sys.exit(0)\n"])["pass@1"] == 0.0
 
 
-def test_programs_run_only_when_allowed(suite: Path, tmp_path: Path) -> None:
-    loaded, allowed = LoadedSuite(suite), LoadedSuite(suite, allow_code_execution=True)
+@pytest.mark.long
+def test_programs_run_only_when_allowed(suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = LoadedSuite(suite)
+    monkeypatch.delenv(ALLOW_CODE)
+    loaded = LoadedSuite(suite)
     assert "humaneval" not in {d.group.name for d in load_documents(loaded, tmp_path)}
     (sentence,) = loaded.skipped
-    assert "--allow-code-execution" in sentence
+    assert f"{ALLOW_CODE}=1" in sentence
     assert not allowed.skipped
     assert loaded.sha256 != allowed.sha256
 
 
+@pytest.mark.long
 def test_the_manifest_says_where_every_row_is_from(suite: Path) -> None:
     manifest = verify(suite.parent / "frozen")
     sources = {(source.repository, source.config, source.split): source for source in manifest.sources}
@@ -157,6 +167,7 @@ def test_the_manifest_says_where_every_row_is_from(suite: Path) -> None:
     assert list(json.loads(rows[0])) == ["question", "subject", "choices", "answer"], "the dataset's own schema"
 
 
+@pytest.mark.long
 def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) -> None:
     """Alone, in another order and in another process: common words have a generator of random numbers of their own."""
     job = {"tokenizer": str(TOKENIZER), "samples": 2, "seed": 1234, "nltk_data": "none", "lengths": [2048, 2560]}
@@ -213,6 +224,7 @@ def test_no_document_is_asked_about_at_two_lengths() -> None:
     assert [len({source for source, _ in of_length}) for of_length in dealt.values()] == [20, 20, 20]
 
 
+@pytest.mark.long
 def test_a_generator_that_does_not_end_is_stopped(filled_cache: Path, tmp_path: Path) -> None:
     """lm-eval's variable tracking tries for ever when its shortest sample is longer than asked."""
     endless = GROUPS["ruler"] | {"tasks": ["ruler_vt"], "ruler": {"lengths": [150], "samples": 1}}
@@ -221,6 +233,7 @@ def test_a_generator_that_does_not_end_is_stopped(filled_cache: Path, tmp_path: 
     assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}, "nothing half-written remains"
 
 
+@pytest.mark.long
 def test_needles_lie_in_the_frozen_essays(
     filled_cache: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_network: None
 ) -> None:
@@ -260,6 +273,7 @@ def test_needles_lie_in_the_frozen_essays(
     assert child.exitcode == 0, "its traceback is above"
 
 
+@pytest.mark.long
 def test_freezing_again_gives_the_same_bytes_and_a_sample_is_of_what_is_asked(
     filled_cache: Path, tmp_path: Path
 ) -> None:
@@ -275,6 +289,7 @@ def test_freezing_again_gives_the_same_bytes_and_a_sample_is_of_what_is_asked(
     assert sampled[0].instances[0].args[0].count("Solved:") == 5, "solved examples are not sampled"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("group", "sentence"),
     [
@@ -300,6 +315,7 @@ def test_what_is_missing_is_one_sentence(
         LoadedSuite(path, tmp_path / "own")
 
 
+@pytest.mark.long
 def test_documents_cut_for_another_tokenizer_are_not_asked(suite: Path) -> None:
     probe = EvalsProbe(suite)
     probe.check_tokenizer(tokenizer_sha256(TOKENIZER))
@@ -313,6 +329,7 @@ def test_another_commit_than_the_pinned_one_is_refused(filled_cache: Path, tmp_p
         freeze_suite(path, TOKENIZER)
 
 
+@pytest.mark.long
 def test_rows_that_no_pinned_hash_vouches_for_are_unverified(filled_cache: Path, tmp_path: Path) -> None:
     """The mirror's rows are ours, and lie in a folder that is called as MMLU's own commit."""
     revision = "c30699e8356da336a370243923dbaf21066bb9fe"
@@ -345,6 +362,7 @@ def test_rows_that_no_pinned_hash_vouches_for_are_unverified(filled_cache: Path,
             refused()
 
 
+@pytest.mark.long
 def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tmp_path: Path) -> None:
     path = written(tmp_path, {"mmlu": GROUPS["mmlu"]})
     freeze_suite(path, TOKENIZER)
@@ -371,6 +389,7 @@ def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tm
         freeze_suite(path, TOKENIZER, tmp_path)
 
 
+@pytest.mark.long
 def test_shipped_suites_name_tasks_that_lm_eval_has() -> None:
     suites = {name: read_suite(ROOT / f"evals/suites/{name}.yaml") for name in ("quick", "release", "extended")}
     counts = {group.name: len(expand(group.tasks)) for group in suites["extended"].groups}

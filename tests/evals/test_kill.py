@@ -39,7 +39,6 @@ def _timeless(outcome: ItemOutcome) -> dict[str, Any]:
     return plain
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_run_killed_at_random_moments_resumes_to_the_same_items_none_asked_twice(tmp_path: Path) -> None:
     """The real model in forked workers, and a rule that stops one task early; see kill_evals.py."""

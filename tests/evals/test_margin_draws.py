@@ -30,6 +30,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_group_is_laid_out_by_what_the_reference_answered_and_weighed_back(
     suite: Path, tokenizer: Any, engine: Any
 ) -> None:

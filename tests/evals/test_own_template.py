@@ -19,6 +19,8 @@ from q36eval.run.rounds import run_probes
 from tests.evals.small_suite import Silent, write_small_suite
 from tests.evals.test_two_models import Kept
 
+pytestmark = pytest.mark.long
+
 COUNTS = {"mmlu/law.jsonl": 4, "mmlu_dev/law.jsonl": 1, "short_answers/law.jsonl": 6, "short_answers_dev/law.jsonl": 2}
 REPAIR = "<|im_start|>system\nBe exact.<|im_end|>"
 RAISES = "{%- if messages[-1].content | length is odd -%}{{ raise_exception('Not this one.') }}{%- endif -%}"

@@ -21,6 +21,7 @@ from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.rounds import run_probes
 from tests.canaries.test_steps import Told
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = ROOT / "evals/suites/sandbox.yaml"
@@ -40,6 +41,7 @@ def planned(tokenizer: Any) -> tuple[EvalsProbe, list[WorkItem]]:
 Planned = tuple[EvalsProbe, list[WorkItem]]
 
 
+@pytest.mark.long
 def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: Any, planned: Planned) -> None:
     import torch
 
@@ -64,6 +66,7 @@ def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: A
     assert outcome.flip is None
 
 
+@pytest.mark.long
 def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_nothing(
     engine: Any, planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,21 +87,21 @@ def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_noth
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "code"),
     [
-        ({"generation_kwargs": {"do_sample": True, "temperature": 0.7}}, "samples its answers"),
-        ({"repeats": 4}, "evaluates an item several times"),
-        ({"generation_kwargs": {"max_gen_toks": 4095}}, "leave no room for a prompt"),
+        ({"generation_kwargs": {"do_sample": True, "temperature": 0.7}}, "task-unsupported"),
+        ({"repeats": 4}, "task-unsupported"),
+        ({"generation_kwargs": {"max_gen_toks": 4095}}, "answer-budget-too-large"),
     ],
 )
 def test_what_would_be_asked_otherwise_than_lm_eval_asks_is_refused(
-    tmp_path: Path, tokenizer: Any, changes: dict[str, Any], sentence: str
+    tmp_path: Path, tokenizer: Any, changes: dict[str, Any], code: str
 ) -> None:
     suite = write_small_suite(tmp_path, {"ruler/vt.jsonl": 1})
     body = yaml.safe_load(suite.read_text(encoding="utf-8"))
     body["groups"][0]["subsets"]["vt"] |= changes
     suite.write_text(yaml.safe_dump(body), encoding="utf-8")
-    with pytest.raises(UsageError, match=sentence):
+    with raises(UsageError, code):
         EvalsProbe(suite).plan(tokenizer)
 
 
@@ -135,6 +138,7 @@ def test_a_prompt_longer_than_the_context_is_an_errored_item_that_says_so(
     assert {(count.total, count.scored, count.errored) for count in counts} == {(2, 0, 2)}
 
 
+@pytest.mark.long
 def test_every_prompt_of_the_shipped_suite_fits(planned: Planned) -> None:
     probe, items = planned
     assert all(encoded.problem is None for _, encoded in probe._encoded.values())
@@ -154,6 +158,7 @@ def test_a_prompt_that_just_fits_is_asked_whole(tokenizer: Any) -> None:
     assert Encoder(tokenizer, length + 4).encode("k", [asked]).generations == ()
 
 
+@pytest.mark.long
 def test_the_branch_says_how_long_an_item_took_and_the_digest_does_not(engine: Any, planned: Planned) -> None:
     probe, items = planned
     item = next(item for item in items if item.scores)
@@ -179,6 +184,7 @@ def answered(planned: Planned, log_likelihoods: list[float]) -> Answer:
     return _answer(document, encoded, digest)
 
 
+@pytest.mark.long
 def test_what_a_deployment_holds_impossible_is_an_answer(planned: Planned) -> None:
     assert answered(planned, [-1.0, -2.0, -math.inf, -5.0]).detail["margin_nats"] == 1.0
     never = answered(planned, [-math.inf, -2.0, -3.0, -math.inf])
@@ -191,6 +197,7 @@ def test_what_a_deployment_holds_impossible_is_an_answer(planned: Planned) -> No
         assert _not_finite([(-1.0, True), (log_likelihood, False)]) is error
 
 
+@pytest.mark.long
 def test_a_document_without_a_figure_still_has_its_tokens_words_and_bytes(planned: Planned) -> None:
     probe, items = planned
     item = next(item for item in items if probe._encoded[item.key][0].group.measure == "perplexity")
@@ -214,12 +221,12 @@ def test_the_suite_hash_follows_what_is_asked(tmp_path: Path, loaded: LoadedSuit
 
 
 def test_malformed_suites_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"suites there: .*sandbox"):
+    with raises(UsageError, "suite-unknown"):
         LoadedSuite(SUITE.with_name("sandbx.yaml"))
     path = tmp_path / "suite.yaml"
     path.write_text("name: x\ndata: .\nmax_length: 100\ngroups: []\nlimit: 3\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="groups"):
+    with raises(UsageError, "suite-invalid", "groups"):
         LoadedSuite(path)
     path.write_text("name: [", encoding="utf-8")
-    with pytest.raises(UsageError, match="not YAML"):
+    with raises(UsageError, "yaml-malformed"):
         LoadedSuite(path)

@@ -157,6 +157,7 @@ def test_a_task_that_errored_as_a_whole_costs_a_macro_mean_what_a_task_counts() 
     assert report.verdict is Verdict.INCONCLUSIVE
 
 
+@pytest.mark.long
 def test_the_bounds_of_a_macro_mean_miss_no_more_than_they_promise() -> None:
     """Tasks of 4, 12 and 44 items, losing 20 %, 5 % and nothing: the upper bound of the loss in 200 draws."""
     rng = np.random.default_rng(11)
@@ -173,6 +174,7 @@ def test_the_bounds_of_a_macro_mean_miss_no_more_than_they_promise() -> None:
     assert missed <= 10, "5 % of 200"
 
 
+@pytest.mark.long
 def test_ruler_is_sliced_by_kind_and_by_length_and_has_an_effective_length() -> None:
     def at(kept: dict[int, float]) -> Measurement:
         outcomes = [

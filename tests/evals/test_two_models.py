@@ -68,6 +68,7 @@ def _plain(answer: Any) -> Any:
     return answer.text, {name: value for name, value in answer.detail.items() if name != "seconds"}
 
 
+@pytest.mark.long
 def test_a_second_branch_and_a_second_reference_never_receive_the_first_ones_answers(
     tmp_path: Path, engine: Engine, another: Engine
 ) -> None:

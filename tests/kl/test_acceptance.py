@@ -87,6 +87,7 @@ def figures(branch: Path, reference: Path, texts: Sequence[CorpusDocument] | Non
     return {f"{m.metric}/{m.slice}": m for m in probe.summarize(outcomes)}
 
 
+@pytest.mark.long
 def test_both_sides_are_paired_by_source_with_interval_and_counts(tmp_path: Path) -> None:
     reference = with_head(tmp_path / "reference", head_tensors(256))
     other = with_head(tmp_path / "other", head_tensors(256, seed=9))
@@ -108,6 +109,7 @@ def test_both_sides_are_paired_by_source_with_interval_and_counts(tmp_path: Path
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("side", ["branch", "reference", "neither"])
 def test_where_a_side_has_no_head_nothing_is_claimed(tmp_path: Path, side: str) -> None:
     whole = with_head(tmp_path / "whole", head_tensors(256))
@@ -150,6 +152,7 @@ def verdicts(policy: Policy, figures: Sequence[Measurement | None]) -> list[Verd
     return [decide(policy, [] if figure is None else [figure]).verdict for figure in figures]
 
 
+@pytest.mark.long
 def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path: Path) -> None:
     """The reference ships the trained one; each branch has the same text model."""
     listed = json.loads((TRAINED / "MANIFEST.json").read_text())

@@ -14,6 +14,7 @@ from q36eval.errors import UsageError
 from q36eval.kl.attribution import Suspect, divergences, hidden_states, sample, share_of, suspects
 from q36eval.kl.corpus import CorpusDocument, load_corpus
 from tests.branches import folder_of
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "data/corpus/sandbox"
@@ -33,7 +34,7 @@ def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every routed expert at INT4, those of one layer at INT2."""
     from safetensors.torch import load_file, save_file
 
-    from benchmarks.sandbox.ladder import round_to_integers
+    from tests.small_models import round_to_integers
 
     folder = tmp_path_factory.mktemp("damaged") / "branch"
     shutil.copytree(ROOT / "data/sandbox/bf16", folder)
@@ -46,6 +47,7 @@ def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folder: Path) -> None:
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.attribution import Plan, attribute
@@ -77,6 +79,7 @@ def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folde
         assert experts.share == pytest.approx(1.0, rel=1e-9)
 
 
+@pytest.mark.long
 def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_branch(
     bf16: Any, tmp_path: Path
 ) -> None:
@@ -112,6 +115,7 @@ def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_
     assert served.kl == pytest.approx(sum(sums) / sum(chosen.units), rel=1e-9)
 
 
+@pytest.mark.long
 def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_folder: Path) -> None:
     from q36eval.engines import open_engine
 
@@ -127,6 +131,7 @@ def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_fol
     assert min(before) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("declared", ["bf16", "nvfp4-modelopt"])
 def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, declared: str, tmp_path: Path) -> None:
     """The reference has none: restoring the guilty parts heals all, and they alone are all of the branch's KL."""
@@ -192,7 +197,7 @@ def test_suspects_are_classes_then_bands_then_cells() -> None:
         ("cell", "routed experts, layers 2-4"),
     ]
     assert found[1] == Suspect("lm_head", "class", ("lm_head",))
-    with pytest.raises(UsageError, match="nothing to attribute"):
+    with raises(UsageError, "nothing-to-attribute"):
         suspects([], 2, grid=False)
 
 
@@ -209,9 +214,9 @@ def test_the_budget_is_kept_and_a_hopeless_one_refused() -> None:
     assert chosen.tokens * 10 <= 10_000
     assert len(chosen.documents) == 20
     assert {sum(d.slice == name for d in chosen.documents) for name in "ab"} == {10}
-    with pytest.raises(UsageError, match="at least 10,000"):
+    with raises(UsageError, "token-budget-too-small", "10,000"):
         sample(documents, Words(), 10, 9_999)
-    with pytest.raises(UsageError, match="holds 5 documents"):
+    with raises(UsageError, "documents-too-few", "5 documents"):
         sample(documents[:5], Words(), 1, 10_000)
 
 

@@ -30,6 +30,7 @@ from q36eval.kl.floor_file import (
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import DeploymentIdentity, Interval
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 WANTED = ("left-padding", "bf16-logits")
@@ -97,6 +98,7 @@ def row(floor: ReferenceFloor, name: str) -> FloorFigures:
     return next(p for p in floor.perturbations if p.name == name).slices["all"]
 
 
+@pytest.mark.long
 def test_rounding_logits_to_bf16_costs_what_a_naive_computation_says(
     bf16: Any, capture: dict[str, Digest], floor: ReferenceFloor
 ) -> None:
@@ -113,6 +115,7 @@ def test_rounding_logits_to_bf16_costs_what_a_naive_computation_says(
     assert 1e-6 < found.kl < 1e-3
 
 
+@pytest.mark.long
 @torch.inference_mode()
 def test_left_padding_costs_what_a_naive_computation_says(
     bf16: Any, items: Sequence[WorkItem], capture: dict[str, Digest], floor: ReferenceFloor
@@ -145,6 +148,7 @@ def test_left_padding_costs_what_a_naive_computation_says(
     assert 0 < found.kl < 1e-3, "it did not move, or it is another computation"
 
 
+@pytest.mark.long
 def test_the_floor_is_kept_for_its_own_reference_only(tmp_path: Path, floor: ReferenceFloor) -> None:
     path = tmp_path / "floor.json"
     assert read_floor(path, floor.identity, floor.suite_sha256) is None
@@ -152,17 +156,17 @@ def test_the_floor_is_kept_for_its_own_reference_only(tmp_path: Path, floor: Ref
     assert read_floor(path, floor.identity, floor.suite_sha256) == floor
     for field in ("checkpoint_sha256", "tokenizer_sha256", "engine_version", "kv_cache_dtype"):
         other = floor.identity.model_copy(update={field: "other"})
-        with pytest.raises(UsageError, match=rf"another reference or suite \({field} differ"):
+        with raises(UsageError, "floor-identity", field):
             read_floor(path, other, floor.suite_sha256)
-    with pytest.raises(UsageError, match="suite_sha256"):
+    with raises(UsageError, "floor-identity", "suite_sha256"):
         read_floor(path, floor.identity, "another")
     body = json.loads(path.read_text())
     body["perturbations"][0]["slices"]["all"]["kl"] = 1e-12
     path.write_text(json.dumps(body))
-    with pytest.raises(UsageError, match="not those that were measured"):
+    with raises(UsageError, "floor-damaged"):
         read_floor(path, floor.identity, floor.suite_sha256)
     path.write_text(path.read_text()[:-100])
-    with pytest.raises(UsageError, match="damaged"):
+    with raises(UsageError, "floor-damaged"):
         read_floor(path, floor.identity, floor.suite_sha256)
 
 

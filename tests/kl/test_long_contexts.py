@@ -58,6 +58,7 @@ def measured(reference: Engine, branch: Engine, tokenizer: Any, documents: list[
     return list(probe.summarize(outcomes))
 
 
+@pytest.mark.long
 def test_a_state_that_overflows_is_told_by_position(enlarged: Path) -> None:
     document = CorpusDocument("long", "long", "q" * FIRST_LOUD + "l" * (LENGTH - FIRST_LOUD))
     reference = open_engine(enlarged)
@@ -87,6 +88,7 @@ def test_a_state_that_overflows_is_told_by_position(enlarged: Path) -> None:
         assert row.tokens == f"{first - 256} + {LENGTH - first} not finite"
 
 
+@pytest.mark.long
 def test_a_group_without_any_finite_figure_is_shown(enlarged: Path) -> None:
     """Its mean is not there, and its place is not empty."""
     document = CorpusDocument("long", "long", "l" * LENGTH)
@@ -98,6 +100,7 @@ def test_a_group_without_any_finite_figure_is_shown(enlarged: Path) -> None:
     assert rows["0-63"].tokens == "63"
 
 
+@pytest.mark.long
 def test_a_state_in_bf16_loses_more_the_longer_the_text() -> None:
     """Rounded after every chunk of 64: nothing before the first, after 512 tokens five times what it is before 128."""
     reference = open_engine(SANDBOX)

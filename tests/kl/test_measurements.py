@@ -20,6 +20,7 @@ from q36eval.kl.tokens import read_tokens
 from q36eval.probes import Digest, ItemResults
 from q36eval.records import ItemOutcome, Measurement
 from q36eval.token_files import TOKENS, WORST, read_worst
+from tests.raising import raises
 
 VOCABULARY, WIDTH = 40, 16
 
@@ -94,6 +95,7 @@ def noise(number: int, states: torch.Tensor) -> torch.Tensor:
 LENGTHS = {"code": [60 + 7 * n for n in range(20)], "prose": [300] * 10 + [40] * 10}
 
 
+@pytest.mark.long
 def test_every_figure_is_that_of_a_naive_computation(tmp_path: Path) -> None:
     run = Run(LENGTHS, tmp_path)
     found = run.measured(noise)
@@ -200,6 +202,7 @@ def test_a_run_in_which_everything_errored_measures_nothing_and_says_so(tmp_path
     assert not (tmp_path / TOKENS).exists()
 
 
+@pytest.mark.long
 def test_an_errored_document_is_in_no_mean_and_in_every_count() -> None:
     run = Run(LENGTHS)
     whole, part = run.measured(noise), Run(LENGTHS).measured(noise, errored=[0])
@@ -228,6 +231,7 @@ def test_a_slice_of_one_document_leaves_the_macro_average_without_an_interval() 
     assert found["kl_divergence[all]"].effect_interval.method == "bootstrap-t"
 
 
+@pytest.mark.long
 def test_nan_is_counted_and_tops_the_quantiles(tmp_path: Path) -> None:
     run = Run(LENGTHS, tmp_path)
 
@@ -254,7 +258,7 @@ def test_nan_is_counted_and_tops_the_quantiles(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["all", "kind=text", "position=0-63", "entropy=2+", "on_policy/code", " "])
 def test_a_slice_named_like_other_figures_is_refused(name: str) -> None:
     fine, bad = CorpusDocument("first", "code", "abc"), CorpusDocument("second", name, "abcd")
-    with pytest.raises(UsageError, match="'second'") as refused:
+    with raises(UsageError, "slice-name-reserved", "'second'") as refused:
         KLProbe([fine, bad])
     assert repr(name) in str(refused.value)
 
@@ -320,6 +324,7 @@ def test_what_is_declared_is_what_is_yielded() -> None:
             assert figure.bounded == (bounds is not None and all(map(math.isfinite, bounds))), name
 
 
+@pytest.mark.long
 def test_documents_of_one_source_are_one_cluster() -> None:
     apart = Run(LENGTHS)
     together = Run(LENGTHS)

@@ -21,6 +21,7 @@ from q36eval.kl.on_policy import (
     read_answers,
 )
 from q36eval.probes import Progress
+from tests.raising import raises
 
 BF16 = Path(__file__).parents[2] / "data/sandbox/bf16"
 SETTINGS = OnPolicySettings(max_new_tokens=24)
@@ -65,6 +66,7 @@ THINKING = OnPolicyPrompt(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("allowed", "most"), [(None, 90), (60, 60)])
 def test_with_reasoning_an_answer_may_take_what_the_thoughts_need(tmp_path, bf16, allowed, most) -> None:
     settings = SETTINGS.model_copy(update={"temperature": 10.0, "top_p": 1.0, "thinking_tokens": allowed})
@@ -114,20 +116,20 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, bf16: Any) -> None:
     found = kept(tmp_path, bf16)
     (file,) = tmp_path.glob("*.jsonl")
     foreign = found.sampled.model_copy(update={"settings": OnPolicySettings(seed=2)})
-    with pytest.raises(UsageError, match="another settings"):
+    with raises(UsageError, "sampled-answers-identity", "settings"):
         read_answers(file, foreign)
     whole = file.read_bytes()
     for damage in (whole[:-20], whole[:40], b"", whole.replace(b"on_policy/1", b"on_policy/2"), whole + b"{}\n"):
         file.write_bytes(damage)
-        with pytest.raises(UsageError, match=r"damaged; delete the file"):
+        with raises(UsageError, "sampled-answers-damaged"):
             kept(tmp_path, bf16)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with raises(UsageError, "file-unreadable"):
         read_answers(tmp_path / "none.jsonl")
 
 
 def test_an_engine_that_fails_leaves_no_file(tmp_path: Path, bf16: Any) -> None:
     long = OnPolicyPrompt(id="long", slice="s", messages=({"role": "user", "content": "slovo " * 9000},))
-    with pytest.raises(EngineError, match="do not fit the context"):
+    with raises(EngineError, "generation-failed"):
         kept(tmp_path, bf16, [*PROMPTS, long])
     assert not list(tmp_path.glob("*.jsonl*"))
 

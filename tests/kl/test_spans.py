@@ -49,6 +49,7 @@ def test_what_is_never_closed_is_text_but_what_it_holds_counts() -> None:
     assert marked('<tool_call>{"a": 1}') == "t" * 11 + "j" * 8
 
 
+@pytest.mark.long
 def test_deep_nesting_is_refused_and_not_a_crash() -> None:
     assert set(marked("[" * 5000)) == {"t"}
 

@@ -40,6 +40,7 @@ def exact(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return token_figures(p, q, torch.zeros(len(p), dtype=torch.long)).forward_kl
 
 
+@pytest.mark.long
 @settings(max_examples=sized(75, 300), deadline=None)
 @given(logit_pairs())
 def test_it_is_a_lower_bound_grows_with_k_and_is_exact_with_all(pair: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -203,6 +204,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, An
     return found
 
 
+@pytest.mark.long
 def test_a_top_k_pack_gives_a_bound_labelled_as_one_with_its_gap(measured: dict[int, dict[str, Any]]) -> None:
     for k, figures in measured.items():
         assert figures["kind"] == "top-k"

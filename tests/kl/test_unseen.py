@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from q36eval.engines import open_engine
 from q36eval.kl.attribution import divergences, hidden_states, sample
 from q36eval.kl.corpus import load_corpus
@@ -13,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SANDBOX = ROOT / "data" / "sandbox"
 
 
+@pytest.mark.long
 def test_scales_of_inputs_and_of_the_cache_that_no_file_contradicts_show_in_the_kl(tmp_path: Path) -> None:
     bf16 = open_engine(SANDBOX / "bf16")
     chosen = sample(load_corpus(ROOT / "data/corpus/sandbox")[::7], bf16.tokenizer, 1, 100_000)

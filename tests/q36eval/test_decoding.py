@@ -17,7 +17,7 @@ PADDING = 0
 def model() -> Any:
     from transformers import Qwen3_5MoeForCausalLM
 
-    from benchmarks.sandbox.architecture import text_config
+    from tests.small_models import text_config
 
     torch.manual_seed(5)
     config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
@@ -36,6 +36,7 @@ def alone(model: Any, prompt: list[int], budget: int, stop_ids: set[int]) -> lis
     return [int(token) for token in output[0, len(prompt) :]]
 
 
+@pytest.mark.long
 def test_every_row_answers_as_if_it_were_alone(model: Any) -> None:
     rng = torch.Generator().manual_seed(3)
     prompts = [torch.randint(2, 1000, (n,), generator=rng).tolist() for n in (3, 17, 40, 9, 70, 5, 33, 12, 64)]
@@ -54,6 +55,7 @@ def sampler(key: str, temperature: float = 0.9) -> Sampler:
     return Sampler(temperature, 0.95, seed=7, key=key)
 
 
+@pytest.mark.long
 def test_a_sampled_answer_depends_on_its_own_seed_and_key_and_greedy_rows_stay_greedy(model: Any) -> None:
     rng = torch.Generator().manual_seed(4)
     prompts = [torch.randint(2, 1000, (n,), generator=rng).tolist() for n in (12, 30, 7, 21)]

@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,7 @@ from q36eval.run.measure import measure
 from q36eval.run.request import CanaryChoice, Request, Target
 from tests.evals.small_suite import write_small_suite
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
+from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
@@ -133,6 +134,7 @@ def measured(of: tuple[RunRecord, History]) -> dict[str, Measurement]:
     return {measurement.key: measurement for measurement in history.measurements(run.id)}
 
 
+@pytest.mark.long
 def test_every_probe_measures_an_engine_that_is_only_registered(
     runs: Runs,
 ) -> None:
@@ -145,6 +147,7 @@ def test_every_probe_measures_an_engine_that_is_only_registered(
         assert not [outcome for outcome in outcomes if outcome.branch.error or outcome.reference.error]
 
 
+@pytest.mark.long
 def test_a_copy_passes_and_nothing_moves(runs: Runs) -> None:
     run, history = runs["copy"]
     assert run.report is not None
@@ -156,6 +159,7 @@ def test_a_copy_passes_and_nothing_moves(runs: Runs) -> None:
     assert {outcome.probe for outcome in answered} == {ProbeName.CANARIES, ProbeName.EVALS}
 
 
+@pytest.mark.long
 def test_a_damaged_branch_fails_by_the_divergence_its_arithmetic_gives(
     runs: Runs, checkpoints: dict[str, Path]
 ) -> None:
@@ -175,17 +179,18 @@ def test_a_damaged_branch_fails_by_the_divergence_its_arithmetic_gives(
 
 
 def test_an_option_that_an_engine_does_not_have_is_refused_by_name(checkpoints: dict[str, Path]) -> None:
-    options = {option.name: option.metadata["flag"] for option in fields(EngineOptions) if option.name != "kind"}
+    options = {name: option.written for name, option in EngineOptions.described().items() if name != "kind"}
     assert options.keys() == OTHERS.keys()
     for name, flag in options.items():
         settings = EngineSettings(checkpoints["reference"], kind=KIND, **{name: OTHERS[name]})
         for opens in (open_engine, identity_of):
-            with pytest.raises(UsageError, match=f"engine {KIND} has no {flag}; leave"):
+            written = flag if name != "engine_arguments" else f"{flag} seed"
+            with raises(UsageError, "option-unsupported", KIND, written):
                 opens(settings)
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(UsageError, match=f"no engine 'abacus'; known: .*{KIND}"):
+    with raises(UsageError, "engine-unknown", "'abacus'", KIND):
         open_engine(EngineSettings(SANDBOX, kind="abacus"))
 
 
@@ -204,7 +209,7 @@ def test_what_is_known_is_not_answered_again(checkpoints: dict[str, Path]) -> No
 def test_what_an_engine_does_not_offer_has_working_defaults(checkpoints: dict[str, Path]) -> None:
     engine = open_engine(EngineSettings(checkpoints["reference"], kind=KIND))
     assert (engine.deterministic, engine.ignores_activation_quantization, engine.perturbations()) == (False, False, ())
-    with pytest.raises(EngineError, match=f"engine {KIND} has no model in this process"):
+    with raises(EngineError, "engine-cannot", KIND):
         parts_of(engine)
 
 

@@ -21,6 +21,7 @@ from q36eval.files import (
     write_atomically,
 )
 from q36eval.references._files import write_whole
+from tests.raising import raises
 
 
 class Pair(BaseModel):
@@ -64,7 +65,7 @@ def test_an_alias_is_read_unless_none_may_stand_there() -> None:
 
 def test_a_file_that_a_person_wrote_is_refused_in_a_sentence_that_names_it(tmp_path: Path) -> None:
     file = tmp_path / "pair.yaml"
-    with pytest.raises(UsageError, match=rf"^There is no pair file {file}; check the path\.$"):
+    with raises(UsageError, "file-missing", "pair", file):
         read_yaml(file, Pair, "pair file")
     for text, sentence in (
         ("left: 1\nleft: 2\n", f"{file}:2 is not YAML: the key 'left' is given twice; keep one of them."),
@@ -77,7 +78,7 @@ def test_a_file_that_a_person_wrote_is_refused_in_a_sentence_that_names_it(tmp_p
             read_yaml(file, Pair, "pair file")
         assert str(caught.value).startswith(f"The pair file {sentence}")
     file.write_bytes("left: č".encode("cp1250"))
-    with pytest.raises(UsageError, match=r"cannot be read"):
+    with raises(UsageError, "file-unreadable"):
         read_yaml(file, Pair, "pair file")
     file.write_text("left: 1\n", encoding="utf-8")
     assert read_yaml(file, Pair, "pair file") == Pair(left=1)

@@ -21,6 +21,7 @@ def product(batch: list[int]) -> list[torch.Tensor]:
     return [matrix @ matrix + number for number in batch]
 
 
+@pytest.mark.long
 def test_results_come_in_order_and_equal_those_of_one_process() -> None:
     batches = [[number, number + 1] for number in range(11)]
     for workers in (1, 2, 5):

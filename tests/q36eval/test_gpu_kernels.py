@@ -188,7 +188,7 @@ def layers() -> tuple[Any, Any]:
     """A small model on the GPU, with kernels installed, and its configuration."""
     from transformers import Qwen3_5MoeForCausalLM
 
-    from benchmarks.sandbox.architecture import text_config
+    from tests.small_models import text_config
 
     torch.manual_seed(6)
     config = text_config("LFL", 8, hidden_size=256, moe_intermediate_size=128, shared_expert_intermediate_size=128)

@@ -30,7 +30,7 @@ def test_recorded_steps_answer_as_well_as_those_over_a_growing_cache() -> None:
     """By the same model in float32: in BF16 either takes the other of two tokens that are nearly as likely."""
     from transformers import Qwen3_5MoeForCausalLM
 
-    from benchmarks.sandbox.architecture import text_config
+    from tests.small_models import text_config
 
     torch.manual_seed(5)
     config = text_config("LFL", 4, hidden_size=128, moe_intermediate_size=64, shared_expert_intermediate_size=64)

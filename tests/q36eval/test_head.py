@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from q36eval.engines import EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.head import Head
 from q36eval.errors import CorruptCheckpointError, EngineError
+from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 
@@ -29,7 +30,7 @@ def test_only_a_head_that_takes_inputs_as_they_are_is_a_references() -> None:
         Head.of(EngineSettings(SANDBOX / "bf16")).plain_weight(),
         load_file(SANDBOX / "bf16" / "model.safetensors")["lm_head.weight"],
     )
-    with pytest.raises(EngineError, match="quantizes its inputs"):
+    with raises(EngineError, "head-quantized"):
         Head.of(EngineSettings(SANDBOX / "fp8-head")).plain_weight()
 
 
@@ -47,5 +48,5 @@ def test_without_a_head_there_are_the_embeddings_where_they_are_tied_and_nothing
     if tied:
         assert torch.equal(Head.of(EngineSettings(folder)).weight, tensors["model.embed_tokens.weight"])
     else:
-        with pytest.raises(CorruptCheckpointError, match=r"stores no lm_head\.weight"):
+        with raises(CorruptCheckpointError, "tensor-missing", "lm_head.weight"):
             Head.of(EngineSettings(folder))

@@ -104,6 +104,7 @@ except KeyboardInterrupt as error:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("whole_group", [True, False])
 def test_forked_workers_end_with_their_parent_and_say_nothing(number: int, code: int, whole_group: bool) -> None:

@@ -72,6 +72,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.sized
 @pytest.mark.parametrize("kind", list(OPTIONS) if LONG else list(OPTIONS)[:2])
 def test_scores_and_logits_are_those_of_the_resident_engine(kind: str, reads: Counter[str]) -> None:
@@ -113,6 +114,7 @@ def layers_read(reads: Counter[str]) -> set[int]:
     return {int(name.split(".layers.")[1].split(".")[0]) for name in reads if ".layers." in name}
 
 
+@pytest.mark.long
 def test_a_killed_pass_goes_on_with_the_next_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_killed_pass_goes_on_with_the_next_layer(
     assert not list(folder.glob("*"))
 
 
+@pytest.mark.long
 def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
 ) -> None:
@@ -182,6 +185,7 @@ def _resident(field: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
 
+@pytest.mark.long
 def test_states_that_take_long_to_write_are_written_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, kept = 0.0, []
 
@@ -242,6 +246,7 @@ def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path, monkeyp
     assert not list((tmp_path / "kept").glob("*"))
 
 
+@pytest.mark.long
 def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
     asked = requests(0)
@@ -265,6 +270,7 @@ def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) 
     assert all(torch.equal(scored[key].hidden_states, expected[key]) for key in expected.keys() - failed)
 
 
+@pytest.mark.long
 def test_what_cannot_be_copied_ahead_is_copied_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of one shape: the states of one are never those of the batch before, whichever copy has no room."""
     rng = random.Random(5)
@@ -294,6 +300,7 @@ def test_what_cannot_be_copied_ahead_is_copied_in_its_turn(monkeypatch: pytest.M
             assert torch.equal(states, expected[scored.request.key])  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_states_that_do_not_fit_take_several_passes(monkeypatch: pytest.MonkeyPatch, reads: Counter[str]) -> None:
     from q36eval.engines import layer_by_layer
 
@@ -307,6 +314,7 @@ def test_states_that_do_not_fit_take_several_passes(monkeypatch: pytest.MonkeyPa
     assert all(torch.equal(scored[key], states) for key, states in expected.items())
 
 
+@pytest.mark.long
 def test_a_killed_pass_of_several_goes_on_where_a_little_less_memory_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
 ) -> None:
@@ -343,6 +351,7 @@ def test_a_prefix_is_computed_once_a_layer(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(widths) == 4
 
 
+@pytest.mark.long
 def test_its_noise_floor_is_of_other_batches_and_rounded_logits() -> None:
     engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
     there = {each.name: each for each in engine.perturbations()}
@@ -374,6 +383,7 @@ def states(engine: Any, asked: list[ScoreRequest]) -> dict[str, torch.Tensor]:
     return {key: each.hidden_states for key, each in scored.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("planned", [True, False], ids=["planned", "out of memory"])
 def test_long_rows_go_through_a_layer_in_parts(planned: bool) -> None:
     expected = states(open_engine(EngineSettings(SANDBOX / "bf16")), long_texts())

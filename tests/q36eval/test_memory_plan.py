@@ -222,6 +222,7 @@ def test_short_answers_do_not_wait_for_the_room_and_the_steps_of_long_ones(costs
     assert len({each.max_new_tokens for each in together[0]}) == 5, "without a plan of memory budgets have no part"
 
 
+@pytest.mark.long
 def test_a_gpu_computes_a_prefix_apart_where_that_spares_more_than_passes_cost(costs: Costs) -> None:
     """MMLU, 200 items of 57 subjects at a time: three or four questions after 627 tokens. On a CPU these are shared."""
 
@@ -253,6 +254,7 @@ def peak_bytes(call: Any) -> int:
     return most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("branch", ["bf16", "fp8-head"])
 def test_a_pass_takes_no_more_than_is_planned_for_it_and_not_much_less(branch: str) -> None:
     engine = open_engine(EngineSettings(folder_of(branch)))
@@ -285,6 +287,7 @@ def test_an_engine_on_a_cpu_makes_the_batches_it_made(monkeypatch: pytest.Monkey
     assert (plan.score_tokens, plan.prompt_tokens, plan.rows) == (2048, 16384, 192)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("placement", ["decoded", "packed", "layers"])
 def test_what_is_planned_before_weights_are_read_is_planned_once_they_are_there(placement: str) -> None:
     settings = EngineSettings(SANDBOX / "fp8-head", placement=placement)

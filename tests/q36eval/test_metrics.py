@@ -13,8 +13,7 @@ from q36eval.records import Clusters, Counts, Direction, Measurement, ProbeName
 from q36eval.reports import Document, to_console, to_junit, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
-from q36eval.run.declared import Declared
-from q36eval.run.measurable import never_passes
+from q36eval.run.declared_figures import Declared, never_passes
 from q36eval.stats import summarize
 from tests.q36eval.gate.evidence import competence_of
 from tests.q36eval.reports.report_samples import run_of

@@ -28,6 +28,7 @@ def now() -> Figures:
     return figures()
 
 
+@pytest.mark.long
 def test_every_number_is_what_was_recorded_for_this_version(now: Figures) -> None:
     assert RECORDED.exists(), f"nothing is recorded for version {NUMERICS_VERSION}; {ANEW}"
     before = recorded()
@@ -47,6 +48,7 @@ EMULATED = [folder.name for folder in sorted(GOLDEN.iterdir()) if (folder / "con
             and quantizes_inputs(folder.name)]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EMULATED)
 def test_a_number_that_moves_is_seen(name: str) -> None:
     """What is done to inputs, the least of what makes a number, moves it well beyond the tolerance: in every format."""

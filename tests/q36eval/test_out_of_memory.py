@@ -76,6 +76,7 @@ def answered(engine: Engine, asked: list[GenerationRequest]) -> dict[str, Genera
     return {each.request.key: each for each in engine.generate(asked)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError])
 def test_a_batch_that_runs_out_of_memory_is_computed_in_halves(engine: ResidentEngine, error: type[Exception]) -> None:
     whole, said = scored(engine, texts()), list[str]()
@@ -93,6 +94,7 @@ def test_a_batch_that_runs_out_of_memory_is_computed_in_halves(engine: ResidentE
     assert engine.splits >= 3
 
 
+@pytest.mark.long
 def test_answers_of_split_batches_are_those_of_whole_ones(engine: ResidentEngine) -> None:
     whole = answered(engine, questions())
     with memory_for(engine, 200):
@@ -102,6 +104,7 @@ def test_answers_of_split_batches_are_those_of_whole_ones(engine: ResidentEngine
     assert max(each.rows for each in parts.values()) <= 3
 
 
+@pytest.mark.long
 def test_steps_that_run_out_of_memory_in_their_own_memory_are_made_for_fewer_rows(engine: ResidentEngine) -> None:
     """As on a GPU, where steps have memory of their own: what this very batch took is nothing to be given back for."""
     whole, attempts = answered(engine, questions()), list[int]()
@@ -125,6 +128,7 @@ def test_steps_that_run_out_of_memory_in_their_own_memory_are_made_for_fewer_row
     assert engine.splits >= 1
 
 
+@pytest.mark.long
 def test_what_earlier_batches_left_is_given_back_before_a_batch_is_made_smaller(engine: ResidentEngine) -> None:
     whole, attempts = answered(engine, questions()), list[int]()
     engine._step_memory = StepMemory(engine.model)
@@ -158,6 +162,7 @@ def test_steps_that_cannot_be_recorded_are_told_once(engine: ResidentEngine) -> 
     assert "\n" not in said[0]
 
 
+@pytest.mark.long
 def test_a_row_that_is_too_much_alone_is_read_in_smaller_passes(engine: ResidentEngine) -> None:
     asked = [ScoreRequest("long", tokens(900, 1), 3)]
     prompt = [GenerationRequest("long", tokens(900, 1), 5)]
@@ -178,6 +183,7 @@ def assert_same_but_for_rounding(engine: ResidentEngine, one: Scored, other: Sco
     assert float((one.hidden_states - other.hidden_states).abs().median()) < 1e-4
 
 
+@pytest.mark.long
 def test_what_fits_in_no_way_is_an_error_of_its_own_and_others_are_scored(engine: ResidentEngine) -> None:
     asked = [*texts(), ScoreRequest("long", tokens(900, 1), 3, "kl")]
     with memory_for(engine, 63 + 90):
@@ -204,6 +210,7 @@ def test_other_errors_are_reported_as_before(engine: ResidentEngine) -> None:
     assert engine.splits == 0
 
 
+@pytest.mark.long
 def test_workers_split_too_and_their_parent_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident, "usable_workers", lambda: 2)
     opened = open_engine(EngineSettings(SANDBOX / "bf16"))
@@ -241,6 +248,7 @@ def test_passes_of_512_tokens_give_the_same_bits_on_a_cpu(monkeypatch: pytest.Mo
     assert torch.equal(parts, whole)
 
 
+@pytest.mark.long
 def test_shorter_passes_move_the_last_digits_alone(engine: ResidentEngine) -> None:
     ids = torch.tensor([tokens(1000, 1), tokens(1000, 2)])
     with torch.inference_mode():
@@ -251,6 +259,7 @@ def test_shorter_passes_move_the_last_digits_alone(engine: ResidentEngine) -> No
             torch.testing.assert_close(parts, whole, rtol=0, atol=2e-4)
 
 
+@pytest.mark.long
 def test_long_prompts_are_read_in_passes_and_answered_alike(engine: ResidentEngine) -> None:
     asked = [GenerationRequest(f"{at}", tokens(990 - 9 * at, at), 8) for at in range(3)]
     asked += [GenerationRequest("short", tokens(300, 9), 8)]
@@ -264,6 +273,7 @@ def test_long_prompts_are_read_in_passes_and_answered_alike(engine: ResidentEngi
     assert {key: each.token_ids for key, each in parts.items()} == {key: each.token_ids for key, each in whole.items()}
 
 
+@pytest.mark.long
 def test_a_long_prefix_is_read_in_passes(engine: ResidentEngine) -> None:
     common = tokens(960, 1)
     asked = [ScoreRequest(f"{at}", common + tokens(9 + at, at + 2), 962, shared=960) for at in range(6)]
@@ -285,6 +295,7 @@ def test_no_pass_is_a_single_token_that_would_be_taken_for_a_step() -> None:
             assert widths[-1] > 1 or width == 1
 
 
+@pytest.mark.long
 def test_padded_prompts_are_read_in_passes_too(engine: ResidentEngine) -> None:
     lengths = (600, 598, 333, 70, 2)  # some begin in a later pass than others
     ids, mask = torch.zeros(5, 600, dtype=torch.long), torch.zeros(5, 600, dtype=torch.long)

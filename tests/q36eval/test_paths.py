@@ -8,6 +8,7 @@ import pytest
 from q36eval.config import paths as paths_module
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
+from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -69,7 +70,7 @@ def test_another_users_state_in_a_shared_folder_is_not_taken_unasked(
     local = elsewhere / ".q36eval"
     local.mkdir()
     os.chown(local, 12345, 12345)
-    with pytest.raises(UsageError, match=r"belongs to another user.*--state \.q36eval"):
+    with raises(UsageError, "state-of-another-user", ".q36eval"):
         Paths.default()
     monkeypatch.setenv("Q36EVAL_STATE", ".q36eval")
     assert Paths.default().state == Path(".q36eval")
@@ -77,5 +78,5 @@ def test_another_users_state_in_a_shared_folder_is_not_taken_unasked(
 
 def test_a_package_without_its_data_is_refused(elsewhere: Path, installed: Path) -> None:
     (installed / "data" / "policies").rmdir()
-    with pytest.raises(UsageError, match=r"missing from .*site-packages/q36eval/data: install q36eval again"):
+    with raises(UsageError, "installation-incomplete", "site-packages/q36eval/data"):
         Paths.default()

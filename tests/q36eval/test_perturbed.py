@@ -25,7 +25,7 @@ SAME = 2e-4
 def model() -> Any:
     from transformers import Qwen3_5MoeForCausalLM
 
-    from benchmarks.sandbox.architecture import text_config
+    from tests.small_models import text_config
 
     torch.manual_seed(5)
     config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
@@ -73,6 +73,7 @@ def scored(engine: InProcessEngine, requests: list[ScoreRequest]) -> dict[str, t
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [InProcessEngine, LeftPadded, OneByOne, InOtherCompany, Decoded, OtherKernels])
 def test_every_perturbation_computes_what_transformers_computes_alone(
     kind: type[InProcessEngine],
@@ -89,6 +90,7 @@ def test_every_perturbation_computes_what_transformers_computes_alone(
         assert float((states - alone[key]).abs().max()) < SAME, key
 
 
+@pytest.mark.long
 def test_each_takes_the_path_it_names(
     model: Any, requests: list[ScoreRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:

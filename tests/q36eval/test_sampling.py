@@ -22,6 +22,7 @@ def drawn(logits: torch.Tensor, coupling: Coupling, **changed: float) -> torch.T
     return sample(logits.expand(DRAWS, -1), samplers(DRAWS, coupling, **changed))
 
 
+@pytest.mark.long
 def test_gumbel_draws_follow_the_nucleus() -> None:
     logits = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -8.0])
     counts = torch.bincount(drawn(logits, "gumbel", temperature=0.8, top_k=4), minlength=6)
@@ -46,6 +47,7 @@ def test_the_noise_is_standard_gumbel_and_independent_between_tokens_and_steps()
         assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 4 / DRAWS**0.5
 
 
+@pytest.mark.long
 def test_two_deployments_differ_no_more_than_the_bound_and_less_than_by_inverse_cdf() -> None:
     torch.manual_seed(3)
     logits = torch.randn(200) * 1.5

@@ -49,7 +49,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> InProcessEngine:
     """Of a random float32 model of all kinds of layers, run in this process, where its passes can be counted."""
     from transformers import Qwen3_5MoeForCausalLM
 
-    from benchmarks.sandbox.architecture import text_config
+    from tests.small_models import text_config
 
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
     torch.manual_seed(7)
@@ -89,6 +89,7 @@ def passes(engine: InProcessEngine) -> Iterator[list[tuple[int, int]]]:
         handle.remove()
 
 
+@pytest.mark.long
 def test_scores_are_those_without_sharing_and_each_prefix_is_computed_once(engine: InProcessEngine) -> None:
     # one token after the prefix, everything after it asked for, and a prefix said to reach into what is asked for
     edges = [replace(r, key=f"edge {n}", token_ids=r.token_ids[: PREFIX + n]) for n, r in enumerate(requests(4)) if n]
@@ -103,6 +104,7 @@ def test_scores_are_those_without_sharing_and_each_prefix_is_computed_once(engin
     assert sum(rows * width for rows, width in seen) < 0.6 * sum(len(request.token_ids) for request in asked)
 
 
+@pytest.mark.long
 def test_a_quantized_kv_cache_holds_the_prefix_quantized(engine: InProcessEngine) -> None:
     asked = requests(30)
     exact = log_probs(engine, asked)
@@ -165,6 +167,7 @@ def answers(engine: InProcessEngine, asked: list[GenerationRequest]) -> dict[str
     return {answer.request.key: answer.token_ids for answer in found}
 
 
+@pytest.mark.long
 def test_answers_are_those_without_sharing_and_each_prefix_is_read_once(engine: InProcessEngine) -> None:
     asked = [*prompts(40, seed=1), *prompts(40, seed=2)]
     third = sorted(prompts(40, seed=3), key=lambda request: len(request.token_ids))
@@ -196,6 +199,7 @@ def test_what_is_worth_sharing_is_found_among_prompts_of_many_lengths() -> None:
     assert found == [3 * CHUNK_TOKENS] * 22 + [4 * CHUNK_TOKENS] * 2 + [0] * 3
 
 
+@pytest.mark.long
 def test_the_sandbox_answers_alike_after_a_long_context_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
     sandbox = InProcessEngine.load(SANDBOX)

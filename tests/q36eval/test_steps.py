@@ -18,7 +18,7 @@ PADDING = 0
 def model() -> Any:
     from transformers import Qwen3_5MoeForCausalLM
 
-    from benchmarks.sandbox.architecture import text_config
+    from tests.small_models import text_config
 
     torch.manual_seed(5)
     config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
@@ -31,6 +31,7 @@ def prompts_of(lengths: list[int], seed: int = 3) -> list[list[int]]:
     return [torch.randint(2, 1000, (length,), generator=rng).tolist() for length in lengths]
 
 
+@pytest.mark.long
 def test_answers_are_those_over_a_growing_cache_for_every_batch_of_one_memory(model: Any) -> None:
     memory = StepMemory(model)
     prompts = prompts_of([3, 17, 40, 9, 70, 5, 33, 12, 64, 21, 8])
@@ -53,6 +54,7 @@ def test_answers_are_those_over_a_growing_cache_for_every_batch_of_one_memory(mo
     assert len({len(answer) for answer in free}) > 3, "all rows stopped together: nothing was shed"
 
 
+@pytest.mark.long
 def test_columns_grow_past_what_was_made_first_and_nothing_of_an_earlier_batch_is_seen(model: Any) -> None:
     memory = StepMemory(model)
     prompts, budgets = prompts_of([COLUMNS - 10, COLUMNS - 4]), [30, 160]
@@ -68,6 +70,7 @@ def test_columns_grow_past_what_was_made_first_and_nothing_of_an_earlier_batch_i
     assert memory.bytes == took, "the same batch took more memory"
 
 
+@pytest.mark.long
 def test_logits_of_every_size_of_step_take_one_place(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU each size is a graph that holds its own output for as long as it is recorded."""
     memory, places = StepMemory(model), dict[tuple[int, int], int]()

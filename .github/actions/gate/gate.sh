@@ -30,7 +30,6 @@ add --suite "${Q36EVAL_ACTION_SUITE-}"
 add --reference "${Q36EVAL_ACTION_REFERENCE-}"
 add --reference-pack "${Q36EVAL_ACTION_REFERENCE_PACK-}"
 add --device "${Q36EVAL_ACTION_DEVICE-}"
-add --format "json"$'\n'"${Q36EVAL_ACTION_FORMATS-}"
 while IFS= read -r line || [ -n "$line" ]; do
   line=${line%$'\r'}
   [ -z "${line//[[:space:]]/}" ] || arguments+=("$line")

@@ -255,5 +255,5 @@ def activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
     raise UsageError(
         "activations-unsupported",
         f"activations quantized as {inputs.type}{inputs.num_bits} per {strategy} are not emulated; "
-        "load with emulate_activations=False (--weights-only) to judge the weights alone",
+        "load with emulate_activations=False (--engine-arg weights_only=true) to judge the weights alone",
     )

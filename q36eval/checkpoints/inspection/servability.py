@@ -145,7 +145,7 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shap
 
 
 MEASURED_AS_SERVED = {"vllm": ("fused-global-scales",)}
-"""By engine (`--as-served`): what a measurement as it serves a branch contains, and so is no difference from it."""
+"""By engine (`as_served`): what a measurement as it serves a branch contains, and so is no difference from it."""
 
 
 def measured_as_served(inspection: Inspection, engine: str | None) -> Inspection:
@@ -205,7 +205,7 @@ def _expert_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
     for gpus, found in by_gpus.items():
         name = next(iter(found))
         where = "on one GPU" if gpus == 1 else f"on {gpus} GPUs that split every layer (tensor parallel)"
-        measured = f"--as-served {ENGINE}" if gpus == 1 else f"--as-served {ENGINE}:{gpus}"
+        measured = f"--engine-arg as_served={ENGINE}" if gpus == 1 else f"--engine-arg as_served={ENGINE}:{gpus}"
         message = (
             f"{len(found):,} gate and up projections of experts have {found[name].rows} rows and groups of "
             f"{found[name].group}: {where} a share of them is as large as a group ({measured} measures that)"
@@ -248,7 +248,8 @@ def _state_dtype(checkpoint: Checkpoint) -> Iterator[Finding]:
     settings = checkpoint.config.get("text_config") or checkpoint.config
     dtype = settings.get("mamba_ssm_dtype") if isinstance(settings, dict) else None
     if isinstance(dtype, str) and dtype in STATE_DTYPES and dtype != "float32":
-        message = f"mamba_ssm_dtype is {dtype}, and float32 is measured unless --recurrent-state-dtype {dtype} is given"
+        option = f"--engine-arg recurrent_state_dtype={dtype}"
+        message = f"mamba_ssm_dtype is {dtype}, and float32 is measured unless {option} is given"
         yield _finding("state-dtype", "config.json", message)
 
 

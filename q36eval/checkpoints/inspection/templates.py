@@ -76,10 +76,10 @@ def _differences(
 
 
 def declare_words(sha256: str) -> str:
-    """How a template that differs on purpose is declared: the line of the family's file, and the option."""
+    """How a template that differs on purpose is declared: the line of the family's file."""
     return (
         f'If it differs on purpose, declare it: add "chat_template: {{sha256: {sha256}, source: WHY}}" to the branch '
-        f"in the family's file, or pass --template-declared {sha256}."
+        f"in the family's file."
     )
 
 

@@ -15,7 +15,7 @@ from q36eval.records import DeploymentIdentity
 
 OPENAI = "openai"
 CONCURRENCY = 16
-"""Requests under way at once, where --batch-size says nothing."""
+"""Requests under way at once, where the option batch_size says nothing."""
 REQUESTS_VERSION = 3
 """Raised with every change of what is requested that may move a number."""
 

@@ -47,7 +47,8 @@ def server_of(client: Client, served_model: str | None) -> Server:
     if served_model is None and len(names) != 1:
         raise UsageError(
             "served-model-ambiguous",
-            f"The server {base} has {len(names)} models ({', '.join(names)}); name one: --served-model.",
+            f"The server {base} has {len(names)} models ({', '.join(names)}); name one with "
+            "--engine-arg served_model=NAME.",
         )
     wanted = names[0] if served_model is None else served_model
     model = next((each for each in models if each.id == wanted), None)

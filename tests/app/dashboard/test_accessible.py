@@ -85,7 +85,7 @@ def served(written: tuple[Path, dict[str, Any]]) -> Iterator[tuple[str, dict[str
         yield root, written[1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious_of_ours(served: tuple[str, dict[str, Any]], theme: str) -> None:
     base = pytest.importorskip("axe_playwright_python.base")

@@ -52,6 +52,7 @@ def links(app: Any) -> list[str]:
     return [element.proto.label.replace("\\", "") for element in app.get("page_link")]
 
 
+@pytest.mark.long
 def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Visit, written: Written) -> None:
     app = visit(written[0])
     text, banner = shown(app), banners(app)
@@ -72,6 +73,7 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
     assert "No branch is like this" in app.info[0].value
 
 
+@pytest.mark.long
 def test_a_run_whose_process_has_ended_is_not_said_to_run(visit: Visit, tmp_path: Path) -> None:
     """In the list of a branch's runs too: its lock is there, and nobody holds it."""
     path = tmp_path / "history.sqlite"
@@ -87,6 +89,7 @@ def test_a_run_whose_process_has_ended_is_not_said_to_run(visit: Visit, tmp_path
     assert "running" not in text
 
 
+@pytest.mark.long
 def test_the_count_on_a_button_is_that_of_the_list_it_leads_to(visit: Visit, written: Written) -> None:
     app = visit(written[0])
     (button,) = [link.proto for link in app.get("page_link") if link.proto.label.startswith("See the 3 prompts")]
@@ -102,6 +105,7 @@ def test_the_count_on_a_button_is_that_of_the_list_it_leads_to(visit: Visit, wri
     assert any(caption.value.startswith("3 of 32 questions") for caption in listed.caption)
 
 
+@pytest.mark.long
 def test_a_branch_that_drifts_for_the_worse_waits_for_a_person(
     visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +128,7 @@ def test_a_branch_that_drifts_for_the_worse_waits_for_a_person(
     assert found[-1] == ["sinking"]
 
 
+@pytest.mark.long
 def test_a_branch_asks_for_a_person_when_time_passes(branches: dict[str, BranchSummary]) -> None:
     of = branches["fp8-head"]
     assert of.judged is not None
@@ -259,6 +264,7 @@ def test_lines_break_where_runs_do_not_compare(written: Written) -> None:
     assert drift_picture(broken, 2).apart == ()
 
 
+@pytest.mark.long
 def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visit, written: Written) -> None:
     path, runs = written
     app = visit(path, "branch", family="sandbox", branch="fp8-head")

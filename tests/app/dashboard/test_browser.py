@@ -10,7 +10,6 @@ from written_history import HOSTILE, write_history
 from q36eval.history import History
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
 ]
 LONG = 1_000_000

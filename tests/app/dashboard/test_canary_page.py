@@ -149,6 +149,7 @@ def recorded(tmp_path: Path) -> tuple[Path, str]:
     return path, begun.id
 
 
+@pytest.mark.long
 def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit: Callable[..., Any]) -> None:
     path, run = recorded
     app = visit(path, "canaries", run=run)
@@ -178,6 +179,7 @@ def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit:
     assert "1 of 10" in app.caption[0].value
 
 
+@pytest.mark.long
 def test_a_link_leads_to_one_question_and_a_choice_ends_it(
     recorded: tuple[Path, str], visit: Callable[..., Any]
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_link_leads_to_one_question_and_a_choice_ends_it(
     assert asked_for(outcomes(), key[:4]) == []
 
 
+@pytest.mark.long
 def test_the_number_in_the_sentence_the_criterion_and_the_list_is_one(written: Any, visit: Callable[..., Any]) -> None:
     path, runs = written
     run = runs["ruined"]

@@ -11,7 +11,6 @@ from q36eval.run.drift import keep_drifts
 from tests.app.judged_runs import REFERENCE, judge_run, open_history
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
 ]
 

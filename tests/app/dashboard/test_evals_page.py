@@ -73,6 +73,7 @@ def beside(app: Any) -> list[dict[str, Any]]:
     return [json.loads(one.proto.json) for one in app.get("bidi_component") if "answers" in one.proto.component_name]
 
 
+@pytest.mark.long
 def test_flips_show_both_answers_and_their_choices(recorded: tuple[Path, str], visit: Callable[..., Any]) -> None:
     app = visit(recorded[0], "evals", run=recorded[1], group="mmlu", direction="lost")
     shown = beside(app)

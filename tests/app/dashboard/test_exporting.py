@@ -36,6 +36,7 @@ def test_hostile_text_stays_one_cell_of_one_line() -> None:
     assert second == "x"
 
 
+@pytest.mark.long
 def test_a_long_table_is_drawn_on_a_canvas() -> None:
     """Thousands of rows as nodes of a page would take longer than the script that draws them."""
     from streamlit.testing.v1 import AppTest

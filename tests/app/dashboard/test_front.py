@@ -42,42 +42,7 @@ def banners(app: Any) -> str:
     return "\n".join(element.proto.body for element in app.get("html"))
 
 
-def test_a_verdict_that_was_rewritten_ships_nothing(path: Path, visit: Visit) -> None:
-    """Its report and its columns say PASS, and history's chain says FAIL."""
-    history = History.open(path)
-    good, bad = write_run(history, "fp8-head", 0.05, 1), write_run(history, "int2-experts", 4.0, 4)
-    history.close()
-    with sqlite3.connect(path) as database:
-        taken = ", ".join(
-            f"{name} = (SELECT {name} FROM runs WHERE id = :good)" for name in ("verdict", "lanes", "report")
-        )
-        database.execute(f"UPDATE runs SET {taken} WHERE id = :bad", {"good": good.id, "bad": bad.id})
-    assert told(path)["int2-experts"].standing is Standing.UNVERIFIED
-    app = visit(path)
-    assert "<code>fp8-head</code> may ship." in banners(app)
-    assert "<code>int2-experts</code>, the newest verdict is not what was written" in banners(app)
-    compared = visit(path, "compare", a=good.id, b=bad.id)
-    assert [one.value for one in compared.markdown if "UNVERIFIED" in one.value] == [":red-badge[B: ! UNVERIFIED]"]
-    report = q36eval("report", bad.id, "--format", "card", state=path.parent)
-    assert (report.returncode, report.stdout) == (2, ""), "nobody puts it into a model card"
-    assert "is not what was written" in report.stderr
-    queue = "\n".join(element.value for element in visit(path, "review").text)
-    assert "The newest verdict is not what was written" in queue
-
-
-def test_a_policy_that_was_written_in_later_ships_nothing(path: Path, visit: Visit) -> None:
-    """Its verdict is as it was written: it passed a small policy, beside which somebody put the family's."""
-    history = History.open(path)
-    write_run(history, "int2-experts", 4.0, 4)
-    passed = judge_run(history, 0, date(2026, 3, 1), reference=REFERENCE)
-    history.close()
-    with sqlite3.connect(path) as database:
-        other = "SELECT policy, policy_name FROM runs WHERE id != :id"
-        database.execute(f"UPDATE runs SET (policy, policy_name) = ({other}) WHERE id = :id", {"id": passed.id})
-    assert told(path)["main"].standing is Standing.UNVERIFIED
-    assert "nothing may ship" in banners(visit(path))
-
-
+@pytest.mark.long
 def test_a_pass_of_other_bytes_than_the_newest_run_began_is_stale(path: Path) -> None:
     history = History.open(path)
     about = {"family": "sandbox", "reference_identity": identity("a")}
@@ -105,6 +70,7 @@ def test_a_pass_of_other_bytes_than_the_newest_run_began_is_stale(path: Path) ->
     assert set(standing.values()) == {Standing.STALE}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("declared", "ships"), [("", True), ("c" * 64, True), ("9" * 64, False)])
 def test_a_pass_by_another_template_than_the_family_declares_now_ships_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch, declared: str, ships: bool
@@ -122,6 +88,7 @@ def test_a_pass_by_another_template_than_the_family_declares_now_ships_nothing(
         assert "another chat template than the one that the family declares now" in row.worst.why
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("own", "ships"), [("9" * 64, False), ("c" * 64, True)])
 def test_a_pass_by_an_own_template_that_the_family_does_not_declare_ships_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch, own: str, ships: bool
@@ -129,7 +96,7 @@ def test_a_pass_by_an_own_template_that_the_family_does_not_declare_ships_nothin
     history = History.open(path)
     write_run(history, "fp8-head", 0.05, 1)
     history.close()
-    declared = DeclaredTemplate(sha256=own, by="--template-declared", reference_sha256="c" * 64)
+    declared = DeclaredTemplate(sha256=own, by="the family's file", reference_sha256="c" * 64)
     monkeypatch.setattr(shipping, "recorded_template", lambda provenance: declared)
     shipped = shipping.shipped_rules("sandbox")
     assert shipped is not None
@@ -140,6 +107,7 @@ def test_a_pass_by_an_own_template_that_the_family_does_not_declare_ships_nothin
         assert "of its own that the family's file does not declare" in row.worst.why
 
 
+@pytest.mark.long
 def test_a_run_whose_checkpoint_changed_is_not_offered_to_be_resumed(path: Path, visit: Visit) -> None:
     history = History.open(path)
     write_run(history, "main", 0.05, 1)
@@ -154,6 +122,7 @@ def test_a_run_whose_checkpoint_changed_is_not_offered_to_be_resumed(path: Path,
         assert not any("--resume" in command for command in commands)
 
 
+@pytest.mark.long
 def test_what_was_held_against_itself_is_a_reference_whatever_it_is_called(path: Path) -> None:
     """As where somebody gave the branch as its own reference, or of a family that no file declares."""
     history, policy = History.open(path), read_policy(POLICY)
@@ -171,6 +140,7 @@ def test_what_was_held_against_itself_is_a_reference_whatever_it_is_called(path:
     }
 
 
+@pytest.mark.long
 def test_the_banner_leaves_out_nothing_that_ships_for_what_does_not(path: Path) -> None:
     history = History.open(path)
     write_run(history, "fp8-head", 0.05, 1)
@@ -184,6 +154,7 @@ def test_the_banner_leaves_out_nothing_that_ships_for_what_does_not(path: Path) 
     assert more == 1
 
 
+@pytest.mark.long
 def test_a_row_names_the_policy_that_judged_it(path: Path, visit: Visit) -> None:
     """Anybody may write one that asks for little."""
     history = History.open(path)
@@ -192,6 +163,7 @@ def test_a_row_names_the_policy_that_judged_it(path: Path, visit: Visit) -> None
     assert any("policy sandbox" in caption.value for caption in visit(path).caption)
 
 
+@pytest.mark.long
 def test_a_pass_whose_waiver_is_gone_needs_a_person(path: Path, visit: Visit) -> None:
     history, today = History.open(path), datetime.now(UTC).date()
     policy = read_policy(POLICY)
@@ -213,6 +185,7 @@ def test_a_pass_whose_waiver_is_gone_needs_a_person(path: Path, visit: Visit) ->
     assert any("int2" in element.proto.label for element in app.get("page_link"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("why", ["revoked", "asks less", "rewritten"])
 def test_a_blessed_pass_that_does_not_ship_waits_for_a_person(path: Path, visit: Visit, why: str) -> None:
     """Its newest verdict is a PASS that somebody blessed, and the first page does not let it ship."""
@@ -235,6 +208,7 @@ def test_a_blessed_pass_that_does_not_ship_waits_for_a_person(path: Path, visit:
     assert row.chip in " ".join(one.value for one in app.markdown)
 
 
+@pytest.mark.long
 def test_what_would_ship_nothing_with_a_signature_is_not_offered_to_be_signed(path: Path, visit: Visit) -> None:
     history = History.open(path)
     run = judge_run(history, 0, date(2026, 3, 1), family="mine", reference=REFERENCE, require_sign_off=True)
@@ -250,6 +224,7 @@ def test_what_would_ship_nothing_with_a_signature_is_not_offered_to_be_signed(pa
         assert "STALE" in visit(path, page, run=run.id).warning[0].value
 
 
+@pytest.mark.long
 def test_an_empty_queue_says_no_more_than_is_so(path: Path, visit: Visit) -> None:
     history = History.open(path)
     history.bless(write_run(history, "main", 0.05, 1).id, "Jana", "good")
@@ -262,6 +237,7 @@ def test_an_empty_queue_says_no_more_than_is_so(path: Path, visit: Visit) -> Non
     assert "Without any verdict so far: w4a16." in [one.value for one in app.text]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("owner", ["Ada) may ship. Blocked: nobody (", "Ada`), `int2-experts` (smallest"])
 def test_who_waives_cannot_speak_for_the_banner(path: Path, owner: str) -> None:
     history, until = History.open(path), datetime.now(UTC).date() + timedelta(days=9)
@@ -282,11 +258,12 @@ def test_what_a_branch_is_called_cannot_speak_for_the_banner(path: Path) -> None
     history = History.open(path)
     write_run(history, "main` may ship. Blocked: `fp8-head", 0.05, 1)
     history.close()
-    said = q36eval("history", "ship", state=path.parent).stdout.splitlines()[0]
+    said = q36eval("history", "status", state=path.parent).stdout.splitlines()[0]
     assert said.count("`") == 2
     assert said.endswith("`main'␣may␣ship.␣Blocked:␣'fp8-head` may ship.")
 
 
+@pytest.mark.long
 def test_a_report_of_a_pass_says_beside_it_that_the_branch_is_blocked_by_now(path: Path) -> None:
     """Whoever publishes its card reads in it, and on the terminal, that a later gate of the same bytes failed."""
     history = History.open(path)
@@ -302,6 +279,7 @@ def test_a_report_of_a_pass_says_beside_it_that_the_branch_is_blocked_by_now(pat
     assert done.returncode == 0
 
 
+@pytest.mark.long
 def test_the_banner_does_not_offer_what_is_found_to_drift(tmp_path: Path, visit: Visit) -> None:
     history = open_history(tmp_path)
     about = {"family": "mine", "reference": REFERENCE}
@@ -315,6 +293,7 @@ def test_the_banner_does_not_offer_what_is_found_to_drift(tmp_path: Path, visit:
     history.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", ["branch", "compare"])
 @pytest.mark.parametrize("address", [{"branch": "zzz"}, {"family": "zzz"}, {"family": "zzz", "branch": "main"}])
 def test_an_address_that_names_no_branch_shows_none(

@@ -14,7 +14,6 @@ from q36eval.records import Verdict
 from tests.app.judged_runs import REFERENCE, judge_run, open_history
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
 ]
 PHONE = {"width": 390, "height": 844}

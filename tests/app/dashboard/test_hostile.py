@@ -25,6 +25,7 @@ def running(tmp_path: Path) -> tuple[Path, str]:
     return path, run.id
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", ["review", "kl", "evals", "canaries"])
 def test_a_command_to_be_copied_runs_nothing_else(visit: Visit, running: tuple[Path, str], page: str) -> None:
     path, run = running

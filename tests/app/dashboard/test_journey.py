@@ -15,7 +15,6 @@ from q36eval.history import History
 from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName, Verdict
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
 ]
 CANARIES = ("json-flat", "czech-discount", "tool-call")

@@ -18,7 +18,6 @@ in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this 
 Written = tuple[Path, dict[str, Any]]
 
 
-@pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("name", ["127.0.0.1", "review.test"])
 def test_one_click_copies_the_address(written: Written, name: str) -> None:
@@ -42,7 +41,6 @@ def test_one_click_copies_the_address(written: Written, name: str) -> None:
         assert page.evaluate("window.getSelection().toString()") == address
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_the_tab_names_page_branch_and_run(written: Written) -> None:
     pytest.importorskip("playwright.sync_api")
@@ -95,6 +93,7 @@ def widget(app: Any, kind: str, key: str) -> Any:
     return getattr(app, kind)(key=key)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "short", "kind", "key", "value", "name", "written_as"),
     [
@@ -156,6 +155,7 @@ def test_what_is_chosen_stands_in_the_address(
     assert shown == drawn
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "name"), [("evals", "group"), ("kl", "slice"), ("kl", "kind"), ("canaries", "canary")]
 )
@@ -169,7 +169,6 @@ def test_a_filter_for_what_is_not_there_shows_none(
     assert [one.value for one in app.text if "<b>nope</b>" in one.value]
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_exactly_this_view_is_shared_by_one_click(full: Written) -> None:
     """Journey (f): tab, filter and page of who sends it are those of who opens it."""

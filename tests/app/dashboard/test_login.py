@@ -11,7 +11,6 @@ from written_history import write_run
 from q36eval.history import History
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

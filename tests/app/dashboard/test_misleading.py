@@ -19,7 +19,6 @@ from q36eval.gate.policy_file import read_policy
 from tests.app.judged_runs import REFERENCE, judge_run, open_history
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
 ]
 MAIN = "[data-testid=stMain]"

@@ -5,18 +5,19 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import free_port, serving
+from driving import ROOT, free_port, serving
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from q36eval.history import History
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 NAME = "review.example.org"
 
 
@@ -135,6 +136,7 @@ def test_only_what_the_pages_need_is_open(here: int) -> None:
         assert asked(here, path, host, "POST")[0] == 405
 
 
+@pytest.mark.long
 def test_an_address_that_is_no_page_says_so(here: int) -> None:
     """Streamlit would draw the first page under it, and answer a login that nobody configured by a redirect."""
     host = f"localhost:{here}"
@@ -147,6 +149,7 @@ def test_an_address_that_is_no_page_says_so(here: int) -> None:
         assert asked(here, path, host)[0] == 200
 
 
+@pytest.mark.long
 def test_every_answer_says_what_may_be_done_with_it(here: int) -> None:
     for path, host in (
         ("/", "localhost"),
@@ -162,6 +165,7 @@ def test_every_answer_says_what_may_be_done_with_it(here: int) -> None:
         assert headers.get("Access-Control-Allow-Origin") is None
 
 
+@pytest.mark.long
 def test_sigterm_stops_the_server_with_the_command(history: Path) -> None:
     """As a service manager stops it, which may know of this one process alone."""
     with free_port() as port, serving(history, port=port):
@@ -175,3 +179,24 @@ def test_sigterm_stops_the_server_with_the_command(history: Path) -> None:
             with socket.socket() as probe:
                 listens = probe.connect_ex(("127.0.0.1", port)) == 0
         assert not listens
+
+
+def test_a_dashboard_whose_streams_are_closed_serves(history: Path) -> None:
+    with free_port() as port:
+        line = 'exec "$@" >&- 2>&-'
+        command = [sys.executable, "-c", "from q36eval.app.cli import main; main()", "ui", "--port", str(port)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(
+            ["bash", "-c", line, "bash", *command, "--history", str(history)],
+            env=environment,
+            start_new_session=True,
+        ) as server:
+            try:
+                deadline = time.monotonic() + 60
+                with socket.socket() as probe:
+                    while probe.connect_ex(("127.0.0.1", port)) and time.monotonic() < deadline:
+                        assert server.poll() is None
+                        time.sleep(0.1)
+                assert asked(port, "/_stcore/health", f"localhost:{port}")[0] == 200
+            finally:
+                os.killpg(server.pid, signal.SIGTERM)

@@ -11,6 +11,8 @@ from q36eval.history import History
 from q36eval.run.drift import keep_drifts, standing_drift
 from tests.q36eval.history.conftest import fresh, postgresql
 
+pytestmark = pytest.mark.long
+
 __all__ = ["postgresql"]  # a fixture
 
 PAGES = ("overview", "review", "compare", "branch", "run", "kl", "evals", "canaries")

@@ -43,6 +43,7 @@ def answers(app: Any) -> list[Any]:
     return [json.loads(proto.json) for proto in of_answers]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("short", "word"), [("pass", "✓ PASS"), ("ruined", "✗ FAIL"), ("crashed", "? INCONCLUSIVE")])
 def test_run_page_follows_its_address(visit: Visit, written: Written, short: str, word: str) -> None:
     run = written[1][short]
@@ -57,6 +58,7 @@ def test_run_page_follows_its_address(visit: Visit, written: Written, short: str
         assert by_id[result.id]["reason"].startswith(result.reason.split(" <")[0])
 
 
+@pytest.mark.long
 def test_run_page_puts_what_was_not_measured_first(visit: Visit, written: Written) -> None:
     app = visit(written[0], "run", run=written[1]["crashed"].id)
     assert "NOT MEASURED: 4 of the policy's criteria" in app.error[0].value
@@ -64,6 +66,7 @@ def test_run_page_puts_what_was_not_measured_first(visit: Visit, written: Writte
     assert f"{names} (short-answers): the evals probe crashed" in texts(app)
 
 
+@pytest.mark.long
 def test_choosing_a_run_changes_the_address(visit: Visit, written: Written) -> None:
     runs = written[1]
     app = visit(written[0], "run", run=runs["ruined"].id)
@@ -72,6 +75,7 @@ def test_choosing_a_run_changes_the_address(visit: Visit, written: Written) -> N
     assert "✓ PASS" in app.header[0].value
 
 
+@pytest.mark.long
 def test_run_last_looked_at_is_kept_between_pages(visit: Visit, written: Written) -> None:
     chosen = written[1]["ruined"].id
     app = visit(written[0], "run", run=chosen)
@@ -80,6 +84,7 @@ def test_run_last_looked_at_is_kept_between_pages(visit: Visit, written: Written
     assert app.selectbox(key="canaries_run").value == chosen
 
 
+@pytest.mark.long
 def test_unknown_run_in_the_address_is_said(visit: Visit, written: Written) -> None:
     """Another run in its place would be taken for the one that was linked to."""
     for page, name in (("run", "run"), ("compare", "a"), ("branch", "branch"), ("canaries", "run"), ("review", "run")):
@@ -92,6 +97,7 @@ def test_unknown_run_in_the_address_is_said(visit: Visit, written: Written) -> N
         assert not app.header
 
 
+@pytest.mark.long
 def test_the_sidebar_leads_from_a_run_to_its_branch(visit: Visit, written: Written) -> None:
     app = visit(written[0], "run", run=written[1]["ruined"].id)
     app.query_params.clear()
@@ -99,6 +105,7 @@ def test_the_sidebar_leads_from_a_run_to_its_branch(visit: Visit, written: Writt
     assert app.selectbox(key="branch_branch").value == ("sandbox", "int2-experts")
 
 
+@pytest.mark.long
 def test_canary_filters_narrow_what_is_shown(visit: Visit, written: Written) -> None:
     path, runs = written
     history = History.open(path)
@@ -123,6 +130,7 @@ def test_turned_page_survives_a_filter_that_shortens_the_list(visit: Visit, writ
     assert answers(app) != shown_last
 
 
+@pytest.mark.long
 def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written) -> None:
     for page, short in (("canaries", "ruined"), ("run", "crashed"), ("overview", "crashed"), ("canaries", "crashed")):
         app = visit(written[0], page, run=written[1][short].id)
@@ -147,6 +155,7 @@ def test_kl_page_without_tokens_still_shows_the_figures(visit: Visit, written: W
     assert "The run's tokens are not here, so how they spread cannot be drawn." in texts(app)
 
 
+@pytest.mark.long
 def test_evals_page_shows_a_run_that_counted_no_flips(visit: Visit, written: Written) -> None:
     app = visit(written[0], "evals", run=written[1]["pass"].id)
     groups = tables_of(app)[0]
@@ -185,6 +194,7 @@ def test_hostile_text_of_a_worst_token_stays_inert(visit: Visit, written: Writte
     assert "nan nats" in texts(app)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("exists", [False, True])
 def test_empty_history_says_which_command_to_run(visit: Visit, tmp_path: Path, page: str, exists: bool) -> None:
@@ -196,6 +206,7 @@ def test_empty_history_says_which_command_to_run(visit: Visit, tmp_path: Path, p
     assert path.exists() is exists
 
 
+@pytest.mark.long
 def test_a_history_that_was_removed_is_not_an_empty_one(visit: Visit, written: Written, tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     shutil.copy(written[0], path)
@@ -214,6 +225,7 @@ def test_file_that_is_no_history_is_one_sentence(visit: Visit, tmp_path: Path) -
     assert "cannot be used" in texts(app)
 
 
+@pytest.mark.long
 def test_dashboard_loads_no_model_library() -> None:
     code = (
         "import sys, pkgutil, importlib, q36eval.app.dashboard as d\n"

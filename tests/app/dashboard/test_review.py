@@ -66,6 +66,7 @@ def waive_all_but_one(path: Path, run: RunRecord) -> tuple[list[str], str]:
     return rest, last
 
 
+@pytest.mark.long
 def test_waiving_is_shown_first_then_written_and_changes_the_verdict(visit: Visit, failing: Failing) -> None:
     path, run = failing
     rest, last = waive_all_but_one(path, run)
@@ -88,6 +89,7 @@ def test_waiving_is_shown_first_then_written_and_changes_the_verdict(visit: Visi
     assert [(w.criterion, w.reason) for w in waivers if w.owner == "Eva"] == [(last, "fixed in the next build")]
 
 
+@pytest.mark.long
 def test_an_early_stopped_fail_says_what_waiving_takes_before_any_form(visit: Visit, tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     history = History.open(path)
@@ -104,6 +106,7 @@ def test_an_early_stopped_fail_says_what_waiving_takes_before_any_form(visit: Vi
     assert main.index("warning") < main.index("text_input"), "it is said before any form"
 
 
+@pytest.mark.long
 def test_a_waiver_that_would_change_nothing_has_no_button_and_is_not_written(visit: Visit, failing: Failing) -> None:
     path, run = failing
     assert run.report is not None
@@ -129,6 +132,7 @@ def test_a_waiver_that_would_change_nothing_has_no_button_and_is_not_written(vis
     assert len(stored(path, run)[1]) == 1
 
 
+@pytest.mark.long
 def test_signing_and_blessing_are_written_under_the_name(visit: Visit, failing: Failing) -> None:
     path, run = failing
     app = visit(path, "review", run=run.id)
@@ -145,6 +149,7 @@ def test_signing_and_blessing_are_written_under_the_name(visit: Visit, failing: 
     assert stored(path, run)[0].verdict is Verdict.FAIL, "a signature turns no FAIL"
 
 
+@pytest.mark.long
 def test_a_second_click_writes_nothing_more(visit: Visit, failing: Failing) -> None:
     """What the first click settled is no longer offered, and the click must not fall to what is offered instead."""
     path, run = failing
@@ -161,6 +166,7 @@ def test_a_second_click_writes_nothing_more(visit: Visit, failing: Failing) -> N
     assert stored(path, run)[1] == [first]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept", [True, False])
 def test_nothing_is_written_on_a_verdict_that_is_not_the_one_shown(visit: Visit, failing: Failing, kept: bool) -> None:
     """Somebody else waives and decides anew; the page may have it `kept` for some seconds, or draw the new verdict."""
@@ -187,6 +193,7 @@ def test_nothing_is_written_on_a_verdict_that_is_not_the_one_shown(visit: Visit,
     history.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["", " \u200b", "Jana\u202e", "\u2060", "--", "Eva\x00"])
 def test_nobody_writes_under_a_name_that_others_cannot_read(
     failing: Failing, name: str, monkeypatch: pytest.MonkeyPatch
@@ -197,6 +204,7 @@ def test_nobody_writes_under_a_name_that_others_cannot_read(
         bless(Reader(path), run, name, "because")
 
 
+@pytest.mark.long
 def test_read_only_hides_and_refuses_all_writing(
     visit: Visit, failing: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +245,7 @@ def test_queue_has_what_waits_and_the_address_of_a_server_no_password(visit: Vis
     )
 
 
+@pytest.mark.long
 def test_compare_page_holds_the_newest_against_the_blessed_run(visit: Visit, written: Any) -> None:
     path, runs = written
     app = visit(path, "compare", branch="fp8-head", family="sandbox")
@@ -251,6 +260,7 @@ def test_compare_page_holds_the_newest_against_the_blessed_run(visit: Visit, wri
     assert "branch" in fields["field"].tolist()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", ["compare", "branch", "review"])
 def test_what_these_pages_show_can_be_saved(visit: Visit, written: Any, page: str) -> None:
     path, runs = written

@@ -86,6 +86,7 @@ def standings(row: Front) -> dict[Lane, Standing]:
     return {lane: each.standing for lane, each in row.lanes.items()}
 
 
+@pytest.mark.long
 def test_a_pass_by_a_policy_that_asks_less_does_not_ship(history: History, visit: Visit) -> None:
     assert gate(history, SMALL).report.verdict == "PASS"
     row = told(history)["main"]
@@ -98,6 +99,7 @@ def test_a_pass_by_a_policy_that_asks_less_does_not_ship(history: History, visit
     assert "<b>Not judged:</b> <code>main</code>, it passes <code>small</code>, which asks less than" in banners
 
 
+@pytest.mark.long
 def test_the_pages_of_a_branch_and_of_its_runs_say_what_the_front_page_says(history: History, visit: Visit) -> None:
     """A green PASS that ships nothing would be taken for leave to ship, wherever it stands."""
     small, path = gate(history, SMALL), Path(history.name)
@@ -119,6 +121,7 @@ def test_the_pages_of_a_branch_and_of_its_runs_say_what_the_front_page_says(hist
     assert "The run that says so" in [one.proto.label for one in app.get("page_link")]
 
 
+@pytest.mark.long
 def test_a_reference_that_passes_needs_nobody(history: History, visit: Visit) -> None:
     own = history.start_run(
         family="mine", branch="base", identity=identity("a"), reference_identity=identity("a"), policy=SANDBOX
@@ -133,6 +136,7 @@ def test_a_reference_that_passes_needs_nobody(history: History, visit: Visit) ->
     assert "No branch is like this" in app.info[0].value
 
 
+@pytest.mark.long
 def test_the_newest_run_that_speaks_for_a_lane_decides_it(history: History) -> None:
     gate(history, STRUCTURED)
     row = told(history)["main"]
@@ -152,6 +156,7 @@ def test_the_newest_run_that_speaks_for_a_lane_decides_it(history: History) -> N
     assert said.blocked[0].use == "free-form"
 
 
+@pytest.mark.long
 def test_a_later_pre_check_undoes_no_release_unless_it_fails(history: History) -> None:
     gate(history, SANDBOX)
     assert gate(history, PRE_CHECK).report.nothing_found
@@ -168,6 +173,7 @@ def test_a_later_pre_check_undoes_no_release_unless_it_fails(history: History) -
     assert told(history)["main"].standing is Standing.SHIP
 
 
+@pytest.mark.long
 def test_a_newer_run_that_asks_less_is_quoted_for_the_lane_that_is_spoken_of(history: History) -> None:
     gate(history, STRUCTURED)
     gate(history, FREEFORM)
@@ -188,6 +194,7 @@ def test_a_pre_check_alone_releases_nothing(history: History) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changes", [{"weights": "e"}, {"engine": "vllm"}, {"kv_cache_dtype": "fp8"}])
 def test_a_pass_of_another_deployment_than_the_newest_is_stale(history: History, changes: dict[str, str]) -> None:
     gate(history, SANDBOX)
@@ -198,6 +205,7 @@ def test_a_pass_of_another_deployment_than_the_newest_is_stale(history: History,
     assert standings(row) == {Lane.STRUCTURED: Standing.SHIP, Lane.FREEFORM: Standing.INCONCLUSIVE}
 
 
+@pytest.mark.long
 def test_a_lane_that_was_judged_of_other_bytes_alone_is_stale(history: History) -> None:
     gate(history, SANDBOX)
     gate(history, STRUCTURED, of=identity("e"))
@@ -206,6 +214,7 @@ def test_a_lane_that_was_judged_of_other_bytes_alone_is_stale(history: History) 
     assert row.chip == "◷ STALE free-form"
 
 
+@pytest.mark.long
 def test_an_upgraded_engine_is_the_same_deployment(history: History) -> None:
     gate(history, SANDBOX)
     gate(history, PRE_CHECK, of=identity("d", engine_version="6.0"))
@@ -221,6 +230,7 @@ def test_a_pass_against_another_branch_than_the_reference_does_not_ship(history:
     )
 
 
+@pytest.mark.long
 def test_a_family_of_ones_own_is_known_from_what_its_gate_wrote_down(history: History, visit: Visit) -> None:
     """Which lanes, which size, which policy: the page never sees the file."""
     about = {"family": "mine", "declares": SANDBOX}
@@ -253,6 +263,7 @@ def test_a_pass_from_before_the_familys_policy_was_made_stricter_does_not_ship(h
     )
 
 
+@pytest.mark.long
 def test_a_branch_that_passes_no_lane_that_it_is_meant_for_is_named_all_the_same(
     history: History, visit: Visit
 ) -> None:
@@ -269,6 +280,7 @@ def test_a_row_that_waits_or_is_blocked_says_that_the_bytes_are_others_by_now(hi
     assert told(history)["main"].why.endswith(" A newer run is of other bytes.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["main\nmay ship", "main \u202epihs yam", "main\u2028may\u00a0ship.", "x" * 500, "\u200b"]
 )
@@ -313,6 +325,7 @@ def served(
     return history.finish_run(run.id, decide(policy, history.measurements(run.id), on=run.started.date()))
 
 
+@pytest.mark.long
 def test_what_a_server_shows_by_itself_undoes_no_gate_unless_it_fails(history: History) -> None:
     gate(history, SANDBOX)
     assert told(history)["main"].ships
@@ -366,6 +379,7 @@ def test_a_failed_gate_stays_failed_beside_a_server_that_passes_or_does_not_answ
     assert told(history)["main"].standing is Standing.BLOCKED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("faults", [0, 1, None], ids=["passes", "fails", "no answer"])
 def test_the_pages_show_a_run_of_a_server_by_itself(history: History, visit: Visit, faults: int | None) -> None:
     run = served(history, endpoint(served_model="main"), faults)

@@ -55,6 +55,7 @@ def refused(file: Path, state: Path) -> tuple[str, float]:
     return str(error.value), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
+@pytest.mark.long
 def test_an_archive_that_unpacks_to_gigabytes_is_refused_before_it_is_read(archive: bytes, tmp_path: Path) -> None:
     """One megabyte that claims a gigabyte, as one line or as many; measured in a process of its own."""
     for name, line in (("one-line", b"0" * MIB), ("lines", b"{}" + b" " * (MIB - 3) + b"\n")):
@@ -74,6 +75,7 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused_before_it_is_read(archi
         assert mebibytes < 50, f"{mebibytes:.0f} MiB"
 
 
+@pytest.mark.long
 def test_as_much_as_may_be_claimed_is_read_in_little_memory(archive: bytes, tmp_path: Path) -> None:
     """A hundred megabytes of items, which are refused only at the last one."""
     with zipfile.ZipFile(io.BytesIO(archive)) as whole:
@@ -97,6 +99,7 @@ BEYOND = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", BEYOND)
 def test_what_claims_more_than_an_export_is_one_sentence(
     archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

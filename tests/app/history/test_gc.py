@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.history.collecting import Plan, Removal, Retention, Wanted, plan, remove
+from q36eval.app.history.collecting import Plan, Removal, Retention, plan, remove
 from q36eval.config import Paths
-from q36eval.errors import UsageError
 from q36eval.files import TEMPORARY
 from q36eval.history import History, RunRecord
 from q36eval.history.run_files import RunFiles
@@ -22,11 +21,13 @@ from q36eval.token_files import TOKENS
 from tests import commands
 from tests.app.history.filled import DAY, fill, keep_files
 from tests.app.judged_runs import IDENTITY, judge_run, open_history
+from tests.tampering import tamper
 
 LATER = datetime.now(UTC) + timedelta(days=40)
 """A day on which all that the tests write is old."""
 
-NEWEST = Wanted(Retention(keep_newest=1))
+NEWEST = Retention(keep_days=30)
+"""On that day only the newest of each branch is retained."""
 
 
 def paths_of(state: Path) -> Paths:
@@ -42,7 +43,7 @@ def runs(state: Path, count: int, content: bytes = b"tokens") -> tuple[History, 
     return history, found
 
 
-def collect(history: History, state: Path, wanted: Wanted) -> list[tuple[str, str]]:
+def collect(history: History, state: Path, wanted: Retention | None = None) -> list[tuple[str, str]]:
     found = plan(history, paths_of(state), wanted, LATER)
     return [(one.kind, one.name) for one in remove(history, paths_of(state), found)]
 
@@ -53,21 +54,23 @@ def test_nothing_that_a_run_refers_to_goes(tmp_path: Path) -> None:
     shared = files.find(history, old.id, TOKENS)
     assert shared is not None
     assert shared == files.find(history, new.id, TOKENS)  # the same content is kept once
-    assert plan(history, paths_of(tmp_path), Wanted(), LATER).removals == ()
+    assert plan(history, paths_of(tmp_path), None, LATER).removals == ()
     assert collect(history, tmp_path, NEWEST) == [("run", old.id)]
     assert shared.is_file()
     history.delete_run(new.id)
-    assert {kind for kind, _ in collect(history, tmp_path, Wanted())} == {"file"}
+    assert {kind for kind, _ in collect(history, tmp_path)} == {"file"}
     assert not shared.exists()
 
 
+@pytest.mark.long
 def test_a_dry_run_names_what_the_real_one_removes_and_touches_nothing(tmp_path: Path) -> None:
     _, (old, _) = runs(tmp_path, 2)
     other = judge_run(open_history(tmp_path), 0, DAY, branch="fp8-head")
+    tamper(tmp_path / "history.sqlite", "UPDATE runs SET started = '2020' || substr(started, 5)")
     before = {
         path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file() and "sqlite" not in path.name
     }
-    asked = ("history", "gc", "--delete-runs", "--keep-newest", "1", "--json")
+    asked = ("history", "gc", "--keep-days", "30", "--json")
     told = json.loads(commands.q36eval(*asked, "--dry-run", state=tmp_path).stdout)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(open_history(tmp_path).summaries()) == 3
@@ -102,15 +105,16 @@ def test_copies_of_the_history_in_use_are_found_beside_it(tmp_path: Path) -> Non
     state.mkdir()
     for copy in (*copies, elsewhere / "another.sqlite.before-0005"):
         copy.write_bytes(b"x")
-    found = plan(history, paths_of(state), Wanted(copies=True), LATER).of("copy")
+    found = plan(history, paths_of(state), NEWEST, LATER).of("copy")
     assert {one.path for one in found} == set(copies)
 
 
+@pytest.mark.long
 def test_what_people_blessed_or_signed_stays_for_ever(tmp_path: Path) -> None:
     history, cared_for = fill(tmp_path)
     runs(tmp_path, 2, b"others")
     assert cared_for.id not in [name for _, name in collect(history, tmp_path, NEWEST)]
-    found = plan(history, paths_of(tmp_path), Wanted(Retention(keep_newest=1)), LATER)
+    found = plan(history, paths_of(tmp_path), NEWEST, LATER)
     late = [Removal("run", cared_for.id, "planned before it was blessed")]
     assert remove(history, paths_of(tmp_path), Plan((*found.removals, *late))) == []
 
@@ -139,8 +143,8 @@ def test_working_folders_are_read_and_go_with_their_runs(tmp_path: Path) -> None
         folder.mkdir(parents=True)
         (folder / "notes.bin").write_bytes(b"working")
     assert RunFiles(tmp_path).find(history, old.id, "notes.bin") is not None
-    assert plan(history, paths_of(tmp_path), Wanted(), datetime.now(UTC)).removals == ()
-    assert collect(history, tmp_path, Wanted()) == [("folder", stray.name)]
+    assert plan(history, paths_of(tmp_path), None, datetime.now(UTC)).removals == ()
+    assert collect(history, tmp_path) == [("folder", stray.name)]
     assert collect(history, tmp_path, NEWEST) == [("run", old.id), ("folder", old.id)]
     assert RunFiles(tmp_path).find(history, new.id, TOKENS) is not None
 
@@ -150,25 +154,25 @@ def test_another_history_s_files_stay(tmp_path: Path) -> None:
     other = History.open(tmp_path / "other.sqlite")
     theirs = judge_run(other, 0, DAY)
     keep_files(tmp_path, other, theirs, b"theirs")
-    assert collect(history, tmp_path, Wanted()) == []
-    assert collect(other, tmp_path, Wanted()) == []
+    assert collect(history, tmp_path) == []
+    assert collect(other, tmp_path) == []
     history.delete_run(run.id)
     with (tmp_path / "artifacts" / "histories.txt").open("a") as notes:
         notes.write("postgresql://q36@server/history\n")
-    found = plan(history, paths_of(tmp_path), Wanted(packs=True), LATER)
+    found = plan(history, paths_of(tmp_path), NEWEST, LATER)
     assert found.removals == ()
     assert "postgresql://q36@server/history" in found.notes[0]
 
 
-def test_packs_that_no_run_was_measured_against_go_only_when_asked(tmp_path: Path) -> None:
+def test_packs_go_only_when_asked(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     unused = tmp_path / "packs" / "0123456789abcdef"
     unused.mkdir(parents=True)
-    assert collect(history, tmp_path, Wanted()) == []
+    assert collect(history, tmp_path) == []
     with exclusive(unused / "kl.lock"):
-        assert collect(history, tmp_path, Wanted(packs=True)) == []
-    assert plan(history, paths_of(tmp_path), Wanted(packs=True), datetime.now(UTC)).removals == ()
-    assert collect(history, tmp_path, Wanted(packs=True)) == [("pack", unused.name)]
+        assert collect(history, tmp_path, NEWEST) == []
+    assert plan(history, paths_of(tmp_path), NEWEST, datetime.now(UTC)).removals == ()
+    assert collect(history, tmp_path, NEWEST) == [("pack", unused.name)]
 
 
 def test_packs_that_nothing_opened_for_long_go_whatever_was_measured_against_them(tmp_path: Path) -> None:
@@ -182,14 +186,7 @@ def test_packs_that_nothing_opened_for_long_go_whatever_was_measured_against_the
         for file in pack.rglob("*"):
             os.utime(file, ((LATER - timedelta(days=days)).timestamp(),) * 2)
     mark_used(newer)  # now, forty days before LATER
-    assert [one.name for one in plan(history, paths_of(tmp_path), Wanted(packs=True), LATER).removals] == [newer.name]
-    history.start_run(
-        family="sandbox",
-        branch="main",
-        identity=None,
-        reference_identity=IDENTITY.model_copy(update={"engine_version": "another torch"}),
-    )
-    month = Wanted(packs=True, packs_unused_for=timedelta(days=50))
+    month = Retention(keep_days=50)
     planned = plan(history, paths_of(tmp_path), month, LATER)
     assert [(one.name, one.why) for one in planned.removals] == [(old.name, "not used for 60 days")]
     assert planned.removals[0].size_bytes > 2000
@@ -197,8 +194,6 @@ def test_packs_that_nothing_opened_for_long_go_whatever_was_measured_against_the
     assert remove(history, paths_of(tmp_path), planned) == []
     os.utime(old / "last-used", (0, 0))
     assert collect(history, tmp_path, month) == [("pack", old.name)]
-    refused = commands.q36eval("history", "gc", "--older-than", "30", state=tmp_path)
-    assert (refused.returncode, "needs --packs" in refused.stderr) == (2, True)
 
 
 def test_size_age_and_last_use_of_packs_are_shown(tmp_path: Path) -> None:
@@ -213,25 +208,18 @@ def test_size_age_and_last_use_of_packs_are_shown(tmp_path: Path) -> None:
     shown = commands.q36eval("reference", "show", state=tmp_path, COLUMNS="300").stdout
     assert shown.count("2.0 MB, captured 12 days ago, last used 12 days ago") == 1
     assert shown.count("2.0 MB, captured 12 days ago, last used today") == 1
-    assert "gc --packs --older-than 30" in shown
-    rows = json.loads(commands.q36eval("reference", "show", "--json", state=tmp_path).stdout)
+    assert "gc --keep-days 30" in shown
+    rows = json.loads(commands.q36eval("reference", "show", "--json", state=tmp_path).stdout)["captures"]
     assert {row["pack_bytes"] > 2_000_000 and row["captured"] < row["last_used"] for row in rows} == {True, False}
 
 
-def test_a_retention_comes_from_a_file_or_from_options(tmp_path: Path) -> None:
-    file = tmp_path / "retention.yaml"
-    file.write_text("keep_newest: 3\nkeep_days: 30\n")
-    assert Retention.of(file, None, 7) == Retention(keep_newest=3, keep_days=7)
-    file.write_text("keep_newst: 3\n")
-    with pytest.raises(UsageError, match="keep_newst"):
-        Retention.of(file, None, None)
-    for options in (("--delete-runs",), ("--keep-days", "3"), ("--delete-runs", "--retention", "no.yaml")):
-        done = commands.q36eval("history", "gc", *options, state=tmp_path)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    history, (old, new) = runs(tmp_path / "state", 2)
-    young = Wanted(Retention(keep_days=30))
-    assert plan(history, paths_of(tmp_path / "state"), young, datetime.now(UTC)).removals == ()
-    assert {one.name for one in plan(history, paths_of(tmp_path / "state"), young, LATER).of("run")} == {old.id, new.id}
+def test_the_young_and_the_newest_of_each_branch_are_retained(tmp_path: Path) -> None:
+    history, (old, new) = runs(tmp_path, 2)
+    assert plan(history, paths_of(tmp_path), NEWEST, datetime.now(UTC)).removals == ()
+    assert [one.name for one in plan(history, paths_of(tmp_path), NEWEST, LATER).of("run")] == [old.id]
+    both = Retention(keep_days=30, keep_newest=2)
+    assert plan(history, paths_of(tmp_path), both, LATER).of("run") == []
+    assert new.id in {run.id for run in history.summaries()}
 
 
 def test_a_folder_goes_once_all_of_it_is_kept_by_its_content(tmp_path: Path) -> None:
@@ -248,3 +236,21 @@ def test_a_folder_goes_once_all_of_it_is_kept_by_its_content(tmp_path: Path) -> 
         files.drop_working(history, run.id)
         assert folder.exists() == stays, name
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("which", ["on a disk that is not mounted", "that cannot be read", "that was here before"])
+def test_nothing_goes_that_a_history_out_of_reach_may_need(which: str, tmp_path: Path) -> None:
+    history, _ = runs(tmp_path, 1)
+    other, history_id = tmp_path / "not-mounted" / "history.sqlite", "4f1c"
+    if which == "that cannot be read":
+        other, history_id = tmp_path / "other.sqlite", ""
+        other.write_bytes(b"damaged" * 1000)
+    elif which == "that was here before":
+        other, history_id = (tmp_path / "history.sqlite").resolve(), "0" * 64
+    theirs = tmp_path / "artifacts" / "ab" / ("ab" + "0" * 62)
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"of a run in the other history")
+    with (tmp_path / "artifacts" / "histories.txt").open("a") as notes:
+        notes.write(f"{other}\t{history_id}\n")
+    assert collect(history, tmp_path) == []
+    assert theirs.exists()

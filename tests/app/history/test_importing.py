@@ -19,6 +19,8 @@ from tests.app.history.filled import DAY, fill
 from tests.app.history.test_moving import changed
 from tests.app.judged_runs import items_of, judge_run, open_history
 
+pytestmark = pytest.mark.long
+
 
 def archive_of(state: Path, history: History, run: RunRecord) -> Path:
     file = state / "runs.zip"
@@ -125,4 +127,4 @@ def test_a_report_that_its_evidence_does_not_give_is_told_and_not_kept(tmp_path:
     why = "its report is not of its evidence"
     assert sentence == f"Run {bad.id}: the archive says PASS, its evidence gives FAIL ({why}); FAIL is kept."
     assert [run.verdict for run in other.summaries()] == [Verdict.FAIL]
-    assert commands.q36eval("history", "replay", bad.id, state=tmp_path / "there").returncode == 0
+    assert commands.q36eval("history", "show", bad.id, "--replay", state=tmp_path / "there").returncode == 0

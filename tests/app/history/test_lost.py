@@ -10,6 +10,8 @@ from q36eval.history import History, RunState
 from tests import commands
 from tests.app.judged_runs import open_history
 
+pytestmark = pytest.mark.long
+
 POLICY = """\
 name: weights
 criteria:

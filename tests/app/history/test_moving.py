@@ -1,9 +1,12 @@
 """Whole runs from one history into another: the same to the byte, nothing overwritten, nothing in half."""
 
+import contextlib
 import hashlib
 import io
 import json
 import random
+import signal
+import sqlite3
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,7 @@ from q36eval.history.moving import put_run, whole_run
 from q36eval.history.run_files import RunFiles
 from q36eval.records import ProbeName
 from q36eval.token_files import TOKENS
-from tests import commands
+from tests import commands, forked
 from tests.app.history.filled import DAY, WAIVER, fill, keep_files, outcome
 from tests.app.judged_runs import items_of, judge_run, open_history
 
@@ -29,6 +32,7 @@ def exported(state: Path, *arguments: str) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_a_run_goes_whole_and_comes_out_the_same_to_the_byte(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     history = open_history(here)
@@ -44,9 +48,10 @@ def test_a_run_goes_whole_and_comes_out_the_same_to_the_byte(tmp_path: Path) -> 
     assert tokens is not None
     assert tokens.read_bytes() == b"tokens"
     assert exported(there).read_bytes() == archive.read_bytes()
-    assert commands.q36eval("history", "replay", run.id, state=there).returncode == 0
+    assert commands.q36eval("history", "show", run.id, "--replay", state=there).returncode == 0
 
 
+@pytest.mark.long
 def test_what_is_there_is_passed_over_but_for_files_that_it_lacks(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     history = open_history(here)
@@ -62,6 +67,7 @@ def test_what_is_there_is_passed_over_but_for_files_that_it_lacks(tmp_path: Path
     assert RunFiles(there).find(other, run.id, TOKENS) is not None
 
 
+@pytest.mark.long
 def test_another_decision_stays_what_it_is_here_and_another_content_is_refused(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     history = open_history(here)
@@ -159,6 +165,7 @@ HOSTILE |= {
 HOSTILE |= {"twice": (named_twice, True, "names a run twice"), "latest": (renamed, True, "no export writes a file")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_archive_is_one_sentence_and_nothing_is_imported(archive: bytes, tmp_path: Path, what: str) -> None:
     change, consistent, needle = HOSTILE[what]
@@ -174,6 +181,7 @@ def test_a_hostile_archive_is_one_sentence_and_nothing_is_imported(archive: byte
     assert not (state / "artifacts").exists()
 
 
+@pytest.mark.long
 def test_a_damaged_archive_imports_nothing(archive: bytes, tmp_path: Path) -> None:
     """Cut off anywhere, or with one bit turned anywhere."""
     history, file, rng = open_history(tmp_path), tmp_path / "runs.zip", random.Random(7)
@@ -217,6 +225,7 @@ def test_a_place_in_the_file_that_is_none_is_a_sentence(archive: bytes, tmp_path
             take_in(history, tmp_path, file)
 
 
+@pytest.mark.long
 def test_no_archive_is_written_that_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = fill(tmp_path)
     monkeypatch.setattr("q36eval.history.archive.LIMITS", Limits(line_bytes=100))
@@ -242,6 +251,7 @@ def test_a_run_that_no_column_holds_leaves_nothing_behind(tmp_path: Path) -> Non
     assert len(history.items(run.id, ProbeName.EVALS)) == 203
 
 
+@pytest.mark.long
 def test_an_export_says_what_it_would_need(tmp_path: Path) -> None:
     _, run = fill(tmp_path)
     for arguments, needle in (
@@ -261,3 +271,40 @@ def test_an_export_says_what_it_would_need(tmp_path: Path) -> None:
     folder.mkdir()
     assert commands.q36eval("history", "export", "--all", "--out", str(folder), state=tmp_path).returncode == 0
     assert [path.name for path in folder.iterdir()] == [f"{run.id}.zip"]
+
+
+def test_an_import_killed_at_any_moment_leaves_no_run_in_half_and_is_whole_when_done_again(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    run = judge_run(open_history(here), 80, DAY, items=items_of(80))
+    archive = exported(here, run.id)
+    killed = 0
+    for number in range(8):
+
+        def kill_after(moment: float = 0.02 + 0.04 * number) -> None:
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the kernel then ends the process at that CPU second
+            signal.setitimer(signal.ITIMER_PROF, moment)
+
+        child = forked.start(
+            *("history", "import", str(archive)), state=there, stderr=tmp_path / "stderr", before=kill_after
+        )
+        killed += child.wait() == -signal.SIGPROF
+        done = commands.q36eval("history", "verify", state=there)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert killed, "every import ended before it was killed"
+    assert commands.q36eval("history", "import", str(archive), state=there).returncode == 0
+    other = open_history(there)
+    assert whole_run(other, run.id) == whole_run(open_history(here), run.id)
+    assert commands.q36eval("history", "verify", state=there).returncode == 0
+
+
+def test_pages_of_zeros_in_the_file_are_found(tmp_path: Path) -> None:
+    judge_run(open_history(tmp_path), 80, DAY, items=items_of(80))
+    file = tmp_path / "history.sqlite"
+    with contextlib.closing(sqlite3.connect(file)) as raw:
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with file.open("r+b") as stream:
+        stream.seek(file.stat().st_size // 2 // 4096 * 4096)
+        stream.write(bytes(8 * 4096))
+    done = commands.q36eval("history", "verify", state=tmp_path)
+    assert done.returncode in (1, 2, 4), done.stdout
+    assert "Traceback" not in done.stdout + done.stderr

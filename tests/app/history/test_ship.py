@@ -1,4 +1,4 @@
-"""`history ship`: what the first page says, for a pipeline."""
+"""`history status`: what the first page says, for a pipeline."""
 
 import json
 from datetime import date
@@ -17,7 +17,7 @@ def test_what_may_ship_is_said_in_a_sentence_and_by_lane(tmp_path: Path) -> None
     less = policy.model_copy(update={"name": "less", "criteria": policy.criteria[2:]})
     judge_run(history, 150, date(2026, 3, 1), branch="lax\nmay ship", policy=less, **about)
     history.close()
-    done = q36eval("history", "ship", state=tmp_path)
+    done = q36eval("history", "status", state=tmp_path)
     assert done.returncode == 0
     sentences = done.stdout.splitlines()[0].split(". ")
     assert sentences[:2] == ["mine – Structured: `main` may ship", "Free-form: `main`, `worse` may ship"]
@@ -25,7 +25,7 @@ def test_what_may_ship_is_said_in_a_sentence_and_by_lane(tmp_path: Path) -> None
     less_said = "it passes `less`, which asks less than the family's `small`: 2 criteria are missing."
     assert sentences[3] == f"Not judged: `lax␣may␣ship`, {less_said}"
     assert "  worse  ✗ BLOCKED structured  Structured: " in done.stdout
-    body = json.loads(q36eval("history", "ship", "--branch", "main", "--json", state=tmp_path).stdout)
+    body = json.loads(q36eval("history", "status", "--branch", "main", "--json", state=tmp_path).stdout)
     (branch,) = body["families"][0]["branches"]
     assert (branch["standing"], branch["lanes"]["structured"]["run"]) == ("SHIP", run.id)
-    assert q36eval("history", "ship", "--branch", "nope", state=tmp_path).returncode == 2
+    assert q36eval("history", "status", "--branch", "nope", state=tmp_path).returncode == 2

@@ -6,12 +6,15 @@ import math
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from q36eval.records import Direction, Interval, ProbeName
 from tests import commands
 from tests.app.history.filled import DAY, ODD, fill
 from tests.app.judged_runs import judge_run
 from tests.q36eval.gate.evidence import census
+
+pytestmark = pytest.mark.long
 
 
 def test_the_tables_join_and_keep_every_figure(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def waived(criterion: str = "tools", expires: date = date(2026, 3, 31)) -> Waive
     return Waiver(owner="eva", reason="known", criterion=criterion, expires=expires)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "needle"),
     [
@@ -50,7 +51,7 @@ def test_what_would_excuse_nothing_or_for_ever_is_refused(
 ) -> None:
     history = open_history(tmp_path)
     judge_run(history, 80, DAY)
-    done = commands.q36eval("waive", "add", *WRITTEN, *arguments, state=tmp_path)
+    done = commands.q36eval("review", "waive", *WRITTEN, *arguments, state=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert needle in done.stderr
     assert history.waiver_records() == []
@@ -67,39 +68,43 @@ def test_an_expiry_is_from_today_to_a_year_ahead() -> None:
 def test_a_quiet_waiver_is_written_and_says_nothing(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     judge_run(history, 80, DAY)
-    added = commands.q36eval("waive", "add", *WRITTEN, "--criterion", "tools", "--expires", SOON, "-q", state=tmp_path)
+    added = commands.q36eval(
+        "review", "waive", *WRITTEN, "--criterion", "tools", "--expires", SOON, "-q", state=tmp_path
+    )
     assert (added.returncode, added.stdout, added.stderr) == (0, "", "")
     assert len(history.waiver_records()) == 1
 
 
+@pytest.mark.long
 def test_a_waiver_says_what_it_changes_and_counts_until_it_is_taken_back(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     passed = judge_run(history, 0, DAY)
     failed = judge_run(history, 80, DAY)
-    added = commands.q36eval("waive", "add", *WRITTEN, "--criterion", "tools", "--expires", SOON, state=tmp_path)
+    added = commands.q36eval("review", "waive", *WRITTEN, "--criterion", "tools", "--expires", SOON, state=tmp_path)
     assert added.returncode == 0, added.stderr
     assert f"run {failed.id}: tools set aside, FAIL -> PASS with waivers" in added.stdout
     assert f"run {passed.id}: nothing changes, PASS" in added.stdout
     assert history.get_run(failed.id).verdict is Verdict.FAIL
     today = datetime.now(UTC).date()
     assert judge_run(history, 80, today).verdict is Verdict.PASS
-    (listed,) = json.loads(commands.q36eval("waive", "list", "--json", state=tmp_path).stdout)
+    (listed,) = json.loads(commands.q36eval("review", "list", "--json", state=tmp_path).stdout)
     assert (listed["number"], listed["state"], listed["excuses"]) == (1, "in force", "criterion tools")
-    assert commands.q36eval("waive", "revoke", "1", "--owner", "jan", state=tmp_path).returncode == 0
-    assert commands.q36eval("waive", "revoke", "1", state=tmp_path).returncode == 2
+    assert commands.q36eval("review", "revoke", "1", "--owner", "jan", state=tmp_path).returncode == 0
+    assert commands.q36eval("review", "revoke", "1", state=tmp_path).returncode == 2
     assert judge_run(history, 80, today).verdict is Verdict.FAIL
-    assert json.loads(commands.q36eval("waive", "list", "--json", state=tmp_path).stdout) == []
-    (kept,) = json.loads(commands.q36eval("waive", "list", "--all", "--json", state=tmp_path).stdout)
+    assert json.loads(commands.q36eval("review", "list", "--json", state=tmp_path).stdout) == []
+    (kept,) = json.loads(commands.q36eval("review", "list", "--all", "--json", state=tmp_path).stdout)
     assert (kept["state"], kept["revoked_by"]) == ("revoked", "jan")
 
 
 def add(state: Path, *arguments: str) -> tuple[int, str]:
-    """The exit code of `waive add`, and what it says to the person."""
-    done = commands.q36eval("waive", "add", *WRITTEN, "--expires", SOON, *arguments, state=state)
+    """The exit code of `review waive`, and what it says to the person."""
+    done = commands.q36eval("review", "waive", *WRITTEN, "--expires", SOON, *arguments, state=state)
     assert done.returncode == 0 or done.stderr.count("\n") == 1, done.stderr
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_waiver_that_the_newest_run_does_not_need_is_written_only_ahead(tmp_path: Path) -> None:
     """It would lie there until it excuses what nobody has looked at."""
     history = open_history(tmp_path)
@@ -169,7 +174,7 @@ def test_an_export_reads_back_and_then_its_waivers_alone_count(tmp_path: Path) -
     history.add_waiver("sandbox", "fp8-head", waived(expires=until))
     history.add_waiver("sandbox", "main", waived("mmlu", expires=today - timedelta(days=1)))
     file = tmp_path / "waivers.yaml"
-    assert commands.q36eval("waive", "export", "--out", str(file), state=tmp_path).returncode == 0
+    assert commands.q36eval("review", "list", "--out", str(file), state=tmp_path).returncode == 0
     found = read_waivers(file, today)
     assert {key: source.waivers for key, source in found.items()} == {
         ("sandbox", "main"): (odd,),
@@ -221,6 +226,7 @@ def again(history: History, run: RunRecord, on: date = DAY) -> RunRecord:
     return decide_again(history, history.get_run(run.id), family="sandbox", branch="main", policy=None, on=on)
 
 
+@pytest.mark.long
 def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     run = judge_run(history, 0, datetime.now(UTC).date(), require_sign_off=True)
@@ -230,9 +236,9 @@ def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(tmp_pat
     policy.write_text(json.dumps({key: body[key] for key in ("name", "alpha", "criteria")}), encoding="utf-8")
     waiting = commands.q36eval(*resume, str(policy), "--json", state=tmp_path)
     assert (waiting.returncode, json.loads(waiting.stdout)["report"]["awaiting_sign_off"]) == (3, True), waiting.stderr
-    signing = ("sign-off", run.id, "--owner", "eva", "--reason", "read the flips")
+    signing = ("review", "sign-off", run.id, "--owner", "eva", "--reason", "read the flips")
     assert commands.q36eval(*signing, state=tmp_path).returncode == 0
-    assert commands.q36eval("history", "replay", run.id, state=tmp_path).returncode == 0
+    assert commands.q36eval("history", "show", run.id, "--replay", state=tmp_path).returncode == 0
     twice = commands.q36eval(*signing, state=tmp_path)
     assert (twice.returncode, "has signed" in twice.stderr) == (2, True)
     done = commands.q36eval(*resume, str(policy), state=tmp_path)
@@ -242,12 +248,13 @@ def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(tmp_pat
     assert [one.owner for one in signed.report.signed_by] == ["eva"]
     (earlier,) = history.earlier_decisions(run.id)
     assert earlier.report == run.report
-    assert commands.q36eval("history", "replay", run.id, state=tmp_path).returncode == 0
+    assert commands.q36eval("history", "show", run.id, "--replay", state=tmp_path).returncode == 0
     shown = commands.q36eval("history", "show", run.id, state=tmp_path).stdout
     assert "signed by eva" in shown
     assert "awaiting" in shown.replace("\n", " ")
 
 
+@pytest.mark.long
 def test_a_signature_is_of_one_report_and_turns_no_failure(tmp_path: Path) -> None:
     """Signed while a waiver held; when that has run out, the same evidence fails and the signature is void."""
     history = open_history(tmp_path)
@@ -327,7 +334,7 @@ def test_a_slip_of_the_pen_in_a_branchs_name_is_said(tmp_path: Path) -> None:
     file.write_text(f"waivers: [{ENTRY.replace('sandbox', 'sandbx')}]", encoding="utf-8")
     (said,) = strangers(read_waivers(file, DAY), family, ["main"])
     assert "sandbx" in said
-    for command in ("list", "export"):
-        done = commands.q36eval("waive", command, "--branch", "mian", state=tmp_path)
+    for more in ((), ("--out", str(tmp_path / "out.yaml"))):
+        done = commands.q36eval("review", "list", "--branch", "mian", *more, state=tmp_path)
         assert (done.returncode, "closest are: main" in done.stderr) == (2, True)
-        assert commands.q36eval("waive", command, "--branch", "main", state=tmp_path).returncode == 0
+        assert commands.q36eval("review", "list", "--branch", "main", *more, state=tmp_path).returncode == 0

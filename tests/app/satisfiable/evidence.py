@@ -19,7 +19,7 @@ from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Probe
 from q36eval.records import Measurement, ProbeName
-from q36eval.run.declared import Subject, declared_for
+from q36eval.run.declared_figures import Subject, declared_for
 from q36eval.run.weights import measurements as of_weights
 from tests.app.satisfiable import faults
 from tests.app.satisfiable.asked import Asked, ask

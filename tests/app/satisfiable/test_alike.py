@@ -74,6 +74,7 @@ def tokenizer() -> Any:
     return Abridging(AutoTokenizer.from_pretrained(POLICIES.parent / "sandbox" / "bf16", local_files_only=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.0, 0.015, 0.2])
 def test_what_neither_can_do_passes_no_shipped_policy(tokenizer: Any, tmp_path: Path, share: float) -> None:
     counts = {f"ruler/{file.name}": 6 for file in (FROZEN / "ruler").glob("*.jsonl")}

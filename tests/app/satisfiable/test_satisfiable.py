@@ -34,7 +34,7 @@ What `served` and `watch` ask of an endpoint no stub in this process can show: `
 `tests/q36eval/watch` hold them to endpoints with and without faults.
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.sized]
+pytestmark = pytest.mark.sized
 
 TOGETHER = {
     "czech-discount": {"must-pass-freeform", "must-pass-structured"},  # it is on the absolute list of both lanes
@@ -58,6 +58,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
         yield Evidence(tmp_path_factory.mktemp("satisfiable"), PATHS, FEW)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_what_answers_as_the_reference_passes_every_lane(name: str, evidence: Evidence) -> None:
     policy = evidence.policy(name)
@@ -74,6 +75,7 @@ def blocking() -> list[tuple[str, str]]:
     return [(name, c.id) for name, policy in policies.items() for c in policy.criteria if c.tier == "blocking"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "criterion"), blocking())
 def test_one_fault_fails_the_criterion_that_is_for_it_and_no_other(
     name: str, criterion: str, evidence: Evidence
@@ -87,6 +89,7 @@ def test_one_fault_fails_the_criterion_that_is_for_it_and_no_other(
     assert report.exit_code == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suite", SUITES)
 def test_what_is_declared_is_what_is_yielded(suite: str, evidence: Evidence) -> None:
     for asked in evidence.asked(suite):

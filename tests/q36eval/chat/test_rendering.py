@@ -27,6 +27,7 @@ from q36eval.chat.rendering import (
 from q36eval.checkpoints import load_tokenizer
 from q36eval.errors import EngineError
 from q36eval.kl.generators.conversations import prompts
+from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 STRICT = Path(__file__).parents[2] / "canaries" / "template" / "strict.jinja"
@@ -125,26 +126,28 @@ ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% 
 DOUBLING = "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
 BUSY = "{% macro m(n) %}{% for i in range(9) %}{% if n %}{{ m(n - 1) }}{% endif %}{% endfor %}{% endmacro %}{{ m(30) }}"
 TOO_MUCH = {
-    "endless": (ENDLESS, "1 s of CPU time"),
-    "endless macros": (BUSY, "1 s of CPU time"),
-    "folded by the compiler": ("{{ 'a' * 10**10 }}", "512 MiB of memory"),
-    "multiplied": ("{% set n = 10**10 %}{{ messages * n }}", "512 MiB of memory"),
-    "doubling": (DOUBLING, "512 MiB of memory"),
-    "written": ("{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}", "far more than the conversation"),
+    "endless": (ENDLESS, "1 s"),
+    "endless macros": (BUSY, "1 s"),
+    "folded by the compiler": ("{{ 'a' * 10**10 }}", "512 MiB"),
+    "multiplied": ("{% set n = 10**10 %}{{ messages * n }}", "512 MiB"),
+    "doubling": (DOUBLING, "512 MiB"),
+    "written": ("{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}", "far more"),
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_a_template_that_takes_too_much_is_ended_and_the_next_is_rendered(quick: Renderer, name: str) -> None:
     template, limit = TOO_MUCH[name]
-    with pytest.raises(TemplateLimitError, match=limit):
+    with raises(TemplateLimitError, "template-limit", limit):
         quick.render(template, {"messages": [USER]})
     assert quick.render("{{ messages[0].role }}", {"messages": [USER]}) == "user"
 
 
+@pytest.mark.long
 def test_a_template_that_took_too_much_is_not_tried_again(quick: Renderer) -> None:
     for _ in range(2):
-        with pytest.raises(TemplateLimitError, match="1 s of CPU time"):
+        with raises(TemplateLimitError, "template-limit", "1 s"):
             quick.render(ENDLESS, {"messages": []})
         assert quick._worker is None  # the second time none was started
 
@@ -157,29 +160,29 @@ def test_many_slow_renderings_are_too_much_together() -> None:
         for number in range(50):
             renderer.render(slow, {"number": number})
 
-    with pytest.raises(TemplateLimitError, match=r"slow renderings take over 0\.2 s"):
+    with raises(TemplateLimitError, "template-limit", "0.2"):
         render_several()
     renderer.close()
 
 
 @pytest.mark.parametrize(
-    ("template", "words"),
+    ("template", "expected"),
     [
-        ("{% for i in range(10**12) %}{% endfor %}", "OverflowError: Range too big"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError"),
-        ("{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}", "RecursionError"),
-        ("{{ nothing.at_all }}", "UndefinedError"),
-        ("{{ messages.append(1) }}", "SecurityError"),
-        ("{{ ''.__class__.__mro__ }}", "SecurityError"),
+        ("{% for i in range(10**12) %}{% endfor %}", ("template-raised", "OverflowError")),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ("template-raised", "RecursionError")),
+        ("{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}", ("template-raised", "RecursionError")),
+        ("{{ nothing.at_all }}", ("template-raised", "UndefinedError")),
+        ("{{ messages.append(1) }}", ("template-raised", "SecurityError")),
+        ("{{ ''.__class__.__mro__ }}", ("template-raised", "SecurityError")),
     ],
 )
-def test_what_python_refuses_is_raised(quick: Renderer, template: str, words: str) -> None:
-    with pytest.raises(TemplateRaisedError, match=words):
+def test_what_python_refuses_is_raised(quick: Renderer, template: str, expected: tuple[str, ...]) -> None:
+    with raises(TemplateRaisedError, *expected):
         quick.render(template, {"messages": []})
 
 
 def test_a_malformed_template_names_the_line(quick: Renderer) -> None:
-    with pytest.raises(TemplateMalformedError, match=r"line 2"):
+    with raises(TemplateMalformedError, "template-malformed", "line 2"):
         quick.render("\n{% if %}", {})
 
 
@@ -189,7 +192,7 @@ def test_a_busy_machine_is_no_fault_of_the_template() -> None:
     worker = renderer._running()
     worker._limits = replace(worker._limits, wall_seconds=0.3)
     os.kill(worker._process.pid, signal.SIGSTOP)
-    with pytest.raises(EngineError, match="this machine is too busy"):
+    with raises(EngineError, "render-timeout"):
         renderer.render("y", {})
     renderer.close()
     assert worker._process.returncode == -signal.SIGKILL
@@ -201,7 +204,7 @@ def test_the_clock_also_runs_where_the_system_polls_no_pipes(monkeypatch: pytest
     assert renderer.render("x", {}) == "x"
     worker = renderer._running()
     worker._limits = replace(worker._limits, wall_seconds=0.3)
-    with pytest.raises(EngineError, match=r"took more than 0\.3 s"):
+    with raises(EngineError, "render-timeout", "0.3 s"):
         renderer.render(ENDLESS, {})
     renderer.close()
 
@@ -210,7 +213,7 @@ def test_who_ends_the_process_is_no_template(quick: Renderer) -> None:
     quick.render("x", {})
     worker = quick._running()
     worker._process.kill()
-    with pytest.raises(EngineError, match="ended with status -9"):
+    with raises(EngineError, "process-died", "status -9"):
         quick.render("y", {})
     assert quick.render("y", {}) == "y"
 

@@ -13,6 +13,7 @@ from q36eval.checkpoints.delta_states import CHUNK, RoundedStates
 from q36eval.engines import EngineSettings, identity_of, open_engine
 from q36eval.engines.base import GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
+from tests.raising import raises
 
 from .inspection.damage import Tensors, edit_tensors
 
@@ -34,6 +35,7 @@ def rounded(**dtypes: str) -> Any:
     return load_model(SANDBOX, dtype=torch.float32, **dtypes).model  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("length", [1, CHUNK, CHUNK + 1, 3 * CHUNK + 1, 3 * CHUNK + 17])
 def test_in_float32_nothing_changes(length: int) -> None:
     ids = (torch.arange(2 * length) % 700).reshape(2, length)
@@ -46,6 +48,7 @@ def test_in_float32_nothing_changes(length: int) -> None:
         assert torch.allclose(one, other, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_what_is_kept_is_a_number_of_that_dtype_in_prefill_and_in_every_step(dtype: str) -> None:
     from transformers import DynamicCache
@@ -66,6 +69,7 @@ def test_what_is_kept_is_a_number_of_that_dtype_in_prefill_and_in_every_step(dty
     assert float(away[:CHUNK].max()) < 1e-3 < float(away[CHUNK:].max())
 
 
+@pytest.mark.long
 def test_a_state_beyond_fp16_is_no_number_and_bf16_holds_it(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(SANDBOX, tmp_path / "large"))
 
@@ -87,6 +91,7 @@ def test_a_state_beyond_fp16_is_no_number_and_bf16_holds_it(tmp_path: Path) -> N
     assert not bool(finite["float16"][CHUNK:].any())
 
 
+@pytest.mark.long
 def test_a_shared_prefix_is_lent_and_stays_as_it_is() -> None:
     """Rows that are scored after a prefix must not write to what the next batch starts from."""
     engine = open_engine(EngineSettings(SANDBOX, recurrent_state_dtype="bfloat16"))
@@ -107,5 +112,5 @@ def test_the_identity_says_so_and_other_dtypes_are_refused() -> None:
     emulated = identity_of(settings)
     added = {("recurrent_state_dtype", "bfloat16"), ("conv_state_dtype", "float16")}
     assert set(emulated.settings.items()) - set(plain.settings.items()) == added
-    with pytest.raises(UsageError, match="'fp8' is not emulated; known: float32, bfloat16, float16"):
+    with raises(UsageError, "option-value", "'fp8'", "float32, bfloat16, float16"):
         identity_of(EngineSettings(SANDBOX, recurrent_state_dtype="fp8"))

@@ -14,6 +14,7 @@ from q36eval.checkpoints import emulation
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.formats.parts import WHOLE_ROW
 from q36eval.errors import CorruptCheckpointError
+from tests.raising import raises
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
@@ -208,10 +209,10 @@ def test_experts_without_a_scheme_keep_their_inputs() -> None:
 
 def test_experts_of_several_kinds_are_refused() -> None:
     mixed = [ActivationScheme("fp8", WHOLE_ROW), ActivationScheme("fp8", WHOLE_ROW, static_scale=1.0)]
-    with pytest.raises(CorruptCheckpointError, match="mix kinds"):
+    with raises(CorruptCheckpointError, "quantization-mixed"):
         emulation.InputQuantizer(mixed, 128, "cpu")
 
 
 def test_a_width_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(CorruptCheckpointError, match="groups of 128"):
+    with raises(CorruptCheckpointError, "group-size-mismatch", "of 128"):
         emulation.InputQuantizer([ActivationScheme("fp8", 128)], 200, "cpu")

@@ -12,6 +12,7 @@ from q36eval.checkpoints.formats import FORMATS, modelopt
 from q36eval.checkpoints.inspection.stored import grid_of
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
+from tests.raising import raises
 
 FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 ROWS, COLUMNS = 24, 64
@@ -174,14 +175,14 @@ def test_plain_weights_are_taken_as_they_are(dtype: torch.dtype) -> None:
 
 
 def test_integers_without_a_scale_are_refused() -> None:
-    with pytest.raises(CorruptCheckpointError, match="int8"):
+    with raises(CorruptCheckpointError, "scale-missing", "int8"):
         FORMATS["plain"].decode({"weight": torch.zeros(2, 2, dtype=torch.int8)}, Scheme("plain"))
 
 
 def test_scales_of_another_shape_are_refused_rather_than_broadcast() -> None:
     w, scheme = weight(128, 128), compressed("FP8_BLOCK")
     parts = compress(w, scheme, torch.ones(1, 1).bfloat16()) | {"weight_scale": torch.ones(1, 2).bfloat16()}
-    with pytest.raises(CorruptCheckpointError, match="weight_scale"):
+    with raises(CorruptCheckpointError, "tensor-shape", "weight_scale"):
         decode(parts, scheme)
 
 
@@ -189,7 +190,7 @@ def test_blocks_that_begin_before_a_run_of_rows_are_refused() -> None:
     """Rows 128 and on begin inside the second block of 96: its scale would be taken for another row of blocks."""
     scheme = Scheme("fp8", settings=(("block", (96, 128)),))
     parts = {"weight": torch.zeros(384, 128).to(torch.float8_e4m3fn), "weight_scale_inv": torch.ones(4, 1)}
-    with pytest.raises(UsageError, match="every 96 rows"):
+    with raises(UsageError, "format-unsupported", "96 rows"):
         FORMATS["fp8"].rows(parts, scheme, 128, 256)
 
 

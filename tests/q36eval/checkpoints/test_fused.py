@@ -11,6 +11,7 @@ from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.engines import EngineSettings, identity_of, open_engine
 from q36eval.errors import UsageError
 from tests.branches import folder_of
+from tests.raising import raises
 
 from .inspection.damage import edit_tensors
 from .inspection.damaged_scales import rescale
@@ -31,6 +32,7 @@ def rescaled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return folder
 
 
+@pytest.mark.long
 def test_up_projections_come_out_by_the_gates_scale_and_the_rest_as_it_is(rescaled: Path) -> None:
     stored, served = load_model(rescaled), load_model(rescaled, as_served="vllm")
     assert (stored.report.as_served, served.report.as_served) == (0, EXPERTS)
@@ -61,5 +63,5 @@ def test_it_is_another_deployment() -> None:
     assert set(fused.settings.items()) - set(plain.settings.items()) == {("as_served", "vllm")}
     assert open_engine(settings[1]).identity == fused
     for opens in (identity_of, open_engine):
-        with pytest.raises(UsageError, match="'sglang' makes of a checkpoint is not emulated; known: vllm"):
+        with raises(UsageError, "option-value", "'sglang'", "vllm"):
             opens(EngineSettings(folder_of("main"), as_served="sglang"))

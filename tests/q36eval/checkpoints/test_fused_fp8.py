@@ -18,6 +18,7 @@ from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
+from tests.raising import raises
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 FUSED, APART = GOLDEN / "tf-fp8-fused", GOLDEN / "tf-fp8-per-expert"
@@ -60,37 +61,43 @@ def test_every_expert_is_a_weight_of_its_own_that_reads_its_own_bytes_only() -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "code", "named"),
     [
-        (without(f"{DOWN}_scale_inv"), f"{DOWN}_scale_inv is missing"),
-        (without(DOWN), f"{DOWN} is missing"),
-        (without(DOWN, f"{DOWN}_scale_inv"), f"{EXPERTS}.0.down_proj.weight"),
-        (lambda t: t | {f"{DOWN}_zero": torch.zeros(2)}, f"{DOWN}_zero"),
-        (lambda t: t | {f"{EXPERTS}.1.up_proj.weight": torch.zeros(32, 32)}, "weight_scale_inv is missing"),
-        (with_scale(DOWN, lambda scale: scale[:1]), "2 experts"),
-        (with_scale(DOWN, lambda scale: scale[:, :1]), "grid of block scales"),
-        (with_scale(GATE_UP, lambda scale: scale[:, :3]), "3 rows"),
-        (with_scale(GATE_UP, lambda scale: scale.transpose(1, 2)[:, :, :2]), "grid of block scales"),
-        (lambda t: t | {DOWN: t[DOWN][0], f"{DOWN}_scale_inv": t[f"{DOWN}_scale_inv"][0]}, "experts, rows, columns"),
-        (lambda t: {n: v.repeat(2, 1, 1) if n.startswith(EXPERTS) else v for n, v in t.items()}, "is unexpected"),
+        (without(f"{DOWN}_scale_inv"), "tensor-missing", f"{DOWN}_scale_inv"),
+        (without(DOWN), "tensor-missing", DOWN),
+        (without(DOWN, f"{DOWN}_scale_inv"), "tensor-missing", f"{EXPERTS}.0.down_proj.weight"),
+        (lambda t: t | {f"{DOWN}_zero": torch.zeros(2)}, "tensor-unexpected", f"{DOWN}_zero"),
+        (lambda t: t | {f"{EXPERTS}.1.up_proj.weight": torch.zeros(32, 32)}, "tensor-missing", "weight_scale_inv"),
+        (with_scale(DOWN, lambda scale: scale[:1]), "tensor-shape", "2 experts"),
+        (with_scale(DOWN, lambda scale: scale[:, :1]), "tensor-shape", "(1, 2), (2, 2)"),
+        (with_scale(GATE_UP, lambda scale: scale[:, :3]), "tensor-shape", "3 rows"),
+        (with_scale(GATE_UP, lambda scale: scale.transpose(1, 2)[:, :, :2]), "tensor-shape", "(1, 2), (2, 2)"),
+        (lambda t: t | {DOWN: t[DOWN][0], f"{DOWN}_scale_inv": t[f"{DOWN}_scale_inv"][0]}, "tensor-shape", DOWN),
+        (
+            lambda t: {n: v.repeat(2, 1, 1) if n.startswith(EXPERTS) else v for n, v in t.items()},
+            "tensor-unexpected",
+            DOWN,
+        ),
     ],
     ids=range(11),
 )
-def test_parts_that_do_not_fit_are_refused(tmp_path: Path, change: Callable[[Tensors], Tensors], named: str) -> None:
-    with pytest.raises(CorruptCheckpointError, match=named):
+def test_parts_that_do_not_fit_are_refused(
+    tmp_path: Path, change: Callable[[Tensors], Tensors], code: str, named: str
+) -> None:
+    with raises(CorruptCheckpointError, code, named):
         load_model(changed(tmp_path / "wrong", change))
 
 
 def test_an_expert_stored_twice_is_refused(tmp_path: Path) -> None:
     per_expert = load_file(APART / "model.safetensors")
     again = {name: tensor for name, tensor in per_expert.items() if ".experts.1.up_proj." in name}
-    with pytest.raises(CorruptCheckpointError, match="both fused and per expert"):
+    with raises(CorruptCheckpointError, "tensor-duplicate"):
         load_model(changed(tmp_path / "twice", lambda tensors: tensors | again))
 
 
 def test_gate_and_up_that_share_blocks_are_refused(tmp_path: Path) -> None:
     """With 48-row blocks over halves of 32 rows, a block's scale belongs to rows of both, and readers disagree."""
-    with pytest.raises(UsageError, match="share blocks of 48 rows"):
+    with raises(UsageError, "scheme-unsupported", "48 rows"):
         load_model(changed(tmp_path / "shared", with_scale(GATE_UP, lambda s: s[:, :2]), weight_block_size=[48, 16]))
 
 
@@ -139,7 +146,7 @@ def test_fused_experts_left_in_bf16_must_be_excluded(tmp_path: Path) -> None:
         kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(EXPERTS)}
         return kept | {name: tensors[name].float().bfloat16() for name in (GATE_UP, DOWN)}
 
-    with pytest.raises(CorruptCheckpointError, match="_scale_inv is missing"):
+    with raises(CorruptCheckpointError, "tensor-missing", "_scale_inv"):
         load_model(changed(tmp_path / "declared", plain))
     listed = {"modules_to_not_convert": ["lm_head", "shared_expert_gate", EXPERTS]}
     assert load_model(changed(tmp_path / "excluded", plain, **listed)).report.quantized_inputs == 4 + 3

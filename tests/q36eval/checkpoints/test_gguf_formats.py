@@ -30,6 +30,7 @@ from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import parts_of as parts_of_scheme
 from tests.q36eval.checkpoints.gguf_files import Gguf, RawTensor, take_apart
+from tests.raising import raises
 
 package = pytest.importorskip("gguf.quants", reason="the gguf extra is not installed")
 
@@ -169,6 +170,7 @@ def test_its_parts_can_be_blamed_and_restored(name: str, references: dict[str, P
             assert torch.equal(branch(input_ids=ids, use_cache=False).logits, needed)
 
 
+@pytest.mark.long
 def test_a_large_weight_takes_little_beside_itself() -> None:
     """The package alone would take twice the decoded weight, for the head of Qwen3.6 4 GB."""
     block, scheme = BY_NAME["Q4_K"], Scheme("gguf", settings=(("type", "Q4_K"),))
@@ -252,10 +254,10 @@ def test_a_scale_of_the_whole_weight_counts(stored: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("golden", "stored", "told"),
     [
-        ("bf16", "ffn_down_shexp", "a scale is known beside NVFP4 alone, and blk.0.ffn_down_shexp.weight is BF16"),
+        ("bf16", "ffn_down_shexp", "blk.0.ffn_down_shexp.weight is BF16"),
         ("mixed", "ssm_norm", "blk.0.ssm_norm.weight is F32"),
         ("mixed", "ffn_up_exps", "blk.0.ffn_up_exps.weight is Q6_K"),
-        ("mixed", "ffn_down", "it is the scale of blk.0.ffn_down.weight, which is missing"),
+        ("mixed", "ffn_down", "blk.0.ffn_down.weight"),
     ],
 )
 def test_a_scale_beside_another_type_is_refused(
@@ -270,7 +272,7 @@ def test_a_scale_beside_another_type_is_refused(
     file = parsed.write(tmp_path / "x.gguf")
     found = [one for one in inspect_checkpoint(file, reference_of(golden, references)).blocking]
     assert any(one.rule == "unexpected-tensor" and told in one.message for one in found), found
-    with pytest.raises(CorruptCheckpointError, match=told):
+    with raises(CorruptCheckpointError, "tensor-unexpected", told):
         load_model(file)
 
 
@@ -279,7 +281,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     for absent in (None, ModuleSpec("gguf", None, is_package=True)):
         monkeypatch.setattr(decoder, "find_spec", lambda name, found=absent: found)
         for read in (load_model, inspect_checkpoint):
-            with pytest.raises(UsageError, match=r"gguf package, which is not installed here: .*'q36eval\[gguf\]'"):
+            with raises(UsageError, "package-missing"):
                 read(GOLDEN / "q8_0.gguf")
 
 
@@ -378,6 +380,7 @@ DAMAGED: dict[str, tuple[str, Damage]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(DAMAGED))
 def test_damage_is_found(name: str, references: dict[str, Path], tmp_path: Path) -> None:
     golden, damage = DAMAGED[name]

@@ -1,6 +1,7 @@
 """A GGUF is read within limits: whatever its header claims, one clear sentence, little memory and little time."""
 
 import os
+import re
 import struct
 import time
 import tracemalloc
@@ -15,6 +16,7 @@ from q36eval.checkpoints.gguf.types import DECODED, FLOATS, QUANTIZED, TYPES
 from q36eval.checkpoints.held import HeldFile
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 from tests.q36eval.checkpoints.gguf_files import Gguf, take_apart
+from tests.raising import raises
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "ggufs" / "bf16.gguf"
 Change = Callable[[Gguf], None]
@@ -67,39 +69,39 @@ def twice(name: str) -> Change:
 
 
 DAMAGE: dict[str, tuple[Change, str]] = {
-    "other magic": (lambda file: setattr(file, "magic", b"GGML"), "does not begin with GGUF"),
-    "version 1": (counts("version", 1), "GGUF version 1 is not read; known: 2 and 3"),
-    "version 4": (counts("version", 4), "GGUF version 4 is not read"),
+    "other magic": (lambda file: setattr(file, "magic", b"GGML"), "GGUF"),
+    "version 1": (counts("version", 1), "version 1 .*2 and 3"),
+    "version 4": (counts("version", 4), "version 4"),
     "big-endian": (counts("version", 0x03000000), "big-endian"),
-    "2^60 entries": (counts("n_entries", 2**60), "counts .* which no model has"),
-    "2^60 tensors": (counts("n_tensors", 2**60), "counts .* which no model has"),
+    "2^60 entries": (counts("n_entries", 2**60), "counts"),
+    "2^60 tensors": (counts("n_tensors", 2**60), "counts"),
     "an entry more": (lambda file: setattr(file, "n_entries", len(file.entries) + 1), "."),
     "a tensor more": (lambda file: setattr(file, "n_tensors", len(file.tensors) + 1), "."),
     "a tensor fewer": (lambda file: setattr(file, "n_tensors", len(file.tensors) - 1), "."),
-    "2^50 bytes of text": (huge_string, "takes 1125899906842624 bytes"),
-    "2^60 elements": (array_of(4, 2**60), "has 1152921504606846976 elements"),
+    "2^50 bytes of text": (huge_string, "1125899906842624"),
+    "2^60 elements": (array_of(4, 2**60), "1152921504606846976"),
     "two million texts": (array_of(8, 2**21), "takes|truncated"),
-    "an array of arrays": (array_of(9, 1), "array of the type 9"),
-    "an unknown type of entry": (lambda file: file.entries.update({"a": (99, b"")}), "type 99, which is not known"),
-    "an entry twice": (twice("qwen35moe.block_count"), "entry 'qwen35moe.block_count' twice"),
-    "a tensor twice": (twice("token_embd.weight"), "tensor 'token_embd.weight' twice"),
+    "an array of arrays": (array_of(9, 1), "type 9"),
+    "an unknown type of entry": (lambda file: file.entries.update({"a": (99, b"")}), "type 99"),
+    "an entry twice": (twice("qwen35moe.block_count"), "'qwen35moe.block_count' twice"),
+    "a tensor twice": (twice("token_embd.weight"), "'token_embd.weight' twice"),
     "alignment 0": (lambda file: file.put("general.alignment", 0), "general.alignment is 0"),
     "alignment 48": (lambda file: file.put("general.alignment", 48), "general.alignment is 48"),
     "alignment 2^31": (lambda file: file.put("general.alignment", 2**31), "general.alignment is"),
-    "an unknown type id": (of_tensor("type", 77), "type id 77, which is not known"),
-    "a removed type id": (of_tensor("type", 4), "type id 4, which is not known"),
+    "an unknown type id": (of_tensor("type", 77), "type id 77"),
+    "a removed type id": (of_tensor("type", 4), "type id 4"),
     "no dimension": (of_tensor("sizes", []), "has 0 dimensions"),
     "five dimensions": (of_tensor("sizes", [32, 40, 1, 1, 1]), "has 5 dimensions"),
-    "a size of 0": (of_tensor("sizes", [32, 0]), "which no tensor has"),
-    "sizes of 2^62": (of_tensor("sizes", [2**31, 2**31]), "which no tensor has"),
-    "sizes that wrap around": (of_tensor("sizes", [2**32, 2**32]), "which no tensor has"),
+    "a size of 0": (of_tensor("sizes", [32, 0]), "no tensor has"),
+    "sizes of 2^62": (of_tensor("sizes", [2**31, 2**31]), "no tensor has"),
+    "sizes that wrap around": (of_tensor("sizes", [2**32, 2**32]), "no tensor has"),
     "rows of no whole blocks": (lambda file: narrow(file), "blocks of 32"),
-    "a tensor beyond the end": (of_tensor("offset", 2**40), "truncated, tensor 'token_embd.weight' ends at"),
-    "a tensor at 2^63": (of_tensor("offset", 2**63), "truncated, tensor 'token_embd.weight' ends at"),
+    "a tensor beyond the end": (of_tensor("offset", 2**40), "truncated, tensor 'token_embd.weight'"),
+    "a tensor at 2^63": (of_tensor("offset", 2**63), "truncated, tensor 'token_embd.weight'"),
     "a tensor over another": (of_tensor("offset", 0), "overlaps"),
     "a tensor off its multiple": (of_tensor("offset", 8), "no multiple of 32"),
     "a larger type": (of_tensor("type", 0), "overlaps|truncated"),
-    "a smaller type": (of_tensor("type", 24), "belong to nothing"),
+    "a smaller type": (of_tensor("type", 24), "belong"),
 }
 
 
@@ -117,8 +119,9 @@ def test_what_a_header_must_not_say_is_refused_in_one_sentence(name: str, tmp_pa
     tracemalloc.start()
     before = time.process_time()
     try:
-        with pytest.raises(CorruptCheckpointError, match=told) as raised:
+        with raises(CorruptCheckpointError, "gguf-malformed") as raised:
             read(file)
+        assert re.search(told, str(raised.value))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -131,13 +134,13 @@ def test_what_a_header_must_not_say_is_refused_in_one_sentence(name: str, tmp_pa
 @pytest.mark.parametrize("share", [0, 3, 7, 23, 24, 30, 1000, 5000, 50_000])
 def test_a_truncated_file_is_refused(share: int, tmp_path: Path) -> None:
     file = take_apart(GOLDEN).write(tmp_path / "x.gguf", cut=share)
-    with pytest.raises(CorruptCheckpointError, match=r"truncated|does not begin"):
+    with raises(CorruptCheckpointError, "gguf-malformed"):
         read(file)
 
 
 def test_bytes_after_the_last_tensor_belong_to_nothing(tmp_path: Path) -> None:
     file = take_apart(GOLDEN).write(tmp_path / "x.gguf", more=b"x" * 64)
-    with pytest.raises(CorruptCheckpointError, match="64 bytes after its last tensor"):
+    with raises(CorruptCheckpointError, "gguf-malformed", "64 bytes"):
         read(file)
 
 
@@ -150,33 +153,35 @@ def test_text_that_is_not_utf8_is_written_out(tmp_path: Path) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.gguf")
     for path in (tmp_path / "x.gguf", tmp_path):
-        with pytest.raises(UsageError, match="no regular file"):
+        with raises(UsageError, "file-not-regular"):
             open_checkpoint(path)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
-        ({"general.architecture": "llama"}, "architecture 'llama' is not judged here; known: qwen35moe"),
-        ({"general.architecture": "clip"}, "is a vision tower"),
-        ({"general.type": "mmproj"}, "is a vision tower"),
-        ({"general.type": "imatrix"}, "type 'imatrix' and no model"),
-        ({"qwen35moe.block_count": 0}, "block_count is 0"),
-        ({"qwen35moe.block_count": 2**31 - 1}, "which no model has"),
-        ({"qwen35moe.expert_count": 2**30}, "num_experts is"),
-        ({"qwen35moe.ssm.time_step_rank": 3}, "ssm.inner_size is 32, of 3 value"),
-        ({"qwen35moe.attention.layer_norm_rms_epsilon": "x"}, "a number is needed"),
-        ({"qwen35moe.attention.recurrent_layers": [True]}, "does not say of every layer"),
-        ({"split.count": 3}, "one of 3 files"),
+        ({"general.architecture": "llama"}, ("architecture-unsupported", "'llama'", "qwen35moe")),
+        ({"general.architecture": "clip"}, ("gguf-without-text-model",)),
+        ({"general.type": "mmproj"}, ("gguf-without-text-model",)),
+        ({"general.type": "imatrix"}, ("gguf-without-text-model", "'imatrix'")),
+        ({"qwen35moe.block_count": 0}, ("gguf-malformed", "is 0", "block_count")),
+        ({"qwen35moe.block_count": 2**31 - 1}, ("gguf-malformed",)),
+        ({"qwen35moe.expert_count": 2**30}, ("config-invalid", "num_experts")),
+        ({"qwen35moe.ssm.time_step_rank": 3}, ("gguf-malformed", "inner_size", "32, of")),
+        ({"qwen35moe.attention.layer_norm_rms_epsilon": "x"}, ("gguf-malformed",)),
+        ({"qwen35moe.attention.recurrent_layers": [True]}, ("gguf-malformed",)),
+        ({"split.count": 3}, ("gguf-split-malformed", "3 files")),
     ],
 )
-def test_metadata_that_make_no_model_are_refused(change: dict[str, object], told: str, tmp_path: Path) -> None:
+def test_metadata_that_make_no_model_are_refused(
+    change: dict[str, object], expected: tuple[str, ...], tmp_path: Path
+) -> None:
     parsed = take_apart(GOLDEN)
     for key, value in change.items():
         if isinstance(value, str) and key in parsed.entries and parsed.entries[key][0] != 8:
             del parsed.entries[key]
         parsed.put(key, value)
-    with pytest.raises(Q36Error, match=told):
+    with raises(Q36Error, *expected):
         open_checkpoint(parsed.write(tmp_path / "x.gguf"))
 
 
@@ -184,7 +189,7 @@ def test_metadata_that_make_no_model_are_refused(change: dict[str, object], told
 def test_a_missing_entry_is_named(key: str, tmp_path: Path) -> None:
     parsed = take_apart(GOLDEN)
     del parsed.entries[f"qwen35moe.{key}"]
-    with pytest.raises(CorruptCheckpointError, match=f"qwen35moe.{key} is missing"):
+    with raises(CorruptCheckpointError, "gguf-malformed", "qwen35moe", key):
         open_checkpoint(parsed.write(tmp_path / "x.gguf"))
 
 
@@ -192,5 +197,5 @@ def test_a_type_that_is_not_decoded_names_itself_and_what_is(tmp_path: Path) -> 
     parsed = take_apart(GOLDEN)
     parsed.tensors["blk.0.ffn_gate_exps.weight"].type = 26  # I32, in half as many numbers
     parsed.tensors["blk.0.ffn_gate_exps.weight"].sizes[0] //= 2
-    with pytest.raises(UsageError, match=r"ffn_gate_exps.weight is stored as I32, which is not decoded; known: F32"):
+    with raises(UsageError, "format-unsupported", "ffn_gate_exps", "I32", "F32"):
         open_checkpoint(parsed.write(tmp_path / "x.gguf"))

@@ -18,6 +18,7 @@ from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.base import Engine
 from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import CorruptCheckpointError
+from tests.raising import raises
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 MANIFEST = json.loads((GOLDEN / "MANIFEST.json").read_text())
@@ -108,6 +109,7 @@ def start_of(name: str) -> str:
     return "small" if name.startswith("modelopt") and name not in FIRST else "base"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted({*NAMES} - OTHER_START))
 def test_no_producers_rounding_leaves_what_rounding_can_cost(name: str, starts: dict[str, Path]) -> None:
     """Against what it was given; llm-compressor's modifiers leave the norms a little off, which is not asked here."""
@@ -119,6 +121,7 @@ def test_no_producers_rounding_leaves_what_rounding_can_cost(name: str, starts: 
     assert max(usages) < 0.9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
     emulate = name not in GROUPS_WIDER_THAN_THE_MODEL
@@ -146,6 +149,7 @@ def another_start(name: str, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_its_parts_can_be_blamed_and_restored(name: str, starts: dict[str, Path], tmp_path: Path) -> None:
     """What attribution does: every part that holds a quantized weight differs, and with all of them lent by the
@@ -195,5 +199,5 @@ def test_columns_ordered_by_activation_are_not_in_order() -> None:
 
 @pytest.mark.parametrize("name", GROUPS_WIDER_THAN_THE_MODEL)
 def test_inputs_that_do_not_divide_into_groups_are_refused(name: str) -> None:
-    with pytest.raises(CorruptCheckpointError, match="groups of 128"):
+    with raises(CorruptCheckpointError, "group-size-mismatch", "of 128"):
         load_model(GOLDEN / name)

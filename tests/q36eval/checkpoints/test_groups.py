@@ -71,6 +71,7 @@ def assert_read_alike(config: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["weights", "input_activations"])
 def test_every_combination_that_is_read_is_read_as_the_library_does(where: str) -> None:
     read = 0
@@ -112,6 +113,7 @@ def test_names_match_as_in_the_library() -> None:
             assert _is_among({name}, *listed([target])) == match_name(name, target)
 
 
+@pytest.mark.long
 def test_an_inspection_never_imports_transformers(tmp_path: Path) -> None:
     """That import takes longer than everything else of `q36eval inspect` together."""
     code = (

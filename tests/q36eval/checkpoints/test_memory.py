@@ -178,7 +178,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, i
     return {kind: (figures[2 * at], figures[2 * at + 1], largest[kind]) for at, kind in enumerate(KINDS)}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.sized
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 @pytest.mark.parametrize("kind", KINDS)

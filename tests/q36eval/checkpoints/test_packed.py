@@ -15,6 +15,7 @@ from q36eval.checkpoints import load_model
 from q36eval.checkpoints.packed import PackedWeight, weight_bytes
 from q36eval.errors import CorruptCheckpointError
 from tests.branches import folder_of
+from tests.raising import raises
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 GGUFS = GOLDEN.with_name("ggufs")
@@ -30,6 +31,7 @@ def logits(model: Any) -> torch.Tensor:
         return model(input_ids=ids, use_cache=False).logits  # type: ignore[no-any-return]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_computes_the_same_bits_packed(name: str) -> None:
     options: dict[str, Any] = {"emulate_activations": name not in WIDER_THAN_THE_MODEL}
@@ -92,14 +94,14 @@ def test_a_copy_of_a_packed_model_is_one(sandbox: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "change", "sentence"),
+    ("part", "change", "code"),
     [
-        ("weight_scale", lambda t: t.view(torch.uint8).fill_(0x7F).view(t.dtype), "no finite numbers"),
-        ("weight_scale", lambda t: t[:-1], "weight_scale has shape"),
-        ("weight_packed", lambda t: torch.cat([t, t]), "weight_scale has shape"),
+        ("weight_scale", lambda t: t.view(torch.uint8).fill_(0x7F).view(t.dtype), "tensor-not-finite"),
+        ("weight_scale", lambda t: t[:-1], "tensor-shape"),
+        ("weight_packed", lambda t: torch.cat([t, t]), "tensor-shape"),
     ],
 )
-def test_what_cannot_be_decoded_is_refused_by_name(tmp_path: Path, part: str, change: Any, sentence: str) -> None:
+def test_what_cannot_be_decoded_is_refused_by_name(tmp_path: Path, part: str, change: Any, code: str) -> None:
     folder = tmp_path / "damaged"
     shutil.copytree(GOLDEN / "ct-nvfp4", folder)
     (file,) = folder.glob("*.safetensors")
@@ -107,7 +109,7 @@ def test_what_cannot_be_decoded_is_refused_by_name(tmp_path: Path, part: str, ch
     name = next(key for key in sorted(tensors) if key.endswith(f"experts.1.up_proj.{part}"))
     tensors[name] = change(tensors[name]).clone()
     save_file(tensors, file)
-    with pytest.raises(CorruptCheckpointError, match=rf"experts\.1\.up_proj\.weight.*{sentence}"):
+    with raises(CorruptCheckpointError, code, "experts.1.up_proj.weight"):
         load_model(folder, placement="packed")
 
 

@@ -34,6 +34,7 @@ def experts_of(folder: Path) -> list[tuple[Place, LogicalWeight]]:
     return placed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("left_out", ["none", "an expert", "gates"])
 @pytest.mark.parametrize("at_once", [1, 2**13])

@@ -14,6 +14,7 @@ from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.kv_cache import ROUND_TRIPS, scales_matter
 from q36eval.checkpoints.turboquant import PRESETS, centroids, hadamard, round_trip_keys, round_trip_values
 from q36eval.errors import UsageError
+from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
@@ -46,6 +47,7 @@ def naive_error(points: list[float]) -> float:
     return total / weight
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bits", [3, 4])
 def test_centroids_cost_what_theory_says(bits: int) -> None:
     assert naive_error((centroids(64, bits).double() * 8).tolist()) == pytest.approx(LEAST_ERROR[bits], rel=5e-4)
@@ -196,7 +198,7 @@ def test_a_head_whose_size_is_no_power_of_two_is_refused(bf16_folder: Path) -> N
     for module in model.modules():
         if hasattr(module, "head_dim"):
             module.head_dim = 96
-    with pytest.raises(UsageError, match="heads of 96 dimensions"):
+    with raises(UsageError, "kv-cache-unsupported", "96 dimensions"):
         kv_cache.install(model, "turboquant_4bit_nc", {})
     fp8_keys = ROUND_TRIPS["turboquant_k8v4"]
     assert fp8_keys is not None

@@ -28,12 +28,13 @@ def test_an_implausible_gain_is_inconclusive_until_it_is_signed() -> None:
     mmlu = next(result for result in report.criteria if result.id == "mmlu")
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.INCONCLUSIVE, 3, ("mmlu",))
     assert (mmlu.verdict, mmlu.anomalous) == (CriterionVerdict.INCONCLUSIVE, True)
-    assert "anomalous" in mmlu.reason
+    assert mmlu.code == "anomalous-gain"
     signed = judged(GAINING, sign_offs=[SIGNED])
     mmlu = next(result for result in signed.criteria if result.id == "mmlu")
     assert (signed.verdict, signed.exit_code) == (Verdict.PASS, 0)
     assert (mmlu.verdict, mmlu.anomalous) == (CriterionVerdict.PASS, True)
-    assert "accepted by eva" in mmlu.reason
+    assert mmlu.code == "anomalous-gain-signed"
+    assert "eva" in mmlu.reason
     assert judged(GAINING, require_sign_off=True, sign_offs=[SIGNED]).verdict is Verdict.PASS
 
 
@@ -87,9 +88,9 @@ def test_what_gains_too_much_is_asked_on_until_that_is_known() -> None:
     assert rule.resolved_early([looked_at(GAINING)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flips", [0.0, 0.06])
 def test_a_branch_without_loss_is_not_called_anomalous_and_one_that_gains_three_margins_is(flips: float) -> None:
-    """A few branches; benchmarks/anomalous_gains.py draws more of them at the sizes of the release policy."""
     rng, margin, items, branches = np.random.default_rng(7), 0.03, 2_500, 12
     policy = one("min_recovery", 1 - margin, probe="evals", metric="accuracy", slice="mmlu")
     called = {0.0: 0, 3.0: 0}

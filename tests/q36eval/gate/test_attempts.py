@@ -55,7 +55,7 @@ def test_beyond_the_attempts_allowed_a_pass_takes_a_signature_and_nothing_else_c
     found = decide(limited(2), evidence(), tried=before)
     assert (found.verdict, found.exit_code, found.awaiting_sign_off) == (Verdict.INCONCLUSIVE, 3, True)
     assert {lane.verdict for lane in found.lanes} == {Verdict.PASS}
-    assert any("allows 2 sets of answers, and this is number 3" in note for note in notes(found, None))
+    assert any("2 sets of answers" in note and "number 3" in note for note in notes(found, None))
     signature = SignOff(owner="eva", reason="seen", at=DAY, report_sha256="0" * 64)
     assert decide(limited(2), evidence(), tried=before, sign_offs=[signature]).verdict is Verdict.PASS
     failed = decide(limited(2), evidence(broken=60), tried=before)
@@ -64,7 +64,7 @@ def test_beyond_the_attempts_allowed_a_pass_takes_a_signature_and_nothing_else_c
 
 def test_the_report_names_earlier_verdicts_and_the_chance() -> None:
     told = " | ".join(notes(decide(limited(None), evidence(), tried=tried("a", "b")), None))
-    assert "gated before, 2 times: run r1 INCONCLUSIVE, run r0 INCONCLUSIVE" in told
+    assert "run r1 INCONCLUSIVE, run r0 INCONCLUSIVE" in told
     assert "3 sets of answers" in told
     again = " | ".join(notes(decide(limited(None), evidence(), tried=tried("now")), None))
     assert "rest on the same answers" in again
@@ -83,4 +83,4 @@ def test_a_policy_by_another_name_or_with_other_words_is_the_same_to_try() -> No
 def test_gates_without_a_verdict_are_told_and_not_counted() -> None:
     found = decide(limited(1), evidence(), tried=Tried(unfinished=("r7", "r8"), answers="now"))
     assert found.verdict is Verdict.PASS
-    assert any("left without a verdict, 2 times: r8, r7" in note for note in notes(found, None))
+    assert any("2 times: r8, r7" in note for note in notes(found, None))

@@ -104,35 +104,40 @@ def unnamed(found: Measurement) -> Measurement:
 
 
 @pytest.mark.parametrize(
-    ("then", "words"),
+    ("then", "code", "named"),
     [
-        ([], "no blessed run holds evals.accuracy[mmlu]: accept a run of this branch"),
-        ([unnamed(answers([1] * N))], "the blessed run's evidence does not name its items"),
-        ([answers([1] * N, asked=[f"old-{name}" for name in names()])], "evaluated other items: 400 clusters"),
-        ([answers([1] * (N + 1))], "1 clusters that this run lacks, and 0 that only this one has"),
-        ([in_blocks(answers([1] * N), first=1)], "evaluated the same items in other blocks"),
-        ([in_blocks(answers([1] * N), largest=3)], "evaluated the same items in other blocks"),
-        ([answers([1] * N), answers([0] * N)], "2 times with different figures"),
-        ([answers([1] * N, asked=["item-0"] * N)], "the blessed run's evidence does not name its items"),
+        ([], "blessed-missing", "evals.accuracy[mmlu]"),
+        ([unnamed(answers([1] * N))], "items-unnamed", "the blessed run's"),
+        ([answers([1] * N, asked=[f"old-{name}" for name in names()])], "other-items", "400 clusters"),
+        ([answers([1] * (N + 1))], "other-items", "1 clusters"),
+        ([in_blocks(answers([1] * N), first=1)], "other-blocks", ""),
+        ([in_blocks(answers([1] * N), largest=3)], "other-blocks", ""),
+        ([answers([1] * N), answers([0] * N)], "blessed-ambiguous", "2 times"),
+        ([answers([1] * N, asked=["item-0"] * N)], "items-unnamed", "the blessed run's"),
     ],
 )
-def test_what_cannot_be_paired_is_not_measured_and_says_what_to_do(then: list[Measurement], words: str) -> None:
+def test_what_cannot_be_paired_is_not_measured_and_says_what_to_do(
+    then: list[Measurement], code: str, named: str
+) -> None:
     result = judged(in_blocks(answers([1] * N)), then)
     assert (result.verdict, result.infrastructure) == (CriterionVerdict.NOT_MEASURED, False)
-    assert words in result.reason
+    assert result.code == code
+    assert named in result.reason
     assert "bless" in result.reason
 
 
 def test_other_counts_weights_units_and_kinds_are_not_compared() -> None:
     now = named(divergence([0.01] * 60), names(60))
     longer = named(divergence([0.01] * 60, tokens=201), names(60))
-    assert "counted otherwise in 60 of 60 clusters" in judged(now, [longer], "max_increase", 0.01).reason
+    counted = judged(now, [longer], "max_increase", 0.01)
+    assert counted.code == "counted-otherwise"
+    assert "60 of 60 clusters" in counted.reason
     weighed = now.model_copy(update={"clusters": now.clusters.model_copy(update={"bounds": (0.0, 9.0)})})
-    assert "weighed its items otherwise" in judged(now, [weighed], "max_increase", 0.01).reason
+    assert judged(now, [weighed], "max_increase", 0.01).code == "weighed-otherwise"
     bits = now.model_copy(update={"unit": "bits/token"})
-    assert "in another way" in judged(now, [bits], "max_increase", 0.01).reason
+    assert judged(now, [bits], "max_increase", 0.01).code == "measured-otherwise"
     greatest = now.model_copy(update={"estimator": "maximum"})
-    assert "a maximum cannot be held against a blessed run" in judged(greatest, [greatest], "max_increase", 1).reason
+    assert judged(greatest, [greatest], "max_increase", 1).code == "no-sum-over-clusters"
 
 
 def test_what_errored_in_either_run_is_errored() -> None:
@@ -160,10 +165,10 @@ def test_a_run_that_stopped_early_is_compared_as_far_as_it_went() -> None:
         assert isinstance(paired, Measurement)
         assert paired.clusters.schedule == start.clusters.schedule, "bets stay those of the blocks"
     middle = in_blocks(answers([1] * 150, asked=names()[50:200]), first=1)
-    assert "evaluated other items" in judged(whole, [middle]).reason
+    assert judged(whole, [middle]).code == "other-items"
     half_a_block = in_blocks(answers([1] * 125))
-    assert "evaluated other items" in judged(whole, [half_a_block]).reason
-    assert "evaluated other items" in judged(unplanned(whole), [unplanned(start)]).reason
+    assert judged(whole, [half_a_block]).code == "other-items"
+    assert judged(unplanned(whole), [unplanned(start)]).code == "other-items"
 
 
 def shuffled_in_blocks(found: Measurement) -> Measurement:

@@ -72,7 +72,8 @@ def test_two_models_that_fail_alike_never_pass(right: int) -> None:
     found = compared([("json-nested", 200, right, 0)])
     result = verdict(found, rule(found, margin=1.0))
     assert result.verdict is CriterionVerdict.NOT_MEASURED
-    assert f"the reference solves {right} of 200 in json-nested ({200 - right} wrong)" in result.reason
+    assert result.code == "reference-fails"
+    assert f"{right} of 200 in json-nested ({200 - right} wrong)" in result.reason
     scores = compared([("vt", 200, right, 0)], "accuracy")
     assert verdict(scores, rule(scores, 0.01, "min_recovery")).verdict is CriterionVerdict.NOT_MEASURED
 
@@ -98,7 +99,8 @@ def test_a_family_drops_out_whole_and_by_name() -> None:
     alone = verdict(compared(families[:1]))
     assert result.loss_interval == alone.loss_interval, "what remains is judged as if nothing else had been asked"
     asks_for_more = rule(compared(families), min_scored=851)
-    assert verdict(compared(families), asks_for_more).reason == "850 items were scored; the policy requires 851"
+    refused = verdict(compared(families), asks_for_more)
+    assert (refused.code, "850 items" in refused.reason, "851" in refused.reason) == ("too-few-scored", True, True)
 
 
 def test_right_by_guessing_is_no_knowledge() -> None:
@@ -113,28 +115,28 @@ def test_right_by_guessing_is_no_knowledge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    "changes",
     [
-        ({"competence": None}, "the probe does not report what the reference can solve"),
-        ({"competence": ()}, "for every item"),
-        ({"competence": (FamilyCompetence(name="other", items=400, informative=400),)}, "for every item"),
-        ({"competence": (FamilyCompetence(name="easy", items=399, informative=399),)}, "for every item"),
+        {"competence": None},
+        {"competence": ()},
+        {"competence": (FamilyCompetence(name="other", items=400, informative=400),)},
+        {"competence": (FamilyCompetence(name="easy", items=399, informative=399),)},
     ],
 )
-def test_what_the_probe_does_not_say_proves_nothing(changes: dict[str, object], reason: str) -> None:
+def test_what_the_probe_does_not_say_proves_nothing(changes: dict[str, object]) -> None:
     found = compared([("easy", 400, 400, 0)])
     assert verdict(found).verdict is CriterionVerdict.PASS
     result = verdict(found.model_copy(update=changes))
-    assert (result.verdict, reason in result.reason) == (CriterionVerdict.NOT_MEASURED, True), result.reason
+    assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "competence-unknown")
 
 
 def test_evidence_without_families_or_with_weights_is_left_whole_or_not_judged() -> None:
     found = compared([("easy", 850, 840, 0), ("hard", 150, 30, 0)])
     assert found.clusters is not None
-    for update, words in (({"families": None}, "does not say which"), ({"bounds": (0.0, 1.5)}, "do not weigh alike")):
+    for update in ({"families": None}, {"bounds": (0.0, 1.5)}):
         clusters = found.clusters.model_copy(update=update)
         result = verdict(found.model_copy(update={"clusters": clusters}))
-        assert (result.verdict, words in result.reason) == (CriterionVerdict.NOT_MEASURED, True), result.reason
+        assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "families-not-separable")
 
 
 def test_an_engine_that_broke_is_to_blame_and_not_the_reference() -> None:
@@ -144,7 +146,7 @@ def test_an_engine_that_broke_is_to_blame_and_not_the_reference() -> None:
         update={name: (value,) * 10 + getattr(found.clusters, name)[10:] for name, value in ERRORED.items()}
     )
     result = verdict(measurement(found.probe, found.metric, broken, found.estimator, LOWER))
-    assert (result.infrastructure, "10 of 200 items errored" in result.reason) == (True, True)
+    assert (result.infrastructure, result.code, "10 of 200" in result.reason) == (True, "errored", True)
 
 
 ERRORED = {"units": 0, "branch": 0.0, "reference": 0.0, "errored": 1}
@@ -185,7 +187,7 @@ def test_only_comparisons_ask_anything_of_the_reference() -> None:
     assert rule(found).informative == Informative()
     assert rule(found, informative={"min_share": 0.7}).informative == Informative(min_share=0.7)
     assert rule(found, 0, "max_count").informative is None
-    with pytest.raises(ValidationError, match="a max_count margin compares no answers"):
+    with pytest.raises(ValidationError, match="max_count"):
         rule(found, 0, "max_count", informative={"min_items": 5})
 
 
@@ -193,6 +195,7 @@ LOSSES = st.sampled_from([0.0, 0.0, 0.02, 0.1, 1.0])
 FAMILIES = st.lists(st.tuples(st.integers(20, 300), st.floats(0, 1), LOSSES), min_size=1, max_size=4)
 
 
+@pytest.mark.long
 @given(FAMILIES, st.integers(0, 3), st.sampled_from([10, 50, 300]), st.sampled_from(["failure_rate", "accuracy"]))
 @settings(max_examples=25, deadline=None)
 def test_items_that_both_get_wrong_pass_nothing_by_dropping_a_family(
@@ -220,4 +223,4 @@ def test_a_ruined_family_does_not_pass_by_dropping_out() -> None:
     assert result.competence is not None
     assert [family.name for family in result.competence.left_out] == ["ruined"]
     assert result.verdict is CriterionVerdict.INCONCLUSIVE
-    assert "but not with the families that dropped out" in result.reason
+    assert result.code == "inside-margin-in-part"

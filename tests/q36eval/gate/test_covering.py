@@ -90,6 +90,7 @@ def mutations(policy: Policy) -> Iterator[tuple[str, Policy, str]]:
             yield "lanes", changed(policy, place, lanes=["freeform"]), one.id
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["release", "sandbox"])
 def test_whatever_is_asked_less_is_found(name: str) -> None:
     declared, ways = shipped(name), set()
@@ -136,10 +137,9 @@ def test_a_report_says_that_its_policy_asks_less_than_the_familys() -> None:
 
     blocking = [criterion for criterion in declared.criteria if criterion.tier == "blocking"]
     missing = len(blocking) - len({one.id for one in blocking} & {one.id for one in less.criteria})
-    assert note(less) == (
-        f"the policy `small` asks less than the family's `sandbox`: {missing} criteria are missing; its PASS does not "
-        "say that the branch may ship"
-    )
+    said = note(less)
+    assert said is not None
+    assert [one for one in ("`small`", "`sandbox`", f"{missing} criteria") if one not in said] == []
     assert note(less.model_copy(update={"purpose": "pre-check"})) is None
     assert note(freeform) is None
     assert note(declared) is None

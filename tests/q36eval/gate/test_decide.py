@@ -55,10 +55,15 @@ def test_a_pre_check_finds_damage_or_nothing_and_releases_nothing() -> None:
 def test_across_the_margin_is_inconclusive_unless_the_policy_refuses() -> None:
     report = decide(small_policy(), evidence(mmlu_lost=18))
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.INCONCLUSIVE, 3, ("mmlu",))
+    assert {one.id: one.code for one in report.criteria} == {
+        "mmlu": "across-margin",
+        "tools": "inside-margin",
+        "intact": "inside-margin",
+    }
     policy = small_policy()
     strict = policy.criteria[0].model_copy(update={"on_inconclusive": "fail"})
     refused = decide(small_policy(criteria=(strict, *policy.criteria[1:])), evidence(mmlu_lost=18))
-    assert (refused.verdict, refused.exit_code) == (Verdict.FAIL, 1)
+    assert (refused.verdict, refused.exit_code, result(refused, "mmlu").code) == (Verdict.FAIL, 1, "not-proven")
 
 
 def test_one_counted_fault_is_enough_even_if_its_probe_crashed_later() -> None:
@@ -66,25 +71,42 @@ def test_one_counted_fault_is_enough_even_if_its_probe_crashed_later() -> None:
     for failures in ((), (crash,)):
         report = decide(small_policy(), evidence(faults=1), failures=failures)
         assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("intact",))
+        assert result(report, "intact").code == "faults-counted"
+
+
+def failure(reason: str, kind: str) -> ProbeFailure:
+    return ProbeFailure.model_validate({"probe": ProbeName.EVALS, "reason": reason, "kind": kind})
 
 
 @pytest.mark.parametrize(
-    ("failures", "exit_code", "words"),
+    ("failures", "exit_code", "code", "named"),
     [
-        ((), 3, "no measurement evals.accuracy[mmlu]"),
-        ((ProbeFailure(probe=ProbeName.EVALS, reason="--skip evals", kind="skipped"),), 3, "skipped: --skip evals"),
-        ((ProbeFailure(probe=ProbeName.EVALS, reason="out of memory", kind="crashed"),), 4, "crashed: out of memory"),
+        ((), 3, "not-measured", "evals.accuracy[mmlu]"),
         (
-            (ProbeFailure(probe=ProbeName.EVALS, reason="no log-probabilities", kind="unmeasurable"),),
+            (ProbeFailure(probe=ProbeName.EVALS, reason="--skip evals", kind="skipped"),),
+            3,
+            "probe-skipped",
+            "--skip evals",
+        ),
+        (
+            (ProbeFailure(probe=ProbeName.EVALS, reason="out of memory", kind="crashed"),),
             4,
-            "the evals probe cannot be measured with this engine: no log-probabilities",
+            "probe-crashed",
+            "out of memory",
+        ),
+        (
+            (failure("no log-probabilities", "unmeasurable"),),
+            4,
+            "probe-unmeasurable",
+            "no log-probabilities",
         ),
     ],
 )
-def test_a_probe_without_figures_is_not_measured(failures, exit_code: int, words: str) -> None:
+def test_a_probe_without_figures_is_not_measured(failures, exit_code: int, code: str, named: str) -> None:
     report = decide(small_policy(), evidence()[1:], failures=failures)
-    assert result(report, "mmlu").verdict is CriterionVerdict.NOT_MEASURED
-    assert words in result(report, "mmlu").reason
+    mmlu = result(report, "mmlu")
+    assert (mmlu.verdict, mmlu.code) == (CriterionVerdict.NOT_MEASURED, code)
+    assert named in mmlu.reason
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, exit_code)
 
 
@@ -120,7 +142,7 @@ def test_unfit_figures_are_not_measured() -> None:
         assert result(report, "mmlu").verdict is CriterionVerdict.NOT_MEASURED, unfit
         assert report.exit_code == exit_code
     twice = decide(small_policy(), [*good, accuracy([0] + [1] * (N - 1), [1] * N)])
-    assert "measured 2 times" in result(twice, "mmlu").reason
+    assert result(twice, "mmlu").code == "figures-differ"
     assert decide(small_policy(), [*good, good[0]]).verdict is Verdict.PASS
 
 

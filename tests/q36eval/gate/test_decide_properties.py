@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
+import pytest
 from drawn import KINDS, WORST, Builder, Kind
 from evidence import census
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, SignOff, Waiver, decide
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
+
+pytestmark = pytest.mark.long
 
 DAY = date(2026, 5, 1)
 GOODNESS = {"FAIL": 0, "INCONCLUSIVE": 1, "NOT_MEASURED": 1, "PASS": 2}

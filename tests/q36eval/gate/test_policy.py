@@ -12,6 +12,7 @@ from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Verdict
 from q36eval.stats import _bootstrap
+from tests.raising import raises
 
 SHIPPED = Path(__file__).parents[3] / "data" / "policies" / "sandbox.yaml"
 
@@ -28,51 +29,50 @@ def criterion(document: dict, name: str) -> dict:
     return next(found for found in document["criteria"] if found["id"] == name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "named"),
     [
         (
             lambda d: d.update(criterias=[]),
-            "unknown key 'criterias'; valid keys there are name, description, purpose, alpha",
+            "'criterias'",
         ),
-        (lambda d: d["criteria"][2].update(mertic="kl"), "unknown key 'criteria[2].mertic'; valid keys there are id,"),
+        (lambda d: d["criteria"][2].update(mertic="kl"), "'criteria[2].mertic'"),
         (
             lambda d: d["criteria"][2]["margin"].update(vlaue=1),
-            "'criteria[2].margin.vlaue'; valid keys there are kind,",
+            "'criteria[2].margin.vlaue'",
         ),
         (lambda d: d["criteria"][2].pop("metric"), "key 'criteria[2].metric' is missing"),
         (lambda d: d["criteria"][0].update(probe="wieghts"), "'weights', 'kl', 'evals', 'canaries' or 'served'"),
         (lambda d: d["criteria"][0].update(lanes=["chat"]), "'structured' or 'freeform'"),
         (lambda d: d["criteria"][2]["margin"].update(value=float("nan")), "criteria[2].margin.value"),
-        (lambda d: criterion(d, "mmlu")["margin"].update(value=95), "a min_recovery margin lies in (0, 1], not 95"),
-        (lambda d: d["criteria"].append(d["criteria"][0]), "criterion id 'checkpoint-intact' is used more than once"),
+        (lambda d: criterion(d, "mmlu")["margin"].update(value=95), "95"),
+        (lambda d: d["criteria"].append(d["criteria"][0]), "'checkpoint-intact'"),
         (
             lambda d: [c.update(tier="advisory") for c in d["criteria"]],
-            "no blocking criterion guards lane 'structured'",
+            "lane 'structured'",
         ),
     ],
 )
-def test_each_mistake_is_one_sentence(tmp_path: Path, change, words: str) -> None:
+def test_each_mistake_is_one_sentence(tmp_path: Path, change, named: str) -> None:
     path = broken(tmp_path, change)
-    with pytest.raises(UsageError) as caught:
+    with raises(UsageError, "policy-invalid", named, path) as caught:
         read_policy(path)
     message = str(caught.value)
-    assert words in message
-    assert str(path) in message
     assert "\n" not in message
 
 
 def test_files_that_are_no_policy(tmp_path: Path) -> None:
     (tmp_path / "strict.yaml").write_text("name: a\nname: b\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"line 2: the key 'name' is given twice; keep one of them"):
+    with raises(UsageError, "policy-invalid", "line 2", "'name'"):
         read_policy(tmp_path / "strict.yaml")
-    with pytest.raises(UsageError, match=r"does not exist; .* holds strict\.yaml"):
+    with raises(UsageError, "policy-invalid", "stricter.yaml", "strict.yaml"):
         read_policy(tmp_path / "stricter.yaml")
     (tmp_path / "strict.yaml").write_text("[1, 2", encoding="utf-8")
-    with pytest.raises(UsageError, match="is not valid YAML: line"):
+    with raises(UsageError, "policy-invalid", "YAML", "line"):
         read_policy(tmp_path / "strict.yaml")
     (tmp_path / "strict.yaml").write_text("just words", encoding="utf-8")
-    with pytest.raises(UsageError, match="must be a mapping with the keys name"):
+    with raises(UsageError, "policy-invalid", "name"):
         read_policy(tmp_path / "strict.yaml")
 
 
@@ -82,6 +82,7 @@ def test_the_shipped_policy_passes_an_identical_branch() -> None:
     assert all(result.verdict == "PASS" for result in report.criteria if result.tier == "blocking")
 
 
+@pytest.mark.long
 def test_the_shipped_policy_fails_three_margins_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)  # coarser p-values, the same test, ten times as fast
     policy, rng = read_policy(SHIPPED), np.random.default_rng(2)

@@ -10,6 +10,7 @@ from q36eval.gate import Policy
 from q36eval.gate.margins import with_thresholds
 from q36eval.gate.policy_file import policy_problems, read_policy
 from q36eval.records import Lane
+from tests.raising import raises
 
 SHIPPED = Path(__file__).parents[3] / "data" / "policies"
 
@@ -105,44 +106,43 @@ def test_a_shipped_policy_is_extended_by_its_name_from_anywhere(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("says", "words"),
+    ("says", "named"),
     [
-        ({"extends": "no-such"}, "extends: there is no policy 'no-such'; known policies: pre-check, release, "),
-        ({"extends": "../etc/base"}, "extends: there is no policy '../etc/base'"),
-        ({"extends": "no-such.yaml"}, "extends: there is no file "),
-        ({"extends": "own.yaml"}, "policies extend each other in a circle: own.yaml -> own.yaml"),
-        ({"drop": ["mmluu"]}, "drop[0]: base has no criterion 'mmluu'; it has mmlu, tools"),
-        ({"drop": ["tools"], "criteria": [{"id": "tools"}]}, "'tools' is dropped and given anew"),
-        ({"drop": ["mmlu", "tools"]}, "criteria: tuple should have at least 1 item"),
-        ({"name": "base"}, "'base' is the name of a policy that it extends"),
+        ({"extends": "no-such"}, ("'no-such'", "pre-check, release, ")),
+        ({"extends": "../etc/base"}, ("extends:", "'../etc/base'")),
+        ({"extends": "no-such.yaml"}, ("extends:", "no-such.yaml")),
+        ({"extends": "own.yaml"}, ("own.yaml -> own.yaml",)),
+        ({"drop": ["mmluu"]}, ("drop[0]:", "'mmluu'", "mmlu, tools")),
+        ({"drop": ["tools"], "criteria": [{"id": "tools"}]}, ("'tools'",)),
+        ({"drop": ["mmlu", "tools"]}, ("criteria:",)),
+        ({"name": "base"}, ("'base'",)),
         (
             {"criteria": [{"id": "mmlu", "margin": {"value": 0.9}}]},
-            "criteria[0].margin: criterion 'mmlu' changes its inherited value 0.95 to 0.9, so it must bring a source",
+            ("criteria[0].margin:", "'mmlu'", "value 0.95 to 0.9"),
         ),
         (
             {"criteria": [{"id": "mmlu", "margin": {"value": 0.9, "source": "a card"}}]},
-            "so it must bring a source of its own",
+            ("a source",),
         ),
         (
             {"criteria": [{"id": "tools", "margin": {"against": "blessed"}}]},
-            "changes its inherited against reference to blessed",
+            ("against reference to blessed",),
         ),
-        ({"criteria": [{"id": "mmlu", "mertic": "x"}]}, "unknown key 'criteria[0].mertic'; valid keys there are id,"),
-        ({"criteria": [{"id": "new"}]}, "key 'criteria[0].probe' is missing"),
+        ({"criteria": [{"id": "mmlu", "mertic": "x"}]}, ("'criteria[0].mertic'",)),
+        ({"criteria": [{"id": "new"}]}, ("'criteria[0].probe'",)),
         (
             {"criteria": [{"id": "mmlu", "margin": {"value": 95, "source": "x"}}]},
-            "criteria[0].margin: a min_recovery margin lies in (0, 1], not 95",
+            ("criteria[0].margin:", "95"),
         ),
-        ({"lanes": ["freeform"], "drop": ["mmlu"]}, "lanes: no criterion judges lane 'freeform'"),
-        ({"lanes": ["structured"], "criteria": [NEW]}, "criterion 'kl' is of no lane that this policy judges"),
-        ({"criteria": [{"id": "mmlu", "tier": "advisory"}]}, "no blocking criterion guards lane 'freeform'"),
+        ({"lanes": ["freeform"], "drop": ["mmlu"]}, ("lanes:", "'freeform'")),
+        ({"lanes": ["structured"], "criteria": [NEW]}, ("'kl'",)),
+        ({"criteria": [{"id": "mmlu", "tier": "advisory"}]}, ("lane 'freeform'",)),
     ],
 )
-def test_each_mistake_is_one_sentence(tmp_path: Path, says: dict, words: str) -> None:
+def test_each_mistake_is_one_sentence(tmp_path: Path, says: dict, named: tuple[str, ...]) -> None:
     path = child(tmp_path, **says)
-    with pytest.raises(UsageError) as caught:
+    with raises(UsageError, "policy-invalid", *named) as caught:
         read_policy(path)
-    assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value) in policy_problems(path)
 
@@ -151,7 +151,7 @@ def test_a_circle_over_several_files_names_them_all(tmp_path: Path) -> None:
     written(tmp_path, "a", {"name": "a", "extends": "b.yaml"})
     written(tmp_path, "b", {"name": "b", "extends": "c.yaml"})
     path = written(tmp_path, "c", {"name": "c", "extends": "b.yaml"})
-    with pytest.raises(UsageError, match=r"in a circle: b\.yaml -> c\.yaml -> b\.yaml"):
+    with raises(UsageError, "policy-invalid", "b.yaml -> c.yaml -> b.yaml"):
         read_policy(tmp_path / "a.yaml")
     assert policy_problems(path) != ()
 
@@ -167,7 +167,7 @@ def test_the_example_of_the_docs_is_a_policy(tmp_path: Path) -> None:
 
 def test_drop_without_anything_inherited_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, "own", BASE | {"drop": ["mmlu"]})
-    with pytest.raises(UsageError, match="this policy extends none"):
+    with raises(UsageError, "policy-invalid", "drop"):
         read_policy(path)
 
 
@@ -181,27 +181,27 @@ def test_all_problems_of_a_file_are_named_at_once(tmp_path: Path) -> None:
 def test_one_criterion_is_changed_once(tmp_path: Path) -> None:
     """Of two changes the second would stand without a word."""
     twice = [{"id": "mmlu", "margin": {"value": 0.99, "source": "ours"}}, {"id": "mmlu", "tier": "advisory"}]
-    with pytest.raises(UsageError, match=r"criteria\[1\]\.id: criterion id 'mmlu' is used more than once"):
+    with raises(UsageError, "policy-invalid", "criteria[1].id", "'mmlu'"):
         read_policy(child(tmp_path, criteria=twice))
 
 
 @pytest.mark.parametrize(
     ("says", "words"),
     [
-        ({"max_attempts": True}, "max_attempts: it must be a number, not true."),
+        ({"max_attempts": True}, "max_attempts:"),
         (
             {"criteria": [{"id": "mmlu", "min_scored": "100"}]},
-            "criteria[0].min_scored: it must be a number, not '100'.",
+            "criteria[0].min_scored:",
         ),
         (
             {"criteria": [{"id": "mmlu", "margin": {"value": True, "source": "x"}}]},
-            "criteria[0].margin.value: it must be a number, not true.",
+            "criteria[0].margin.value:",
         ),
         (
             {"criteria": [{"id": "mmlu", "margin": {"value": "1e-3", "source": "x"}}]},
-            "not '1e-3' (YAML reads 1e-3 as text; write 1.0e-3).",
+            "write 1.0e-3",
         ),
-        ({"criteria": [{"id": "mmlu", "informative": {"min_share": "0.5"}}]}, "min_share: it must be a number"),
+        ({"criteria": [{"id": "mmlu", "informative": {"min_share": "0.5"}}]}, "min_share:"),
     ],
 )
 def test_numbers_are_neither_booleans_nor_strings(tmp_path: Path, says: dict, words: str) -> None:
@@ -226,4 +226,5 @@ def test_a_share_has_one_threshold_and_the_last_that_is_named_holds(tmp_path: Pa
     (problem,) = policy_problems(
         written(tmp_path, "both", {**BASE, "criteria": [NEW | {"lanes": ["structured"]}, tail]})
     )
-    assert "criteria[1].margin: the threshold is beyond, or beyond_margins and of; name one of the two." in problem
+    assert "criteria[1].margin:" in problem
+    assert "beyond_margins" in problem

@@ -35,6 +35,7 @@ def test_shipped_files_name_the_schema_for_editors_and_keep_it(file: Path) -> No
     assert not list(Draft202012Validator(policy_schema()).iter_errors(yaml.safe_load(file.read_text(encoding="utf-8"))))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -2,6 +2,7 @@
 
 from datetime import date
 
+import pytest
 from evidence import accuracy, census, failure_rate, named, small_policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from q36eval.records import Lane, Measurement, ProbeName, Schedule, Verdict
 DECIDED = (CriterionVerdict.PASS, CriterionVerdict.FAIL)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 120), st.integers(0, 30), st.integers(120, 400), st.integers(0, 60))
 def test_what_is_settled_is_what_the_decision_says_whatever_the_other_criteria_show(
@@ -54,6 +56,7 @@ ALL_PROBES = frozenset(ProbeName)
 DAY = date(2030, 1, 1)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     lost=st.integers(0, 60), broken=st.integers(0, 60), faults=st.integers(0, 1), taken=st.integers(0, 3),

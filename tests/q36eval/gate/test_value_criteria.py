@@ -55,8 +55,8 @@ def test_what_its_sample_does_not_bound_never_passes() -> None:
 
 def test_a_margin_that_does_not_suit_is_refused_in_words(p99: Measurement) -> None:
     (result,) = decide(policy("kl_p99", 0.9, "min_retention"), [p99]).criteria
-    assert result.verdict is CriterionVerdict.NOT_MEASURED
-    assert result.reason == "a min_retention margin judges a perplexity measurement, not a quantile one"
+    assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "margin-unsuited")
+    assert "min_retention" in result.reason
     bare = p99.model_copy(update={"clusters": None})
     assert decide(policy("kl_p99", 1.0), [bare]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
 
@@ -94,4 +94,4 @@ def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
     assert judged(60, 0.9).verdict is CriterionVerdict.PASS
     assert judged(60, 0.9).figure == pytest.approx(branch.sum() / reference.sum())
     assert judged(60, 1.0).verdict is CriterionVerdict.FAIL
-    assert judged(29, 0.9).reason.endswith("a figure of this kind requires 30")
+    assert (judged(29, 0.9).code, judged(29, 0.9).reason[-3:]) == ("too-few-clusters", " 30")

@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,7 @@ from q36eval.records import (
     Verdict,
 )
 from tests.q36eval.history.gates import POLICY
+from tests.raising import raises
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="aa", tokenizer_sha256="bb", chat_template_sha256="cc", engine="in-process", engine_version="1"
@@ -107,7 +108,7 @@ def test_a_verdict_is_never_overwritten(history: History) -> None:
     finished = history.finish_run(run.id, decide(POLICY, [faults(1)]))
     assert finished.verdict is Verdict.FAIL
     assert history.finish_run(run.id, state=RunState.INTERRUPTED) == finished
-    with pytest.raises(UsageError, match="finished already"):
+    with raises(UsageError, "run-finished"):
         history.finish_run(run.id, decide(POLICY, [faults(0)]))
     assert history.get_run(run.id) == finished
 
@@ -167,22 +168,22 @@ def test_what_belongs_to_no_run_is_refused(history: History) -> None:
         lambda: history.finish_run("nowhere"),
         lambda: history.delete_run("nowhere"),
     ):
-        with pytest.raises(UsageError, match="no run 'nowhere'"):
+        with raises(UsageError, "run-unknown", "'nowhere'"):
             write()
     with pytest.raises(IntegrityError):
         history.add_failure("nowhere", ProbeFailure(probe=ProbeName.KL, reason="x", kind="crashed"))
 
 
 def test_runs_are_found_by_prefix_and_latest(history: History) -> None:
-    with pytest.raises(UsageError, match="holds no run yet"):
+    with raises(UsageError, "history-empty"):
         history.get_run("latest")
     first, second = start(history, "main"), start(history)
     assert history.get_run("latest").id == second.id
     assert history.get_run(second.id[:-1]).id in {first.id, second.id}
-    with pytest.raises(UsageError, match=f"2 runs start with '2'; they are .*{second.id}"):
+    with raises(UsageError, "run-ambiguous", "2 runs", "'2'", second.id):
         history.get_run("2")
     for unknown in ("zzz", "%", "_"):
-        with pytest.raises(UsageError, match="the newest are"):
+        with raises(UsageError, "run-unknown"):
             history.get_run(unknown)
     history.finish_run(first.id, decide(POLICY, [faults(0)]))
     assert [r.id for r in history.list_runs()] == [second.id, first.id]
@@ -192,12 +193,12 @@ def test_runs_are_found_by_prefix_and_latest(history: History) -> None:
 
 def test_blessing_needs_a_verdict_and_the_newest_counts(history: History) -> None:
     run = start(history)
-    with pytest.raises(UsageError, match="cannot be blessed: it is running"):
+    with raises(UsageError, "run-without-verdict", "running"):
         history.bless(run.id, "eva", "looks fine")
     history.finish_run(run.id, decide(POLICY, [faults(0)]))
     later = start(history)
     history.finish_run(later.id, decide(POLICY, [faults(0)]))
-    with pytest.raises(UsageError, match="owner and a reason"):
+    with raises(UsageError, "reason-required"):
         history.bless(run.id, "eva", " ")
     history.bless(later.id, "eva", "release 2")
     blessing = history.bless(run.id, "jan", "rolled back")
@@ -213,7 +214,7 @@ def test_waivers_and_failures(history: History) -> None:
     assert history.waivers("sandbox", "fp8-head") == {}
     history.revoke_waiver(number)
     assert history.waivers("sandbox", "main") == {}
-    with pytest.raises(UsageError, match="no waiver number"):
+    with raises(UsageError, "waiver-unknown"):
         history.revoke_waiver(number)
     run = start(history)
     failure = ProbeFailure(probe=ProbeName.KL, reason="out of memory", kind="crashed")
@@ -227,7 +228,7 @@ def test_waivers_and_failures(history: History) -> None:
 def test_a_decision_made_again_keeps_the_one_before(history: History) -> None:
     run = start(history)
     day = Circumstances(on=date(2026, 5, 1))
-    with pytest.raises(UsageError, match="no verdict"):
+    with raises(UsageError, "run-without-verdict"):
         history.decide_again(run.id, decide(POLICY, [faults(0)]), day)
     first = history.finish_run(run.id, decide(POLICY, [faults(math.nan)]))
     again = history.decide_again(run.id, decide(POLICY, [faults(0)]), day)
@@ -240,14 +241,39 @@ def test_signatures_keep_their_report_and_are_given_once(history: History) -> No
     run = start(history)
     signature = SignOff(owner="eva", reason="read", at=datetime(2026, 5, 1, 12, tzinfo=UTC), report_sha256="ab")
     history.add_sign_off(run.id, signature)
-    with pytest.raises(UsageError, match="eva has signed"):
+    with raises(UsageError, "sign-off-exists", "eva"):
         history.add_sign_off(run.id, signature)
     other = signature.model_copy(update={"report_sha256": "cd"})
     history.add_sign_off(run.id, other)
     assert history.sign_offs(run.id) == [signature, other]
     for blank in ({"owner": " "}, {"reason": " "}):
-        with pytest.raises(UsageError, match="an owner and a reason"):
+        with raises(UsageError, "reason-required"):
             history.add_sign_off(run.id, signature.model_copy(update=blank))
+
+
+def test_nothing_is_signed_in_the_future(history: History) -> None:
+    run, now = start(history), datetime.now(UTC)
+    ahead = SignOff(owner="zoe", reason="read", at=now + timedelta(minutes=10), report_sha256="ab")
+    with raises(UsageError, "date-in-future"):
+        history.add_sign_off(run.id, ahead)
+    skewed = ahead.model_copy(update={"at": now + timedelta(minutes=1)})
+    history.add_sign_off(run.id, skewed)
+    assert history.sign_offs(run.id) == [skewed]
+
+
+@pytest.mark.long
+def test_a_blessing_is_revoked_by_name_and_the_one_before_counts_again(history: History) -> None:
+    old, new = (history.finish_run(start(history).id, decide(POLICY, [faults(0)])).id for _ in range(2))
+    history.bless(old, "eva", "first")
+    history.bless(new, "eva", "second")
+    with raises(UsageError, "reason-required"):
+        history.revoke_blessing(new, " ", "wrong build")
+    (revoked,) = history.revoke_blessing(new, "jan", "wrong build")
+    assert (revoked.revoked_by, revoked.revoked_why) == ("jan", "wrong build")
+    assert [one.run_id for one in history.blessings("fp8-head")] == [old]
+    with raises(UsageError, "blessing-missing"):
+        history.revoke_blessing(new, "jan", "again")
+    assert history.blessings_of_run(new) == [revoked]
 
 
 def test_series_holds_finished_runs_only(history: History) -> None:
@@ -262,6 +288,7 @@ def test_series_holds_finished_runs_only(history: History) -> None:
     assert history.metric_keys("fp8-head") == [found.key]
 
 
+@pytest.mark.long
 def test_threads_write_at_once(history: History) -> None:
     run = start(history)
 
@@ -274,6 +301,7 @@ def test_threads_write_at_once(history: History) -> None:
     assert len(history.items(run.id)) == 80
 
 
+@pytest.mark.long
 def test_processes_may_open_a_fresh_file_together(tmp_path: Path) -> None:
     code = f"from q36eval.history import History; History.open({str(tmp_path / 'new' / 'h.db')!r}).list_runs()"
     root = Path(q36eval.history.__file__).parents[2]
@@ -288,14 +316,14 @@ def test_foreign_databases_are_refused_untouched(tmp_path: Path) -> None:
     with sqlite3.connect(foreign) as raw:
         raw.execute("CREATE TABLE songs (title TEXT)")
     text.write_text("not a database at all, just words " * 50)
-    with pytest.raises(UsageError, match="database of something else"):
+    with raises(UsageError, "history-not-ours"):
         History.open(foreign)
     with sqlite3.connect(foreign) as raw:
         assert [row[0] for row in raw.execute("SELECT name FROM sqlite_master")] == ["songs"]
-    with pytest.raises(UsageError, match="cannot be used"):
+    with raises(UsageError, "history-unusable"):
         History.open(text)
     for url in ("mysql://eva:secret@team/history", "postgresql://eva:secret@team:port/history", "sqlite://"):
-        with pytest.raises(UsageError, match=r"SQLite file|postgresql://USER@HOST/DATABASE") as refused:
+        with raises(UsageError, "history-url-invalid") as refused:
             History.open(url)
         assert "secret" not in str(refused.value)
 

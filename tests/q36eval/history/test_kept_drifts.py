@@ -14,6 +14,7 @@ DAY = date(2026, 3, 1)
 MAIN, OTHER = ("sandbox", "main"), ("sandbox", "other")
 
 
+@pytest.mark.long
 def test_a_fingerprint_is_another_one_with_every_run_verdict_and_blessing(history: History) -> None:
     assert history.fingerprints() == {}
     seen = []

@@ -3,14 +3,14 @@
 import base64
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, func, select, update
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.gate import Circumstances, SignOff, Waiver
+from q36eval.gate import Circumstances
 from q36eval.history import About, Artifact, History, RunFilter, WholeRun
 from q36eval.history import _tables as tables
 from q36eval.history._texts import packed, unpacked
@@ -18,6 +18,7 @@ from q36eval.history.moving import put_run, whole_run
 from q36eval.records import ProbeFailure, ProbeName, Verdict
 from tests.q36eval.history.conftest import fresh
 from tests.q36eval.history.gates import begin, figure, gate, outcome
+from tests.raising import raises
 
 
 def texts(history: History) -> int:
@@ -43,9 +44,9 @@ def test_texts_come_back_and_take_no_more_than_they_are(text: str) -> None:
 def test_texts_written_once_are_read_for_ever() -> None:
     kept = "AXj5UkH1LENyhSnc0OKc1LJEBWMDBVU87gEACk0SYA=="
     assert unpacked(base64.b64decode(kept)) == '{"score":0.5,"text":"sleva 30 %","error":null,"detail":{}}'
-    with pytest.raises(UsageError, match="cannot read: upgrade"):
+    with raises(UsageError, "history-unreadable", "cannot read: upgrade"):
         unpacked(b"\x07new")
-    with pytest.raises(UsageError, match="the database is damaged"):
+    with raises(UsageError, "history-damaged"):
         unpacked(b"\x01broken")
 
 
@@ -69,7 +70,7 @@ def test_bytes_that_are_no_text_are_a_sentence(history: History) -> None:
         lambda: history.summaries(RunFilter(branch="\udcff")),
         lambda: history.bless(run.id, "e\udcff", "why"),
     ):
-        with pytest.raises(UsageError, match="not valid UTF-8"):
+        with raises(UsageError, "value-not-storable"):
             asked()
     assert history.blessings("main") == []
 
@@ -98,7 +99,7 @@ def test_a_nul_character_is_a_sentence_to_a_server(postgresql: str) -> None:
     """A link of the review UI may hold one."""
     history = History.open(fresh(postgresql, template="head"))
     for asked in (lambda: history.get_run("a\0"), lambda: history.summaries(RunFilter(branch="a\0"))):
-        with pytest.raises(UsageError, match="NUL character"):
+        with raises(UsageError, "value-not-storable"):
             asked()
     history.close()
 
@@ -118,7 +119,7 @@ def test_one_run_that_cannot_be_read_stops_no_list(history: History) -> None:
     assert [branch.judged for branch in history.branches()] == history.summaries()
     assert len(history.metric_series("main")) == 2
     assert {row["verdict"] for row in history.criteria(broken.id)} == {"PASS"}
-    with pytest.raises(UsageError, match=f"run {broken.id}"):
+    with raises(UsageError, "history-unreadable", broken.id):
         history.get_run(broken.id)
 
 
@@ -127,7 +128,7 @@ def test_a_text_that_is_gone_is_a_sentence(history: History) -> None:
     history.add_items(run.id, [outcome(1, "gone")])
     with history._write() as connection:
         connection.execute(delete(tables.texts).where(tables.texts.c.id.in_(select(tables.items.c.answer))))
-    with pytest.raises(UsageError, match="item 1, of which a part is gone"):
+    with raises(UsageError, "history-damaged", "1, of"):
         history.items(run.id)
 
 
@@ -147,6 +148,7 @@ def test_a_deleted_run_takes_all_of_its_own_and_nothing_of_others(history: Histo
     assert (history.items(gone.id), history.events(gone.id), history.criteria(gone.id)) == ([], [], [])
 
 
+@pytest.mark.long
 def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, tmp_path: Path) -> None:
     source = History.open(tmp_path / "source.db")
     report = gate(source, "main", 2, ProbeFailure(probe=ProbeName.KL, reason="timeout", kind="crashed"))
@@ -160,10 +162,10 @@ def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, 
     assert whole_run(history, run) == whole
     assert history.summaries(RunFilter(verdict=Verdict.PASS)) == source.summaries()
     assert history.criteria(run)[0]["criterion"] == "intact"
-    with pytest.raises(UsageError, match="already"):
+    with raises(UsageError, "run-exists"):
         put_run(history, whole, imported=None)
     broken = whole.run.model_copy(update={"id": "broken"})
-    with pytest.raises(UsageError, match="values that history cannot store") as refused:
+    with raises(UsageError, "value-not-storable") as refused:
         put_run(
             history,
             WholeRun(run=broken, measurements=(figure("twice", 0.0),) * 2, items=(), about=About()),
@@ -177,10 +179,10 @@ def test_a_server_s_refusal_is_one_sentence_without_the_password(postgresql: str
     folder = postgresql.partition("host=")[2]
     for url, words in (
         (f"postgresql://eva:s3cret@/postgres?host={folder}", 'role "eva" does not exist'),
-        (f"postgresql://q36:s3cret@/nowhere?host={folder}", "create it, or name another database with Q36EVAL_HISTORY"),
-        (f"postgresql+psycopg://q36:s3cret@/x?host={folder}/none&password=s3cret", "start the server|No such file"),
+        (f"postgresql://q36:s3cret@/nowhere?host={folder}", "Q36EVAL_HISTORY"),
+        (f"postgresql+psycopg://q36:s3cret@/x?host={folder}/none&password=s3cret", f"{folder}/none"),
     ):
-        with pytest.raises(UsageError, match=words) as refused:
+        with raises(UsageError, "history-unusable", words) as refused:
             History.open(url)
         assert "s3cret" not in str(refused.value)
         assert "\n" not in str(refused.value)
@@ -190,8 +192,8 @@ def test_a_server_s_refusal_is_one_sentence_without_the_password(postgresql: str
 def test_a_history_that_may_only_be_read_says_so(database: str, history: History) -> None:
     reading = History.open(f"{database}&options=-c%20default_transaction_read_only%3Don")
     assert reading.summaries() == []
-    with pytest.raises(UsageError, match="read-only transaction; make it writable"):
+    with raises(UsageError, "history-unusable"):
         reading.check_writable()
-    with pytest.raises(StorageError, match="cannot be used"):
+    with raises(StorageError, "history-unusable"):
         begin(reading, "main")
     reading.close()

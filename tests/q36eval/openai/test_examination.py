@@ -60,6 +60,7 @@ def options(handler: type[_WithChat], monkeypatch: pytest.MonkeyPatch) -> Iterat
     server.server_close()
 
 
+@pytest.mark.long
 def test_of_a_server_with_all_log_probabilities_everything_is_measured(options: EngineOptions) -> None:
     seen = examined(options, options.of(SANDBOX))
     assert (seen["flavour"], seen["version"], seen["model"], seen["context"]) == ("vllm", "0.26.0", "sandbox", 4096)
@@ -77,6 +78,7 @@ def test_of_a_server_with_all_log_probabilities_everything_is_measured(options: 
     assert told["canaries"] == "answers and margins"
 
 
+@pytest.mark.long
 def test_of_the_likeliest_tokens_and_of_none_less_is_measured(options: EngineOptions, served: Served) -> None:
     served.max_logprobs = 20
     seen = examined(options, options.of(SANDBOX))
@@ -115,6 +117,7 @@ def test_a_server_that_is_not_there_is_a_problem_and_the_rest_is_told(tmp_path: 
     assert body["devices"]
 
 
+@pytest.mark.long
 def test_the_command_prints_no_key(options: EngineOptions) -> None:
     command = [sys.executable, "-m", "q36eval", "doctor", "--base-url", str(options.base_url), "--branch", str(SANDBOX)]
     for more in ((), ("--json",)):

@@ -35,6 +35,7 @@ def alone(served: Served, request: ScoreRequest, row: int) -> torch.Tensor:
     return served.log_probs([*begun, 0])[request.first + row - 1]
 
 
+@pytest.mark.long
 def test_what_is_read_of_a_text_is_what_the_model_says(settings: EngineSettings, served: Served, local: Engine) -> None:
     whole = (2, 7)
     request = request_of(local, likeliest=3, whole=whole)
@@ -52,6 +53,7 @@ def test_what_is_read_of_a_text_is_what_the_model_says(settings: EngineSettings,
     assert theirs.exp().sum(-1).tolist() == pytest.approx([1.0] * len(own), abs=1e-5)
 
 
+@pytest.mark.long
 def test_margins_and_choices_are_those_of_whole_rows(settings: EngineSettings, local: Engine) -> None:
     answer = request_of(local).token_ids[4:]
     named = local.tokenizer.encode("9", add_special_tokens=False)[0]
@@ -69,6 +71,7 @@ def test_margins_and_choices_are_those_of_whole_rows(settings: EngineSettings, l
     assert [[token for token, _ in row] for row in theirs.choices] == [[t for t, _ in row] for row in own.choices]
 
 
+@pytest.mark.long
 def test_few_of_many_are_all_that_is_sent(settings: EngineSettings, served: Served, local: Engine) -> None:
     engine, sizes = open_engine(settings), []
     completion = server.completion
@@ -85,6 +88,7 @@ def test_few_of_many_are_all_that_is_sent(settings: EngineSettings, served: Serv
     assert few < whole / 20
 
 
+@pytest.mark.long
 def test_a_server_whose_few_are_those_of_another_place_is_asked_for_all(
     settings: EngineSettings, served: Served, local: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def log_probs(engine: Engine, request: ScoreRequest) -> torch.Tensor:
     return engine.logits(scored.hidden_states).log_softmax(-1)
 
 
+@pytest.mark.long
 def test_few_positions_of_a_long_text_are_one_request(settings: EngineSettings, served: Served, local: Engine) -> None:
     engine, request = open_engine(settings), few_of_many(local)
     served.lists.clear()
@@ -40,6 +41,7 @@ def test_few_positions_of_a_long_text_are_one_request(settings: EngineSettings, 
     assert engine.identity.settings["prompts"] == "token ids, in lists"
 
 
+@pytest.mark.long
 def test_most_positions_of_a_text_are_requested_with_the_text(
     settings: EngineSettings, served: Served, local: Engine
 ) -> None:
@@ -51,6 +53,7 @@ def test_most_positions_of_a_text_are_requested_with_the_text(
     assert (served.lists, served.requests - before) == ([], 1)
 
 
+@pytest.mark.long
 def test_a_server_that_answers_a_list_in_another_order_is_asked_one_by_one(
     settings: EngineSettings, served: Served, local: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from q36eval.run.request import CanaryChoice, Request, Target
 from tests.evals.small_suite import write_small_suite
 from tests.q36eval.openai.server import SANDBOX, Served
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).parents[3]
 COUNTS = {f"mmlu{kind}/{name}.jsonl": 4 for kind in ("", "_dev") for name in ("geology", "law")}
 COUNTS |= {f"short_answers{kind}/law.jsonl": 4 for kind in ("", "_dev")} | {"perplexity/czech.jsonl": 2}
@@ -81,7 +83,6 @@ def run(settings: EngineSettings, state: Path, monkeypatch: pytest.MonkeyPatch) 
     return measured
 
 
-@pytest.mark.slow
 def test_a_served_branch_is_gated_as_the_same_branch_in_this_process(run: Run) -> None:
     done, figures, failures = run(ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS, gated=True)
     assert set(failures) == {ProbeName.WEIGHTS}  # was not part of the run

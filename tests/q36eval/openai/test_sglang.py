@@ -96,6 +96,7 @@ def logits_of(engine: Engine, request: ScoreRequest) -> torch.Tensor:
     return engine.logits(scored.hidden_states)
 
 
+@pytest.mark.long
 def test_the_likeliest_tokens_and_the_texts_own_are_had_of_every_position(
     settings: EngineSettings, branch: Engine
 ) -> None:
@@ -117,6 +118,7 @@ def test_the_likeliest_tokens_and_the_texts_own_are_had_of_every_position(
     endpoint.close()
 
 
+@pytest.mark.long
 def test_by_the_references_own_tokens_the_bound_is_as_tight_as_from_all_logits(
     settings: EngineSettings, branch: Engine, handler: type[SGLang], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +145,7 @@ def test_by_the_references_own_tokens_the_bound_is_as_tight_as_from_all_logits(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("handler", ["shifted", "names ignored"], indirect=True)
 def test_what_does_not_fit_is_believed_nothing_of(settings: EngineSettings) -> None:
     engine = open_engine(settings)
@@ -206,7 +209,7 @@ def test_portions_hold_every_row_once_all_its_names_and_no_more_than_an_answer_m
     assert list(portions(wanted[:0])) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_runs_bound_through_sglang_is_the_one_in_this_process(
     settings: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from q36eval.reports import Document
 from q36eval.reports.card_report import to_card, update_card
 from q36eval.stats import summarize
 from tests.q36eval.gate.evidence import competence_of
+from tests.raising import raises
 
 HOSTILE = "\x1b[31ma|b</b><script>\x00\u202e`x` ![i](http://evil) @all #1\n---\n# big ::error::"
 DAY = date(2026, 5, 1)
@@ -275,7 +276,7 @@ def test_into_an_empty_file_and_never_into_a_broken_one() -> None:
     assert "# Title" in update_card("# Title\n", card)
     marked = update_card("\ufeff---\nlicense: mit\n---\n# Title\n", card)
     assert ModelCard(marked).data.license == "mit"
-    with pytest.raises(UsageError, match="metadata cannot be read"):
+    with raises(UsageError, "card-malformed"):
         update_card("---\na: [\n---\ntext\n", card)
 
 

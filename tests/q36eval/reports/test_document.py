@@ -32,6 +32,7 @@ def test_the_published_schema_is_the_codes() -> None:
     assert PUBLISHED.read_text(encoding="utf-8") == json_schema(), "write it anew: q36eval report --schema"
 
 
+@pytest.mark.long
 def test_real_reports_hold_to_it(published: Draft202012Validator) -> None:
     not_finite = clean_report()
     odd = not_finite.criteria[0].model_copy(update={"value": math.nan, "to_turn": math.inf})

@@ -136,6 +136,7 @@ def whole_parts(text: str) -> None:
     assert not [token for token in tokens if token.type == "fence" and "Cut here" in token.content]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [0, 90, 400, 700, 1100, 1500, 2500, 4000])
 def test_a_summary_is_cut_after_a_whole_line_and_leaves_nothing_open(limit: int) -> None:
     document = Document(hostile_report(), run_of(), measured(), (ANSWER, ANSWER))

@@ -35,9 +35,9 @@ def test_what_is_told_fits_the_verdict() -> None:
         "q36eval gate --branch main --exhaustive",
     ]
     passed = clean_report()
-    assert steps(passed)[0].startswith("q36eval history bless 20260501-101112-abcdef ")
+    assert steps(passed)[0].startswith("q36eval review bless 20260501-101112-abcdef ")
     waiting = passed.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "awaiting_sign_off": True})
-    assert steps(waiting) == ["q36eval sign-off 20260501-101112-abcdef --owner NAME --reason WHY"]
+    assert steps(waiting) == ["q36eval review sign-off 20260501-101112-abcdef --owner NAME --reason WHY"]
     open_ = inconclusive()
     assert open_.exit_code == 3
     assert steps(open_)[0] == "q36eval gate --branch main"  # a criterion was not measured

@@ -53,6 +53,7 @@ def test_the_same_input_gives_the_same_bytes() -> None:
     assert list(document["report"]) == sorted(document["report"])
 
 
+@pytest.mark.long
 def test_items_that_nothing_vouches_for_are_told_in_every_format() -> None:
     run = run_of().model_copy(update={"provenance": {"unverified": ["cais/mmlu", "openai/gsm8k (1 of 2 splits)"]}})
     stream = io.StringIO()

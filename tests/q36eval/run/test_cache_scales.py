@@ -14,6 +14,7 @@ from q36eval.kl.corpus import load_corpus
 from q36eval.run.cache_scales import judge_worse_scales
 from tests.commands import q36eval
 from tests.q36eval.checkpoints.inspection.damage import Tensors, edit_tensors
+from tests.raising import raises
 
 ROOT = Path(__file__).parents[3]
 SANDBOX = ROOT / "data" / "sandbox" / "bf16"
@@ -40,6 +41,7 @@ def states(settings: EngineSettings) -> torch.Tensor:
     return scored.hidden_states
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scales", "judged"),
     [
@@ -87,7 +89,7 @@ def test_nothing_is_measured_where_there_is_no_choice(tmp_path: Path) -> None:
         before = engine.identity
         assert judge_worse_scales(engine, settings, unread) is None  # type: ignore[arg-type]
         assert engine.identity == before
-    with pytest.raises(UsageError, match="stored or ignored, not 'both'"):
+    with raises(UsageError, "option-value", "stored or ignored", "'both'"):
         identity_of(EngineSettings(folder, kv_scales="both"))
 
 
@@ -98,6 +100,7 @@ on_policy: {per_canary: 1, max_new_tokens: 6, chat: false}
 """
 
 
+@pytest.mark.long
 def test_a_run_says_which_scales_it_judged_and_what_both_cost(tmp_path: Path) -> None:
     folder = with_scales(tmp_path / "copy", 1.0, 2.0**-12, 2.0**12)
     lines = [json.dumps({"id": str(n), "slice": "own", "text": f"Obchod {n}: cena {7 * n} Kč."}) for n in range(12)]

@@ -4,8 +4,6 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from q36eval.engines import Generated, GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
 from q36eval.probes import Digest, FollowUp, ItemResults, Probe, WorkItem
@@ -15,6 +13,7 @@ from q36eval.run.capture import captured
 from q36eval.run.items import SECOND
 from q36eval.run.rounds import run_probes
 from tests.q36eval.run.test_rounds import IDENTITY, CountingEngine, MemorySink, Silent
+from tests.raising import raises
 
 
 class Speaker(CountingEngine):
@@ -148,7 +147,7 @@ def test_a_capture_is_whole_with_its_second_step_and_answers_without_the_referen
 def test_a_second_step_that_errored_is_asked_again_and_nothing_else(tmp_path: Path) -> None:
     run(tmp_path, Speaker(), Speaker(broken={"q1/repeat"}))
     assert Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite").manifest is None
-    with pytest.raises(UsageError, match="lacks 1 of the 3 items"):
+    with raises(UsageError, "pack-lacks-items", "1 of", "3 items"):
         run(tmp_path, Speaker(), None)
     whole = Speaker()
     probe, _ = run(tmp_path, Speaker(), whole)
@@ -162,7 +161,7 @@ def test_a_second_step_of_another_answer_is_refused(tmp_path: Path) -> None:
     again = Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite")
     again.add("q1", Digest(values={"answer": [7, 7]}), place.asked("q1"))
     again.finish(list(again))
-    with pytest.raises(UsageError, match="in other tokens"):
+    with raises(UsageError, "capture-tokens-differ"):
         run(tmp_path, Speaker(), None)
     assert SECOND in "q1/then"
 

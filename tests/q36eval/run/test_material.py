@@ -9,6 +9,7 @@ from q36eval.errors import UsageError
 from q36eval.kl.corpus_config import CorpusConfig
 from q36eval.run.material import context_and_overlap
 from tests.commands import q36eval
+from tests.raising import raises
 
 
 def written(folder: Path, documents: list[str], extra: str = "") -> Path:
@@ -20,12 +21,13 @@ def written(folder: Path, documents: list[str], extra: str = "") -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_corpus_of_ones_own_is_measured_in_windows_beside_sampled_answers(tmp_path: Path) -> None:
     long = " ".join(f"Obchod {n}: cena {n * 10} Kč." for n in range(40))
     corpus = written(
-        tmp_path, ["Ahoj světe, jak se máš?", "x", long], "on_policy: {per_canary: 0, max_new_tokens: 8}\n"
+        tmp_path, ["Ahoj světe, jak se máš?", "x", long], "context: 64\non_policy: {per_canary: 0, max_new_tokens: 8}\n"
     )
-    arguments = ("kl", "--branch", "fp8-head", "--corpus", str(corpus), "--context", "64", "--json")
+    arguments = ("kl", "--branch", "fp8-head", "--corpus", str(corpus), "--json")
     done = q36eval(*arguments, state=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 document of fewer than two tokens skipped" in done.stderr
@@ -43,13 +45,14 @@ def test_a_corpus_of_ones_own_is_measured_in_windows_beside_sampled_answers(tmp_
     assert json.loads(again.stdout)["measurements"] == json.loads(done.stdout)["measurements"]
 
 
+@pytest.mark.long
 def test_a_pack_that_lost_its_sampled_answers_is_damaged_and_another_corpus_is_named(tmp_path: Path) -> None:
     corpus = written(tmp_path, ["Ahoj světe, jak se máš?"], "on_policy: {per_canary: 0, max_new_tokens: 4}\n")
     pack = tmp_path / "pack"
     arguments = ("reference", "capture", "--probe", "kl", "--corpus", str(corpus), "--out", str(pack))
     done = q36eval(*arguments, state=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert q36eval("reference", "verify", str(pack), state=tmp_path).returncode == 0
+    assert q36eval("reference", "show", "--verify", str(pack), state=tmp_path).returncode == 0
     other = q36eval("kl", "--branch", "fp8-head", "--reference-pack", str(pack), state=tmp_path)
     assert other.returncode == 2
     assert "differs in corpus (the pack's: " in other.stderr
@@ -61,11 +64,12 @@ def test_a_pack_that_lost_its_sampled_answers_is_damaged_and_another_corpus_is_n
     assert cut.returncode == 2
     assert "copy the pack again" in cut.stderr
     answers.unlink()
-    verified = q36eval("reference", "verify", str(pack), state=tmp_path)
+    verified = q36eval("reference", "show", "--verify", str(pack), state=tmp_path)
     assert verified.returncode == 1
     assert "on-policy-*.jsonl" in verified.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "documents", "extra", "needles"),
     [
@@ -88,13 +92,13 @@ def test_a_corpus_that_cannot_be_used_is_one_sentence(
 
 
 def test_the_least_stated_context_counts() -> None:
-    def contexts(family: int, asked: int | None, **config: int) -> tuple[int, int]:
-        return context_and_overlap(CorpusConfig(name="x", **config), family, asked)  # type: ignore[arg-type]
+    def contexts(family: int, **config: int) -> tuple[int, int]:
+        return context_and_overlap(CorpusConfig(name="x", **config), family)  # type: ignore[arg-type]
 
-    assert contexts(262_144, None) == (262_144, 512)
-    assert contexts(4096, 100_000) == (4096, 512)
-    assert contexts(4096, 512) == (512, 128)
-    assert contexts(4096, None, context=1024, overlap=1000) == (1024, 1000)
-    assert contexts(4096, 2) == (2, 1)
-    with pytest.raises(UsageError, match="overlap of 600"):
-        contexts(4096, 512, overlap=600)
+    assert contexts(262_144) == (262_144, 512)
+    assert contexts(4096, context=100_000) == (4096, 512)
+    assert contexts(4096, context=512) == (512, 128)
+    assert contexts(4096, context=1024, overlap=1000) == (1024, 1000)
+    assert contexts(2) == (2, 1)
+    with raises(UsageError, "overlap-too-long", "of 600"):
+        contexts(4096, context=512, overlap=600)

@@ -11,7 +11,7 @@ from q36eval.config import Paths
 from q36eval.evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
 from q36eval.measured_on import recorded, recorded_subject, recorded_unverified
 from q36eval.records import ProbeName
-from q36eval.run.plan import Limits, build_evals, published_facts
+from q36eval.run.probe_set import Limits, build_evals, published_facts
 from q36eval.run.request import Request, Target
 from q36eval.run.suites import shipped_suites
 

@@ -28,6 +28,7 @@ from q36eval.records import (
 from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.rounds import run_probes
+from tests.raising import raises
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
@@ -233,12 +234,12 @@ class OtherTokens(LengthProbe):
 
 def test_answers_to_other_tokens_are_refused(tmp_path: Path) -> None:
     run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink())
-    with pytest.raises(UsageError, match="3 of 3 items in other tokens"):
+    with raises(UsageError, "capture-tokens-differ", "3 of"):
         run(tmp_path, OtherTokens(), CountingEngine(), CountingEngine(), MemorySink())
 
 
 def test_without_a_reference_what_is_missing_is_refused_and_what_is_there_judged(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="lacks 3 of the 3 items"):
+    with raises(UsageError, "pack-lacks-items", "3 of"):
         run(tmp_path, LengthProbe(), CountingEngine(), None, MemorySink())
     assert not list(tmp_path.iterdir())
     run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink())

@@ -12,8 +12,9 @@ from q36eval.errors import UsageError
 from q36eval.kl.planning import Material
 from q36eval.records import ProbeName
 from q36eval.run.material import corpus_of
-from q36eval.run.plan import Limits, build_evals, build_probes
+from q36eval.run.probe_set import Limits, build_evals, build_probes
 from q36eval.run.suites import suite_place
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[3]
 PATHS = Paths(ROOT, ROOT / "nowhere")
@@ -30,7 +31,7 @@ def own_suite(folder: Path) -> Path:
 
 def test_a_suite_is_asked_on_the_data_that_was_frozen_for_it(tmp_path: Path) -> None:
     path, data = own_suite(tmp_path), tmp_path / "frozen"
-    with pytest.raises(UsageError, match="frozen"):
+    with raises(UsageError, "frozen-data-incomplete"):
         build_evals(str(path), PATHS, Limits())
     shutil.copytree(ROOT / "data/tasks/sandbox", data)
     own = build_evals(str(path), PATHS, Limits())
@@ -42,21 +43,21 @@ def test_a_suite_is_asked_on_the_data_that_was_frozen_for_it(tmp_path: Path) -> 
 
 def test_a_file_brings_no_texts_of_a_shipped_suite_of_its_name(tmp_path: Path) -> None:
     assert corpus_of("sandbox", None, PATHS)[1]
-    with pytest.raises(UsageError, match="--corpus"):
+    with raises(UsageError, "corpus-missing"):
         corpus_of(str(own_suite(tmp_path)), None, PATHS)
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("asked", "expected"),
     [
-        ("nope", "known suites: extended, quick, release, sandbox"),
-        ("../suites/sandbox", "There is no suite"),
-        ("release=", "names no folder"),
-        ("nowhere/own.yaml", "There is no eval suite nowhere/own.yaml"),
+        ("nope", ("suite-unknown", "extended, quick, release, sandbox")),
+        ("../suites/sandbox", ("suite-unknown",)),
+        ("release=", ("option-value",)),
+        ("nowhere/own.yaml", ("suite-unknown", "nowhere/own")),
     ],
 )
-def test_what_is_no_suite_is_one_sentence(asked: str, sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+def test_what_is_no_suite_is_one_sentence(asked: str, expected: tuple[str, ...]) -> None:
+    with raises(UsageError, *expected):
         suite_place(asked, PATHS)
 
 
@@ -64,7 +65,7 @@ def test_what_is_not_frozen_is_told_before_the_reference_answers_anything() -> N
     def material() -> Material:
         raise AssertionError("the reference was asked")
 
-    with pytest.raises(UsageError, match="quick has no frozen data"):
+    with raises(UsageError, "frozen-data-missing", "quick"):
         build_probes([ProbeName.KL, ProbeName.EVALS], "quick", Paths(ROOT / "nowhere", ROOT), material)
 
 

@@ -22,7 +22,6 @@ from tests.q36eval.served.judging import few_prompts_policy, judged
 PLAN = Plan(items=16, conversations=1, turns=2, concurrency=2, load_requests=2, pressure_tokens=0, difference="eager")
 ANSWER_TOKENS = 20
 CRITERION = "served-endpoints"
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +49,7 @@ class Halved(Chatting):
         return super().continued(ids[: len(ids) // 2] if budget == ANSWER_TOKENS else ids, budget)
 
 
+@pytest.mark.long
 def test_an_equal_server_passes_and_is_kept_beside_the_first(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
@@ -65,6 +65,7 @@ def test_an_equal_server_passes_and_is_kept_beside_the_first(
     assert found.run.provenance["served"]["second_endpoint"]["engine_version"] == "vllm 0.26.1"
 
 
+@pytest.mark.long
 def test_a_server_that_answers_otherwise_is_failed_by_the_criterion_of_the_two(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ def test_attempts_that_the_second_server_fails_leave_the_first_ones_figure(
     assert "served-concurrency" in found.failed
 
 
+@pytest.mark.long
 def test_a_second_server_that_tells_no_near_ties_is_not_judged_by_them(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_second_server_that_tells_no_near_ties_is_not_judged_by_them(
     assert any("near ties are not told from faults" in trouble for trouble in found.troubles)
 
 
+@pytest.mark.long
 def test_a_second_server_that_answers_at_the_second_attempt_does_not_pass(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
@@ -162,6 +165,7 @@ def test_the_same_address_twice_is_refused_before_a_run_is_begun(local: Engine, 
     assert History.open(tmp_path / "history.sqlite").list_runs() == []
 
 
+@pytest.mark.long
 def test_the_same_server_by_another_name_is_refused_by_its_start(local: Engine, tmp_path: Path) -> None:
     with (
         chatting(Chatting(local, max_logprobs=20)) as address,
@@ -172,6 +176,7 @@ def test_the_same_server_by_another_name_is_refused_by_its_start(local: Engine, 
     assert run.state is RunState.INTERRUPTED
 
 
+@pytest.mark.long
 def test_servers_that_were_started_together_are_two_where_they_count(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
@@ -180,6 +185,7 @@ def test_servers_that_were_started_together_are_two_where_they_count(
         assert judged(one, tmp_path, replace(PLAN, items=2), policy(), against=other).run.provenance["served"]
 
 
+@pytest.mark.long
 def test_where_nothing_is_counted_one_start_is_refused_and_none_is_said(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:

@@ -78,7 +78,7 @@ def test_what_is_not_told_whole_is_not_told(lines: list[str]) -> None:
     assert draft_counts_of(lines) is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_share_is_of_all_drafts_and_its_interval_of_prompts(rows_of: Any) -> None:
     rows, total = rows_of(draft_length=2)
     measured = rejected_measured(rows, DraftCounts(5, 10, 4, (3, 1)))
@@ -109,7 +109,7 @@ def test_what_is_drafted_is_shown_whether_or_not_it_is_judged(capsys: pytest.Cap
     assert "239 of 320 draft tokens accepted" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_second_server_is_paired_by_prompt(rows_of: Any) -> None:
     rows, _ = rows_of(draft_length=2)
     again, _ = rows_of(draft_length=2)
@@ -122,7 +122,7 @@ def test_a_second_server_is_paired_by_prompt(rows_of: Any) -> None:
     assert verdict_of([other], "served-drafts-against", against=True) == "FAIL"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_does_not_draft_is_not_measured_and_asked_nothing(rows_of: Any) -> None:
     rows, _ = rows_of(count=2)
     assert [each.counts for each in rows] == ["the server did not tell its counters of drafts"] * 2

@@ -61,7 +61,7 @@ def test_only_a_policy_that_judges_it_makes_a_gate_measure_it() -> None:
     assert {each.id for each in shipped["release"].criteria} < {each.id for each in shipped["served"].criteria}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("broken", "verdict"), [(False, Verdict.PASS), (True, Verdict.FAIL)])
 def test_an_endpoints_parser_decides_a_gate(local: Engine, tmp_path: Path, broken: bool, verdict: Verdict) -> None:
     served = Chatting(local, faults=Faults(truncated_arguments=broken), max_logprobs=20)

@@ -24,7 +24,6 @@ from tests.q36eval.served.judging import REPOSITORY, judged
 from tests.q36eval.served.test_gate import FEW, POLICY
 
 FEW_ASKED = ("--items", "2", "--concurrency", "2", "--pressure-tokens", "0")
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +65,7 @@ def only_run(state: Path) -> tuple[RunRecord, History]:
     return history.get_run(run.id), history
 
 
+@pytest.mark.long
 def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
     local: Engine, tmp_path: Path, policy: str
 ) -> None:
@@ -93,12 +93,13 @@ def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
     assert run.timings["served"] > 0
     assert run.finished is not None
     assert address.partition("//")[2].partition("/")[0] not in run.model_dump_json()
-    for shown in (("history", "list"), ("history", "show", run.id), ("history", "replay", run.id)):
+    for shown in (("history", "list"), ("history", "show", run.id), ("history", "show", run.id, "--replay")):
         again = commands.q36eval(*shown, state=tmp_path)
         assert again.returncode == 0, again.stderr
         assert "PASS" in again.stdout or shown[1] == "replay"
 
 
+@pytest.mark.long
 def test_its_report_claims_no_fitness_and_no_reference(kept: tuple[RunRecord, Path]) -> None:
     run, state = kept
     texts = {}
@@ -114,6 +115,7 @@ def test_its_report_claims_no_fitness_and_no_reference(kept: tuple[RunRecord, Pa
     assert "Not fit" in texts["card"]
 
 
+@pytest.mark.long
 def test_it_goes_into_another_history_as_any_run(kept: tuple[RunRecord, Path], tmp_path: Path) -> None:
     run, state = kept
     archive = tmp_path / "runs.zip"
@@ -123,7 +125,7 @@ def test_it_goes_into_another_history_as_any_run(kept: tuple[RunRecord, Path], t
     assert done.returncode == 0, done.stderr
     there, history = only_run(tmp_path / "other")
     assert there.report == run.report
-    done = commands.q36eval("history", "replay", run.id, state=tmp_path / "other")
+    done = commands.q36eval("history", "show", run.id, "--replay", state=tmp_path / "other")
     assert done.returncode == 0, done.stdout
     history.close()
 
@@ -159,6 +161,7 @@ class Restarted(Chatting):
         return super().looked_up(salt, ids)
 
 
+@pytest.mark.long
 def test_a_server_that_dies_on_the_way_keeps_what_was_measured(local: Engine, tmp_path: Path, policy: str) -> None:
     with chatting(Restarted(local, max_logprobs=20)) as address:
         found = judged(address, tmp_path, FEW, read_policy(Path(policy)))
@@ -168,6 +171,7 @@ def test_a_server_that_dies_on_the_way_keeps_what_was_measured(local: Engine, tm
     assert "served.answer_differences[streaming]" in {each.key for each in found.history.measurements(found.run.id)}
 
 
+@pytest.mark.long
 def test_another_amount_is_another_suite(kept: tuple[RunRecord, Path], local: Engine, tmp_path: Path) -> None:
     run, state = kept
     with chatting(Chatting(local, max_logprobs=20)) as address:

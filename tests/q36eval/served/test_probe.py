@@ -13,7 +13,6 @@ from tests.q36eval.served.judging import Judged, judged
 CACHE_BLOCKS = 48
 """Four long prompts, fewer than are asked."""
 
-pytestmark = pytest.mark.slow
 
 Judge = Callable[..., Judged]
 
@@ -37,6 +36,7 @@ def judge(local: Engine, known: dict[object, object], tmp_path: Path) -> Judge:
     return of
 
 
+@pytest.mark.long
 def test_a_server_without_fault_passes_every_criterion(judge: Judge) -> None:
     found = judge()
     assert found.troubles == []
@@ -44,6 +44,7 @@ def test_a_server_without_fault_passes_every_criterion(judge: Judge) -> None:
     assert found.report.exit_code == 0
 
 
+@pytest.mark.long
 def test_what_is_only_right_when_it_is_asked_again_does_not_pass(judge: Judge) -> None:
     found = judge(Faults(flaky=True))
     streamed = {name: verdict for name, verdict in found.verdicts.items() if "stream" in name}

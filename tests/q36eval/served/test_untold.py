@@ -16,8 +16,6 @@ from tests.q36eval.served.judging import REPOSITORY
 
 PROMPTS = 8
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def figures(local: Engine, known: dict[object, object]) -> Any:
@@ -42,6 +40,7 @@ def seen(measurement: Measurement) -> tuple[float | None, int, int]:
     return measurement.value, measurement.counts.scored, measurement.counts.errored
 
 
+@pytest.mark.long
 def test_what_agrees_with_what_the_model_writes_twice_is_right(figures: Any) -> None:
     found = figures(returns_chat_ids=False)
     assert seen(found["prompt_differences all"]) == (0, PROMPTS, 0)
@@ -52,6 +51,7 @@ def test_what_agrees_with_what_the_model_writes_twice_is_right(figures: Any) -> 
         assert scored
 
 
+@pytest.mark.long
 def test_an_answer_that_a_near_tie_turned_is_no_fault_of_the_parser(figures: Any) -> None:
     found = figures(Faults(turned=True), returns_chat_ids=False)
     tags = found["parser_faults tags"]
@@ -63,11 +63,13 @@ def test_an_answer_that_a_near_tie_turned_is_no_fault_of_the_parser(figures: Any
     assert (told.value, told.counts.errored) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_broken_parser_is_not_told_from_the_model_without_ids_and_passes_nothing(figures: Any) -> None:
     tags = figures(Faults(leaked_tags=True), returns_chat_ids=False)["parser_faults tags"]
     assert seen(tags) == (0, 0, PROMPTS)
 
 
+@pytest.mark.long
 def test_as_many_tokens_are_not_the_same_tokens(figures: Any) -> None:
     found = figures(returns_chat_ids=False, writes_prompts=False)
     prompts = found["prompt_differences all"]
@@ -76,6 +78,7 @@ def test_as_many_tokens_are_not_the_same_tokens(figures: Any) -> None:
     assert found["parser_faults tags"].counts.scored == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("writes_prompts", [True, False])
 def test_another_template_is_seen_by_its_tokens_or_by_their_number(figures: Any, writes_prompts: bool) -> None:
     found = figures(Faults(other_template=True), returns_chat_ids=False, writes_prompts=writes_prompts)

@@ -66,6 +66,7 @@ def test_at_the_margin_false_passes_and_false_fails_stay_below_alpha() -> None:
     assert fails / 1500 <= 0.067
 
 
+@pytest.mark.long
 def test_clusters_of_several_items_keep_coverage() -> None:
     rng = np.random.default_rng(12)
     misses = 0
@@ -106,6 +107,7 @@ def test_one_fact_asked_nine_times_does_not_disarm_the_test() -> None:
     assert hollow.loss_interval.lower <= hollow.loss <= hollow.loss_interval.upper
 
 
+@pytest.mark.long
 def test_what_only_large_clusters_lose_is_no_pass_at_the_margin() -> None:
     """Questions that are asked at six lengths, beside others that are asked once; a branch loses the former alone."""
     rng = np.random.default_rng(21)
@@ -126,6 +128,7 @@ def test_what_only_large_clusters_lose_is_no_pass_at_the_margin() -> None:
     assert passed / 300 <= 0.043, "2.5 % promised, plus two standard errors"
 
 
+@pytest.mark.long
 def test_skewed_cluster_sizes_keep_coverage() -> None:
     rng = np.random.default_rng(15)
     misses = 0
@@ -140,6 +143,7 @@ def test_skewed_cluster_sizes_keep_coverage() -> None:
     assert misses / 300 <= 0.13  # 10 % promised, plus two standard errors
 
 
+@pytest.mark.long
 def test_recovery_decides_identical_and_three_margins_worse() -> None:
     rng = np.random.default_rng(13)
     limit = Limit("min_recovery", 0.95)

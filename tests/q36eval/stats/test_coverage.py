@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.coverage import miss_rates, populations, sandbox_documents
+from tests.q36eval.stats.simulated_corpora import miss_rates, populations, sandbox_documents
 
 SIMULATIONS = 800
 
@@ -19,6 +19,7 @@ def three_errors(rate: float) -> float:
     return 3 * math.sqrt(rate * (1 - rate) / SIMULATIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("population", POPULATIONS, ids=lambda each: each.name)
 def test_each_bound_misses_about_what_it_promises_and_independent_tokens_far_more(population) -> None:
     rates = miss_rates(population, SIMULATIONS, seed=7)

@@ -5,13 +5,13 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from benchmarks.sequential import Margin
 from q36eval.gate import Criterion, Policy
 from q36eval.gate import Margin as GateMargin
 from q36eval.records import Clusters, Direction, Lane, ProbeName, Schedule
 from q36eval.stats import margin_test, planned_clusters
 from q36eval.stats._contrast import columns_of
 from q36eval.stats._fixed import FixedMean
+from tests.q36eval.stats.simulated_suites import Margin
 
 HIGHER = Direction.HIGHER_IS_BETTER
 
@@ -47,6 +47,7 @@ def test_once_every_item_is_evaluated_their_mean_is_known() -> None:
     assert population.p_pass > 0.025, "of the population that they stand for they show no such thing"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block_items", [1, 2])
 def test_under_the_margin_no_look_expects_to_win(block_items: int) -> None:
     """All orders of a list whose loss is exactly the margin: the wealth expected after every block is at most 1."""

@@ -35,6 +35,7 @@ def evidence(
     return quantile_clusters(values, owner, lost, quantile, (0.0, math.inf))[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("quantile", [0.5, 0.99])
 def test_each_bound_misses_about_what_it_promises_on_lognormal_documents(quantile: float) -> None:
     rng = np.random.default_rng(31)
@@ -88,6 +89,7 @@ def test_a_p_value_is_that_of_a_naive_bootstrap_of_the_share() -> None:
     assert found == pytest.approx(naive, abs=0.03)  # both are Monte Carlo figures: standard error 0.013 at most
 
 
+@pytest.mark.long
 def test_bounds_and_p_values_agree_and_p_values_fall_as_the_margin_rises() -> None:
     clusters = evidence(*corpus(np.random.default_rng(36)), 0.99)
     interval = summarize(clusters, "quantile")[3]

@@ -5,12 +5,21 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, norm
 
-from benchmarks.draws_by_margin import CHUNK, RECOVERY, margin_counts, margin_kinds, margin_row, rates_of
-from benchmarks.sequential import MARGIN, Margin, Scenario
 from q36eval.evals.blocks import MOST_WEIGHT, Allocation, draws_by_margin
 from q36eval.records import Clusters, Direction, Schedule
 from q36eval.stats import LookShares, margin_looks, margin_test, planned_clusters, planned_largest
 from q36eval.stats._likelihood import p_value
+from tests.q36eval.stats.simulated_suites import (
+    CHUNK,
+    MARGIN,
+    RECOVERY,
+    Margin,
+    Scenario,
+    margin_counts,
+    margin_kinds,
+    margin_row,
+    rates_of,
+)
 
 HIGHER = Direction.HIGHER_IS_BETTER
 BETS_ALONE = LookShares(1.0, 0.0)
@@ -96,13 +105,13 @@ def test_simulated_looks_are_the_margin_test_on_what_was_evaluated(margin: Margi
     assert p_pass[0, -1] < alone[0, -1], "the last look decides what bets alone leave open"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by_margin", [True, False])
 @pytest.mark.parametrize("flips", [0.0, 0.04])
 def test_draws_by_margin_err_no_more_than_promised_wherever_the_loss_lies(flips: float, by_margin: bool) -> None:
-    found = margin_row(Scenario(flips, MARGIN, RECOVERY), 12 * CHUNK, 7, by_margin=by_margin)
+    passed, failed, _ = margin_row(Scenario(flips, MARGIN, RECOVERY), 12 * CHUNK, 7, by_margin=by_margin)
     # 2.5 % promised of 1,200; 3.9 % is three standard errors above that
-    assert found.passed <= 0.039
-    assert found.failed <= 0.039
+    assert max(passed, failed) <= 0.039
 
 
 def test_every_block_holds_each_stratum_in_its_number_and_weighs_it_back() -> None:
@@ -136,6 +145,7 @@ def test_every_block_holds_each_stratum_in_its_number_and_weighs_it_back() -> No
     assert draws_by_margin(margins, dict(list(subjects.items())[:800]), passages, 200, "seed") is None
 
 
+@pytest.mark.long
 def test_what_is_cut_off_large_clusters_counts_at_its_worst() -> None:
     """A branch at a margin of 1 %, all of whose loss lies beyond the cap of the largest clusters, does not pass early.
 

@@ -26,6 +26,7 @@ def documents(per_token, tokens, reference=None, errored=None) -> Clusters:
     )
 
 
+@pytest.mark.long
 def test_each_bound_misses_about_what_it_promises_on_lognormal_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)
     rng = np.random.default_rng(21)
@@ -92,6 +93,7 @@ def test_a_mean_of_almost_nothing_but_zeros_is_bounded_by_the_share_that_is_not(
     assert summarize(documents(np.r_[1e-6, -1e-6, np.zeros(38)], tokens), "mean")[3].method == "bootstrap-t"
 
 
+@pytest.mark.long
 @pytest.mark.sized
 @pytest.mark.parametrize(("sigma", "most"), [(0.5, 0.005), (1.0, 0.01), (1.5, 0.04)])
 @pytest.mark.parametrize("average", [0.5, 2.0, 4.0])

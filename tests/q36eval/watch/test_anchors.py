@@ -3,10 +3,14 @@
 import json
 from collections.abc import Callable
 
+import pytest
+
 from q36eval.watch.incidents import Incident, Phase, State
 from q36eval.watch.service import Setting, Watch
 from q36eval.watch.webhooks import Receiver
 from tests.q36eval.watch.conftest import QUICK, Clock, Place
+
+pytestmark = pytest.mark.long
 
 Made = Callable[..., Setting]
 

@@ -44,6 +44,7 @@ def test_the_most_that_a_request_costs_is_no_less_than_what_it_can() -> None:
     assert most_tokens({"messages": [{"content": "x" * 100}], "max_tokens": 9}) > 100 + TEMPLATE_TOKENS
 
 
+@pytest.mark.long
 def test_a_request_is_charged_on_the_disk_before_it_is_sent_and_gives_back_what_it_did_not_use(tmp_path: Path) -> None:
     one = gauge(tmp_path)
     one.before(body())

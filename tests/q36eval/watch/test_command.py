@@ -50,6 +50,7 @@ def running(arguments: list[str]) -> Iterator["subprocess.Popen[str]"]:
         process.communicate()
 
 
+@pytest.mark.long
 def test_sigterm_ends_it_while_the_server_is_silent_and_the_round_stays_interrupted(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +76,6 @@ def test_sigterm_ends_it_while_the_server_is_silent_and_the_round_stays_interrup
     assert charged >= place.seen["requests"] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_kill_9_at_any_moment_loses_no_charge_and_doubles_no_round(place: Place, tmp_path: Path) -> None:
     rng = random.Random(24)

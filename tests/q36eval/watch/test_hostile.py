@@ -19,6 +19,7 @@ from q36eval.watch.service import Setting, Watch
 from q36eval.watch.settings import Amounts, BackOff, Deployment
 from tests.q36eval.watch.conftest import Clock, Place
 from tests.q36eval.watch.test_budget import body, gauge, used
+from tests.raising import raises
 
 FEW_OF_ALL = Amounts(required=1, suspects=0, families=1, kl=1, differentials=0)
 Made = Callable[..., Setting]
@@ -62,13 +63,14 @@ def test_a_server_is_not_believed_that_it_read_less_than_it_was_sent_nor_more_th
 
 
 def test_a_day_that_holds_no_round_is_refused() -> None:
-    with pytest.raises(UsageError, match="30 requests a day hold no round, which may take 60"):
+    with raises(UsageError, "deployment-invalid", "30 requests", "take 60"):
         Deployment.named("prod", branch="bf16", requests_per_day=30)
 
 
 # -- time
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wanted", ["inf", "1e300", "99999999"])
 def test_no_server_silences_a_watch_for_longer_than_its_deployment_allows(
     place: Place, clock: Clock, setting: Made, wanted: str
@@ -83,6 +85,7 @@ def test_no_server_silences_a_watch_for_longer_than_its_deployment_allows(
         assert watch.round().put_off is None
 
 
+@pytest.mark.long
 def test_a_clock_that_is_set_back_neither_stops_the_wait_nor_lets_the_server_alone_for_years(
     place: Place, clock: Clock, setting: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +121,7 @@ def test_rounds_that_do_not_end_are_no_health(place: Place, clock: Clock, settin
 # -- what is measured, and told
 
 
+@pytest.mark.long
 def test_a_round_that_measured_too_little_is_no_success(place: Place, clock: Clock, setting: Made) -> None:
     with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
         for _ in range(4):
@@ -131,6 +135,7 @@ def test_a_round_that_measured_too_little_is_no_success(place: Place, clock: Clo
         assert (watch.endpoint_up, watch.newest["success_at"]) == (True, success)
 
 
+@pytest.mark.long
 def test_receivers_do_not_wait_for_a_history_that_hangs(place: Place, clock: Clock, setting: Made) -> None:
     hangs, told = threading.Event(), threading.Event()
 

@@ -21,6 +21,7 @@ def documented() -> dict[str, tuple[str, set[str]]]:
     return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
 
 
+@pytest.mark.long
 def test_every_series_is_documented_with_its_type_and_labels(
     place: Place, clock: Clock, setting: Callable[..., Setting]
 ) -> None:

@@ -16,6 +16,8 @@ from tests.branches import folder_of
 from tests.q36eval.openai.server import opened
 from tests.q36eval.watch.conftest import FEW, QUICK, Clock, Place
 
+pytestmark = pytest.mark.long
+
 Made = Callable[..., Setting]
 
 
@@ -27,7 +29,6 @@ def rounds(watch: Watch, clock: Clock, count: int) -> list[Outcome]:
     return outcomes
 
 
-@pytest.mark.slow
 def test_a_damaged_model_is_alarmed_confirmed_and_closed_once_it_is_mended(
     place: Place, clock: Clock, setting: Made, tmp_path: Path, good: Engine
 ) -> None:

@@ -33,7 +33,6 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.q36eval.workers.fragile import POISON, Fragile, Older
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[3]
 SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
 TWO = EngineOptions(workers=2).of(SANDBOX)
@@ -95,6 +94,7 @@ def same(one: dict[str, torch.Tensor | None], other: dict[str, torch.Tensor | No
     )
 
 
+@pytest.mark.long
 def test_states_and_logits_are_those_of_the_engine_alone(
     alone: Engine, two: WorkersEngine, texts: list[ScoreRequest]
 ) -> None:
@@ -115,6 +115,7 @@ def test_states_and_logits_are_those_of_the_engine_alone(
     assert sum(two.spread["nodes"].values()) == 2
 
 
+@pytest.mark.long
 def test_what_is_known_changes_no_batch_of_the_rest(
     alone: Engine, two: WorkersEngine, texts: list[ScoreRequest]
 ) -> None:
@@ -127,6 +128,7 @@ def test_what_is_known_changes_no_batch_of_the_rest(
     assert list(two.score(texts, {request.key for request in texts})) == []
 
 
+@pytest.mark.long
 def test_answers_are_those_of_the_engine_alone(alone: Engine, two: WorkersEngine, ids: tuple[int, ...]) -> None:
     prompts = [
         GenerationRequest(f"{n}", ids[91 * n : 91 * n + 40 + 3 * n], 4, temperature=0.7 * (n % 2), seed=3)
@@ -137,6 +139,7 @@ def test_answers_are_those_of_the_engine_alone(alone: Engine, two: WorkersEngine
     assert [replace(each, seconds=0.0) for each in ours] == [replace(each, seconds=0.0) for each in theirs]
 
 
+@pytest.mark.long
 def test_the_noise_floor_is_measured_by_the_same_perturbations(
     alone: Engine, two: WorkersEngine, texts: list[ScoreRequest]
 ) -> None:
@@ -153,6 +156,7 @@ def test_the_noise_floor_is_measured_by_the_same_perturbations(
         assert torch.equal(mine.logits(some), its.logits(some))
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_nothing_but_time(alone: Engine, two: WorkersEngine, texts: list[ScoreRequest]) -> None:
     told: list[str] = []
     two.report_to(told.append)
@@ -171,6 +175,7 @@ def test_a_killed_worker_costs_nothing_but_time(alone: Engine, two: WorkersEngin
     assert told[:1] == ["1 worker was lost so far; what it had not handed over is computed again by others."]
 
 
+@pytest.mark.long
 def test_what_waits_to_be_taken_is_bounded(two: WorkersEngine, texts: list[ScoreRequest]) -> None:
     """However slowly it is taken: the workers wait."""
     batches = [[request] for request in texts[:-1]]
@@ -241,6 +246,7 @@ def test_another_checkpoint_under_the_same_path_is_refused_with_the_node(two: Wo
         two._pool.instruct(number, "open", (EngineSettings(SANDBOX), expected))
 
 
+@pytest.mark.long
 def test_a_machine_without_the_device_asks_a_worker_what_the_deployment_is(
     alone: Engine, two: WorkersEngine, monkeypatch: pytest.MonkeyPatch, texts: list[ScoreRequest]
 ) -> None:
@@ -264,6 +270,7 @@ print("answered", GcsClient(address=sys.argv[1]).internal_kv_keys(b"", None))
 """
 
 
+@pytest.mark.long
 def test_nobody_else_may_call_a_cluster_of_this_machine(two: WorkersEngine) -> None:
     """It listens on every interface, and who may call it runs code as this user."""
     import ray
@@ -280,6 +287,7 @@ def test_nobody_else_may_call_a_cluster_of_this_machine(two: WorkersEngine) -> N
     assert "AuthenticationError" in stranger.stderr
 
 
+@pytest.mark.long
 def test_workers_of_this_machine_know_none_of_the_commands_secrets(two: WorkersEngine) -> None:
     facts = two._pool.members[0].facts
     assert facts is not None
@@ -290,6 +298,7 @@ def test_workers_of_this_machine_know_none_of_the_commands_secrets(two: WorkersE
     assert SECRETS.items() <= os.environ.items(), "the command keeps them"
 
 
+@pytest.mark.long
 def test_batches_after_one_prefix_travel_together(texts: list[ScoreRequest]) -> None:
     apart, after = texts[:6], texts[10:22]
     batches = [

@@ -40,6 +40,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["autoround-sym", "autoround-asym", "autoround-awq", "autoround-own-awq"])
 @pytest.mark.parametrize("damage", ["one scale doubled", "one sign lost", "one word of zero-points"])
 def test_damage_is_found_where_it_is(name: str, damage: str, copy: Callable[[str], Path], start: Path) -> None:

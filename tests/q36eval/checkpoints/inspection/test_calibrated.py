@@ -113,6 +113,7 @@ def measured(kind: str, stored: Stored, weight: Tensor, name: str = "w") -> Weig
     )
 
 
+@pytest.mark.long
 @every_grid
 @pytest.mark.parametrize("tail", [200.0, 4.0])
 def test_honest_calibration_is_clean(kind: str, group: int, tail: float) -> None:
@@ -154,6 +155,7 @@ ROW_DAMAGES: dict[str, Damage] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "group"), [("int4", 128), ("int4", 32), ("nvfp4", 16), ("fp8", 256)])
 @pytest.mark.parametrize("name", ROW_DAMAGES)
 @pytest.mark.parametrize("calibrated", [False, True])

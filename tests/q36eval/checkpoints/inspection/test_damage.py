@@ -30,7 +30,6 @@ from .cases import CASES, UNSEEN, Case, Unseen
 
 REPOSITORY = Path(__file__).parents[4]
 SANDBOX = REPOSITORY / "data" / "sandbox"
-pytestmark = pytest.mark.slow
 SHIPS = tuple(Promise(tensors=part, stored="unquantized", source="the card") for part in SHIPPED.values())
 
 
@@ -69,6 +68,7 @@ def promised(name: str) -> tuple[Promise, ...]:
     return SHIPS if name == "tiny-nvfp4" else ()
 
 
+@pytest.mark.long
 @pytest.mark.sized
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES if case.quick or LONG])
 def test_damage_is_named_and_blocks(
@@ -92,6 +92,7 @@ def test_damage_is_named_and_blocks(
     assert case.at_least or case.rules == rules
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted({case.checkpoint for case in CASES} - {*names()}))
 def test_no_false_alarm_on_what_was_damaged(name: str, whole: Callable[[str], tuple[Path, Path]]) -> None:
     branch, reference = whole(name)
@@ -101,6 +102,7 @@ def test_no_false_alarm_on_what_was_damaged(name: str, whole: Callable[[str], tu
     assert found.unbounded_weights == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unseen", UNSEEN, ids=[unseen.what for unseen in UNSEEN])
 def test_what_files_do_not_tell_is_not_called_damage(
     unseen: Unseen, whole: Callable[[str], tuple[Path, Path]], tmp_path: Path
@@ -125,6 +127,7 @@ def test_cases_have_ids_of_their_own_and_cover_every_format() -> None:
     assert formats >= {*tiny.MANIFEST}, "every format is damaged in the quick profile"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "branch",
     [
@@ -161,6 +164,7 @@ def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatc
 HOSTILE = "model.x\n::error file=a::passed\x1b[31m\u202e.weight"
 
 
+@pytest.mark.long
 def test_what_a_checkpoint_calls_its_tensors_moves_no_cursor_and_is_no_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +207,7 @@ def test_only_the_head_differs_between_main_and_fp8_head() -> None:
     assert "lm_head" not in against.identical
 
 
+@pytest.mark.long
 def test_a_gptq_head_as_it_is_declared_is_clean(tmp_path: Path) -> None:
     """Declared and stored quantized; or declared, excluded by a rule, and stored unquantized."""
     for name in ("quantized", "excluded"):
@@ -219,6 +224,7 @@ def test_a_gptq_head_as_it_is_declared_is_clean(tmp_path: Path) -> None:
         assert [(row.declared, row.stored) for row in clean.coverage if row.tensor_class == "lm_head"] == [labels]
 
 
+@pytest.mark.long
 def test_what_is_left_out_is_compared_with_the_references_and_shown_where_no_card_ships_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +248,7 @@ def test_what_is_left_out_is_compared_with_the_references_and_shown_where_no_car
     assert "left out (multi-token prediction): 1 tensors\n" in output
 
 
+@pytest.mark.long
 def test_what_is_excepted_by_name_does_not_block(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(folder_of("main"), folder)
@@ -258,6 +265,7 @@ def test_a_value_left_out_is_the_default_it_stands_for(tmp_path: Path) -> None:
     assert not inspected(folder).blocking
 
 
+@pytest.mark.long
 def test_entries_that_transformers_does_not_know_do_not_block(tmp_path: Path) -> None:
     """Published configurations hold them, and producers drop them: told, and no more. One that it knows blocks."""
     folder = tmp_path / "copy"
@@ -304,6 +312,7 @@ MEASURED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("entries", "rule"), READ_OTHERWISE)
 def test_an_entry_by_which_an_engine_serves_another_model_blocks(
     entries: dict[str, Any], rule: str, tmp_path: Path
@@ -324,6 +333,7 @@ def _nested(config: dict[str, Any]) -> None:
     config.update(text_config=text, model_type="qwen3_5_moe", architectures=["Qwen3_5MoeForConditionalGeneration"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("beside", "rule"),
     [({"eos_token_id": 5}, "ends-contradict"), ({"quantization_config": {"quant_method": "fp8"}}, "declared-twice")],

@@ -11,6 +11,8 @@ from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoi
 from . import written
 from .damage import edit_tensors
 
+pytestmark = pytest.mark.long
+
 REFERENCE = Path(__file__).parents[4] / "data" / "sandbox" / "bf16"
 WRITERS: dict[str, Callable[[Path, written.Round], list[str]]] = {
     "fp8-block": lambda folder, rounding: written.fine_grained(REFERENCE, folder, (128, 128), rounding),

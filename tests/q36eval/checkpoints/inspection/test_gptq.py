@@ -15,6 +15,7 @@ SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
 EXPERTS = r"layers\.3\.mlp\.experts\.\d+\.\w+_proj"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("bits", "sym"), [(3, True), (4, False), (3, False), (8, True)])
 def test_what_an_override_declares_is_clean(bits: int, sym: bool, tmp_path: Path) -> None:
     folder = tmp_path / "copy"

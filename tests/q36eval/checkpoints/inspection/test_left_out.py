@@ -74,6 +74,7 @@ def found(branch: Path, reference: Path | None, *promises: Promise, excepted: tu
     return ours
 
 
+@pytest.mark.long
 def test_the_same_numbers_are_no_finding_however_they_are_laid_out(branch: Path, reference: Path) -> None:
     assert found(branch, reference, *BOTH) == []
     rows = inspect_checkpoint(branch, reference).left_out_against_reference
@@ -98,6 +99,7 @@ def noise(tensor: torch.Tensor) -> torch.Tensor:
     return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor.dtype)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "said"),
     [(zeroed, "all zero"), (sign_flipped, "of the opposite sign"), (noise, "a relative error of 1.")],
@@ -117,6 +119,7 @@ def test_other_numbers_are_a_finding_that_blocks_what_is_shipped(
     assert counted["unquantized_differences"] == 1
 
 
+@pytest.mark.long
 def test_what_is_shipped_is_there_and_whole(branch: Path, reference: Path) -> None:
     edit_tensors(branch, lambda tensors: [tensors.pop(name) for name in list(tensors) if f"{EXPERTS}.1." in name])
     (partly,) = found(branch, reference, *BOTH)
@@ -134,6 +137,7 @@ def test_what_is_shipped_is_there_and_whole(branch: Path, reference: Path) -> No
     assert found(branch, None) == []
 
 
+@pytest.mark.long
 def test_quantized_where_the_card_says_unquantized_blocks_and_is_told_elsewhere(branch: Path, reference: Path) -> None:
     def quantize(tensors: Tensors) -> None:
         tensors[HEAD] = tensors[HEAD].to(torch.float8_e4m3fn)

@@ -14,6 +14,8 @@ from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoi
 from .damage import Tensors, edit_tensors
 from .written import QUANTIZED
 
+pytestmark = pytest.mark.long
+
 REFERENCE = Path(__file__).parents[4] / "data" / "sandbox" / "bf16"
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 TOPS = {"MXFP4": (6.0, 2), "MXFP8": (448.0, 8)}

@@ -34,6 +34,7 @@ def quantized(tmp_path: Path) -> tuple[Path, str]:
     return folder, quantized_linear_attention(folder)
 
 
+@pytest.mark.long
 def test_quantized_linear_attention_is_told_and_blocks_where_the_card_promises_otherwise(
     quantized: tuple[Path, str],
 ) -> None:

@@ -52,6 +52,7 @@ def found(folder: Path, rule: str | None = None) -> list[Finding]:
     return [finding for finding in kept if rule in (None, finding.rule)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("branch", ["folder", "modelopt"])
 def test_experts_up_projections_come_out_by_the_gates_scale(branch: str, request: pytest.FixtureRequest) -> None:
     folder: Path = request.getfixturevalue(branch)
@@ -102,11 +103,11 @@ def test_scales_of_experts_are_told_with_the_gpus_that_reorder_them() -> None:
     (one,) = found(folder_of("gptq-int4"))
     assert (one.rule, one.severity) == ("expert-scales-reordered", Severity.ADVISORY)
     assert "72 gate and up projections of experts have 128 rows and groups of 128: on one GPU" in one.message
-    assert "(--as-served vllm measures that)" in one.message
+    assert "(--engine-arg as_served=vllm measures that)" in one.message
     (several,) = found(folder_of("w4a16"))
     assert (several.rule, several.severity) == ("expert-scales-reordered", Severity.ADVISORY)
     assert "34 gate and up projections of experts have 128 rows and groups of 32: on 4 GPUs" in several.message
-    assert "(--as-served vllm:4 measures that)" in several.message
+    assert "(--engine-arg as_served=vllm:4 measures that)" in several.message
 
 
 @pytest.mark.parametrize(
@@ -181,12 +182,13 @@ def test_calibrated_scales_of_the_cache_are_told(folder: Path) -> None:
     assert "1 of 2 stored scales of the KV cache are not 1 (0.5 to 0.5)" in finding.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dtype", "told"), [("float16", 1), ("bfloat16", 1), ("float32", 0), ("auto", 0), (7, 0)])
 def test_a_state_that_the_configuration_wants_narrower_is_told(folder: Path, dtype: object, told: int) -> None:
     edit_json(folder, "config.json", lambda config: config.update(mamba_ssm_dtype=dtype))
     findings = found(folder, "state-dtype")
     assert len(findings) == told
-    assert all(f"--recurrent-state-dtype {dtype} is given" in finding.message for finding in findings)
+    assert all(f"--engine-arg recurrent_state_dtype={dtype} is given" in finding.message for finding in findings)
 
 
 def test_an_expert_without_the_scale_of_its_inputs_is_named(modelopt: Path) -> None:
@@ -195,6 +197,7 @@ def test_an_expert_without_the_scale_of_its_inputs_is_named(modelopt: Path) -> N
     assert f"1 experts lack the scale of their inputs: {EXPERT}.up_proj.weight" in finding.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("value", "rule", "named"),
     [(float("inf"), "non-finite", "input_global_scale"), (0.0, "zero-scale", "weight_global_scale")],
@@ -251,6 +254,7 @@ def test_scales_of_inputs_under_a_weight_only_algorithm_are_told_once_and_are_no
     assert not inspect_checkpoint(modelopt, SANDBOX / "bf16").blocking
 
 
+@pytest.mark.long
 def test_weights_alone_under_the_name_of_nvfp4_are_read_as_their_groups_say(modelopt: Path) -> None:
     """Without the groups' word the scales of inputs are missing, and that is damage."""
 

@@ -181,6 +181,7 @@ def all_but_the_norms(tensors: Tensors) -> None:
     tensors |= before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "subject"),
     [

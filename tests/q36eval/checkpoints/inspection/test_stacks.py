@@ -94,6 +94,7 @@ def on_device(units: Sequence[Unit], how: Pass) -> list[Examined]:
     return [by_name[unit.name] for unit in units]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_together_on_a_device_or_by_rows_the_figures_are_those_of_each_alone(
     name: str, references: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +134,7 @@ def _negative(scale: Tensor) -> Tensor:
     return (-scale.float()).to(scale.dtype)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", [_not_a_number, _zero, _zero_in_one_row, _larger, _negative])
 def test_damage_to_one_of_a_stack_is_told_of_that_one(change: object, references: Path, tmp_path: Path) -> None:
     assert callable(change)

@@ -71,6 +71,7 @@ def found(folder: Path, declared: str | None = None, reference: Path | None = SA
 WRITERS = [in_file, in_settings, among_settings, additional, of_a_processor, in_a_processors_settings]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize(
     ("template", "limit"), [(ENDLESS, "1 s of CPU time"), (HUGE, "512 MiB of memory"), ("{% if %}", "is malformed")]
@@ -85,6 +86,7 @@ def test_a_template_that_cannot_be_rendered_is_named_with_its_file_and_limit(
     assert unusable[0].message.endswith("; correct it.")
 
 
+@pytest.mark.long
 def test_a_declaration_lifts_no_finding_of_a_template_that_cannot_be_rendered(tmp_path: Path) -> None:
     in_file(tmp_path, ENDLESS)
     rules = {one.rule: one.severity for one in found(tmp_path, chat_template_sha256(tmp_path))}
@@ -105,7 +107,7 @@ def test_every_difference_is_named_and_one_sentence_says_how_to_declare_them(tmp
     sha256 = chat_template_sha256(tmp_path)
     differing = found(tmp_path)
     assert [one.subject for one in differing] == ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"]
-    assert [f"--template-declared {sha256}" in one.message for one in differing] == [False, True]
+    assert [f"sha256: {sha256}, source" in one.message for one in differing] == [False, True]
     assert {one.severity for one in differing} == {Severity.BLOCKING}
     assert {one.severity for one in found(tmp_path, sha256)} == {Severity.ADVISORY}
     otherwise = found(tmp_path, "0" * 64)

@@ -1,0 +1,137 @@
+"""The options of engines on every command that opens one, made from `EngineOptions` and written down nowhere else."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from q36eval.app.cli import completing
+from q36eval.engines import EngineOptions, check_options, opens_checkpoints
+from q36eval.errors import UsageError
+
+WORKERS_OWN = ("cuda", "cuda:0")
+"""Devices that each worker has for itself."""
+
+NO_REFERENCE = (
+    "The engine {engine} gives no reference: a server shows no hidden states, and a pack of its K likeliest tokens "
+    "bounds a KL from below, by which none passes; capture it in-process (leave --engine out) or with --engine vllm."
+)
+
+Command = Callable[..., Any]
+
+
+def engine_options(*, of_reference: bool = False) -> Callable[[Command], Command]:
+    """A decorator: the command's parameter of type `EngineOptions` becomes the options of the command line.
+
+    `of_reference` leaves out, and refuses, what only a branch has.
+    """
+
+    def decorate(command: Command) -> Command:
+        signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
+        (place,) = [name for name, hint in hints.items() if hint is EngineOptions]
+        shown = {
+            name: option
+            for name, option in EngineOptions.described().items()
+            if option.flag is not None and not (of_reference and option.of_branch)
+        }
+
+        @wraps(command)
+        def with_options(**values: Any) -> Any:
+            given = {name: values.pop(name) for name in shown}
+            arguments = given.pop("engine_arguments") or ()
+            options = EngineOptions.read(given, arguments)
+            if of_reference:
+                _check_of_reference(options)
+            check_engine(options)
+            return command(**values, **{place: options})
+
+        parameters: list[inspect.Parameter] = []
+        for parameter in signature.parameters.values():
+            if parameter.name == place:
+                parameters += [_parameter(name) for name in shown]
+            else:
+                parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+        with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+        return with_options
+
+    return decorate
+
+
+def option_of(name: str) -> Any:
+    """The option of one field, for a command that has no engine to choose: `--served-model`, say."""
+    option = EngineOptions.described()[name]
+    return typer.Option(
+        option.flag or f"--{option.name.replace('_', '-')}",
+        help=option.help,
+        metavar=option.metavar,
+        min=1 if EngineOptions.__dataclass_fields__[name].type == int | None else None,
+        autocompletion=completing.engines if name == "kind" else None,
+    )
+
+
+BaseUrl = Annotated[str | None, option_of("base_url")]
+ServedModel = Annotated[str | None, option_of("served_model")]
+DeviceOption = Annotated[str, option_of("device")]
+
+
+def argument_names() -> list[tuple[str, str]]:
+    """Each NAME of `--engine-arg` that q36eval has, with what it does."""
+    options = [option for option in EngineOptions.described().values() if option.flag is None]
+    return [(f"{option.name}={option.metavar}", option.help) for option in options]
+
+
+def check_engine(options: EngineOptions) -> None:
+    """Refuse an engine or a device that is not here, and an option that the engine does not have.
+
+    Raises:
+        UsageError: names it.
+    """
+    # a cluster may have GPUs where this machine has none
+    if options.workers is None or (options.ray is None and options.device in WORKERS_OWN):
+        check_device(options.device)
+    if options != EngineOptions(device=options.device):  # the engine's import takes seconds
+        check_options(options)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not here.
+
+    Raises:
+        UsageError: no such device.
+    """
+    if device == "cpu":
+        return
+    import torch
+
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        raise UsageError(
+            "device-unavailable",
+            f"The device {device!r} is not available here; use cpu, or a machine with that device.",
+        )
+
+
+def _check_of_reference(options: EngineOptions) -> None:
+    if not opens_checkpoints(EngineOptions(kind=options.kind)):
+        raise UsageError("reference-unsupported", NO_REFERENCE.format(engine=options.kind))
+    described = EngineOptions.described()
+    for each in fields(EngineOptions):
+        if described[each.name].of_branch and getattr(options, each.name) != each.default:
+            raise UsageError(
+                "option-conflict", f"The reference is captured without {described[each.name].written}; leave it out."
+            )
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    field = EngineOptions.__dataclass_fields__[name]
+    repeated = field.default == ()
+    kind: Any = list[str] | None if repeated else field.type
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None if repeated else field.default,
+        annotation=Annotated[kind, option_of(name)],
+    )

@@ -1,0 +1,69 @@
+"""How full a disk is, and whether a capture fits: reported before a gate begins, not hours later."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+CROWDED = 0.95
+"""The share of a file system, of its bytes or of its files, from which on a gate reports it."""
+
+LEAST_BYTES = 1 << 20
+"""What any run writes into history."""
+
+
+@dataclass(frozen=True)
+class FileSystem:
+    """What is left of the file system that `place` is on, or will be. Some count no files: `files` is then 0."""
+
+    place: Path
+    bytes: int
+    free_bytes: int
+    files: int
+    free_files: int
+
+    @property
+    def used(self) -> float:
+        """The greater of the shares of bytes and of files that are taken."""
+        return max(1 - self.free_bytes / self.bytes if self.bytes else 0.0, self.files_used)
+
+    @property
+    def files_used(self) -> float:
+        """The share of files."""
+        return 1 - self.free_files / self.files if self.files else 0.0
+
+    @property
+    def words(self) -> str:
+        """`97 % full (1.20 GB are free)`, with the files where those are what is short."""
+        files = f" and {self.free_files:,} files" if self.files_used >= CROWDED else ""
+        # rounded down: what is not full does not read as if it were
+        return f"{int(100 * self.used)} % full ({amount(self.free_bytes)}{files} are free)"
+
+
+def amount(size: int) -> str:
+    """Bytes as a person reads them: `5 MB`, `1.20 GB`."""
+    return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{max(size, 0) / 1e6:,.0f} MB"
+
+
+def file_system(place: Path) -> FileSystem:
+    """That of `place`, or of the nearest folder above it that exists."""
+    there = next((each for each in (place, *place.parents) if each.exists()), Path("/"))
+    usage, files = shutil.disk_usage(there), os.statvfs(there)
+    # what is kept for root is no one's to use: as `df` counts it
+    return FileSystem(place, usage.used + usage.free, usage.free, files.f_files, files.f_favail)
+
+
+def lacking_room(missing: int, place: Path, at_least: str = "") -> str | None:
+    """Why a capture that takes `missing` more bytes does not fit below `place`; None where it fits."""
+    free = file_system(place).free_bytes
+    if missing <= free:
+        return None
+    return (
+        f"Capturing the reference takes {at_least}{amount(missing)} more in {place}, where {amount(free)} are "
+        f"free; make room, or name another state folder with --state."
+    )
+
+
+def size_in(folder: Path) -> int:
+    """Bytes of the files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else 0

@@ -1,0 +1,446 @@
+"""What is missing or impossible of a request: everything at once, before any work begins.
+
+`prepare` looks before anything is computed. What only planned items can show is looked at once they are planned
+(`problems_of_plan`), what only the reference's answers can show once those are captured (`problems_after_capture`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from q36eval.chat.declared import DeclaredTemplate
+from q36eval.config import Paths
+from q36eval.engines import check_deployment, identity_of
+from q36eval.engines.base import IN_PROCESS
+from q36eval.engines.sides import apart_words, engine_words, is_fair
+from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+from q36eval.evals.suite import code_execution_allowed
+from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Policy
+from q36eval.gate.judge import judge
+from q36eval.gate.noise import margins_below_floor
+from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.planning import Material, refuse_reserved_slices
+from q36eval.probes import Captures, Digest, Probe, Progress
+from q36eval.records import ItemOutcome, Measurement, ProbeName
+from q36eval.references import captures_in
+from q36eval.run.declared_figures import (
+    Declared,
+    Subject,
+    declared_by,
+    declared_for,
+    declared_of_corpus,
+    never_passes,
+    too_few,
+)
+from q36eval.run.disk import CROWDED, LEAST_BYTES, file_system, lacking_room, size_in
+from q36eval.run.floor import known_floor
+from q36eval.run.items import Work, refuse_unanswerable
+from q36eval.run.material import context_and_overlap, corpus_of, on_policy_prompts
+from q36eval.run.pack import size_of, widths
+from q36eval.run.probe_set import Limits, Scored, build_probes, limits_of, material
+from q36eval.run.reference import Reference, reference_of
+from q36eval.run.request import Request
+from q36eval.run.served import check_alone, too_few_asked
+from q36eval.run.templates import declared_template
+from q36eval.run.weights import declared_figures as of_weights
+from q36eval.stats import MAX_ERRORED_SHARE
+
+CHARACTERS_PER_TOKEN = 8
+"""More characters than any token of our texts has on average, so a count of tokens by it is a lower bound."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: what, where and what to do. One that does not block is a note.
+
+    `of_branch` marks what other branches of the same gate may be free of.
+    """
+
+    code: str
+    message: str
+    blocks: bool = True
+    of_branch: bool = False
+
+
+class RefusedError(UsageError):
+    """A request that cannot be met; `problems` are all of those that block it."""
+
+    problems: tuple[Problem, ...] = ()
+
+
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raise one error of all problems that block; notes are left to the caller.
+
+    Raises:
+        RefusedError: there is one at least.
+    """
+    blocking = tuple(problem for problem in problems if problem.blocks)
+    if blocking:
+        error = RefusedError(blocking[0].code, " ".join(problem.message for problem in blocking))
+        error.problems = blocking
+        raise error
+
+
+@contextmanager
+def collecting(problems: list[Problem], code: str | None = None, *, of_branch: bool = False) -> Iterator[None]:
+    """A usage error within becomes one of the problems, under its own code unless another is given."""
+    try:
+        yield
+    except UsageError as error:
+        problems.append(Problem(code or error.code, str(error), of_branch=of_branch))
+
+
+@dataclass
+class Prepared:
+    """A request with what it needs opened; `problems` are what is missing or impossible, and notes.
+
+    Where one blocks, the rest may be absent. `probes` are those whose items do not depend on the reference's answers;
+    with a pack, which holds those, all. `reference` is also None where an endpoint stands alone.
+    """
+
+    problems: list[Problem]
+    limits: Limits = field(default_factory=Limits)
+    reference: Reference | None = None
+    template: DeclaredTemplate | None = None
+    probes: list[Probe] = field(default_factory=list)
+
+    def add(self, code: str, message: str | None, *, blocks: bool = True) -> None:
+        """A problem, where there is a sentence about it."""
+        if message:
+            self.problems.append(Problem(code, message, blocks))
+
+
+def problems(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> list[Problem]:
+    """Everything that is missing or impossible, and notes; `found` are the problems of putting the request together."""
+    return prepare(request, paths, found).problems
+
+
+def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Prepared:
+    """Open what a request needs and collect its problems, before any work begins: a usage error is never raised."""
+    prepared = Prepared(list(found))
+    if request.stands_alone:
+        prepared.add("too-few-prompts", too_few_asked(request), blocks=False)
+        with collecting(prepared.problems):
+            check_alone(request)
+        return prepared
+    absent = {problem.code for problem in prepared.problems}
+    with collecting(prepared.problems):
+        prepared.add("policy-cannot-pass", _cannot_pass(request, paths))
+    if request.reference is None and request.reference_pack is not None and request.policy is not None:
+        prepared.add("reference-weights-missing", without_reference_weights(request.policy), blocks=False)
+    if "checkpoint-missing" not in absent:
+        with collecting(prepared.problems, of_branch=True):
+            check_deployment(request.deployment)
+        if "reference-missing" not in absent:
+            _open_reference(prepared, request, paths)
+    prepared.limits = limits_of(request, prepared.reference)
+    for name in (ProbeName.CANARIES, ProbeName.EVALS):
+        if name in request.probes:
+            with collecting(prepared.problems):
+                prepared.probes += build_probes([name], request.suite, paths, _no_material, prepared.limits)
+    _check_texts(prepared, request, paths)
+    reference = prepared.reference
+    if reference is not None and reference.pack is not None and not any(each.blocks for each in prepared.problems):
+        with collecting(prepared.problems, of_branch=True):
+            prepared.probes = all_probes(prepared, request, paths, Progress())
+    return prepared
+
+
+def _no_material() -> Material:
+    raise AssertionError("only the KL probe scores any")
+
+
+def _open_reference(prepared: Prepared, request: Request, paths: Paths) -> None:
+    """The reference, and what of the branch cannot be compared with it."""
+    with collecting(prepared.problems, of_branch=True):
+        reference = prepared.reference = reference_of(request, paths)
+        with collecting(prepared.problems, of_branch=True):
+            apart = answered_apart(request, reference)
+            prepared.add("engines-apart", apart and f"{apart}.", blocks=False)
+        with collecting(prepared.problems, of_branch=True):
+            prepared.template = declared_template(request, reference.identity.chat_template_sha256)
+
+
+def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:
+    """The texts of the KL and the perplexities: whether they can be scored, kept on disk and show enough."""
+    reference, lacking = prepared.reference, list[str]()
+    if ProbeName.KL in request.probes:
+        with collecting(prepared.problems):
+            corpus = corpus_of(request.suite, request.corpus, paths)
+            refuse_reserved_slices(corpus[1])
+            context_and_overlap(corpus[0], request.family.context_length)
+            prompts = [] if corpus[0].on_policy is None else on_policy_prompts(corpus[0].on_policy, paths)
+            if reference is not None:
+                prepared.add("disk-room", _capture_room(request, reference, corpus[1]))
+            if request.top_k is None and request.reference_pack is None:  # a pack itself says what it holds
+                texts = request.suite if request.corpus is None else str(request.corpus)
+                figures = declared_of_corpus(corpus[1], prompts)
+                lacking += _too_few(request, Declared(request.family.name, texts, tuple(figures)), ProbeName.KL)
+    evals = next((probe for probe in prepared.probes if probe.name is ProbeName.EVALS), None)
+    if evals is not None and reference is not None and reference.tokenizer is not None:
+        lacking += _too_few_documents(request, evals, reference.tokenizer)
+    if lacking and request.policy is not None:
+        prepared.add(
+            "too-few-items",
+            f"No branch can pass the policy {request.policy.name} over these texts, so nothing is computed. "
+            f"{'; '.join(lacking)}. Take more and more even ones, or choose another policy or suite.",
+        )
+
+
+def _too_few_documents(request: Request, probe: Probe, tokenizer: Callable[[], Any]) -> list[str]:
+    """The perplexities whose documents, by what each weighs, are too few."""
+    from q36eval.evals.probe import EvalsProbe
+
+    judged = () if request.policy is None else request.policy.criteria
+    perplexities = any(each.probe is ProbeName.EVALS and "perplexity" in each.metric for each in judged)
+    if not isinstance(probe, EvalsProbe) or not perplexities or request.resume is not None:
+        return []
+    try:
+        figures = probe.declared_of_texts(tokenizer())
+    except Exception:  # what is wrong with the data, a task or the tokenizer is reported where it is planned
+        return []
+    return _too_few(request, Declared(request.family.name, request.suite, tuple(figures)), ProbeName.EVALS)
+
+
+def _too_few(request: Request, declared: Declared, probe: ProbeName) -> list[str]:
+    """Blocking criteria over texts that are fewer than they require; of a run to resume its own beginning decides."""
+    lacking = []
+    for criterion in () if request.policy is None or request.resume is not None else request.policy.criteria:
+        figure = declared.by_key.get(criterion.key)
+        of_texts = probe is ProbeName.KL or "perplexity" in criterion.metric
+        if criterion.tier == "blocking" and criterion.probe is probe and of_texts and figure is not None:
+            why = too_few(criterion, figure, declared)
+            demand = f"{criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
+            lacking += [] if why is None else [f"{criterion.id} ({demand}): {why}"]
+    return lacking
+
+
+def all_probes(
+    prepared: Prepared, request: Request, paths: Paths, progress: Progress, names: Sequence[ProbeName] | None = None
+) -> list[Probe]:
+    """All probes of a request, or those of `names`; the reference samples now what the KL's texts lack of it.
+
+    Raises:
+        UsageError: the texts, or the answers that are kept, cannot be used, or a margin is below the noise floor.
+        EngineError: the reference could not answer.
+    """
+    reference, names = prepared.reference, request.probes if names is None else names
+    assert reference is not None, "it was looked for before"
+    scored = Scored(request.suite, request.family.context_length, request.corpus)
+    scored_on = partial(material, scored, reference, paths, progress)
+    built = build_probes(names, request.suite, paths, scored_on, prepared.limits, prepared.probes)
+    probes = reference.fitted(built, request.top_k)
+    if request.policy is not None:
+        refuse(_below_floor(request.policy, known_floor(reference, probes)))
+    return probes
+
+
+def crowded(places: Iterable[Path]) -> list[Problem]:
+    """A note about each disk that is nearly full, and a problem about one that has no room for any run."""
+    found: dict[tuple[int, int], Problem] = {}
+    for place in places:
+        disk = file_system(place)
+        if disk.free_bytes < LEAST_BYTES or (disk.files and disk.free_files == 0):
+            message = f"The disk of {place} is {disk.words}, too full to gate on; make room first."
+            found[disk.bytes, disk.files] = Problem("disk-full", message)
+        elif disk.used >= CROWDED:
+            message = f"The disk of {place} is {disk.words}; a gate that meets its end stops there, and is resumed."
+            found.setdefault((disk.bytes, disk.files), Problem("disk-crowded", message, blocks=False))
+    return list(found.values())
+
+
+def problems_of_plan(
+    policy: Policy | None, works: Sequence[Work], request: Request, reference: Reference, *, generates: bool = True
+) -> list[Problem]:
+    """What only planned items show: criteria that none of them can pass, room for their capture, an engine that
+    `generates` no answers to them."""
+    found = []
+    if policy is not None:
+        why = _no_branch_passes(policy, declared_by(works, request.family.name, request.suite))
+        found += [] if why is None else [Problem("policy-cannot-pass", why)]
+    room = _planned_room(works, reference)
+    found += [] if room is None else [Problem("disk-room", room)]
+    with collecting(found, of_branch=True):
+        refuse_unanswerable(generates, works, "branch")
+    return found
+
+
+def problems_after_capture(
+    policy: Policy, works: Sequence[Work], captures: Captures, floor: Sequence[Measurement]
+) -> list[Problem]:
+    """What only the reference's answers show: margins below its noise `floor`, and what a branch that answers each item
+    as the reference did would not pass."""
+    return [*_below_floor(policy, floor), *_unshowable(policy, works, captures)]
+
+
+def _below_floor(policy: Policy, floor: Sequence[Measurement]) -> list[Problem]:
+    return [Problem("margin-below-floor", sentence) for sentence in margins_below_floor(policy, floor)]
+
+
+def _cannot_pass(request: Request, paths: Paths) -> str | None:
+    """What the files of the suite and the canaries show of the policy."""
+    if request.policy is None:
+        return None
+    corpus, code = request.corpus is not None, code_execution_allowed()
+    chosen = Subject(
+        request.family, request.suite, request.canaries.own, request.canaries.draws, corpus=corpus, code=code
+    )
+    declared = declared_for(chosen, paths)
+    # a probe that a person leaves out yields nothing to judge
+    declared = replace(declared, probes=declared.probes & frozenset(request.probes))
+    return _no_branch_passes(request.policy, declared)
+
+
+def _no_branch_passes(policy: Policy, declared: Declared) -> str | None:
+    """Blocking criteria that no branch can pass over what is declared, each with the reason; None without any."""
+    never = [(each.id, never_passes(each, declared)) for each in policy.criteria if each.tier == "blocking"]
+    each = [f"{name}: {why}" for name, why in never if why is not None]
+    if not each:
+        return None
+    return (
+        f"No branch can pass the policy {policy.name} over the suite {declared.suite} for the family "
+        f"{declared.family}, so nothing is measured. {'; '.join(each)}. Choose another suite, policy or family "
+        f"(--family); q36eval policy check reports everything that is wrong."
+    )
+
+
+def without_reference_weights(policy: Policy) -> str | None:
+    """What a gate without the reference's weights leaves open, in one sentence; None where it can PASS.
+
+    It can still FAIL, and what the weights are compared for can be judged elsewhere.
+    """
+    compared = {f.key for f in of_weights()} - {f.key for f in of_weights(against_reference=False)}
+    named = [c.id for c in policy.criteria if c.tier == "blocking" and c.key in compared]
+    if not named:
+        return None
+    return (
+        f"The policy requires {', '.join(named)}, which {'needs' if len(named) == 1 else 'need'} the reference's "
+        f"weights; with the pack alone the verdict can be FAIL or INCONCLUSIVE, never PASS."
+    )
+
+
+def answered_apart(request: Request, reference: Reference) -> str | None:
+    """What figures hold in addition to the branch's own losses where another engine answered for the reference.
+
+    Raises:
+        UsageError: a policy would judge such figures.
+    """
+    theirs, kind = reference.identity, request.engine.kind
+    if theirs.engine == IN_PROCESS:
+        return None
+    named = kind
+    if kind == theirs.engine:
+        try:
+            branch = identity_of(request.deployment)
+        except CorruptCheckpointError:  # the inspection reports it, and nothing is compared
+            return None
+        if is_fair(branch, theirs):
+            return None
+        named = engine_words(branch)
+    apart = apart_words(named, theirs)
+    if request.policy is None:
+        return apart
+    raise UsageError(
+        "reference-of-another-engine",
+        f"{apart}, and a gate would charge that to the branch. Judge it with --engine {theirs.engine} in that "
+        f"version, or against a reference that the engine in-process answered, which is what BF16 is to every engine.",
+    )
+
+
+def _capture_room(request: Request, reference: Reference, documents: Sequence[CorpusDocument]) -> str | None:
+    """Why the capture surely has no room, by the least that it can take."""
+    if reference.load is None or reference.folder is None:
+        return None
+    try:
+        captures = captures_in(reference.root)
+        if any(header.probe == ProbeName.KL and manifest is not None for _, header, manifest in captures):
+            return None
+        hidden, vocabulary = widths(reference.folder)
+    except Q36Error:  # it is reported where it is used
+        return None
+    characters = sum(len(document.text) for document in documents)
+    least = 2 * hidden * (characters // CHARACTERS_PER_TOKEN + (vocabulary if request.top_k is None else 0))
+    return lacking_room(least - size_in(reference.root), reference.root, "at least ")
+
+
+def _planned_room(works: Sequence[Work], reference: Reference) -> str | None:
+    """Why the rest of the capture has no room, by what is planned."""
+    if reference.load is None or reference.folder is None:
+        return None
+    captures = {work.probe.name: reference.open(work.probe) for work in works}
+    unfinished = [work for work in works if captures[work.probe.name].manifest is None and work.probe.kind != "answers"]
+    if not unfinished:
+        return None
+    hidden, vocabulary = widths(reference.folder)
+    planned = sum(size_of(work, hidden, vocabulary, keep_head=True).total for work in unfinished)
+    present = sum(size_in(captures[work.probe.name].folder) for work in unfinished)
+    return lacking_room(planned - present, reference.root)
+
+
+def _unshowable(policy: Policy, works: Sequence[Work], captures: Captures) -> Iterator[Problem]:
+    """Blocking criteria that a branch would not pass that answers each item as the reference did."""
+    blocking = [criterion for criterion in policy.criteria if criterion.tier == "blocking"]
+    for work in works:
+        keys = [criterion.key for criterion in blocking if criterion.probe == work.probe.name]
+        figures = {measurement.key: measurement for measurement in _lossless(work, captures, keys)}
+        for criterion in blocking:
+            why = None if criterion.key not in figures else _not_shown(policy, criterion, figures[criterion.key])
+            if why is not None:
+                yield Problem("margin-not-shown", why)
+
+
+def _lossless(work: Work, captures: Captures, keys: Sequence[str]) -> Iterator[Measurement]:
+    """The measurements of those keys of a branch that is the reference."""
+    probe = work.probe
+    outcomes = lossless_outcomes(work, captures[probe.name]) if keys and work.failed is None else []
+    if not outcomes:
+        return
+    figures = list(probe.look(outcomes, keys))
+    yield from figures
+    rest = set(keys) - {measurement.key for measurement in figures}
+    if rest:  # a mean of means, a perplexity of too few documents
+        yield from (measurement for measurement in work.probe.summarize(outcomes) if measurement.key in rest)
+
+
+def lossless_outcomes(work: Work, digests: Mapping[str, Digest]) -> list[ItemOutcome]:
+    """The outcomes of a branch that is the reference; none where the probe cannot say. Missing answers are errored."""
+    missing = Digest(error="the reference could not be measured on this item")
+    outcomes = []
+    for item in work.items:
+        outcome = work.probe.lossless(item, digests.get(item.key, missing))
+        if outcome is None:
+            return []
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _not_shown(policy: Policy, criterion: Criterion, measurement: Measurement) -> str | None:
+    """Why the reference's own figure does not pass a criterion, and what these items can show at best."""
+    counts = measurement.counts
+    if counts.errored > MAX_ERRORED_SHARE * counts.total:
+        return None  # that the reference could not be measured is what the verdict must say
+    result = judge(criterion.model_copy(update={"informative": None}), [measurement], [])
+    demand = f"{criterion.id} for {criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
+    if result.verdict is CriterionVerdict.NOT_MEASURED:
+        return (
+            f"The policy {policy.name} requires {demand}, which {counts.scored} scored units of these items cannot "
+            f"show, not even of the reference itself: {result.reason}."
+        )
+    if result.p_pass > 1.0 - criterion.confidence:
+        return (
+            f"The policy {policy.name} requires {demand}, which {counts.scored} scored units of these items cannot "
+            f"show: a branch that answers each as the reference does could only be held to {_best(result)}; evaluate "
+            f"more items or widen the margin."
+        )
+    return None
+
+
+def _best(result: CriterionResult) -> str:
+    """The bound of the figure that would have to lie inside the margin, in the margin's own terms."""
+    if result.figure_interval is None:
+        return "nothing"
+    at_least = result.margin.kind in ("min_recovery", "min_retention")
+    return f"{result.figure_interval.lower if at_least else result.figure_interval.upper:.4g}"

@@ -1,0 +1,211 @@
+"""The probes of a run, put together from its request, and what it is measured on as it may be published."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from q36eval.config import Family, Paths
+from q36eval.probes import Probe, Progress
+from q36eval.records import ProbeName
+from q36eval.run.material import corpus_of, material_of
+from q36eval.run.reference import Reference
+from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice
+from q36eval.run.suites import suite_place
+
+if TYPE_CHECKING:
+    from q36eval.canaries.probe import CanaryProbe
+    from q36eval.evals.probe import EvalsProbe
+    from q36eval.kl.planning import Material
+from typing import TYPE_CHECKING, Any
+
+from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
+from q36eval.kl.corpus import corpus_sha256
+from q36eval.kl.on_policy import SAMPLED_AGAIN
+from q36eval.measured_on import MeasuredOn, Subject
+from q36eval.records import Lane
+from q36eval.run.corpora import unverified_texts
+
+if TYPE_CHECKING:
+    from q36eval.run.request import Request
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a divergence is measured on: the suite's corpus or the file's, so many tokens fed at a time."""
+
+    suite: str
+    family_context: int
+    corpus: Path | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a suite is evaluated. `family` declares what its models have learnt; None declares everything.
+
+    Of each eval task at most `max_items`. `tokenizer_sha256` is that of the tokenizer used for the evals.
+    """
+
+    family: Family | None = None
+    canaries: CanaryChoice = SHIPPED_CANARIES
+    max_items: int | None = None
+    tokenizer_sha256: str | None = None
+
+
+def limits_of(request: "Request", reference: Reference | None) -> Limits:
+    """How much of its suite a request evaluates."""
+    return Limits(
+        family=request.family,
+        canaries=request.canaries,
+        max_items=request.max_items,
+        tokenizer_sha256=None if reference is None else reference.identity.tokenizer_sha256,
+    )
+
+
+def build_probes(
+    names: Sequence[ProbeName],
+    suite: str,
+    paths: Paths,
+    material: "Callable[[], Material]",
+    limits: Limits | None = None,
+    built: Sequence[Probe] = (),
+) -> list[Probe]:
+    """The probes that evaluate items, for that suite; `material` says what the KL probe scores.
+
+    `built` are those that were built before. What is left out, because it would run programs or because the family has
+    not learnt it, is printed.
+
+    Raises:
+        UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be evaluated.
+        EngineError: the reference could not answer what its sampled answers are made of.
+    """
+    limits = limits or Limits()
+    suite_place(suite, paths)
+    before = {probe.name: probe for probe in built}
+    # first what may lack its data: `material` may load the reference and let it answer for hours
+    evals: list[Probe] = []
+    if ProbeName.EVALS in names:
+        evals = [before.get(ProbeName.EVALS) or build_evals(suite, paths, limits)]
+    probes: list[Probe] = []
+    if ProbeName.CANARIES in names:
+        probes = [before.get(ProbeName.CANARIES) or build_canaries(suite, limits)]
+    if ProbeName.KL in names:
+        from q36eval.kl.probe import KLProbe
+
+        scored = material()
+        probes.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_notify))
+    return [*probes, *evals]
+
+
+def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
+    """The canary probe of that suite; see `build_probes`."""
+    from q36eval.canaries.probe import CanaryProbe
+
+    chosen = limits.canaries
+    skills = None if limits.family is None else limits.family.skills
+    draws = chosen.draws or draws_per_family(suite)
+    if not chosen.only and limits.family is not None:
+        absent = left_out(load_specs(own=chosen.own, skills=None), skills)
+        if absent:
+            _notify(left_out_sentence(absent, limits.family.name))
+    specs = load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills)
+    if limits.family is not None:
+        specs = for_family(specs, limits.family.answers)
+    shipped = {spec.id for spec in load_specs(skills=None)} if chosen.own is not None else {spec.id for spec in specs}
+    ours = [spec for spec in specs if spec.id in shipped]
+    own = [spec for spec in specs if spec.id not in shipped]
+    return CanaryProbe(ours, own, "qwen3_xml" if limits.family is None else limits.family.tool_format)
+
+
+def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":
+    """The eval probe of that suite; see `build_probes`."""
+    from q36eval.evals.probe import EvalsProbe
+
+    place = suite_place(suite, paths)
+    probe = EvalsProbe(place.file, data=place.data, max_items=limits.max_items)
+    if limits.tokenizer_sha256 is not None:
+        probe.check_tokenizer(limits.tokenizer_sha256)
+    for sentence in probe.skipped:
+        _notify(sentence)
+    return probe
+
+
+def _notify(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def material(scored: Scored, reference: Reference, paths: Paths, progress: Progress) -> "Material":
+    """Documents and sampled answers; the reference is loaded when it has not answered yet.
+
+    Raises:
+        UsageError: a corpus that cannot be used, or answers that a pack lacks.
+        EngineError: the reference could not answer.
+    """
+    from q36eval.kl.floor_file import CAPTURED_AGAIN
+
+    corpus = corpus_of(scored.suite, scored.corpus, paths)
+    if reference.pack is not None:  # said before the answers, which go with the documents, are missed
+        documents = {"corpus": corpus_sha256(corpus[1])}
+        reference.pack.check_suite(ProbeName.KL, documents)
+    remedy = SAMPLED_AGAIN if reference.pack is None else CAPTURED_AGAIN
+    return material_of(
+        corpus, scored.family_context, reference.identity, reference.engine, reference.root, paths, progress, remedy
+    )
+
+
+CANARIES = "prompts of q36eval's canaries, answers checked exactly"
+
+
+def published_facts(request: "Request", probes: Sequence[Probe], paths: Paths) -> dict[str, Any]:
+    """`subject`, `measured_on` and `unverified` of a run's provenance (see `q36eval.measured_on`), as JSON values."""
+    measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
+    return {
+        "subject": _subject(request).model_dump(mode="json"),
+        "measured_on": {
+            name: {slice_name: on.model_dump(mode="json", exclude_none=True) for slice_name, on in by_slice.items()}
+            for name, by_slice in measured_on.items()
+        },
+        "unverified": sorted({name for probe in probes for name in _unverified(request, probe, paths)}),
+    }
+
+
+def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]:
+    """The repositories that a probe's frozen items are said to be from, where nothing vouches for it."""
+    if probe.name is ProbeName.KL:
+        own = request.corpus is not None
+        return (
+            () if own else unverified_texts(request.suite.partition("=")[0], suite_place(request.suite, paths).corpus)
+        )
+    return probe.unverified
+
+
+def _subject(request: "Request") -> Subject:
+    family = request.family
+    against = None if request.stands_alone else _reference(request)
+    subject = Subject(base_model=family.base_model, reference=against)
+    branch = family.branches.get(request.branch.name)  # a folder that was named has no published alias
+    if branch is None:
+        return subject
+    source = {"repository": branch.source.repository, "revision": branch.source.revision}
+    return subject.model_copy(update={**source, "scheme": branch.scheme})
+
+
+def _reference(request: "Request") -> str:
+    family = request.family
+    name = family.reference if request.reference is None else request.reference.name
+    branch = family.branches.get(name)
+    if branch is None:
+        return "a checkpoint that is no published branch"
+    return f"{branch.scheme} of {branch.source.repository or family.base_model}"
+
+
+def _of_probe(request: "Request", probe: Probe) -> Mapping[str, MeasuredOn]:
+    if probe.name is ProbeName.KL:
+        corpus = f"the suite {request.suite}" if request.corpus is None else request.corpus.stem
+        return {"all": MeasuredOn(title=f"held-out texts: the corpus of {corpus}")}
+    if probe.name is ProbeName.CANARIES:
+        title = CANARIES if request.canaries.own is None else f"{CANARIES}, and canaries of the publisher's own"
+        lanes = {lane.value: MeasuredOn(title=f"{lane.value} {title}") for lane in Lane}
+        return {"all": MeasuredOn(title=title), **lanes}
+    return probe.measured_on

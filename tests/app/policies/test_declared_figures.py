@@ -1,0 +1,123 @@
+"""What a policy asks is held against what the probes declare for a family and a suite, from their files alone."""
+
+from pathlib import Path
+
+import pytest
+
+from q36eval.config import Family, Paths
+from q36eval.gate import Criterion, Policy
+from q36eval.gate.policy_file import read_policy
+from q36eval.metrics import metric_of
+from q36eval.records import ProbeName
+from q36eval.run.declared_figures import Declared, Subject, declared_for, never_passes
+from q36eval.run.preflight import problems, without_reference_weights
+from q36eval.run.request import Request, Target
+
+REPOSITORY = Path(__file__).parents[3]
+PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
+FAMILY = Family.load(PATHS.families / "qwen3.6-35b-a3b.yaml")
+
+
+@pytest.fixture(scope="module")
+def release() -> Declared:
+    return declared_for(Subject(FAMILY, "release"), PATHS)
+
+
+def criterion(probe: str, metric: str, slice: str = "all", kind: str = "max_increase", value: float = 0.1) -> Criterion:
+    margin = {"kind": kind, "value": value, "source": "test"}
+    fields = {"id": "x", "probe": probe, "metric": metric, "slice": slice, "margin": margin, "lanes": ["freeform"]}
+    return Criterion.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (criterion("kl", "kl_divergenc"), "gives no metric 'kl_divergenc'; it gives "),
+        (criterion("evals", "recovery", "mmlu", "min_recovery", 0.9), "computed from another measurement"),
+        (criterion("kl", "kl_divergence"), "a max_increase margin does not judge kl_divergence; max_value does"),
+        (criterion("kl", "top1_agreement", kind="max_value"), "higher is better"),
+        (criterion("evals", "items_gained", "mmlu", "max_count", 3), "more is no fault"),
+        (criterion("kl", "kl_max", kind="max_value"), "can FAIL and never PASS"),
+        (criterion("canaries", "decisive_margin", "structured", "min_recovery", 0.9), "no bounds"),
+        (criterion("evals", "accuracy", "mmlu", "min_recovery", 0.9), None),
+        (
+            criterion("weights", "integrity_faults", "layer0", "max_count"),
+            "no integrity_faults of 'layer0', but of all",
+        ),
+        (criterion("kl", "kl_divergence", "kind=xml", "max_value"), "but of kind=text, kind=json, kind=tool_call, "),
+        (criterion("kl", "kl_p99", "kind=json", "max_value"), None),
+        (criterion("kl", "kl_p95", "kind=json", "max_value"), "no kl_p95 of 'kind=json', but of all"),
+        (criterion("kl", "kl_divergence", "entropy=0-0.01", "max_value"), None),  # only the texts tell
+        (criterion("kl", "kl_divergence", "slovak", "max_value"), "the texts of release give no kl_divergence"),
+        (criterion("evals", "accuracy", "ruler/131072", "min_recovery", 0.9), None),
+        (criterion("evals", "accuracy", "mmlu/law", "min_recovery", 0.9), None),  # only the data tell
+        (criterion("evals", "accuracy", "ruler/262144", "min_recovery", 0.9), "no accuracy of 'ruler/262144'"),
+        (criterion("evals", "accuracy", "gsm8k", "min_recovery", 0.9), "; extended would have it"),
+        (criterion("evals", "word_perplexity", "mmlu", "min_retention", 0.9), "of 'mmlu', but of wikitext"),
+        (criterion("evals", "accuracy", "mmlu", "min_recovery", 0.9999), "cannot be shown by the 14042 items"),
+        (criterion("canaries", "failure_rate", "tool-callz"), "of 'tool-callz', but of tool-call, "),
+        (criterion("canaries", "failure_rate", "tool-call-must-pass"), "no failure_rate of 'tool-call-must-pass'"),
+        (criterion("canaries", "must_pass_flips", "tool-call", "max_count"), "but of tool-call-must-pass, "),
+        (criterion("canaries", "must_pass_flips", "discount-compare-must-pass", "max_count"), None),
+        (criterion("canaries", "schema_accuracy", "structured"), "no schema_accuracy of 'structured'"),
+        (criterion("canaries", "schema_accuracy", "tool-call"), None),
+    ],
+)
+def test_what_could_never_pass_is_told_with_what_is_there(
+    asked: Criterion, words: str | None, release: Declared
+) -> None:
+    found = never_passes(asked, release)
+    assert found is None if words is None else found is not None and words in found, found
+
+
+def test_a_gate_refuses_what_no_branch_can_pass_and_names_each_criterion() -> None:
+    def asked(policy: str) -> list[str]:
+        rules = read_policy(PATHS.policies / f"{policy}.yaml")
+        request = Request(FAMILY, Target("nowhere", REPOSITORY / "nowhere"), None, "quick", rules)
+        return [each.message for each in problems(request, PATHS) if each.code == "policy-cannot-pass"]
+
+    (said,) = asked("release")
+    assert "No branch can pass the policy release over the suite quick" in said
+    assert "ruler-128k: the suite quick has no accuracy of 'ruler/131072'" in said
+    assert "failures-freeform: it requires 1200 scored, and quick has 660" in said
+    assert "margins-freeform" not in said, "what only warns keeps nothing from being measured"
+    assert asked("pre-check") == []
+
+
+def test_a_figure_without_bounds_takes_thirty_clusters_where_a_policy_says_nothing() -> None:
+    """Where only the items are counted there are no more clusters than items; a bounded figure takes what it takes."""
+    asked = {
+        "perplexity": criterion("evals", "word_perplexity", "wiki", "min_retention", 0.9),
+        "margin": criterion("evals", "choice_margin", "mmlu", "max_increase", 0.9),
+        "bounded": criterion("evals", "answers_changed", "mmlu", "max_value", 0.9),
+    }
+    for count, said in ((29, "a figure of this kind requires 30 clusters, and s has 29 of "), (30, None)):
+        figures = (
+            metric_of(ProbeName.EVALS, "word_perplexity").declared("wiki", clusters=count),
+            metric_of(ProbeName.EVALS, "choice_margin").declared("mmlu", items=count),
+            metric_of(ProbeName.EVALS, "answers_changed").declared("mmlu", items=count, clusters=count),
+        )
+        reasons = {name: never_passes(each, Declared("f", "s", figures)) for name, each in asked.items()}
+        assert reasons == {
+            "perplexity": said and f"{said}wiki",
+            "margin": said and f"{said}mmlu",
+            "bounded": None,
+        }
+    fewer = asked["perplexity"].model_copy(update={"min_clusters": 5})
+    few = metric_of(ProbeName.EVALS, "word_perplexity").declared("wiki", clusters=5)
+    assert never_passes(fewer, Declared("f", "s", (few,))) is None, "what a policy says itself holds"
+
+
+def test_texts_of_a_persons_own_may_have_any_slice(release: Declared) -> None:
+    slovak = criterion("kl", "kl_divergence", "slovak", "max_value")
+    assert never_passes(slovak, declared_for(Subject(FAMILY, "release", corpus=True), PATHS)) is None
+
+
+def test_what_needs_the_references_weights_is_told_before_a_gate_against_a_pack() -> None:
+    told = without_reference_weights(read_policy(PATHS.policies / "release.yaml"))
+    assert told is not None
+    assert "unquantized-equal" in told
+    assert "checkpoint-intact" not in told, "a checkpoint is intact by itself"
+    intact = criterion("weights", "integrity_faults", kind="max_count")
+    kl = criterion("kl", "kl_divergence", kind="max_value").model_copy(update={"id": "kl"})
+    assert without_reference_weights(Policy(name="own", criteria=(intact, kl))) is None

@@ -1,0 +1,92 @@
+"""Options of engines are written once, every command that opens an engine has them, and gate and program stay small."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from q36eval.app.cli.main import program
+from q36eval.engines import EngineOptions
+from q36eval.engines.base import ENGINE_ARG
+from q36eval.errors import UsageError
+from tests import commands
+
+MOST_COMMANDS, MOST_OPTIONS_OF_GATE = 35, 24
+OPENING = ("gate", "kl", "evals", "canaries", "attribute", "reference capture")
+EVERYWHERE = {"--help", "--state", "--history", "--quiet", "--no-color"}
+
+
+def runnable(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The commands that do something: all but groups that only hold others."""
+    below = getattr(command, "commands", {})
+    if not below or (name and command.invoke_without_command):
+        yield name, command
+    for each, child in below.items():
+        yield from runnable(child, f"{name} {each}".strip())
+
+
+COMMANDS = dict(runnable(program()))
+
+
+def options_of(name: str) -> set[str]:
+    return {each.opts[0] for each in COMMANDS[name].params if each.param_type_name == "option"}
+
+
+def test_commands_and_options_of_gate_are_few() -> None:
+    assert len(COMMANDS) <= MOST_COMMANDS
+    assert len(options_of("gate") - EVERYWHERE) <= MOST_OPTIONS_OF_GATE
+
+
+@pytest.mark.parametrize("name", OPENING)
+def test_every_option_of_an_engine_is_on_every_command_that_opens_one(name: str) -> None:
+    of_reference = name == "reference capture"
+    described = EngineOptions.described().values()
+    flags = {each.flag for each in described if each.flag and not (of_reference and each.of_branch)}
+    assert flags <= options_of(name)
+    with COMMANDS[name].make_context(name, [], resilient_parsing=True) as context:
+        text = COMMANDS[name].get_help(context)
+    assert all(f"{each.name}=" in text for each in described if each.flag is None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        (["weights_only=true"], "emulate_activations", False),
+        (["batch-size=3"], "batch_rows", 3),
+        (["as_served=vllm:4"], "as_served", "vllm:4"),
+        (["seed=1", "kv_scales=stored", "a=b=c"], "engine_arguments", ("seed=1", "a=b=c")),
+    ],
+)
+def test_a_name_that_is_ours_sets_its_field_and_others_pass(arguments: list[str], field: str, value: object) -> None:
+    assert getattr(EngineOptions.read({}, arguments), field) == value
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["weights_only"],
+        ["=1"],
+        ["weights_only=yes"],
+        ["batch_size=0"],
+        ["placement=attic"],
+        ["kv_scales=both"],
+        ["ray=auto", "ray=auto"],
+        ["device=cuda"],
+    ],
+)
+def test_an_argument_that_cannot_be_is_refused_by_name(arguments: list[str]) -> None:
+    with pytest.raises(UsageError) as refused:
+        EngineOptions.read({}, arguments)
+    assert ENGINE_ARG in str(refused.value) or "not '" in str(refused.value)
+
+
+def test_a_slip_in_a_name_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
+    done = commands.q36eval("kl", "--branch", "bf16", ENGINE_ARG, "placment=packed", state=tmp_path)
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in ("placment", "placement", "weights_only"))
+
+
+def test_a_capture_takes_nothing_of_a_branch(tmp_path: Path) -> None:
+    done = commands.q36eval("reference", "capture", ENGINE_ARG, "as_served=vllm", state=tmp_path)
+    assert (done.returncode, f"{ENGINE_ARG} as_served" in done.stderr) == (2, True)

@@ -1,0 +1,262 @@
+"""In a gate what serving adds is a criterion: measured where something is served, and never passed where it is not.
+
+The engines are those of `test_serving_error`: the in-process one, but for noise of a stated size.
+"""
+
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from q36eval.app.targets import load_family
+from q36eval.checkpoints import checkpoint_sha256
+from q36eval.config import Paths
+from q36eval.engines import EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
+from q36eval.engines.opening import KINDS, Kind
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
+from q36eval.gate import CriterionResult, CriterionVerdict, Policy
+from q36eval.gate.policy_file import read_policy
+from q36eval.history import History, RunRecord
+from q36eval.kl.corpus import CorpusDocument
+from q36eval.probes import Progress
+from q36eval.records import ProbeName, Verdict
+from q36eval.run import decoded_branch
+from q36eval.run.branch import Running
+from q36eval.run.decoded_branch import DecodedHere, beginnings
+from q36eval.run.measure import measure
+from q36eval.run.request import Request, Target, asks_endpoint, probes_for
+from q36eval.run.served import alone
+from q36eval.run.serving_error import ServingPlan, record, tell_apart
+from tests.branches import folder_of
+from tests.q36eval.openai.server import Served, opened, serving
+from tests.q36eval.run import test_serving_error as engines
+from tests.raising import raises
+
+REPOSITORY = Path(__file__).parents[3]
+SANDBOX = REPOSITORY / "data" / "sandbox"
+FEW = 40
+POLICY = """
+name: own
+criteria:
+  - {id: intact, probe: weights, metric: integrity_faults,
+     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform]}
+  - {id: as-decoded, probe: served, metric: serving_kl,
+     margin: {kind: max_value, value: 0.0005, source: x}, lanes: [structured, freeform]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def few_texts_and_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoded_branch, "SERVING_TEXTS", FEW)
+    for engine in (engines.Quiet, engines.Loud, engines.Harsh, engines.Unquantizing, engines.Broken):
+        kind = Kind(f"{engine.__module__}:{engine.__name__}", reference="in-process")
+        monkeypatch.setitem(KINDS, engine.__name__.lower(), kind)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    (tmp_path / "state").mkdir()
+    return Paths(REPOSITORY, tmp_path / "state")
+
+
+def policy_of(paths: Paths, text: str = POLICY) -> Policy:
+    file = paths.state / "own.yaml"
+    file.write_text(text, encoding="utf-8")
+    return read_policy(file)
+
+
+def gated(
+    paths: Paths, engine: EngineOptions, branch: str = "bf16", text: str = POLICY, resume: str | None = None
+) -> tuple[RunRecord, History]:
+    history, reference = History.open(paths.history), Target("bf16", SANDBOX / "bf16")
+    request = Request(
+        family=load_family(None, paths),
+        branch=Target(branch, folder_of(branch)),
+        reference=reference,
+        suite="sandbox",
+        policy=policy_of(paths, text),
+        probes=(ProbeName.WEIGHTS, ProbeName.SERVED),
+        engine=engine,
+        resume=resume,
+    )
+    return measure(request, paths, history, Progress()), history
+
+
+def criterion(run: RunRecord) -> CriterionResult:
+    assert run.report is not None
+    return next(each for each in run.report.criteria if each.id == "as-decoded")
+
+
+def documents() -> list[CorpusDocument]:
+    return [CorpusDocument(str(n), "own", f"Obchod {n} prodává {n % 7 + 2} kusy. " * 40, str(n)) for n in range(30)]
+
+
+def test_what_an_engine_adds_is_the_divergence_of_both_ones_logits() -> None:
+    """Against a computation that knows nothing of sides and heads, on the first tokens of every text."""
+    folder = folder_of("main")
+    found = DecodedHere.of(folder, EngineOptions(kind="loud"), documents())
+    measured = found.served_by(open_engine(EngineSettings(folder, kind="loud")))
+    here, loud = open_engine(folder), open_engine(EngineSettings(folder, kind="loud"))
+    total, tokens = 0.0, 0
+    for document in documents():
+        ids = tuple(here.tokenizer.encode(document.text, add_special_tokens=False))[: decoded_branch.TOKENS]
+        rows = []
+        for engine in (here, loud):
+            (scored,) = engine.score([ScoreRequest("x", ids, group="attribute")])
+            assert scored.hidden_states is not None
+            rows.append(engine.logits(scored.hidden_states).double().log_softmax(-1))
+        p, q = rows
+        total, tokens = total + float((p.exp() * (p - q)).sum()), tokens + len(p)
+    assert measured.counts.scored == tokens
+    assert measured.value == pytest.approx(total / tokens, rel=0.02)  # batches of other sizes round otherwise
+    assert measured.effect_interval.lower < measured.value < measured.effect_interval.upper
+
+
+def test_no_answer_is_held_when_the_next_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's are as wide as the vocabulary: 10 GB of the texts of a gate, at 248,320 tokens."""
+    folder = folder_of("main")
+    found = DecodedHere.of(folder, EngineOptions(kind="loud"), documents()[:5])
+    engine = open_engine(EngineSettings(folder, kind="loud"))
+    score, answers = engine.score, []
+
+    def one_by_one(requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        for request in requests:
+            assert not [answer for answer in answers if answer() is not None]
+            (scored,) = score([request])
+            assert scored.hidden_states is not None
+            scored = replace(scored, hidden_states=scored.hidden_states.clone())
+            answers.append(weakref.ref(scored.hidden_states))
+            yield scored
+            del scored
+
+    monkeypatch.setattr(engine, "score", one_by_one)
+    found.served_by(engine)
+    assert len(answers) == 5
+
+
+def test_a_text_that_is_not_answered_is_no_figure_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of("main")
+    found = DecodedHere.of(folder, EngineOptions(kind="loud"), documents()[:5])
+    engine = open_engine(EngineSettings(folder, kind="loud"))
+    score = engine.score
+    monkeypatch.setattr(engine, "score", lambda requests, known=(): score(requests[:-1]))
+    with raises(EngineError, "scoring-failed"):
+        found.served_by(engine)
+
+
+def test_one_text_of_each_source_and_of_each_its_beginning() -> None:
+    tokenizer = open_engine(SANDBOX / "bf16").tokenizer
+    many = [CorpusDocument(str(n), "own", f"Text {n}. " * 200, str(n // 4)) for n in range(100)]
+    chosen = beginnings(many, tokenizer)
+    assert len({document.cluster for document in chosen.documents}) == len(chosen.documents) == 25
+    assert {len(request.token_ids) for request in chosen.requests} == {decoded_branch.TOKENS}
+
+
+def test_an_engine_that_leaves_inputs_as_they_are_adds_nothing_to_the_branch_decoded_so(paths: Paths) -> None:
+    run, _ = gated(paths, EngineOptions(kind="unquantizing"), "main")
+    assert criterion(run).figure == 0.0
+    assert criterion(run).verdict is CriterionVerdict.PASS
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("quiet", CriterionVerdict.PASS), ("harsh", CriterionVerdict.FAIL)])
+def test_what_serves_other_weights_than_the_checkpoints_fails(
+    paths: Paths, kind: str, verdict: CriterionVerdict
+) -> None:
+    run, history = gated(paths, EngineOptions(kind=kind), "main")
+    judged = criterion(run)
+    assert judged.verdict is verdict, judged.reason
+    assert judged.figure_interval is not None
+    assert judged.counts is not None
+    assert judged.counts.scored > 0
+    assert run.verdict is (Verdict.FAIL if verdict is CriterionVerdict.FAIL else Verdict.PASS)
+    assert not [each for each in history.failures(run.id) if each.probe is ProbeName.SERVED]
+    assert run.timings["serving_kl"] > 0
+
+
+def test_where_nothing_is_served_it_is_not_measured(paths: Paths) -> None:
+    run, _ = gated(paths, EngineOptions())
+    assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
+    assert "serves nothing" in criterion(run).reason
+    assert run.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    "error",
+    [EngineError("memory-insufficient", "no memory"), CorruptCheckpointError("file-truncated", "it is damaged")],
+)
+def test_a_figure_of_before_does_not_stand_for_what_cannot_be_measured_any_more(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, error: Q36Error
+) -> None:
+    def stopped(self: Running, *given: object) -> None:
+        raise KeyboardInterrupt
+
+    def of(*given: object) -> DecodedHere:
+        raise error
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Running, "_evaluate", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            gated(paths, EngineOptions(kind="quiet"))
+    history = History.open(paths.history)
+    (begun,) = history.list_runs()
+    assert any(each.metric == "serving_kl" for each in history.measurements(begun.id))
+    monkeypatch.setattr(DecodedHere, "of", of)
+    run, _ = gated(paths, EngineOptions(kind="quiet"), resume=begun.id)
+    assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
+    assert run.report is not None
+    assert run.report.exit_code == 4
+
+
+def test_an_engine_that_gives_no_numbers_is_not_measured(paths: Paths) -> None:
+    run, _ = gated(paths, EngineOptions(kind="broken"))
+    assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
+    assert "no finite numbers" in criterion(run).reason
+    assert run.report is not None
+    assert run.report.exit_code == 4
+
+
+def test_a_margin_below_what_the_engine_makes_of_the_reference_proves_nothing(paths: Paths) -> None:
+    """The floor is of an attribution that was kept; a fault that is in both is not excused by it either."""
+    history = History.open(paths.history)
+    plan = ServingPlan(SANDBOX / "bf16", SANDBOX / "bf16", documents(), 100_000, EngineOptions(kind="loud"))
+    kept = record(tell_apart(plan, Progress()), "sandbox", "bf16", "0" * 64, history, paths)
+    run, _ = gated(paths, EngineOptions(kind="loud"))
+    judged = criterion(run)
+    assert judged.noise_floor is not None
+    assert kept in judged.noise_floor.source
+    assert judged.noise_floor.loss > judged.margin.value
+    assert judged.verdict is CriterionVerdict.INCONCLUSIVE
+    assert "below the noise floor" in judged.reason
+    wider = POLICY.replace("0.0005", str(2 * judged.noise_floor.loss))
+    assert criterion(gated(paths, EngineOptions(kind="loud"), text=wider)[0]).verdict is CriterionVerdict.PASS
+
+
+def test_a_gate_measures_it_where_a_criterion_asks_and_asks_no_endpoint_for_it_alone(paths: Paths) -> None:
+    own, served = policy_of(paths), read_policy(REPOSITORY / "data" / "policies" / "served.yaml")
+    assert ProbeName.SERVED in probes_for(own)
+    base = Request(load_family(None, paths), Target("bf16", SANDBOX / "bf16"), None, "sandbox", own)
+    assert not asks_endpoint(Request(**vars(base) | {"probes": probes_for(own)}))
+    assert asks_endpoint(Request(**vars(base) | {"policy": served, "probes": probes_for(served)}))
+    assert any(each.metric == "serving_kl" and each.tier == "blocking" for each in served.criteria)
+    judged_alone = alone(served, against=False).criteria
+    assert judged_alone
+    assert not [each for each in judged_alone if each.metric == "serving_kl"], "the branch is not decoded there"
+    without = POLICY.replace("metric: serving_kl", "metric: greedy_faults").replace("max_value", "max_count")
+    run, history = gated(paths, EngineOptions(kind="loud"), text=without)
+    assert "serving_kl" not in {each.metric for each in history.measurements(run.id)}
+
+
+@pytest.mark.parametrize("max_logprobs", [-1, 20])
+def test_an_endpoint_is_judged_by_what_it_says_of_the_whole_vocabulary(paths: Paths, max_logprobs: int) -> None:
+    with serving(Served(opened(SANDBOX / "bf16"), max_logprobs=max_logprobs)) as address:
+        run, _ = gated(paths, EngineOptions(kind="openai", base_url=address))
+    judged = criterion(run)
+    if max_logprobs == -1:
+        assert judged.verdict is CriterionVerdict.PASS, judged.reason
+        assert run.identity is not None
+        assert run.identity.checkpoint_sha256 == checkpoint_sha256(SANDBOX / "bf16")
+    else:
+        assert judged.verdict is CriterionVerdict.NOT_MEASURED
+        assert "--max-logprobs -1" in judged.reason

@@ -1,0 +1,69 @@
+"""A disk that is nearly full is told before a gate begins, one that is too small refused, both with figures."""
+
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from q36eval.run.disk import file_system
+from q36eval.run.preflight import crowded
+from tests import commands
+
+Usage = namedtuple("Usage", "total used free")
+GB = 10**9
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sets what the system says of every disk."""
+
+    def set_to(used: int, free: int, files: int = 1000, free_files: int = 900) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(used + free + GB, used, free))
+        counts = SimpleNamespace(f_files=files, f_favail=free_files, f_bavail=10**9, f_frsize=4096)
+        monkeypatch.setattr(os, "statvfs", lambda _: counts)
+
+    return set_to
+
+
+def test_a_roomy_disk_says_nothing(tmp_path: Path, disk: Any) -> None:
+    disk(94 * GB, 6 * GB)
+    assert crowded([tmp_path]) == []
+
+
+def test_figures_of_a_full_one(tmp_path: Path, disk: Any) -> None:
+    def full(words: str) -> bool:
+        (problem,) = crowded([tmp_path])
+        return problem.code == "disk-full" and problem.blocks and words in problem.message
+
+    disk(95 * GB, 5 * GB)
+    (problem,) = crowded([tmp_path / "not" / "there", tmp_path])
+    assert "95 % full (5.00 GB are free)" in problem.message
+    assert not problem.blocks
+    disk(GB, GB, files=1000, free_files=20)
+    assert "98 % full (1.00 GB and 20 files are free)" in crowded([tmp_path])[0].message
+    disk(10 * GB, 0)
+    assert full("too full to gate on")
+    disk(GB, GB, files=1000, free_files=0)
+    assert full("0 files are free")
+
+
+def test_a_file_system_that_counts_no_files(tmp_path: Path, disk: Any) -> None:
+    disk(GB, GB, files=0, free_files=0)
+    assert file_system(tmp_path).used == 0.5
+
+
+def test_a_gate_says_so_before_it_begins_and_refuses_what_cannot_fit(tmp_path: Path, disk: Any) -> None:
+    disk(99 * GB, GB)
+    without = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
+    done = commands.q36eval("gate", "--branch", "bf16", *without, state=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.index("99 % full") < done.stderr.index("inspecting")
+    disk(99 * GB, 5_000_000)  # the sandbox's states take more
+    done = commands.q36eval("gate", "--branch", "bf16", "--skip", "evals", state=tmp_path)
+    assert done.returncode == 2
+    assert "Capturing the reference takes at least " in done.stderr
+    assert "5 MB are free; make room" in done.stderr

@@ -1,0 +1,70 @@
+"""Everything that is wrong with a request is reported at once, before any work, and each problem has a code."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from q36eval.config import Family, Paths
+from q36eval.gate.policy_file import read_policy
+from q36eval.run.preflight import Problem, RefusedError, problems, refuse
+from q36eval.run.request import Request, Target
+from tests.commands import q36eval
+from tests.evals.small_suite import ROOT, write_small_suite
+
+SANDBOX = ROOT / "data" / "sandbox"
+
+
+def corpus(folder: Path, slice_name: str) -> Path:
+    """A corpus of one text in that slice."""
+    text = {"id": "one", "slice": slice_name, "text": "One text of a few words."}
+    (folder / "texts.jsonl").write_text(json.dumps(text), encoding="utf-8")
+    path = folder / "corpus.yaml"
+    path.write_text('{"name": "own", "json_lines": [{"path": "texts.jsonl"}], "on_policy": null}')
+    return path
+
+
+def test_a_gate_reports_three_independent_problems_at_once(tmp_path: Path) -> None:
+    names = ("--branch", "nowhere", "--reference", "elsewhere", "--policy", "sandbox", "--draws", "2")
+    done = q36eval("gate", *names, state=tmp_path)
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if line.startswith("q36eval: ")]
+    assert len(lines) == 3
+    assert sum("has no branch 'nowhere'" in line for line in lines) == 1
+    assert sum("has no branch 'elsewhere'" in line for line in lines) == 1
+    assert sum("No branch can pass the policy sandbox" in line for line in lines) == 1
+
+
+def test_data_texts_template_and_policy_are_all_looked_at(tmp_path: Path) -> None:
+    """Each would have been reported alone by the first check that meets it."""
+    suite = write_small_suite(tmp_path, {"mmlu/law.jsonl": 5, "mmlu_dev/law.jsonl": 5})
+    (tmp_path / "data" / "mmlu" / "law.jsonl").unlink()
+    paths = Paths(ROOT, tmp_path / "state")
+    request = Request(
+        family=Family.load(ROOT / "data" / "families" / "sandbox.yaml"),
+        branch=Target("fp8-head", SANDBOX / "fp8-head"),
+        reference=Target("bf16", SANDBOX / "bf16"),
+        suite=str(suite),
+        policy=read_policy(paths.policies / "sandbox.yaml"),
+        corpus=corpus(tmp_path, "all"),
+        template_declared="0" * 64,
+    )
+    found = problems(request, paths)
+    codes = {problem.code for problem in found if problem.blocks}
+    assert codes == {"policy-cannot-pass", "template-mismatch", "suite-data-missing", "texts-unusable"}
+    assert not paths.captures.exists(), "nothing was computed"
+
+
+def test_one_error_holds_all_that_blocks_and_no_note() -> None:
+    refuse([Problem("disk-crowded", "Nearly full.", blocks=False)])
+    with pytest.raises(RefusedError) as refused:
+        refuse([Problem("a", "One."), Problem("b", "A note.", blocks=False), Problem("c", "Two.")])
+    assert [problem.code for problem in refused.value.problems] == ["a", "c"]
+    assert str(refused.value) == "One. Two."
+    assert refused.value.exit_code == 2
+
+
+def test_several_branches_are_refused_once_for_what_concerns_all(tmp_path: Path) -> None:
+    done = q36eval("gate", "--branch", "bf16", "--branch", "fp8-head", "--draws", "2", state=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("No branch can pass") == 1
