@@ -21,7 +21,7 @@ from q36eval.config.paths import Paths
 from q36eval.drift import FEWEST_RUNS, BranchDrift
 from q36eval.errors import Q36Error
 from q36eval.gate import GateReport, Policy
-from q36eval.gate.covering import ALL_LANES, is_by, judged_lanes, less_by_lane, recorded_declaration, shortfall
+from q36eval.gate.covering import ALL_LANES, judged_lanes, less_by_lane, recorded_declaration, shortfall
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import (
     Blessing,
@@ -68,7 +68,6 @@ class Source(Protocol):
     def waiver_records(self) -> list[WaiverRecord]: ...
     def kept_drifts(self) -> Mapping[BranchKey, BranchDrift]: ...
     def blessings(self, family: str, branch: str) -> list[Blessing]: ...
-    def unverified(self, run_ids: Sequence[str]) -> frozenset[str]: ...
     def run(self, run_id: str) -> RunRecord: ...
     def drift(self, family: str, branch: str) -> BranchDrift: ...
     def shipped_rules(self, family: str) -> Rules | None: ...
@@ -114,7 +113,6 @@ class OfHistory:
         self.branches = history.branches
         self.summaries = history.summaries
         self.waiver_records = history.waiver_records
-        self.unverified = history.unverified
         self.run = history.get_run
         self.shipped_rules = shipped_rules
 
@@ -182,9 +180,8 @@ class Fronts:
     def __init__(self, source: Source, now: datetime, only: BranchKey | None = None) -> None:
         self._source, self._now = source, now
         self.rules = rules_of(source)
-        self._standing = source.standing_verdicts()
-        self._verdicts = _verdicts(self._standing, self.rules)
-        self._reviews = reviews(source, self._verdicts, only)
+        self._verdicts = _verdicts(source.standing_verdicts(), self.rules)
+        self._reviews = reviews(source, only)
 
     def all(self) -> list[Front]:
         """Every branch, without what only reports tell.
@@ -227,13 +224,8 @@ class Fronts:
         if row.row.of.judged is not None:
             said.add(row.row.of.judged.id)
         reports = {run_id: report for run_id in said if (report := self._source.run(run_id).report) is not None}
-        own, key = row.row.of.judged, row.row.key
+        own = row.row.of.judged
         review = replace(self._review(row.row.of), report=None if own is None else reports.get(own.id))
-        for one in self._standing.get(key, ()):
-            report, policy = reports.get(one.run.id), _policy(one.policy)
-            if report is not None and policy is not None and not is_by(report, policy):
-                review = replace(review, unverified=True)
-        self._reviews[key] = replace(self._reviews[key], unverified=review.unverified)
         return self._front(branch_row(row.row.of, review, self._now), reports)
 
 
@@ -343,25 +335,16 @@ def _by_its_own_words(one: StandingVerdict, policy: Policy | None, rules: Rules)
     return known.asks_less
 
 
-def reviews(
-    source: Source, verdicts: Mapping[BranchKey, Sequence[Judged]] | None = None, only: BranchKey | None = None
-) -> dict[BranchKey, Review]:
-    """What people decided about every branch or the `only` one, and whether the verdicts that say how it stands are
-    those written.
-    """
+def reviews(source: Source, only: BranchKey | None = None) -> dict[BranchKey, Review]:
+    """What people decided about every branch or the `only` one."""
     waivers, drifts = standing_waivers(source.waiver_records()), source.kept_drifts()
     every = {(of.family, of.branch): of for of in source.branches()}
     branches = {key: of for key, of in every.items() if only in (None, key)}
-    told = {key: [of.judged.id] if of.judged is not None else [] for key, of in branches.items()}
-    for key in told:
-        told[key] += [one.run.id for one in (verdicts or {}).get(key, ())]
-    unverified = source.unverified(sorted({run_id for ids in told.values() for run_id in ids}))
     return {
         key: Review(
             next(iter(source.blessings(*key)), None),
             waivers.get(key, ()),
             drifts.get(key),
-            unverified=not unverified.isdisjoint(told[key]),
             changed=of.newest.state is RunState.INTERRUPTED and CHANGED in source.run(of.newest.id).provenance,
             other_bytes=_began_of_other_bytes(source, of),
         )

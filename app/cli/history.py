@@ -1,7 +1,7 @@
 """`q36eval history`: the runs so far."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from q36eval.app.cli.report_formats import document_of
 from q36eval.errors import ExitCode
 
 if TYPE_CHECKING:
-    from q36eval.history import History, Origin, RunRecord
+    from q36eval.history import History, RunRecord
 
 app = typer.Typer(no_args_is_help=True, help="List, show, compare, export and clean up past runs.")
 app.command("list")(list_runs)
@@ -46,15 +46,8 @@ def show(
             json.loads(m.model_dump_json(exclude={"clusters"})) for m in history.measurements(record.id)
         ]
         body["failures"] = [failure.model_dump(mode="json") for failure in history.failures(record.id)]
-        body["unverified"] = bool(history.unverified([record.id]))
-        body["sign_offs"] = [
-            {**sign_off.model_dump(mode="json"), **_origin(origin)}
-            for sign_off, origin in history.signatures(record.id)
-        ]
-        body["blessings"] = [
-            {**blessing.model_dump(mode="json"), **_origin(origin)}
-            for blessing, origin in history.blessings_of_run(record.id)
-        ]
+        body["sign_offs"] = [sign_off.model_dump(mode="json") for sign_off in history.sign_offs(record.id)]
+        body["blessings"] = [blessing.model_dump(mode="json") for blessing in history.blessings_of_run(record.id)]
         body["earlier_decisions"] = [
             json.loads(decision.model_dump_json()) for decision in history.earlier_decisions(record.id)
         ]
@@ -69,8 +62,6 @@ def show(
     from q36eval.reports import to_console
 
     console = Console()
-    if history.unverified([record.id]):
-        print_plain(f"UNVERIFIED: run {record.id} is not what was written; see q36eval history status --verify.")
     if record.report is not None:
         console.print(to_console(document_of(record, history)))
         for line in _review_lines(history, record):
@@ -96,24 +87,14 @@ def _review_lines(history: "History", run: "RunRecord") -> list[str]:
         against = run.circumstances.blessed_run
         lines.append(f"decided on {run.circumstances.on}: {known}, blessed run {against or 'none'}")
     counted = () if run.report is None else run.report.signed_by
-    for sign_off, origin in history.signatures(run.id):
-        stands = "" if sign_off in counted else f" ({origin.words or 'not counted in this decision'})"
+    for sign_off in history.sign_offs(run.id):
+        stands = "" if sign_off in counted else " (not counted in this decision)"
         lines.append(f"signed by {sign_off.owner}, {sign_off.at:%Y-%m-%d %H:%M}: {sign_off.reason}{stands}")
-    for blessing, origin in history.blessings_of_run(run.id):
-        stands = f" ({origin.words})" if origin.words else ""
+    for blessing in history.blessings_of_run(run.id):
+        stands = ""
         if blessing.revoked is not None:
             stands = f" (revoked {blessing.revoked:%Y-%m-%d} by {blessing.revoked_by}: {blessing.revoked_why})"
         lines.append(f"blessed by {blessing.owner}, {blessing.at:%Y-%m-%d %H:%M}: {blessing.reason}{stands}")
-    for one in history.decisions_by_people(not_in_force=True):
-        if one.run_id is None and (one.family, one.branch) == (run.family, run.branch):
-            lines.append(f"{one.origin.words}: {one.id}, {one.sentence}")
-    entry = history.entry_of_run(run.id)
-    if entry is not None:
-        lines.append(f"entry {entry.position} of the history's chain: {entry.sha256}")
     for decision in history.earlier_decisions(run.id):
         lines.append(f"until {decision.replaced:%Y-%m-%d %H:%M} the verdict was {decision.report.headline}")
     return [plain(line) for line in lines]
-
-
-def _origin(origin: "Origin") -> dict[str, Any]:
-    return {"origin": origin.model_dump(mode="json"), "in_force": origin.in_force}

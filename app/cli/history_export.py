@@ -1,6 +1,5 @@
 """`q36eval history export` and `import`: whole runs from one history into another; tables for analysis."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,8 +52,8 @@ def export(
 ) -> None:
     """Export runs as an archive, or as a table.
 
-    A table in csv goes to stdout without --out. An archive holds runs with their items, decisions, signatures,
-    blessings, files, and the waivers of their branches.
+    A table in csv goes to stdout without --out. An archive holds runs with their items, verdicts
+    and files; signatures, blessings and waivers stay here.
     """
     wanted = run_filter(family, branch, state, verdict, since, until)
     history = open_history()
@@ -130,68 +129,14 @@ def _export_table(
 
 
 def take_in(
-    archives: Annotated[
-        list[Path] | None, typer.Argument(help="Archives that `history export` wrote.", metavar="FILE…")
-    ] = None,
-    accept: Annotated[
-        str | None,
-        typer.Option(
-            help="Put this imported decision, such as waiver-3, in force; needs --owner and --reason.", metavar="ID"
-        ),
-    ] = None,
-    owner: Annotated[str | None, typer.Option(help="Who accepts it.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Why it may count here.")] = None,
+    archives: Annotated[list[Path], typer.Argument(help="Archives that `history export` wrote.", metavar="FILE…")],
     as_json: JsonOption = False,
 ) -> None:
     """Import the runs of archives.
 
     Nothing is overwritten: a run that is here with the same content is skipped; with other content the archive is
-    refused. Every run is decided again from its evidence. Waivers, signatures and blessings come in as "imported, not
-    in force"; without an archive those are listed, and --accept puts one in force.
+    refused. Every run is decided again from its evidence, with the blessings of this history and without waivers.
     """
-    if archives and accept is not None:
-        raise UsageError("option-conflict", "Import archives first, then accept a decision by its id.")
-    if archives:
-        _take_in(archives, as_json)
-    elif accept is None:
-        _list_waiting(as_json)
-    elif owner is None or reason is None:
-        raise UsageError("option-missing", "--accept needs --owner and --reason.")
-    else:
-        _accept(accept, owner, reason, as_json)
-
-
-def _accept(decision: str, owner: str, reason: str, as_json: bool) -> None:
-    from q36eval.app.cli.tables import print_plain
-    from q36eval.run.drift import keep_drifts
-
-    history = open_history()
-    accepted = history.accept(decision, owner, reason)
-    if accepted.what == "blessing":
-        keep_drifts(history, accepted.family, accepted.branch)
-    if as_json:
-        print_json(json.loads(accepted.model_dump_json()))
-        return
-    print_plain(f"In force from now on, accepted by {owner}: {accepted.sentence}")
-    if accepted.run_id is not None and accepted.what == "sign-off":
-        again = f"q36eval gate --branch {accepted.branch} --resume {accepted.run_id} --require-sign-off"
-        print_plain(f"Decide the run with it: {again}")
-
-
-def _list_waiting(as_json: bool) -> None:
-    from q36eval.app.cli.tables import print_plain
-
-    waiting = open_history().decisions_by_people(not_in_force=True)
-    if as_json:
-        print_json([json.loads(one.model_dump_json()) for one in waiting])
-        return
-    for one in waiting:
-        print_plain(f"{one.id}: {one.sentence} ({one.origin.words})")
-    if not waiting:
-        print_plain("No imported decision waits to be accepted.")
-
-
-def _take_in(archives: Sequence[Path], as_json: bool) -> None:
     from q36eval.app.cli.tables import print_plain
     from q36eval.app.history.import_export import take_in as read
 
@@ -206,9 +151,7 @@ def _take_in(archives: Sequence[Path], as_json: bool) -> None:
                 "added": imported.added,
                 "known": imported.known,
                 "otherwise": imported.otherwise,
-                "reviewed": imported.reviewed,
                 "verdicts_differ": imported.says,
-                "not_in_force": [json.loads(one.model_dump_json()) for one in imported.waiting],
             }
         )
         if as_json:
@@ -218,11 +161,5 @@ def _take_in(archives: Sequence[Path], as_json: bool) -> None:
             print_plain(f"  {sentence}")
         for run_id in imported.otherwise:
             print_plain(f"  {run_id} has another decision here than in the archive; the one here stands.")
-        for run_id in imported.reviewed:
-            print_plain(f"  {run_id} received signatures, blessings or files from the archive.")
-        for one in imported.waiting:
-            print_plain(f"  {one.origin.words}: {one.id}, {one.sentence}")
-        if imported.waiting:
-            print_plain("  `q36eval history import --accept ID --owner NAME --reason WHY` puts one of them in force.")
     if as_json:
         print_json(done)

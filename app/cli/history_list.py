@@ -1,7 +1,7 @@
 """`q36eval history list`: the runs that match, newest first, a page at a time."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,17 +58,14 @@ def list_runs(
         check_known(history, wanted)
     runs = history.summaries(wanted, limit=limit, offset=(page - 1) * limit)
     more = max(0, total - page * limit)
-    unverified = history.unverified([run.id for run in runs])
     if as_json:
-        body = [{**json.loads(run.model_dump_json()), "unverified": run.id in unverified} for run in runs]
+        body = [json.loads(run.model_dump_json()) for run in runs]
         print_json({"runs": body, "total": total, "page": page, "more": more})
         return
     if not runs:
         print(f"There are {total} such runs; page {page} is empty." if total else _nothing(history))
         return
-    _print(runs, unverified)
-    if unverified:
-        print("An unverified verdict is not what was written; q36eval history status --verify names the change.")
+    _print(runs)
     if more:
         print(f"{total:,} runs match, {more:,} of them older: --page {page + 1} shows the next.")
 
@@ -144,23 +141,18 @@ def _nothing(history: "History") -> str:
     return "No run matches; leave a filter out."
 
 
-def _print(runs: "list[RunSummary]", unverified: Collection[str]) -> None:
+def _print(runs: "list[RunSummary]") -> None:
     from rich.console import Console
 
     from q36eval.app.cli.tables import plain_table
 
     columns = ("run", "of", "verdict", "lanes", "policy")  # a run's id begins with when it started
-    rows = [
-        [run.id, f"{run.family}/{run.branch}", _verdict(run, run.id in unverified), _lanes(run), run.policy or "–"]
-        for run in runs
-    ]
+    rows = [[run.id, f"{run.family}/{run.branch}", _verdict(run), _lanes(run), run.policy or "–"] for run in runs]
     Console().print(plain_table(columns, rows, [], [0, 2]))
 
 
-def _verdict(run: "RunSummary", unverified: bool) -> str:
+def _verdict(run: "RunSummary") -> str:
     """What a person must know of a run at a glance: where it stands, or what came out."""
-    if unverified:
-        return f"unverified {run.verdict or ''}".rstrip()
     if run.verdict is None:
         return "measured" if run.state.value == "finished" and run.policy is None else run.state.value
     more = " waived" if run.waived else ""

@@ -79,7 +79,6 @@ def report(
 
     history = open_history()
     record = history.get_run(run)
-    history.check_verdict(record.id)
     document = replace(document_of(record, history), superseded=_what_came_after(record, history))
     if drawn:
         Console().print(to_console(document))

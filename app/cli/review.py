@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Bless and sign runs; write, list and revoke waivers.")
 
 IN_FORCE = "in force"
-SHOWN_STATES = (IN_FORCE, "imported, not in force")
 
 AnyBranch = Annotated[
     str | None, typer.Option("--branch", help="Only waivers of this branch.", autocompletion=completing.branches)
@@ -123,12 +122,12 @@ def list_waivers(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the waivers in force, and imported ones that wait."""
+    """List the waivers in force."""
     today = datetime.now(UTC).date()
     records = _records(branch, family)
     if out is not None:
         _write(out, [record for record in records if _state(record, today) == IN_FORCE])
-    shown = [record for record in records if everything or _state(record, today) in SHOWN_STATES]
+    shown = [record for record in records if everything or _state(record, today) == IN_FORCE]
     if as_json:
         print_json([_row(record, today) for record in shown])
         return
@@ -291,7 +290,7 @@ def _state(record: "WaiverRecord", today: date) -> str:
         return "revoked"
     if record.waiver.expires < today:
         return "expired"
-    return IN_FORCE if record.origin.in_force else record.origin.words
+    return IN_FORCE
 
 
 def _written(family: str, branch: str, waiver: dict[str, Any]) -> dict[str, Any]:
@@ -309,5 +308,4 @@ def _row(record: "WaiverRecord", today: date) -> dict[str, Any]:
         for name, at in (("added", record.added), ("revoked", record.revoked))
     }
     about = {"excuses": record.waiver.scope, "state": _state(record, today), "revoked_by": record.revoked_by}
-    about |= {"accepted_by": record.origin.accepted_by}
     return {"number": record.number, **written, **about, **dates}

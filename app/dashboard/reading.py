@@ -24,9 +24,7 @@ from q36eval.history import (
     BranchKey,
     BranchSummary,
     Decision,
-    DecisionByPerson,
     History,
-    Origin,
     RunEvent,
     RunFilter,
     RunProgress,
@@ -177,22 +175,9 @@ class Reader:
         """What happened to a run, in that order."""
         return self._fresh(lambda h: h.events(run_id), f"events {run_id}")
 
-    def signatures(self, run_id: str) -> list[tuple[SignOff, Origin]]:
-        """All signatures under a run, whichever of its reports they are of, and where each was made."""
-        return self._fresh(lambda h: h.signatures(run_id), f"sign-offs {run_id}")
-
-    def waiting(self, family: str, branch: str) -> list[DecisionByPerson]:
-        """What was decided elsewhere of a branch and waits to be accepted."""
-        everything = self._fresh(lambda h: h.decisions_by_people(not_in_force=True), "waiting")
-        return [one for one in everything if (one.family, one.branch) == (family, branch)]
-
-    def is_unverified(self, run_id: str) -> bool:
-        """Whether a run's verdict is not the one that history's chain has of it."""
-        return bool(self.unverified([run_id]))
-
-    def unverified(self, run_ids: Sequence[str]) -> frozenset[str]:
-        """Of these runs those whose verdict is not the one that history's chain has of them."""
-        return self._fresh(lambda h: h.unverified(run_ids), f"unverified {' '.join(run_ids)}")
+    def signatures(self, run_id: str) -> list[SignOff]:
+        """All signatures under a run, whichever of its reports they are of."""
+        return self._fresh(lambda h: h.sign_offs(run_id), f"sign-offs {run_id}")
 
     def earlier_decisions(self, run_id: str) -> list[Decision]:
         """The decisions over a run that later ones replaced, oldest first."""

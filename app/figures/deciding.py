@@ -79,7 +79,7 @@ def since_decided(history: History, run: RunRecord) -> Since:
     """What people did about a run since: so that nobody is told to bless what is blessed, or to sign what is signed."""
     blessings = history.blessings(run.branch, run.family)
     counted = () if run.report is None else run.report.signed_by
-    signed = [one.owner for one, origin in history.signatures(run.id) if origin.in_force and one not in counted]
+    signed = [one.owner for one in history.sign_offs(run.id) if one not in counted]
     return Since(bool(blessings) and blessings[0].run_id == run.id, tuple(signed))
 
 

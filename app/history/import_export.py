@@ -13,9 +13,9 @@ from pathlib import Path
 from q36eval.app.history.importing import decided_here
 from q36eval.config import Paths
 from q36eval.errors import StorageError, UsageError
-from q36eval.history import Artifact, Decision, DecisionByPerson, History, Origin, RunRecord, RunState, WholeRun
+from q36eval.history import Artifact, Decision, History, RunRecord, RunState, WholeRun
 from q36eval.history.archive import RUN_ID, Reader, Writer, reading, writing
-from q36eval.history.moving import check_waiver_dates, put_review, put_run, put_waivers, whole_run
+from q36eval.history.moving import put_run, whole_run
 from q36eval.history.run_files import NAMES, RunFiles, sha256_of
 from q36eval.locks import is_held
 from q36eval.records import Record
@@ -27,19 +27,16 @@ Say = Callable[[str], None]
 def export(history: History, paths: Paths, run_ids: Sequence[str], file: Path, say: Say) -> None:
     """Write those runs into the archive `file`; what is there is replaced once the new one is whole.
 
-    Waivers of the runs' branches come with them. What is missing is said, and left out.
+    Signatures, blessings and waivers stay behind. A missing file is reported, and left out.
 
     Raises:
         UsageError: a run is being measured.
         StorageError: the disk refuses it.
     """
-    places = dict.fromkeys((run.family, run.branch) for run in map(history.get_run, run_ids))
     with writing(file) as writer:
         for run_id in dict.fromkeys(run_ids):
             whole = _settled(whole_run(history, run_id), paths)
             _add(writer, history, whole, RunFiles(paths.state), say)
-        records = [record for place in places for record in history.waiver_records(*place)]
-        writer.add_waivers(tuple(record.model_copy(update={"origin": Origin()}) for record in records))
 
 
 def _settled(whole: WholeRun, paths: Paths) -> WholeRun:
@@ -78,62 +75,53 @@ def _add(writer: Writer, history: History, whole: WholeRun, files: RunFiles, say
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did: runs that came in, runs that were there already, and of those what a person wrote anew.
+    """What an import did: runs that it added, and runs that were there already.
 
-    `otherwise` are runs that were here with another decision, which stands. `says` is a sentence on every run whose
-    evidence gives another verdict than its archive. `waiting` are the decisions by people that came in: none is in
-    force before somebody accepts it.
+    `otherwise` are known runs with another decision in the archive; the one here stays. `says` is a sentence on every
+    added run whose evidence gives another verdict than its archive.
     """
 
     added: tuple[str, ...]
     known: tuple[str, ...]
     otherwise: tuple[str, ...]
-    reviewed: tuple[str, ...]
     says: tuple[str, ...]
-    waiting: tuple[DecisionByPerson, ...]
 
 
 def take_in(history: History, state: Path, file: Path) -> Imported:
     """Import an archive, whose runs' files are kept in `state`.
 
-    The whole archive is read, and held against what is here, before anything is written. Its runs are decided here by
-    their evidence, and what people decided elsewhere is not in force. Stopped half way, it is simply done again.
+    The whole archive is read and compared with what is here before anything is written. Its runs are decided here by
+    their evidence. After an interruption the import is repeated.
 
     Raises:
-        UsageError: it is damaged or no archive of ours, its figures are not of its items, something in it is dated in
-            the future, or a run in it is here with another content.
+        UsageError: it is damaged or not an archive of ours, a run in it is dated in the future, or is here with another
+            content.
         StorageError: the disk refuses it.
     """
-    before = {one.id for one in history.decisions_by_people(not_in_force=True)}
     with reading(file) as archive:
         here = _here(history, archive)
         for run_id in archive.manifest.runs:
             _check(archive, history, archive.run(run_id), here.get(run_id))
-        waivers = list(archive.waivers())
-        check_waiver_dates(waivers)
-        now, says, reviewed, files = datetime.now(UTC), [], [], RunFiles(state)
+        now, says, files = datetime.now(UTC), [], RunFiles(state)
         for run_id in archive.manifest.runs:
             whole = _with_files(archive, archive.run(run_id))
             with files.held():
                 files.note(history)
                 _keep_files(archive, files, whole)
                 if run_id not in here:
-                    arrival = decided_here(history, whole, archive.items(run_id))
+                    arrival = decided_here(history, whole)
                     put_run(history, arrival.whole, imported=now, items=archive.items(run_id))
                     says += [] if arrival.says is None else [arrival.says]
-                elif put_review(history, whole, imported=now):
-                    reviewed.append(run_id)
-        put_waivers(history, waivers, imported=now)
+                else:
+                    for artifact in whole.about.artifacts:  # the same content, or `_check` had refused it
+                        history.add_artifact(artifact)
         keep_drifts(history)
         known = tuple(run_id for run_id in archive.manifest.runs if run_id in here)
-        waiting = [one for one in history.decisions_by_people(not_in_force=True) if one.id not in before]
         return Imported(
             added=tuple(run_id for run_id in archive.manifest.runs if run_id not in here),
             known=known,
             otherwise=tuple(run_id for run_id in known if not _same_decision(here[run_id], archive.run(run_id).run)),
-            reviewed=tuple(reviewed),
             says=tuple(says),
-            waiting=tuple(waiting),
         )
 
 
@@ -150,7 +138,9 @@ def _check(archive: Reader, history: History, theirs: WholeRun, here: RunRecord 
         UsageError: it is such a run; says what differs.
     """
     if here is None:
-        decided_here(history, theirs, archive.items(theirs.run.id))
+        decided_here(history, theirs)
+        for _ in archive.items(theirs.run.id):  # one that cannot be read is found before anything is written
+            pass
         return
     ours = whole_run(history, here.id)
     parts: dict[str, tuple[object, object]] = {

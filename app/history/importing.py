@@ -1,10 +1,8 @@
 """A run from another history decided here: by its evidence, and by nothing that people decided elsewhere."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from q36eval.app.history.backing import unbacked
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport
 from q36eval.history.attempts import tried_before
@@ -12,7 +10,6 @@ from q36eval.history.deciding import Evidence, blessed_beside, decided, policy_o
 from q36eval.history.moving import check_dates
 from q36eval.history.records import Decision, RunRecord, RunState, WholeRun
 from q36eval.history.store import History
-from q36eval.records import ItemOutcome
 
 
 @dataclass(frozen=True)
@@ -23,16 +20,15 @@ class Arrival:
     says: str | None = None
 
 
-def decided_here(history: History, whole: WholeRun, items: Iterable[ItemOutcome]) -> Arrival:
-    """The run with the decision that its evidence gives here; its `items` are beside it, read where needed.
+def decided_here(history: History, whole: WholeRun) -> Arrival:
+    """The run with the decision that its measurements give here.
 
-    Waivers, signatures and blessings from elsewhere are not in force, so they decide nothing; a blessed run counts
-    where a blessing of it is in force here. Gates of the same deployment that this history knows count as attempts.
-    Where that is another report than the archive's, the archive's is kept as an earlier decision, replaced now.
+    Waivers, signatures and blessings from elsewhere decide nothing; a blessed run counts if it is blessed here too.
+    Gates of the same deployment that this history knows count as attempts. If the report is another than the archive's,
+    the archive's is kept as an earlier decision, replaced now.
 
     Raises:
-        UsageError: anything of it is dated in the future, it has a verdict without an end or a policy, or a figure that
-            its policy judges is not what its items give.
+        UsageError: the run is dated in the future, or has a verdict without an end, a report or a policy.
     """
     check_dates(whole)
     run = whole.run
@@ -43,10 +39,6 @@ def decided_here(history: History, whole: WholeRun, items: Iterable[ItemOutcome]
     if run.state is not RunState.FINISHED:
         raise UsageError("archive-inconsistent", f"Run {run.id} has a verdict, and is {run.state}.")
     policy = policy_of(run)
-    judged = {(criterion.probe, criterion.metric, criterion.slice) for criterion in policy.criteria}
-    figures = [one for one in whole.measurements if (one.probe, one.metric, one.slice) in judged]
-    for why in unbacked(figures, items):
-        raise UsageError("archive-inconsistent", f"Run {run.id} is not what was measured: {why}.")
     circumstances = _circumstances_here(history, run)
     evidence = Evidence(
         measurements=whole.measurements,
@@ -103,7 +95,7 @@ def _difference(run: RunRecord, theirs: GateReport, ours: GateReport) -> str | N
         *(["signatures"] if theirs.signed_by else []),
         *(["the blessing"] if then is not None and then.blessed_run is not None else []),
     ]
-    why = f"{' and '.join(lost)} made elsewhere are not in force here" if lost else "its report is not of its evidence"
+    why = f"{' and '.join(lost)} of another history do not count here" if lost else "its report is not of its evidence"
     return (
         f"Run {run.id}: the archive says {theirs.headline}, its evidence gives {ours.headline} ({why}); "
         f"{ours.headline} is kept."

@@ -149,25 +149,6 @@ def _reference_does_no_less(own: Criterion, asked: Criterion) -> bool:
     return all(getattr(own.informative, name) >= getattr(asked.informative, name) for name in names)
 
 
-def is_by(report: GateReport, policy: Policy) -> bool:
-    """Whether a report is by that policy, as far as a report shows: each criterion is in it, with a margin of its own.
-
-    A verdict that history has as it was written may stand beside a policy that somebody wrote in since.
-    """
-    judged = {one.id: one for one in report.criteria}
-
-    def is_in(asked: Criterion) -> bool:
-        one = judged.get(asked.id)
-        return one is not None and (
-            (one.probe, one.metric, one.slice) == (asked.probe, asked.metric, asked.slice)
-            and (one.tier, one.confidence, one.margin.kind) == (asked.tier, asked.confidence, asked.margin.kind)
-            and set(one.lanes) == set(asked.lanes)
-            and one.margin.value in (asked.margin.value, *(figure.value for figure in asked.margin.schemes))
-        )
-
-    return (report.policy, report.purpose) == (policy.name, policy.purpose) and all(map(is_in, policy.criteria))
-
-
 DECLARED = "declared"
 """Where a run's provenance holds its `Declaration`."""
 

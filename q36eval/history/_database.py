@@ -23,9 +23,8 @@ from q36eval.history._opening import (
 )
 from q36eval.interrupts import uninterrupted
 
-ID = "SELECT sha256 FROM ledger WHERE position = 0"
-"""A history is known by the hash of its chain's first entry, wherever its file lies."""
-
+ID = "SELECT id FROM history"
+"""The statement that reads a history's id, which stays the same wherever its file is moved."""
 
 Upserting = Callable[[Table], "sqlite.Insert | postgresql.Insert"]
 
@@ -101,7 +100,7 @@ class Connected:
 
     @property
     def id(self) -> str:
-        """By what the history is known, whatever its file is called; empty where its chain is gone."""
+        """The id that the history was given when it was made; empty if its row is missing."""
         rows = self._read(text(ID))
         return str(rows[0][0]) if rows else ""
 
@@ -196,7 +195,7 @@ def used(url: URL) -> Iterator[None]:
             raise UsageError(
                 "value-not-storable", "A name holds a NUL character, which PostgreSQL cannot store."
             ) from error
-        if getattr(error.orig, "sqlstate", None) == "42P01" or "no such table: ledger" in str(error.orig):
+        if getattr(error.orig, "sqlstate", None) == "42P01" or "no such table: history" in str(error.orig):
             raise HistoryLostError(
                 "history-replaced", f"The history {shown(url)} was replaced by another while it was in use."
             ) from error

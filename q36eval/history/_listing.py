@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Select, String, and_, cast, ex
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
 from q36eval.history._database import Connected, upsert
-from q36eval.history._tables import figure, in_force, timestamp
+from q36eval.history._tables import figure, timestamp
 from q36eval.history._texts import AT_ONCE, text_value, texts_of, unreadable
 from q36eval.history.records import (
     REFERENCE_ANSWERS,
@@ -190,8 +190,8 @@ class Listing(Connected):
         of_blessings = (
             select(runs.family, runs.branch, blessings.run_id)
             .join(tables.runs, runs.id == blessings.run_id)
-            .where(wanted, blessings.revoked.is_(None), in_force(blessings))
-            .order_by(func.coalesce(blessings.accepted, blessings.at), blessings.id)
+            .where(wanted, blessings.revoked.is_(None))
+            .order_by(blessings.at, blessings.id)
         )
         with self._reading() as connection:
             blessed = {(row.family, row.branch): row.run_id for row in connection.execute(of_blessings)}

@@ -1,26 +1,23 @@
-"""What reviewers wrote: blessings, waivers, signatures, and the decisions that theirs replaced.
-
-What was made in another history and imported is here too, and is not in force before somebody here accepts it: whoever
-asks what counts (`blessings`, `waivers`, `sign_offs`) is not told of it.
-"""
+"""What reviewers wrote: blessings, waivers, signatures, and the decisions that theirs replaced."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from q36eval.errors import UsageError
 from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
 from q36eval.history import _tables as tables
-from q36eval.history._chain import check_verdict
-from q36eval.history._ledger import DECISIONS, append_decision, append_run, check_evidence, one_at_a_time
-from q36eval.history._runs import Runs, number_of, of_report, set_report
-from q36eval.history._tables import in_force, timestamp
+from q36eval.history._runs import Runs, of_report, set_report
+from q36eval.history._tables import timestamp
 from q36eval.history._texts import kept, text_value, texts_of
-from q36eval.history.records import Blessing, Decision, DecisionByPerson, Origin, RunRecord, RunState, WaiverRecord
+from q36eval.history.records import Blessing, Decision, RunRecord, RunState, WaiverRecord
 
 CLOCKS_APART = timedelta(minutes=5)
 """By how much the clocks of two machines may differ; what is dated later than that is in the future."""
+
+WAIVING = 0x71336C67
+"""Advisory lock of PostgreSQL: one transaction at a time adds a waiver. SQLite has one writer anyway."""
 
 
 class Review(Runs):
@@ -30,8 +27,7 @@ class Review(Runs):
         """Accept a branch as a finished run found it; the newest blessing of a branch counts.
 
         Raises:
-            UsageError: the run is not finished or judged nothing, its evidence or verdict was changed since, or owner
-                or reason is empty.
+            UsageError: the run is not finished or judged nothing, or owner or reason is empty.
         """
         run = self.get_run(run_id)
         if run.state is not RunState.FINISHED or run.report is None:
@@ -43,9 +39,7 @@ class Review(Runs):
         now = datetime.now(UTC)
         row = {"run_id": run.id, "owner": owner, "reason": reason, "at": timestamp(now)}
         with self._write() as connection:
-            check_evidence(connection, run.id, number_of(connection, run.id))
-            check_verdict(connection, run.id)
-            append_decision(connection, "blessing", inserted(connection, "blessing", row))
+            connection.execute(insert(tables.blessings).values(**row))
         return Blessing(run_id=run.id, family=run.family, branch=run.branch, owner=owner, reason=reason, at=now)
 
     def revoke_blessing(self, run_id: str, by: str, reason: str) -> list[Blessing]:
@@ -56,41 +50,37 @@ class Review(Runs):
         """
         _check_written("A revocation", by, reason)
         columns = tables.blessings.c
-        standing = columns.run_id == run_id, columns.revoked.is_(None), in_force(columns)
+        standing = columns.run_id == run_id, columns.revoked.is_(None)
         values = {"revoked": timestamp(datetime.now(UTC)), "revoked_by": by, "revoked_why": reason}
         with self._write() as connection:
             numbers = connection.execute(select(columns.id).where(*standing).order_by(columns.id)).scalars().all()
             if not numbers:
                 raise UsageError("blessing-missing", f"Run {run_id} has no blessing in force that could be revoked.")
             connection.execute(update(tables.blessings).where(columns.id.in_(numbers)).values(**values))
-            for number in numbers:
-                append_decision(connection, "blessing", number, "revoked", reason)
-        return [one for one, _ in self._blessings(columns.id.in_(numbers))]
+        return self._blessings(columns.id.in_(numbers))
 
     def blessings(self, branch: str, family: str | None = None) -> list[Blessing]:
-        """The blessings of a branch that are in force, newest first; one made elsewhere is as new as its acceptance."""
+        """The blessings of a branch that are in force, newest first."""
         columns, runs = tables.blessings.c, tables.runs.c
-        wanted = [runs.branch == branch, columns.revoked.is_(None), in_force(columns)]
+        wanted = [runs.branch == branch, columns.revoked.is_(None)]
         if family is not None:
             wanted.append(runs.family == family)
-        return [blessing for blessing, _ in self._blessings(*wanted)]
+        return self._blessings(*wanted)
 
-    def blessings_of_run(self, run_id: str) -> list[tuple[Blessing, Origin]]:
-        """Every blessing of a run, in force or not, oldest first, and where it was made."""
+    def blessings_of_run(self, run_id: str) -> list[Blessing]:
+        """Every blessing of a run, also the revoked ones, oldest first."""
         return self._blessings(tables.blessings.c.run_id == run_id)[::-1]
 
-    def _blessings(self, *wanted: Any) -> list[tuple[Blessing, Origin]]:
+    def _blessings(self, *wanted: Any) -> list[Blessing]:
         runs, columns = tables.runs.c, tables.blessings.c
         query = (
             select(tables.blessings, runs.family, runs.branch)
             .join(tables.runs, runs.id == columns.run_id)
             .where(*wanted)
-            .order_by(func.coalesce(columns.accepted, columns.at).desc(), columns.id.desc())
+            .order_by(columns.at.desc(), columns.id.desc())
         )
         rows = [dict(row._mapping) for row in self._read(query)]
-        return [
-            (Blessing.model_validate({name: row[name] for name in Blessing.model_fields}), _origin(row)) for row in rows
-        ]
+        return [Blessing.model_validate({name: row[name] for name in Blessing.model_fields}) for row in rows]
 
     def blessed(self, branch: str, family: str | None = None) -> RunRecord | None:
         """The run with which a branch was last accepted, or None."""
@@ -109,10 +99,11 @@ class Review(Runs):
         row = {"family": family, "branch": branch, "added": now, **waiver.model_dump(mode="json")}
         columns = tables.waivers.c
         scope = [columns[name].is_not_distinct_from(row[name]) for name in ("criterion", "slice", "canary")]
-        of = (columns.family == family, columns.branch == branch, columns.revoked.is_(None), in_force(columns))
+        of = (columns.family == family, columns.branch == branch, columns.revoked.is_(None))
         same = select(columns.id, columns.owner, columns.expires).where(*of, *scope, columns.expires >= row["expires"])
         with self._write() as connection:
-            one_at_a_time(connection)
+            if connection.dialect.name == "postgresql":
+                connection.execute(select(func.pg_advisory_xact_lock(WAIVING)))
             standing = connection.execute(same).first()
             if standing is not None:
                 raise UsageError(
@@ -120,9 +111,9 @@ class Review(Runs):
                     f"Waiver {standing.id} of {waiver.scope} by {standing.owner} stands until {standing.expires} "
                     f"already; revoke it, or write one that ends later.",
                 )
-            number = inserted(connection, "waiver", row)
-            append_decision(connection, "waiver", number)
-        return number
+            number = connection.execute(insert(tables.waivers).values(**row)).inserted_primary_key
+            assert number is not None, "a row that was inserted has a key"
+        return int(number[0])
 
     def revoke_waiver(self, number: int, by: str | None = None) -> WaiverRecord:
         """Take a waiver back; it stays on record, with who took it back.
@@ -136,16 +127,15 @@ class Review(Runs):
             values = {"revoked": timestamp(datetime.now(UTC)), "revoked_by": by}
             if connection.execute(statement.values(**values)).rowcount != 1:
                 raise UsageError("waiver-unknown", f"there is no waiver number {number} that could be revoked.")
-            append_decision(connection, "waiver", number, "revoked")
         return next(record for record in self.waiver_records() if record.number == number)
 
     def waivers(self, family: str, branch: str) -> dict[int, Waiver]:
         """Waivers of a branch that stand, by number. Whether one has expired is the gate's to say."""
         records = self.waiver_records(family, branch)
-        return {record.number: record.waiver for record in records if record.revoked is None and record.origin.in_force}
+        return {record.number: record.waiver for record in records if record.revoked is None}
 
     def waiver_records(self, family: str | None = None, branch: str | None = None) -> list[WaiverRecord]:
-        """Every waiver ever written that matches, oldest first: the expired, revoked and not accepted ones too."""
+        """Every waiver ever written that matches, oldest first: the expired and revoked ones too."""
         columns = tables.waivers.c
         query = select(tables.waivers).order_by(columns.id)
         if family is not None:
@@ -169,74 +159,26 @@ class Review(Runs):
             columns.run_id == run_id,
             columns.owner == sign_off.owner,
             columns.report_sha256 == sign_off.report_sha256,
-            in_force(columns),
         )
         with self._write() as connection:
             # whoever signs the same run waits here, so that nobody signs twice
             connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run_id).with_for_update())
             if connection.execute(same).first() is not None:
                 raise UsageError("sign-off-exists", f"{sign_off.owner} has signed run {run_id} as it stands before.")
-            append_decision(connection, "sign-off", inserted(connection, "sign-off", row))
+            connection.execute(insert(tables.sign_offs).values(**row))
 
     def sign_offs(self, run_id: str) -> list[SignOff]:
-        """The signatures under a run that are in force, oldest first, whichever of its reports they are of."""
-        return [sign_off for sign_off, origin in self.signatures(run_id) if origin.in_force]
-
-    def signatures(self, run_id: str) -> list[tuple[SignOff, Origin]]:
-        """All signatures under a run, oldest first, and where each was made."""
+        """The signatures under a run, oldest first, whichever of its reports they are of."""
         columns = tables.sign_offs.c
         query = select(tables.sign_offs).where(columns.run_id == run_id).order_by(columns.id)
         rows = [dict(row._mapping) for row in self._read(query)]
-        return [
-            (SignOff.model_validate({name: row[name] for name in SignOff.model_fields}), _origin(row)) for row in rows
-        ]
-
-    def decisions_by_people(self, *, not_in_force: bool = False) -> list[DecisionByPerson]:
-        """Every decision by a person, by kind and number; of those the ones that wait to be accepted."""
-        found = []
-        for kind, table in DECISIONS.items():
-            query = select(table).order_by(table.c.id)
-            if kind != "waiver":
-                query = query.add_columns(tables.runs.c.family, tables.runs.c.branch)
-                query = query.join(tables.runs, tables.runs.c.id == table.c.run_id)
-            if not_in_force:
-                query = query.where(~in_force(table.c))
-            found += [_by_person(kind, dict(row._mapping)) for row in self._read(query)]
-        return found
-
-    def accept(self, decision_id: str, by: str, reason: str) -> DecisionByPerson:
-        """Put one decision that was made elsewhere in force, under the name of who accepts it.
-
-        Raises:
-            UsageError: there is no such decision that waits, or nobody or no reason is named.
-        """
-        _check_written("An acceptance", by, reason)
-        waiting = self.decisions_by_people(not_in_force=True)
-        known = {one.id: one for one in waiting}
-        if decision_id not in known:
-            these = ", ".join(list(known)[:10]) or "none"
-            raise UsageError(
-                "decision-unknown", f"No imported decision {decision_id!r} waits to be accepted; waiting: {these}."
-            )
-        if known[decision_id].revoked is not None:
-            raise UsageError(
-                "decision-revoked", f"{decision_id} was revoked where it was made, so it cannot be accepted."
-            )
-        kind, _, number = decision_id.rpartition("-")
-        table = DECISIONS[kind]
-        values = {"accepted": timestamp(datetime.now(UTC)), "accepted_by": by}
-        with self._write() as connection:
-            accepted = update(table).where(table.c.id == int(number), ~in_force(table.c)).values(**values)
-            if connection.execute(accepted).rowcount != 1:
-                raise UsageError("decision-accepted", f"{decision_id} was accepted by somebody else meanwhile.")
-            append_decision(connection, kind, int(number), "accepted", reason)
-        return next(one for one in self.decisions_by_people() if one.id == decision_id)
+        return [SignOff.model_validate({name: row[name] for name in SignOff.model_fields}) for row in rows]
 
     def decide_again(self, run_id: str, report: GateReport, circumstances: Circumstances) -> RunRecord:
         """Give a finished run a new decision over the same evidence; the one it had is kept beside it.
 
         Raises:
-            UsageError: no such run, it was never decided, or its evidence was changed since.
+            UsageError: no such run, or it was never decided.
         """
         columns = tables.runs.c
         with self._write() as connection:
@@ -244,7 +186,6 @@ class Review(Runs):
             before = connection.execute(query).first()
             if before is None or before.state != RunState.FINISHED.value or before.report is None:
                 raise UsageError("run-without-verdict", f"run {run_id} has no verdict that could be decided again.")
-            check_evidence(connection, run_id, before.number)
             earlier = {
                 "run_id": run_id,
                 "replaced": timestamp(datetime.now(UTC)),
@@ -254,7 +195,6 @@ class Review(Runs):
             connection.execute(insert(tables.earlier_decisions).values(**earlier))
             hangs_on = kept(connection, {"circumstances": circumstances.model_dump_json()})
             set_report(connection, before.number, report, {**of_report(report), **hangs_on})
-            append_run(connection, before.number)
         return self.get_run(run_id)
 
     def earlier_decisions(self, run_id: str) -> list[Decision]:
@@ -296,32 +236,7 @@ def check_not_future(what: str, at: datetime) -> None:
         )
 
 
-def inserted(connection: Connection, kind: str, row: dict[str, Any]) -> int:
-    """Write the row of a decision by a person; returns its number."""
-    number = connection.execute(insert(DECISIONS[kind]).values(**row)).inserted_primary_key
-    assert number is not None
-    return int(number[0])
-
-
-def _origin(row: dict[str, Any]) -> Origin:
-    return Origin.model_validate({name: row[name] for name in Origin.model_fields})
-
-
-def _by_person(kind: str, row: dict[str, Any]) -> DecisionByPerson:
-    record = _waiver_record(row) if kind == "waiver" else None
-    what = f"waiver of {record.waiver.scope} until {record.waiver.expires}" if record is not None else kind
-    return DecisionByPerson(
-        id=f"{kind}-{row['id']}",
-        run_id=row.get("run_id"),
-        what=what,
-        at=row["added"] if record is not None else row["at"],
-        origin=_origin(row),
-        revoked=row.get("revoked"),
-        **{name: row[name] for name in ("family", "branch", "owner", "reason")},
-    )
-
-
 def _waiver_record(row: dict[str, Any]) -> WaiverRecord:
     waiver = Waiver.model_validate({name: row[name] for name in Waiver.model_fields})
     about = {name: row[name] for name in ("family", "branch", "added", "revoked", "revoked_by")}
-    return WaiverRecord.model_validate({"number": row["id"], "waiver": waiver, "origin": _origin(row), **about})
+    return WaiverRecord.model_validate({"number": row["id"], "waiver": waiver, **about})

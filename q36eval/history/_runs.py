@@ -14,7 +14,6 @@ from q36eval.gate.policy import Policy
 from q36eval.gate.report import Circumstances, GateReport
 from q36eval.history import _tables as tables
 from q36eval.history._database import Connected, upsert
-from q36eval.history._ledger import append, append_run, newest_entry
 from q36eval.history._tables import timestamp
 from q36eval.history._texts import json_text, json_values, kept, numbered, text_value, texts_of, unreadable
 from q36eval.history.records import Artifact, EventKind, RunEvent, RunProgress, RunRecord, RunState
@@ -68,8 +67,6 @@ class Runs(Connected):
             number, before = _locked(connection, run_id)
             if before != RunState.FINISHED.value:
                 set_report(connection, number, report, values)
-                if state is RunState.FINISHED:
-                    append_run(connection, number)
             elif state is RunState.FINISHED:
                 raise UsageError(
                     "run-finished", f"run {run_id} is finished already and keeps its verdict; start a new run."
@@ -121,7 +118,6 @@ class Runs(Connected):
             ]
             connection.execute(delete(tables.kept_drifts).where(*of_branch))
             connection.execute(delete(tables.runs).where(run))
-            append(connection, "deleted", {"run": run_id}, run_id)
 
     def get_run(self, reference: str) -> RunRecord:
         """A run by its id, by a prefix that only one run has, or the `latest` one.
@@ -138,9 +134,7 @@ class Runs(Connected):
                 rows = connection.execute(query.where(columns.id == reference)).all()
                 rows = rows or connection.execute(query.where(columns.id.startswith(reference, autoescape=True))).all()
             if len(rows) == 1 and reference:
-                (run,) = runs_of(connection, rows)
-                entry = newest_entry(connection, run.id)
-                return run.model_copy(update={"entry": None if entry is None else entry.sha256})
+                return runs_of(connection, rows)[0]
             known = connection.execute(query.limit(5)).all()
         if not known:
             raise UsageError("history-empty", "history holds no run yet: run `q36eval gate --branch NAME` first.")
@@ -325,7 +319,7 @@ def runs_of(connection: Connection, rows: Sequence[Any]) -> list[RunRecord]:
     texts = texts_of(connection, (getattr(row, name) for row in rows for name in tables.RUN_TEXTS))
     runs = []
     for row in rows:
-        values = {name: getattr(row, name) for name in RunRecord.model_fields if name != "entry"}
+        values = {name: getattr(row, name) for name in RunRecord.model_fields}
         values |= {name: text_value(texts, values[name], f"run {row.id}") for name in tables.RUN_TEXTS}
         try:
             runs.append(RunRecord.model_validate(values))

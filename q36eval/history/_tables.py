@@ -52,13 +52,8 @@ def _of_run() -> Column[Any]:
     return Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False)
 
 
-def _of_decision() -> tuple[Column[Any], ...]:
-    """What a decision by a person needs that came in from another history: nobody here made it.
-
-    It is not in force before somebody here accepts it.
-    """
-    return Column("imported", String), Column("accepted", String), Column("accepted_by", String)
-
+# one row: the id by which this history is known, whatever its file is called
+history = Table("history", metadata, Column("id", String, primary_key=True))
 
 texts = Table(
     "texts",
@@ -224,7 +219,6 @@ blessings = Table(
     Column("revoked", String),
     Column("revoked_by", String),
     Column("revoked_why", Words),
-    *_of_decision(),
 )
 
 waivers = Table(
@@ -242,7 +236,6 @@ waivers = Table(
     Column("slice", String),
     Column("added", String, nullable=False),
     Column("revoked_by", String),
-    *_of_decision(),
 )
 
 # found from the runs, and found anew where it is missing; `stand` says what it was found from
@@ -274,20 +267,6 @@ sign_offs = Table(
     Column("reason", Words, nullable=False),
     Column("at", String, nullable=False),
     Column("report_sha256", String, nullable=False),
-    *_of_decision(),
-)
-
-# only ever added to: each entry's hash covers the one before it (`q36eval.history._ledger`)
-ledger = Table(
-    "ledger",
-    metadata,
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("previous", String, nullable=False, unique=True),
-    Column("sha256", String, nullable=False, unique=True),
-    Column("at", String, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("run_id", String, index=True),
-    Column("content", Text, nullable=False),
 )
 
 run_progress = Table(
@@ -320,11 +299,6 @@ artifacts = Table(
     Column("size_bytes", BigInteger, nullable=False),
     Unique("run_id", "name"),
 )
-
-
-def in_force(columns: Any) -> Any:
-    """Of a table of decisions by people: those that were made here, or accepted here."""
-    return columns.imported.is_(None) | columns.accepted.is_not(None)
 
 
 def timestamp(moment: datetime) -> str:

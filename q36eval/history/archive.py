@@ -1,14 +1,13 @@
 """An archive of runs: one ZIP file that holds them whole. What is read of it is checked, and nothing is extracted.
 
-It may come from anybody: it is read line by line, and how much it may claim is limited (`Limits`), so that a small file
-that unpacks to gigabytes is refused before they are read.
+It is read line by line, and how much it may claim is limited (`Limits`), so that a small file that unpacks to gigabytes
+is refused before they are read.
 
     manifest.json                     format, version, each other file's SHA-256 and size, the runs
     runs/RUN/run.json                 the run as it was begun, measured and decided
     runs/RUN/measurements.jsonl       with the evidence per cluster
     runs/RUN/items.jsonl              every item's outcome
-    runs/RUN/about.json               failures, signatures, blessings, earlier decisions, events, files
-    waivers.json                      what was written for the branches of these runs
+    runs/RUN/about.json               failures, earlier decisions, events, files
     artifacts/SHA256                  files of runs by their content
 
 The same runs give the same bytes.
@@ -16,7 +15,6 @@ The same runs give the same bytes.
 
 import hashlib
 import re
-import stat
 import struct
 import zipfile
 import zlib
@@ -31,11 +29,10 @@ from pydantic import Field, ValidationError
 
 from q36eval.errors import StorageError, UsageError
 from q36eval.files import replacing
-from q36eval.history import About, RunRecord, WaiverRecord, WholeRun
+from q36eval.history import About, RunRecord, WholeRun
 from q36eval.records import ItemOutcome, Measurement, Record
 
 MANIFEST = "manifest.json"
-WAIVERS = "waivers.json"
 CHUNK_BYTES = 1 << 20
 MOMENT = (1980, 1, 1, 0, 0, 0)
 """Of every file in an archive: when it was written is no part of what it holds."""
@@ -57,21 +54,13 @@ class Limits:
     most; one of a 35B branch about ten times that.
     """
 
-    files: int = 100_000
     line_bytes: int = 16 << 20
-    measurements_bytes: int = 64 << 20
-    """Of one run, which are held in memory; its items are not."""
     unpacked_bytes: int = 64 << 20
     """Of all that is packed, and beyond that `ratio` times what the file takes."""
     ratio: int = 100
-    decisions: int = 10_000
-    """By people: waivers, and signatures and blessings of one run. Each becomes an entry of the chain."""
 
 
 LIMITS = Limits()
-
-MANIFEST_BYTES = 512
-"""Of the manifest on each file at most: a name, a hash, a size, a quarter of a run's id."""
 
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """How an export packs. Other ways fail with errors of their own, and may claim gigabytes for a dictionary."""
@@ -93,7 +82,7 @@ class Manifest(Record):
     files: dict[str, Entry]
 
 
-VERSION = 1
+VERSION = 2
 
 
 class Writer:
@@ -110,14 +99,6 @@ class Writer:
         self._add(f"{folder}/measurements.jsonl", map(_line, whole.measurements))
         self._add(f"{folder}/items.jsonl", map(_line, whole.items))
         self._add(f"{folder}/about.json", [_line(whole.about)])
-
-    def add_waivers(self, records: tuple[WaiverRecord, ...]) -> None:
-        """Add the waivers of the runs' branches."""
-        if len(records) > LIMITS.decisions:
-            raise UsageError(
-                "archive-too-large", f"There are {len(records):,} waivers, more than `history import` reads."
-            )
-        self._add(WAIVERS, map(_line, records))
 
     def add_artifact(self, sha256: str, file: Path) -> None:
         """Add a file by its content, once.
@@ -154,10 +135,6 @@ class Writer:
                 digest.update(part)
                 size += len(part)
                 target.write(part)
-        if name.endswith("/measurements.jsonl") and size > LIMITS.measurements_bytes:
-            raise UsageError(
-                "archive-too-large", f"{name} would take {size:,} bytes, more than `history import` reads."
-            )
         self._files[name] = Entry(sha256=digest.hexdigest(), size_bytes=size)
 
 
@@ -211,16 +188,13 @@ class Reader:
         folder = f"runs/{run_id}"
         record = self._one(f"{folder}/run.json", RunRecord)
         about = self._one(f"{folder}/about.json", About)
-        self._check_decisions(f"{folder}/about.json", len(about.sign_offs) + len(about.blessings))
         whole = WholeRun(
-            run=record.model_copy(update={"imported": None, "entry": None}),
+            run=record.model_copy(update={"imported": None}),
             measurements=tuple(self._records(f"{folder}/measurements.jsonl", Measurement)),
             items=(),
             about=about,
         )
-        named = {record.id, *(one.run_id for one in (*about.events, *about.artifacts, *about.blessings))}
-        places = {(record.family, record.branch), *((one.family, one.branch) for one in about.blessings)}
-        if named != {run_id} or len(places) > 1:
+        if {record.id, *(one.run_id for one in (*about.events, *about.artifacts))} != {run_id}:
             raise self._refused(f"what it holds of run {run_id} is of another run")
         return whole
 
@@ -231,18 +205,6 @@ class Reader:
             UsageError: one says what this version does not know.
         """
         return self._records(f"runs/{run_id}/items.jsonl", ItemOutcome)
-
-    def waivers(self) -> list[WaiverRecord]:
-        """The waivers of its runs' branches."""
-        if WAIVERS not in self.manifest.files:
-            return []
-        found = list(islice(self._records(WAIVERS, WaiverRecord), LIMITS.decisions + 1))
-        self._check_decisions(WAIVERS, len(found))
-        return found
-
-    def _check_decisions(self, name: str, count: int) -> None:
-        if count > LIMITS.decisions:
-            raise self._refused(f"{name} holds more than {LIMITS.decisions:,} decisions by people")
 
     def artifact(self, sha256: str, target: IO[bytes]) -> bool:
         """Copy a file's content into `target`; whether the archive holds it."""
@@ -263,12 +225,14 @@ class Reader:
             raise self._unreadable(MANIFEST, error) from error
         if manifest.version > VERSION:
             raise self._refused(f"a newer q36eval wrote it (version {manifest.version}); upgrade q36eval")
+        if manifest.version < VERSION:
+            raise self._refused(f"an older q36eval wrote it (version {manifest.version}); export the runs again")
         return manifest
 
     def _check_names(self) -> None:
         """Every file is one that an export writes, there once, and named by the manifest; every run is whole."""
         names, known = self._zip.namelist(), {MANIFEST, *self.manifest.files}
-        ours = {name for name in names if name in (MANIFEST, WAIVERS) or _OWN.fullmatch(name)}
+        ours = {name for name in names if name == MANIFEST or _OWN.fullmatch(name)}
         strange = [name for name in names if name not in known & ours]
         if strange or len(set(names)) < len(names):
             raise self._refused(f"no export writes a file {strange[0][:80]!r}" if strange else "it holds a file twice")
@@ -282,22 +246,12 @@ class Reader:
     def _check_claims(self) -> None:
         """What the directory of the file says, before anything is unpacked."""
         infos = self._zip.infolist()
-        if len(infos) > LIMITS.files:
-            raise self._refused(f"it holds {len(infos):,} files, more than any export")
         if any(info.compress_type not in _PACKED for info in infos):
             raise self._refused("no export packs files in that way")
-        odd = [i for i in infos if stat.S_IFMT(i.external_attr >> 16) not in (0, stat.S_IFREG) or i.is_dir()]
-        if odd:
-            raise self._refused(f"it holds a link or a folder {odd[0].filename[:80]!r}")
         most = LIMITS.unpacked_bytes + LIMITS.ratio * self.file.stat().st_size
         claimed = sum(info.file_size for info in infos)
         if claimed > most:
             raise self._refused(f"it unpacks to {claimed:,} bytes, more than any export of its size ({most:,})")
-        for info in infos:
-            if info.filename == MANIFEST and info.file_size > MANIFEST_BYTES * (len(infos) + 8):
-                raise self._refused(f"{MANIFEST} is larger than any export's")
-            if info.filename.endswith("/measurements.jsonl") and info.file_size > LIMITS.measurements_bytes:
-                raise self._refused(f"{info.filename} is larger than any export")
 
     def _one(self, name: str, kind: type[Any]) -> Any:
         records = list(islice(self._records(name, kind), 10))

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
+from q36eval.gate.report import Circumstances, GateReport, Waiver
 from q36eval.records import (
     DeploymentIdentity,
     Direction,
@@ -47,9 +47,7 @@ class RunRecord(Record):
     `provenance` holds package versions, the git commit and its dirty flag, and how much was evaluated (`exhaustive`, or
     only until what the policy judges was resolved; `max_items` of each eval task). `circumstances` is what its verdict
     hangs on besides, `timings` the seconds of each stage and of the set-up before them. `imported` is when it came in
-    from another history; None of one that was made here. `entry` is the hash of its entry in the history's chain, known
-    where one run alone was read: kept elsewhere, it shows that neither the run nor anything before it was changed.
-    Times are UTC.
+    from another history; None of one that was made here. Times are UTC.
     """
 
     id: str
@@ -68,35 +66,6 @@ class RunRecord(Record):
     circumstances: Circumstances | None = None
     timings: dict[str, float] = Field(default_factory=dict)
     imported: datetime | None = None
-    entry: str | None = None
-
-
-class Origin(Record):
-    """Where a decision by a person was made: here, or in the history that it was `imported` from.
-
-    One from elsewhere is not in force before somebody here has accepted it by name.
-    """
-
-    imported: datetime | None = None
-    accepted: datetime | None = None
-    accepted_by: str | None = None
-
-    @property
-    def in_force(self) -> bool:
-        """Whether it counts here, as far as that hangs on where it was made."""
-        return self.imported is None or self.accepted is not None
-
-    @property
-    def words(self) -> str:
-        """What is shown beside it; nothing of what was made here."""
-        if self.imported is None:
-            return ""
-        return NOT_IN_FORCE if self.accepted is None else f"imported, accepted by {self.accepted_by}"
-
-
-NOT_IN_FORCE = "imported, not in force"
-
-HERE = Origin()
 
 
 class Blessing(Record):
@@ -113,31 +82,6 @@ class Blessing(Record):
     revoked_why: str | None = None
 
 
-class DecisionByPerson(Record):
-    """A decision by a person as it is listed: its `id` (`blessing-3`), what it is of, who made it, and how it stands.
-
-    `run_id` is None of a waiver, which is of a branch.
-    """
-
-    id: str
-    run_id: str | None
-    family: str
-    branch: str
-    what: str
-    owner: str
-    reason: str
-    at: datetime
-    origin: Origin
-    revoked: datetime | None = None
-
-    @property
-    def sentence(self) -> str:
-        """What it is, of what, by whom and why, in a line."""
-        of = f"run {self.run_id}" if self.run_id is not None else f"{self.family}/{self.branch}"
-        revoked = "" if self.revoked is None else ", revoked"
-        return f"{self.what} of {of} by {self.owner} on {self.at:%Y-%m-%d}{revoked}: {self.reason}"
-
-
 class WaiverRecord(Record):
     """A waiver as it was written for one branch; `added` and `revoked` are moments (UTC)."""
 
@@ -148,14 +92,6 @@ class WaiverRecord(Record):
     added: datetime
     revoked: datetime | None = None
     revoked_by: str | None = None
-    origin: Origin = HERE
-
-
-class ChainHead(Record):
-    """An entry of the chain of decisions: its place, from 0, and its hash, which covers all before it."""
-
-    position: int
-    sha256: str
 
 
 class Decision(Record):
@@ -208,18 +144,16 @@ class Artifact(Record):
 
 
 class About(Record):
-    """All that is kept of a run but its record, figures and items. Blessings are the oldest first."""
+    """All that travels with a run but its record, figures and items; what people decided of it stays behind."""
 
     failures: tuple[ProbeFailure, ...] = ()
-    sign_offs: tuple[SignOff, ...] = ()
-    blessings: tuple[Blessing, ...] = ()
     earlier_decisions: tuple[Decision, ...] = ()
     events: tuple[RunEvent, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
 
 
 class WholeRun(Record):
-    """A run with everything that history keeps of it, in the order of writing."""
+    """A run with its evidence and verdicts, in the order of writing; without signatures and blessings."""
 
     run: RunRecord
     measurements: tuple[Measurement, ...]

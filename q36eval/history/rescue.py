@@ -25,7 +25,6 @@ def rescue(history: History, run_id: str, state: Path) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         with writing(file) as writer:
             writer.add_run(whole)
-            writer.add_waivers(())
     except (Q36Error, OSError) as error:
         return f"What run {run_id} had measured is lost with it ({error}); gate the branch anew."
     measured = f"What was measured is in {file}; import it into the history that is to have it"

@@ -7,7 +7,6 @@ from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from q36eval.history import _tables as tables
-from q36eval.history._chain import Chained
 from q36eval.history._database import upsert
 from q36eval.history._listing import Listing
 from q36eval.history._review import Review
@@ -30,7 +29,7 @@ from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeFailure, Pr
 FLIPS = {"regression": 1, "improvement": 2}
 
 
-class History(Review, Listing, Chained, Texts):
+class History(Review, Listing, Texts):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
 
     def add_items(self, run_id: str, outcomes: Iterable[ItemOutcome]) -> None:

@@ -179,8 +179,6 @@ class _Detailed:
             yield from _listed(section.title, map(_entry, section.entries))
         yield from _listed("Next", _steps(document, options.max_width))
         yield from _listed("In the review UI", _link_lines(document.links))
-        if document.run is not None and document.run.entry is not None:
-            yield _text(f"Entry in the history's chain: {document.run.entry}", "dim")
 
 
 def _text(content: str, style: str = "", limit: int = MAX_CHARACTERS) -> "Text":

@@ -126,7 +126,7 @@ def to_json(document: Document) -> str:
         report=document.report,
         run=None
         if run is None
-        else RunSection.model_validate_json(run.model_dump_json(exclude={"report", "imported", "entry"})),
+        else RunSection.model_validate_json(run.model_dump_json(exclude={"report", "imported"})),
         evals=EvalsSection.model_validate(figures_json(figures, recovery_asked(document.report)))
         if figures.measured
         else None,

@@ -80,7 +80,6 @@ def _properties(suite: ET.Element, document: Document) -> None:
     named = {"verdict": report.headline, "exit_code": str(report.exit_code), "policy": report.policy}
     if run is not None:
         named["run"] = run.id
-        named |= {} if run.entry is None else {"history_entry": run.entry}
         named |= {} if run.imported is None else {"imported": run.imported.isoformat()}
     named |= {} if layer is None else {"layer_at_fault": layer.at_fault or "not told apart", "engine": layer.engine}
     for name, value in named.items():

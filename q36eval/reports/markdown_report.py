@@ -1,7 +1,6 @@
 """The report as Markdown, for a job summary or a pull request."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry, Section
@@ -9,9 +8,6 @@ from q36eval.reports.evals_figures import GroupFigures, percent, ratio_words, re
 from q36eval.reports.story import NOT_RIGHT, not_right_cell
 from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, SENTENCE, fenced, html, number, verdict_text
 from q36eval.reports.text import markdown as md
-
-if TYPE_CHECKING:
-    from q36eval.history.records import RunRecord
 
 EVALS_HEADER = (
     "group",
@@ -51,8 +47,9 @@ def _verdict(document: Document) -> Iterator[str]:
     report, run = document.report, document.run
     yield f"# {md(report.headline)}" + ("" if run is None else f": {md(run.family)}/{md(run.branch)}")
     yield ""
+    imported = "" if run is None or run.imported is None else " Imported from another history."
     of = "Policy" if run is None else f"Run {md(run.id)}, policy"
-    yield f"{of} {md(report.policy)}, exit code {report.exit_code}.{_origin(run)}"
+    yield f"{of} {md(report.policy)}, exit code {report.exit_code}.{imported}"
     yield ""
     rows = (
         (md(lane.lane), f"**{md(lane.headline)}**", ", ".join(map(md, document.deciding_lane(lane)[1])))
@@ -64,12 +61,6 @@ def _verdict(document: Document) -> Iterator[str]:
     yield from _section(document.decided)
     yield from _list("Next", (f"`{step.command}` – {md(step.why)}" for step in document.next_steps))
     yield from _list("In the review UI", (f"[{md(link.words)}](<{link.address}>)" for link in document.links))
-
-
-def _origin(run: "RunRecord | None") -> str:
-    """Where its history came from, and the entry there by which it can be held against it later."""
-    imported = "" if run is None or run.imported is None else " Imported from another history."
-    return imported + ("" if run is None or run.entry is None else f" Entry in the history's chain: `{run.entry}`.")
 
 
 def _answers(document: Document) -> Iterator[str]:

@@ -253,7 +253,7 @@ def _reopen(
 ) -> RunRecord:
     """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
     run = history.get_run(run_id)
-    if run.state is RunState.FINISHED or run.entry is not None:
+    if run.state is RunState.FINISHED:
         raise UsageError(
             "run-finished",
             f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off.",

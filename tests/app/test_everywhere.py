@@ -88,9 +88,9 @@ def test_every_command_takes_json() -> None:
     [
         *("branches", "branches main", "canaries list", "canaries list json-nested", "doctor"),
         *("history list", "history compare {run} {other}", "history show latest", "history show latest --replay"),
-        *("history status --verify", "history gc --dry-run", "policy list", "policy explain release --full"),
+        *("history status", "history gc --dry-run", "policy list", "policy explain release --full"),
         *("policy explain release", "policy check release", "drift", "drift --branch main", "report latest"),
-        *("reference show", "review list", "history export latest --out {out}", "history import"),
+        *("reference show", "review list", "history export latest --out {out}"),
         *("report latest --schema", "report latest --policy sandbox"),
         *("review waive --branch main --criterion tools --owner eva --reason why --ahead --expires {soon}",),
         *("review bless latest --owner eva --reason why", "review sign-off latest --owner eva --reason why"),

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from q36eval.app.history.backing import unbacked
 
 from q36eval.app.cli.report_formats import document_of
 from q36eval.app.figures.layer_at_fault import layer_of
-from q36eval.app.history.backing import unbacked
 from q36eval.config import Paths
 from q36eval.gate import decide
 from q36eval.gate.fault import Arithmetic, fault_of

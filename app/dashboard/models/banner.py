@@ -41,7 +41,6 @@ class Banner:
 
 
 _GROUPS = {
-    Standing.UNVERIFIED: "open",
     Standing.SIGN: "waiting",
     Standing.BLOCKED: "blocked",
     Standing.INCONCLUSIVE: "open",

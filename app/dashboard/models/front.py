@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from q36eval.app.dashboard.models.overview import (
     STALE_AFTER,
-    UNVERIFIED,
     BranchRow,
     Review,
     age_text,
@@ -27,7 +26,6 @@ KL = ("kl_divergence", "all")
 class Standing(StrEnum):
     """How a branch stands; what a person should look at comes before what is in order."""
 
-    UNVERIFIED = "UNVERIFIED"
     BLOCKED = "BLOCKED"
     INCONCLUSIVE = "INCONCLUSIVE"
     DRIFTING = "DRIFTING"
@@ -40,10 +38,9 @@ class Standing(StrEnum):
 
 
 SHIPS = (Standing.SHIP, Standing.WAIVED)
-TAKEN_BACK = (Standing.UNVERIFIED, Standing.DRIFTING, Standing.STALE, Standing.NOT_JUDGED)
+TAKEN_BACK = (Standing.DRIFTING, Standing.STALE, Standing.NOT_JUDGED)
 """What a verdict does not say by itself: nobody should sign or bless for its badge alone."""
 _LOOKS = {
-    Standing.UNVERIFIED: ("!", "red"),
     Standing.BLOCKED: ("✗", "red"),
     Standing.INCONCLUSIVE: ("?", "orange"),
     Standing.DRIFTING: ("↘", "orange"),
@@ -262,8 +259,6 @@ class _Found:
     def lane(self, lane: Lane, *, whole: bool = False) -> LaneStanding:
         """How it stands in a lane; `whole`: in words of the whole run."""
         of = None if whole else lane
-        if self.review.unverified:
-            return LaneStanding(Standing.UNVERIFIED, UNVERIFIED, Button.RUN, self.verdicts[0].run)
         current = [one for one in self.verdicts if one.current and lane in one.run.lanes]
         for one in current:  # from the newest on
             if one.run.lanes[lane] is Verdict.FAIL:

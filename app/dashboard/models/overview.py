@@ -15,13 +15,11 @@ from q36eval.reports.text import duration
 STALE_AFTER = timedelta(days=30)
 EXPIRES_SOON = timedelta(days=14)
 MOST_NAMES = 6
-UNVERIFIED = "The newest verdict is not what was written: somebody changed the history."
 
 
 class Urgency(IntEnum):
     """What a person should look at first; nothing to do comes last."""
 
-    UNVERIFIED = -1
     FAILED = 0
     NOT_DECIDED = 1
     DRIFTING = 2
@@ -47,9 +45,9 @@ class Review:
     """What people decided about a branch, where it stands over its runs, and the report of its newest verdict, the two
     where they were read.
 
-    `reports` are those of other runs that say how it stands. `unverified`: one of these verdicts is not the one that
-    was written. `changed`: the newest run was left since its checkpoint changed, and cannot be resumed. `other_bytes`:
-    what began after the newest verdict is of another checkpoint, tokenizer or chat template.
+    `reports` are those of other runs that say how it stands. `changed`: the newest run was left since its checkpoint
+    changed, and cannot be resumed. `other_bytes`: what began after the newest verdict is of another checkpoint,
+    tokenizer or chat template.
     """
 
     blessing: Blessing | None = None
@@ -57,7 +55,6 @@ class Review:
     drift: BranchDrift | None = None
     report: GateReport | None = None
     reports: Mapping[str, GateReport] = field(default_factory=dict)
-    unverified: bool = False
     changed: bool = False
     other_bytes: bool = False
 
@@ -130,7 +127,7 @@ def standing_waivers(records: Iterable[WaiverRecord]) -> dict[BranchKey, tuple[W
     """Waivers by branch that stand, the expired ones among them."""
     by_branch: dict[BranchKey, tuple[Waiver, ...]] = {}
     for record in records:
-        if record.revoked is None and record.origin.in_force:
+        if record.revoked is None:
             key = (record.family, record.branch)
             by_branch[key] = (*by_branch.get(key, ()), record.waiver)
     return by_branch
@@ -150,8 +147,6 @@ def _blessing(blessing: Blessing | None, judged: RunSummary | None) -> str:
 
 def _needs(of: BranchSummary, review: Review, now: datetime) -> Iterable[Need]:
     newest, judged = of.newest, of.judged
-    if review.unverified:
-        yield Need(Urgency.UNVERIFIED, UNVERIFIED, "q36eval history status --verify")
     if review.changed:
         command = f"q36eval gate --branch {shlex.quote(of.branch)}"
         yield Need(Urgency.UNFINISHED, "The checkpoint changed while the newest run judged it; judge it anew:", command)

@@ -34,7 +34,6 @@ TO_REVIEW = (
     Urgency.NOT_BLESSED,
 )
 _BY_STANDING = {
-    Standing.UNVERIFIED: Urgency.UNVERIFIED,
     Standing.BLOCKED: Urgency.FAILED,
     Standing.INCONCLUSIVE: Urgency.NOT_DECIDED,
     Standing.NOT_JUDGED: Urgency.NOT_DECIDED,

@@ -10,7 +10,7 @@ from q36eval.canaries.outcomes import question_name
 from q36eval.files import canonical_json
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CERTAIN, CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Waiver
-from q36eval.history import Decision, Origin, RunEvent, RunRecord
+from q36eval.history import Decision, RunEvent, RunRecord
 from q36eval.metrics import ALL, metric_of
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement
 from q36eval.reports import story
@@ -230,18 +230,16 @@ def waiver_rows(report: GateReport) -> list[dict[str, str]]:
     ]
 
 
-def signature_rows(signatures: Iterable[tuple[SignOff, Origin]], report: GateReport) -> list[dict[str, str]]:
+def signature_rows(signatures: Iterable[SignOff], report: GateReport) -> list[dict[str, str]]:
     """All signatures under the run, and whether each is of the report as it stands."""
     return [
         {
             "owner": one.owner,
             "at (UTC)": f"{one.at:%Y-%m-%d %H:%M}",
             "reason": one.reason,
-            "counts": "yes"
-            if one in report.signed_by
-            else origin.words or "of a report that did not need one, or was replaced since",
+            "counts": "yes" if one in report.signed_by else "of a report that did not need one, or was replaced since",
         }
-        for one, origin in signatures
+        for one in signatures
     ]
 
 

@@ -47,7 +47,7 @@ RUNS_DRAWN = {DRAWN_FIRST: 30, "the newest 100": 100, "all": 1_000_000}
 WATCHED, EVERYTHING = "judged by the policy", "everything measured"
 ANY = "any"
 # what the sentence beside the chip does not say, or what has a command
-NEEDS_BESIDE = (Urgency.UNVERIFIED, Urgency.WAIVER, Urgency.UNFINISHED)
+NEEDS_BESIDE = (Urgency.WAIVER, Urgency.UNFINISHED)
 LEGEND = (
     "Above, the effect against the reference with each run's own interval; the band is that of the run the charts "
     "begin with, dotted lines are changes of the deployment, a ring is a run that set off an alarm. The dashed line is "

@@ -88,11 +88,7 @@ def _draw_sides(reader: Reader, a: RunRecord, b: RunRecord) -> None:
         for column, name, run in ((left, "A", a), (right, "B", b)):
             with column.container(horizontal=True, vertical_alignment="center", gap="small"):
                 look = look_of(run.verdict)
-                unverified = reader.is_unverified(run.id)  # then nobody knows what it was
-                st.badge(
-                    f"{name}: {'! UNVERIFIED' if unverified else look.label}",
-                    color="red" if unverified else look.colour,
-                )
+                st.badge(f"{name}: {look.label}", color=look.colour)
                 words = label(f"{run.branch}, {run.started:%Y-%m-%d %H:%M} UTC")
                 st.page_link("views/run.py", label=words, query_params={"run": run.id}, help=f"Run {name}: {run.id}")
         swap.button("Swap", on_click=_swap, args=(a.id, b.id), icon=":material/swap_horiz:", key="compare_swap")

@@ -317,9 +317,9 @@ def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         _draw_again(reader, run, report, allowed, "sign")
         return
     st.text(lanes_words(what.found))
-    for signature, origin in reader.signatures(run.id):
-        other = origin.words or "under a report that is no longer this one or not decided yet"
-        counts = "" if signature in report.signed_by else f", {other}"
+    for signature in reader.signatures(run.id):
+        other = ", under a report that is no longer this one or not decided yet"
+        counts = "" if signature in report.signed_by else other
         st.text(line(f"Signed before by {signature.owner} on {signature.at:%Y-%m-%d}{counts}: {signature.reason}"))
     reason = _reason("sign", "What did you look at, and why may it go?", allowed)
     seen = state_of(report_sha256(report), what.sha256)
@@ -355,9 +355,6 @@ def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: P
                 _write_button("Revoke", f"revoke {number}", allowed, _revoking(reader, run, number))
     if not standing:
         st.text("No waiver of this branch stands.")
-    for one in reader.waiting(run.family, run.branch):
-        st.text(line(f"{one.origin.words}: {one.sentence}"))
-        st.code(f"q36eval history import --accept {one.id} --owner NAME --reason WHY", language=None)
     _draw_again(reader, run, report, allowed, "waivers")
 
 

@@ -80,8 +80,6 @@ def draw() -> None:
 def _draw_verdict(reader: Reader, run: RunRecord) -> None:
     verdict_heading(run.verdict, " with waivers" if run.report is not None and run.report.waived else "")
     st.text(line(summary(run)))
-    if reader.is_unverified(run.id):
-        st.error("Unverified: this verdict is not what was written. See q36eval history status --verify.")
     if run.imported is not None:
         st.text("Imported from another history, and decided here by its evidence.")
     if run.report is None:

@@ -43,44 +43,6 @@ def banners(app: Any) -> str:
 
 
 @pytest.mark.long
-def test_a_verdict_that_was_rewritten_ships_nothing(path: Path, visit: Visit) -> None:
-    """Its report and its columns say PASS, and history's chain says FAIL."""
-    history = History.open(path)
-    good, bad = write_run(history, "fp8-head", 0.05, 1), write_run(history, "int2-experts", 4.0, 4)
-    history.close()
-    with sqlite3.connect(path) as database:
-        taken = ", ".join(
-            f"{name} = (SELECT {name} FROM runs WHERE id = :good)" for name in ("verdict", "lanes", "report")
-        )
-        database.execute(f"UPDATE runs SET {taken} WHERE id = :bad", {"good": good.id, "bad": bad.id})
-    assert told(path)["int2-experts"].standing is Standing.UNVERIFIED
-    app = visit(path)
-    assert "<code>fp8-head</code> may ship." in banners(app)
-    assert "<code>int2-experts</code>, the newest verdict is not what was written" in banners(app)
-    compared = visit(path, "compare", a=good.id, b=bad.id)
-    assert [one.value for one in compared.markdown if "UNVERIFIED" in one.value] == [":red-badge[B: ! UNVERIFIED]"]
-    report = q36eval("report", bad.id, "--format", "card", state=path.parent)
-    assert (report.returncode, report.stdout) == (2, ""), "nobody puts it into a model card"
-    assert "is not what was written" in report.stderr
-    queue = "\n".join(element.value for element in visit(path, "review").text)
-    assert "The newest verdict is not what was written" in queue
-
-
-@pytest.mark.long
-def test_a_policy_that_was_written_in_later_ships_nothing(path: Path, visit: Visit) -> None:
-    """Its verdict is as it was written: it passed a small policy, beside which somebody put the family's."""
-    history = History.open(path)
-    write_run(history, "int2-experts", 4.0, 4)
-    passed = judge_run(history, 0, date(2026, 3, 1), reference=REFERENCE)
-    history.close()
-    with sqlite3.connect(path) as database:
-        other = "SELECT policy, policy_name FROM runs WHERE id != :id"
-        database.execute(f"UPDATE runs SET (policy, policy_name) = ({other}) WHERE id = :id", {"id": passed.id})
-    assert told(path)["main"].standing is Standing.UNVERIFIED
-    assert "nothing may ship" in banners(visit(path))
-
-
-@pytest.mark.long
 def test_a_pass_of_other_bytes_than_the_newest_run_began_is_stale(path: Path) -> None:
     history = History.open(path)
     about = {"family": "sandbox", "reference_identity": identity("a")}

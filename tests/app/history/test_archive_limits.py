@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import resource
-import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from q36eval.errors import UsageError
 from q36eval.history import History
 from q36eval.history.archive import MANIFEST, Limits
 from tests.app.history.filled import fill
-from tests.app.history.test_authority import archive_of
+from tests.app.history.test_importing import archive_of
 from tests.app.history.test_moving import changed
 from tests.app.judged_runs import open_history
 
@@ -91,26 +90,11 @@ def test_as_much_as_may_be_claimed_is_read_in_little_memory(archive: bytes, tmp_
     assert mebibytes < 100, f"{mebibytes:.0f} MiB"
 
 
-def repeat_lines(files: dict[str, bytes], name: str, times: int) -> None:
-    files[name] *= times
-
-
-SMALL = Limits(
-    files=10, line_bytes=200_000, measurements_bytes=300_000, unpacked_bytes=2_000_000, ratio=0, decisions=10
-)
+SMALL = Limits(line_bytes=200_000, unpacked_bytes=2_000_000, ratio=0)
 
 BEYOND = {
     "a long line": (growing("items.jsonl", b'{"x": "' + b"y" * MIB + b'"}\n'), "has a line longer than any export's"),
-    "many measurements": (growing("measurements.jsonl", b" " * 400_000), "measurements.jsonl is larger than any"),
-    "many files": (
-        lambda files: files.update({f"artifacts/{n:064}": b"" for n in range(20)}),
-        "it holds 28 files, more than any export",
-    ),
     "much in all": (growing("about.json", b" " * 3_000_000), "more than any export of its size"),
-    "many waivers": (
-        lambda files: repeat_lines(files, "waivers.json", 20),
-        "waivers.json holds more than 10 decisions",
-    ),
     "deep JSON": (growing("about.json", b"[" * 100_000), "about.json, line 2 cannot be read"),
 }
 
@@ -129,37 +113,30 @@ def test_what_claims_more_than_an_export_is_one_sentence(
     assert "\n" not in sentence
 
 
-def test_a_manifest_larger_than_any_is_refused_before_it_is_read(archive: bytes, tmp_path: Path) -> None:
-    file = tmp_path / "runs.zip"
-    file.write_bytes(changed(archive, growing(MANIFEST, b" \n" * 10_000), consistent=False))
-    assert "manifest.json is larger than any export's" in refused(file, tmp_path / "state")[0]
-
-
 def test_a_pipe_is_no_archive_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "runs.zip")
     assert "it is no file" in refused(tmp_path / "runs.zip", tmp_path / "state")[0]
 
 
-def test_links_folders_and_names_that_stand_twice_are_refused(archive: bytes, tmp_path: Path) -> None:
-    def written(name: str, mode: int) -> Path:
+def test_names_that_no_export_writes_are_refused(archive: bytes, tmp_path: Path) -> None:
+    def written(name: str) -> Path:
         file = tmp_path / "runs.zip"
         with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(file, "w") as new:
             for info in old.infolist():
                 new.writestr(info.filename, old.read(info))
-            odd = zipfile.ZipInfo(name)
-            odd.external_attr = mode << 16
-            new.writestr(odd, "/etc/passwd")
+            new.writestr(name, "/etc/passwd")
         return file
 
-    for name, mode, needle in (
-        ("artifacts/" + "0" * 64, stat.S_IFLNK | 0o777, "it holds a link or a folder"),
-        ("artifacts/", stat.S_IFDIR | 0o755, "it holds a link or a folder"),
-        ("artifacts/" + "0" * 64, stat.S_IFIFO | 0o644, "it holds a link or a folder"),
-        ("waivers.json", 0o644, "it holds a file twice"),
-        ("/etc/passwd", 0o644, "no export writes a file '/etc/passwd'"),
-        (MANIFEST, 0o644, "it is no archive of runs"),
+    with zipfile.ZipFile(io.BytesIO(archive)) as whole:
+        (about,) = (name for name in whole.namelist() if name.endswith("about.json"))
+    for name, needle in (
+        ("artifacts/" + "0" * 64, "no export writes a file 'artifacts/0"),
+        ("artifacts/", "no export writes a file 'artifacts/'"),
+        (about, "it holds a file twice"),
+        ("/etc/passwd", "no export writes a file '/etc/passwd'"),
+        (MANIFEST, "it is no archive of runs"),
     ):
-        sentence, _ = refused(written(name, mode), tmp_path / "state")
+        sentence, _ = refused(written(name), tmp_path / "state")
         assert needle in sentence, sentence
 
 
@@ -169,20 +146,20 @@ def test_an_archive_that_is_changed_while_it_is_read_leaves_nothing(
     """Between the check of the whole and the writing of its run."""
     file, state = tmp_path / "runs.zip", tmp_path / "state"
     file.write_bytes(archive)
-    history, note = open_history(state), History.decisions_by_people
+    history = open_history(state)
     from q36eval.app.history import import_export
 
-    check = import_export.check_waiver_dates
+    note = import_export.RunFiles.note
 
-    def then_changed(waivers: object) -> None:
-        check(waivers)  # type: ignore[arg-type]
+    def then_changed(files: import_export.RunFiles, history: History) -> None:
+        note(files, history)
         with zipfile.ZipFile(io.BytesIO(archive)) as whole:
             (info,) = (info for info in whole.infolist() if info.filename.endswith("items.jsonl"))
         with file.open("r+b") as changing:
             changing.seek(info.header_offset + 200)
             changing.write(b"\xff" * 40)
 
-    monkeypatch.setattr(import_export, "check_waiver_dates", then_changed)
+    monkeypatch.setattr(import_export.RunFiles, "note", then_changed)
     with pytest.raises(UsageError, match="cannot be imported"):
         take_in(history, state, file)
-    assert (history.summaries(), note(history)) == ([], [])
+    assert history.summaries() == []

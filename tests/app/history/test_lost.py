@@ -53,7 +53,6 @@ def test_a_gate_whose_history_goes_away_says_so_and_keeps_what_it_measured(
     assert (run.state, f"--resume {run.id}" in done.stderr) == (RunState.INTERRUPTED, True)
     resumed = commands.q36eval(*arguments, "--resume", run.id, state=state)
     assert resumed.returncode == 0, resumed.stderr
-    assert commands.q36eval("history", "status", "--verify", state=state).returncode == 0
 
 
 def test_a_run_notes_its_history_before_it_leaves_anything_that_another_history_s_gc_could_take(tmp_path: Path) -> None:

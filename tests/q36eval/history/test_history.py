@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -249,6 +249,31 @@ def test_signatures_keep_their_report_and_are_given_once(history: History) -> No
     for blank in ({"owner": " "}, {"reason": " "}):
         with raises(UsageError, "reason-required"):
             history.add_sign_off(run.id, signature.model_copy(update=blank))
+
+
+def test_nothing_is_signed_in_the_future(history: History) -> None:
+    run, now = start(history), datetime.now(UTC)
+    ahead = SignOff(owner="zoe", reason="read", at=now + timedelta(minutes=10), report_sha256="ab")
+    with raises(UsageError, "date-in-future"):
+        history.add_sign_off(run.id, ahead)
+    skewed = ahead.model_copy(update={"at": now + timedelta(minutes=1)})
+    history.add_sign_off(run.id, skewed)
+    assert history.sign_offs(run.id) == [skewed]
+
+
+@pytest.mark.long
+def test_a_blessing_is_revoked_by_name_and_the_one_before_counts_again(history: History) -> None:
+    old, new = (history.finish_run(start(history).id, decide(POLICY, [faults(0)])).id for _ in range(2))
+    history.bless(old, "eva", "first")
+    history.bless(new, "eva", "second")
+    with raises(UsageError, "reason-required"):
+        history.revoke_blessing(new, " ", "wrong build")
+    (revoked,) = history.revoke_blessing(new, "jan", "wrong build")
+    assert (revoked.revoked_by, revoked.revoked_why) == ("jan", "wrong build")
+    assert [one.run_id for one in history.blessings("fp8-head")] == [old]
+    with raises(UsageError, "blessing-missing"):
+        history.revoke_blessing(new, "jan", "again")
+    assert history.blessings_of_run(new) == [revoked]
 
 
 def test_series_holds_finished_runs_only(history: History) -> None:

@@ -1,6 +1,6 @@
 """Histories of an older schema are brought to the newest with all they hold, or left as they are, on both databases.
 
-There is one schema yet; a next one is added here (`next_version`).
+`schemas` holds databases that an older version wrote; a schema after the newest is added by `next_version`.
 """
 
 import hashlib
@@ -19,19 +19,23 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import UniqueConstraint, text
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.history import History, WaiverRecord, WholeRun
+from q36eval.gate import SignOff
+from q36eval.history import Blessing, History, WaiverRecord, WholeRun
 from q36eval.history import _migrating as migrating
 from q36eval.history._tables import metadata
-from q36eval.history.moving import put_run, put_waivers, whole_run
+from q36eval.history.deciding import replayed
+from q36eval.history.moving import put_run, whole_run
 from q36eval.locks import exclusive
-from tests.app.history.filled import fill
+from tests.app.history.filled import WAIVER, fill
 from tests.q36eval.history.gates import child, gate
 from tests.q36eval.history.next_version import NEXT, add_next_version
 from tests.raising import raises
 
-FIRST = migrating.HEAD
+NEWEST = migrating.HEAD
 
-Content = tuple[list[WholeRun], list[WaiverRecord]]
+SCHEMAS = Path(__file__).parent / "schemas"
+
+Content = tuple[list[WholeRun], list[WaiverRecord], list[SignOff], list[Blessing]]
 
 
 @pytest.fixture
@@ -40,7 +44,9 @@ def old(database: str, tmp_path: Path) -> str:
     source, run = fill(tmp_path / "source")
     history = History.open(database)
     put_run(history, whole_run(source, run.id), imported=None)
-    put_waivers(history, source.waiver_records(), imported=None)
+    history.add_waiver("sandbox", "main", WAIVER)
+    history.bless(run.id, "eva", "release 1")
+    history.add_sign_off(run.id, source.sign_offs(run.id)[0])
     gate(history, "fp8-head", 2)
     history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     history.close()
@@ -51,7 +57,10 @@ sqlite_only = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
 def content(history: History) -> Content:
-    return [whole_run(history, run.id) for run in history.summaries()], history.waiver_records()
+    ids = [run.id for run in history.summaries()]
+    signed = [one for run_id in ids for one in history.sign_offs(run_id)]
+    blessed = [one for run_id in ids for one in history.blessings_of_run(run_id)]
+    return [whole_run(history, run_id) for run_id in ids], history.waiver_records(), signed, blessed
 
 
 def read(database: str) -> tuple[Content, str | None]:
@@ -86,7 +95,55 @@ def test_the_first_schema_makes_the_tables(history: History) -> None:
     assert ScriptDirectory(str(migrating.MIGRATIONS)).get_current_head() == migrating.HEAD
 
 
-def test_who_edits_the_first_schema_raises_its_number() -> None:
+def restore(dump: Path, database: str) -> None:
+    """An empty database filled from an SQL dump, as the version that is in the dump's name wrote it."""
+    script = dump.read_text(encoding="utf-8")
+    if "://" not in database:
+        with closing(sqlite3.connect(database)) as raw:
+            raw.executescript(script)
+        return
+    import psycopg
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        connection.execute(script)  # type: ignore[arg-type]  # psycopg types literal queries alone
+
+
+def test_a_history_of_0010_loses_its_chain_and_no_decision_that_was_in_force(database: str) -> None:
+    """Of the imported run's decisions one blessing had been accepted; nothing else of them counted."""
+    kind = "postgresql" if "://" in database else "sqlite"
+    restore(SCHEMAS / f"0010-{kind}.sql", database)
+    script = (SCHEMAS / f"0010-{kind}.sql").read_text(encoding="utf-8")
+    history = History.open(database)
+    assert history.id in script, "files in the working state are noted under this id"
+    with history._engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        if connection.dialect.name == "sqlite":
+            assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+            assert connection.exec_driver_sql("PRAGMA foreign_key_check").first() is None
+    runs, waivers, signed, blessed = content(history)
+    assert [(one.branch, one.state.value, one.verdict) for one in (each.run for each in runs)] == [
+        ("main", "finished", "PASS"),
+        ("main", "finished", "PASS"),
+        ("main", "running", None),
+        ("fp8-head", "finished", "PASS"),
+        ("main", "finished", "PASS"),
+    ]
+    newest, imported, *_, first = (history.get_run(each.run.id) for each in runs)
+    assert [one.imported is not None for one in (newest, imported, first)] == [False, True, False]
+    assert [replayed(history, one) == one.report for one in (imported, first)] == [True, True]
+    assert [(one.number, one.waiver.owner, one.revoked) for one in waivers] == [(1, "eva", None)]
+    assert [(one.owner, one in (first.report.signed_by if first.report else ())) for one in signed] == [("jan", False)]
+    assert {(one.run_id, one.owner) for one in blessed} == {(first.id, "eva"), (imported.id, "zoe")}
+    assert [one.owner for one in history.blessings("main")] == ["zoe", "eva"], "the one accepted last counts"
+    history.revoke_blessing(imported.id, "eva", "it was not ours")
+    gate(history, "main", 1)
+    history.delete_run(first.id)
+    history.close()
+    assert read(database)[1] == NEWEST
+
+
+def test_who_edits_the_schema_raises_its_number() -> None:
     """Else a history of the schema before the edit would be taken for one of this."""
     described = [
         (
@@ -103,15 +160,15 @@ def test_who_edits_the_first_schema_raises_its_number() -> None:
         for table in metadata.sorted_tables
     ]
     fingerprint = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
-    assert (FIRST, fingerprint) == ("0010", "6cc5f563b8cffaaf"), (
-        "raise HEAD and the revision of first_schema.py, then record both here"
+    assert (NEWEST, fingerprint) == ("0011", "cb9d73af1b15962b"), (
+        "add a file to migrations/versions and raise HEAD, then record both here"
     )
 
 
 @pytest.mark.long
 def test_all_that_was_written_is_there(old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, _ = read(old)
-    assert len(before[0]) == 3
+    assert [len(part) for part in before] == [3, 1, 1, 1]
     add_next_version(monkeypatch, tmp_path)
     history = History.open(old)
     assert content(history) == before
@@ -190,7 +247,7 @@ def test_another_schema_is_refused_with_a_sentence_and_left_as_it_is(old: str, v
     set_version(old, version)
     file = None if "://" in old else dump(old)
     for upgrade in (True, False):
-        with raises(UsageError, code, version, FIRST) as refused:
+        with raises(UsageError, code, version, NEWEST) as refused:
             History.open(old, upgrade=upgrade)
         assert "\n" not in str(refused.value)
     if file is not None:
@@ -280,7 +337,7 @@ def test_what_may_only_be_read_is_refused_where_it_would_be_changed(
     before = read(old)
     with monkeypatch.context() as patch:
         add_next_version(patch, tmp_path)
-        with raises(UsageError, "history-schema-old", FIRST, NEXT):
+        with raises(UsageError, "history-schema-old", NEWEST, NEXT):
             History.open(old, upgrade=False)
     assert read(old) == before
     history = History.open(old, upgrade=False)

@@ -3,18 +3,18 @@
 import base64
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, func, select, update
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.gate import Circumstances, SignOff, Waiver
+from q36eval.gate import Circumstances
 from q36eval.history import About, Artifact, History, RunFilter, WholeRun
 from q36eval.history import _tables as tables
 from q36eval.history._texts import packed, unpacked
-from q36eval.history.moving import put_run, put_waivers, whole_run
+from q36eval.history.moving import put_run, whole_run
 from q36eval.records import ProbeFailure, ProbeName, Verdict
 from tests.q36eval.history.conftest import fresh
 from tests.q36eval.history.gates import begin, figure, gate, outcome
@@ -153,14 +153,8 @@ def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, 
     source = History.open(tmp_path / "source.db")
     report = gate(source, "main", 2, ProbeFailure(probe=ProbeName.KL, reason="timeout", kind="crashed"))
     run = source.summaries()[0].id
-    source.add_sign_off(
-        run, SignOff(owner="eva", reason="read", at=datetime(2026, 5, 1, tzinfo=UTC), report_sha256="ab")
-    )
-    source.bless(run, "eva", "release 1")
     source.decide_again(run, report, Circumstances(on=date(2026, 5, 1)))
     source.add_artifact(Artifact(run_id=run, name="tokens", sha256="a" * 64, size_bytes=5))
-    waiver = Waiver(owner="eva", reason="known", criterion="intact", expires=date(2026, 5, 1))
-    source.revoke_waiver(source.add_waiver("sandbox", "main", waiver), "jan")
     whole = whole_run(source, run)
     assert all(getattr(whole.about, name) for name in About.model_fields), "of each kind of note there is one"
     history.add_items(begin(history, "other").id, [outcome(5, "of another order")])
@@ -168,8 +162,6 @@ def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, 
     assert whole_run(history, run) == whole
     assert history.summaries(RunFilter(verdict=Verdict.PASS)) == source.summaries()
     assert history.criteria(run)[0]["criterion"] == "intact"
-    put_waivers(history, source.waiver_records(), imported=None)
-    assert history.waiver_records()[0].model_copy(update={"number": 1}) == source.waiver_records()[0]
     with raises(UsageError, "run-exists"):
         put_run(history, whole, imported=None)
     broken = whole.run.model_copy(update={"id": "broken"})
