@@ -83,6 +83,8 @@ def gate(state: Path, files: Path, progress: Progress, engine: EngineOptions = A
     family = load_family(None, paths)
 
     def probes(names: Any, suite: str, paths: Paths, material: Any, *_: Any) -> list[Probe]:
+        if ProbeName.KL not in names:  # before any work, when nothing is sampled yet
+            return []
         scored = material()
         kl = KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers)
         return [FewCanaries(load_specs()[:1]), kl, EvalsProbe(files / "suite.yaml")]
