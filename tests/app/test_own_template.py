@@ -190,6 +190,7 @@ def test_a_declaration_of_another_template_is_refused_and_lifts_nothing(
     assert f"The declared chat template is {other}, and the branch ships {shipped}." in told.stdout
 
 
+@pytest.mark.long
 def test_the_declaration_keeps_the_source_that_the_file_names(
     gate: Callable[..., RunRecord], repaired: Path, state: Path
 ) -> None:

@@ -53,14 +53,14 @@ def policy(metric: str, part: str, kind: Any, value: float, **settings: Any) -> 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (("accuracy", "mmlu", "min_recovery", 0.99), ("policy-cannot-pass", "0.8")),
-        (("accuracy", "mmlu/law", "min_recovery", 0.8), ("policy-cannot-pass", "10 scored")),
-        (("accuracy", "mmlu", "max_increase", 0.0), ("policy-cannot-pass",)),
-        (("macro_accuracy", "mmlu", "min_recovery", 0.99), ("policy-cannot-pass",)),
-        (("answers_changed", "mmlu", "max_value", 0.001), ("policy-cannot-pass",)),
-        (("choice_margin", "mmlu", "max_increase", 0.0), ("policy-cannot-pass",)),
-        (("perplexity", "all", "min_retention", 0.9), ("policy-cannot-pass", "requires 30")),
-        (("accuracy", "mmlu", "max_value", 0.5), ("policy-cannot-pass", "max_value")),
+        (("accuracy", "mmlu", "min_recovery", 0.99), ("margin-not-shown", "0.8")),
+        (("accuracy", "mmlu/law", "min_recovery", 0.8), ("margin-not-shown", "10 scored")),
+        (("accuracy", "mmlu", "max_increase", 0.0), ("margin-not-shown",)),
+        (("macro_accuracy", "mmlu", "min_recovery", 0.99), ("margin-not-shown",)),
+        (("answers_changed", "mmlu", "max_value", 0.001), ("margin-not-shown",)),
+        (("choice_margin", "mmlu", "max_increase", 0.0), ("margin-not-shown",)),
+        (("perplexity", "all", "min_retention", 0.9), ("margin-not-shown", "requires 30")),
+        (("accuracy", "mmlu", "max_value", 0.5), ("margin-not-shown", "max_value")),
     ],
 )
 def test_what_the_reference_itself_would_not_pass_is_refused(work: Work, asked: Any, expected: tuple[str, ...]) -> None:
