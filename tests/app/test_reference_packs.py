@@ -200,7 +200,7 @@ def test_a_branch_that_is_asked_other_tokens_is_refused_with_the_field(
         (
             KLProbe(DOCUMENTS[::14], context=1024),
             None,
-            r"in context \(the pack's: 4096, this run's: 1024\); pass the same --context\.",
+            r"in context \(the pack's: 4096, this run's: 1024\)",
         ),
         (KLProbe(DOCUMENTS[::14]), 5, r"in top_k \(the pack's: none, this run's: 5\); pass the same --top-k\."),
     ],
