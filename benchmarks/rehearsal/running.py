@@ -32,7 +32,7 @@ def gate_command(folder: Path, how: Amount, device: str, resume: str | None, mor
     material = folder / "material"
     command = ["gate", "--family", str(material / "family.yaml"), "--branch", BRANCH]
     command += ["--corpus", str(material / "corpus.yaml"), "--draws", str(how.draws), "--device", device]
-    command += ["--out", str(folder / "reports"), "--details"]
+    command += ["--out", str(folder / "reports")]
     return command + ([] if resume is None else ["--resume", resume]) + more
 
 
