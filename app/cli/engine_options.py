@@ -116,7 +116,7 @@ def check_device(device: str) -> None:
 
 def _check_of_reference(options: EngineOptions) -> None:
     if not opens_checkpoints(EngineOptions(kind=options.kind)):
-        raise UsageError("reference-unsupported", NO_REFERENCE.format(engine=options.kind))
+        raise UsageError("engine-gives-no-reference", NO_REFERENCE.format(engine=options.kind))
     described = EngineOptions.described()
     for each in fields(EngineOptions):
         if described[each.name].of_branch and getattr(options, each.name) != each.default:
