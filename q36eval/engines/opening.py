@@ -130,7 +130,8 @@ def _no_argument(settings: EngineOptions, engine: type[Engine]) -> str:
     name = settings.engine_arguments[0].partition("=")[0]
     described = EngineOptions.described()
     names = sorted(described[each].name for each in engine.options if described[each].flag is None)
-    return f"The engine {settings.kind} has no {ENGINE_ARG} {name}; its NAMEs are: {', '.join(names)}."
+    known = f"its NAMEs are: {', '.join(names)}" if names else "it has none"
+    return f"The engine {settings.kind} has no {ENGINE_ARG} {name}; {known}."
 
 
 def _opened_by(settings: EngineSettings) -> type[Engine]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from q36eval.app.history.backing import unbacked
 
 from q36eval.app.cli.report_formats import document_of
 from q36eval.app.figures.layer_at_fault import layer_of
@@ -192,11 +191,6 @@ def test_of_a_gate_in_this_process_no_engine_is_suspected_unless_it_was_measured
     told_of = lines(history, run)
     assert told_of[0].startswith("The engine is at fault: vllm")
     assert "weight-only" in told_of[2]
-
-
-def test_a_run_of_figures_goes_into_another_history(history: History, paths: Paths) -> None:
-    run_id = record(told(0.1, 0.001, identity("branch")), "sandbox", "main", "x", history, paths)
-    assert list(unbacked(history.measurements(run_id), [])) == []
 
 
 def test_a_run_of_figures_is_no_attribution_to_tensors(history: History, paths: Paths) -> None:

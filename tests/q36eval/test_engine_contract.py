@@ -183,9 +183,10 @@ def test_an_option_that_an_engine_does_not_have_is_refused_by_name(checkpoints: 
     assert options.keys() == OTHERS.keys()
     for name, flag in options.items():
         settings = EngineSettings(checkpoints["reference"], kind=KIND, **{name: OTHERS[name]})
+        free = name == "engine_arguments"
         for opens in (open_engine, identity_of):
-            written = flag if name != "engine_arguments" else f"{flag} seed"
-            with raises(UsageError, "option-unsupported", KIND, written):
+            code, written = ("engine-arg-unsupported", f"{flag} seed") if free else ("option-unsupported", flag)
+            with raises(UsageError, code, KIND, written):
                 opens(settings)
 
 
