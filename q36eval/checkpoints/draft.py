@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeRMSNorm, Qwen3_5MoeTextModel
 
 from q36eval.checkpoints import emulation
+from q36eval.checkpoints.architecture import Architecture, Outline
 from q36eval.checkpoints.filling import Decoder, plan_of, stacked
-from q36eval.checkpoints.loader import input_schemes, rebuild_buffers, text_config
+from q36eval.checkpoints.loader import compute_buffers, input_schemes
 from q36eval.checkpoints.names import DRAFT_HEAD, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.weights import index_weights
@@ -55,7 +56,7 @@ def draft_config(checkpoint: Checkpoint) -> Any:
     Raises:
         UsageError: it has several layers, or the checkpoint is of another architecture.
     """
-    config = copy.deepcopy(text_config(checkpoint))
+    config = copy.deepcopy(Architecture.of(checkpoint).config)
     layers = getattr(config, "mtp_num_hidden_layers", None) or 1
     if layers != 1:
         raise UsageError(
@@ -96,13 +97,15 @@ def load_draft_head(
     torch.set_default_dtype(dtype)
     try:
         with torch.device("meta"):
-            model = nn.ModuleDict({"mtp": DraftHead(config)})
+            head: Any = DraftHead(config)
     finally:
         torch.set_default_dtype(before)
-    decoder = Decoder(model, checkpoint, device, dtype, {})
-    decoder.fill(stacked(plan_of(model, checkpoint, index)))
-    head: Any = model["mtp"]
-    rebuild_buffers(head, device)
+    head.config.dtype = dtype
+    outline = Outline(head, mapped_as=Architecture.of(checkpoint).empty(dtype))
+    decoder = Decoder(head, outline, checkpoint, device, dtype, {})
+    decoder.fill(stacked(plan_of(outline, checkpoint, index, below="mtp.")))
+    compute_buffers(head, device)
+    model = nn.ModuleDict({"mtp": head})
     emulation.install(model, input_schemes(index) if emulate_activations else {})
     head = model["mtp"]
     return head.eval().requires_grad_(False)  # type: ignore[no-any-return]

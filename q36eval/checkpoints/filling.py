@@ -1,6 +1,6 @@
 """Where each stored weight belongs in a model, and decoding it into its place: at once, packed, or layer by layer."""
 
-import re
+import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from q36eval.checkpoints.alike import Parts, give_back_pinned, read_ahead
+from q36eval.checkpoints.architecture import Outline
 from q36eval.checkpoints.as_served import Change
 from q36eval.checkpoints.formats.stacked import can_be_stacked
 from q36eval.checkpoints.packed import PackedWeight
@@ -18,7 +19,6 @@ from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import PLAIN
 from q36eval.checkpoints.stacking import (
     FP4,
-    Place,
     Stack,
     covers,
     decode_each,
@@ -26,77 +26,59 @@ from q36eval.checkpoints.stacking import (
     finite_each,
     stacks_of,
 )
+from q36eval.checkpoints.stacking import (
+    Place as Part,
+)
 from q36eval.checkpoints.weights import SLAB_ELEMENTS, UNDECODABLE, LogicalWeight, WeightIndex, lacks_memory
 from q36eval.errors import CorruptCheckpointError
 from q36eval.memory import available_bytes
 
-_EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
-WHOLE = "whole"
-_IN_LAYER = re.compile(r"model\.layers\.(?P<layer>\d+)\.")
+Plan = dict[str, list[tuple[Part, LogicalWeight]]]
+"""By parameter, which weights it is made of and where in it each belongs."""
 
 
-@dataclass(frozen=True)
-class Slot:
-    """Part of a parameter: an expert's rows of a fused parameter, or all of it."""
+def plan_of(outline: Outline, checkpoint: Checkpoint, index: WeightIndex, below: str = "") -> Plan:
+    """Each parameter's weights, after checking that all of them, and nothing else, are there exactly once.
 
-    parameter: str
-    key: str = WHOLE
-    expert: int | None = None
-    rows: slice = field(default_factory=lambda: slice(None))
+    `below` is what the names of the weights begin with and those of the model do not.
 
-    @property
-    def place(self) -> Place:
-        """Where in the parameter."""
-        return None if self.expert is None else (self.expert, self.rows)
-
-
-Plan = dict[str, list[tuple[Slot, LogicalWeight]]]
-"""By parameter, which weights it is made of and where each belongs."""
-
-
-def _slot(name: str, parameters: dict[str, nn.Parameter]) -> Slot | None:
-    """Where a logical weight belongs, None when the model has no such place."""
-    if name in parameters:
-        return Slot(name)
-    match = _EXPERT.fullmatch(name)
-    if not match:
-        return None
-    projection, expert = match["projection"], int(match["index"])
-    parameter = f"{match['experts']}.{'down_proj' if projection == 'down' else 'gate_up_proj'}"
-    if parameter not in parameters or expert >= parameters[parameter].shape[0]:
-        return None
-    half = parameters[parameter].shape[1] // 2
-    rows = {"gate": slice(0, half), "up": slice(half, None), "down": slice(None)}[projection]
-    return Slot(parameter, f"{expert}.{projection}_proj", expert, rows)
-
-
-def _expected_slots(name: str, parameter: nn.Parameter) -> set[str]:
-    if name.endswith(".mlp.experts.gate_up_proj"):
-        return {f"{expert}.{half}_proj" for expert in range(parameter.shape[0]) for half in ("gate", "up")}
-    if name.endswith(".mlp.experts.down_proj"):
-        return {f"{expert}.down_proj" for expert in range(parameter.shape[0])}
-    return {WHOLE}
-
-
-def plan_of(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> Plan:
-    """Each parameter's weights, after checking that all of them, and nothing else, are there exactly once."""
-    parameters = dict(model.named_parameters())
+    Raises:
+        CorruptCheckpointError: a weight is missing or unexpected.
+        UsageError: as `Outline.places`.
+    """
+    weights = {name.removeprefix(below): weight for name, weight in index.weights.items()}
+    found = outline.places(list(weights))
+    if found.unexpected:
+        stored = weights[found.unexpected[0]].stored_names[0]
+        raise CorruptCheckpointError(
+            "tensor-unexpected", f"{checkpoint.path}: tensor {stored!r} is unexpected in this model."
+        )
+    if found.missing:
+        more = f" (and {len(found.missing) - 1} more)" if len(found.missing) > 1 else ""
+        what = below + found.missing[0]
+        raise CorruptCheckpointError("tensor-missing", f"{checkpoint.path}: tensor {what!r} is missing{more}.")
     plan: Plan = defaultdict(list)
-    for weight in index.weights.values():
-        slot = _slot(weight.name, parameters)
-        if slot is None:
-            raise CorruptCheckpointError(
-                "tensor-unexpected",
-                f"{checkpoint.path}: tensor {weight.stored_names[0]!r} is unexpected in this model.",
-            )
-        plan[slot.parameter].append((slot, weight))
-    for name, parameter in parameters.items():
-        missing = sorted(_expected_slots(name, parameter) - {slot.key for slot, _ in plan[name]})
-        if missing:
-            what = name if missing[0] == WHOLE else f"{name.rpartition('.')[0]}.{missing[0]}.weight"
-            more = f" (and {len(missing) - 1} more of {name})" if len(missing) > 1 else ""
-            raise CorruptCheckpointError("tensor-missing", f"{checkpoint.path}: tensor {what!r} is missing{more}.")
+    for name, place in found.of.items():
+        plan[place.parameter].append((place.part, weights[name]))
+    for name, source in outline.tied.items():
+        _leave_out_tied(plan, name, source)
     return plan
+
+
+def _leave_out_tied(plan: Plan, name: str, source: str) -> None:
+    """Take a parameter that is another one out of the plan, where it is stored too.
+
+    Raises:
+        CorruptCheckpointError: both are stored, with other values: engines differ in which of them they read.
+    """
+    if name not in plan:
+        return
+    (_, weight), (_, other) = plan.pop(name)[0], plan[source][0]
+    if not torch.equal(weight.read()[0], other.read()[0]):
+        raise CorruptCheckpointError(
+            "head-not-tied",
+            f"{weight.checkpoint.path}: config.json ties {name} to {source}, but both are stored and differ; store one.",
+        )
 
 
 Stacks = dict[str, list[Stack]]
@@ -105,7 +87,7 @@ Stacks = dict[str, list[Stack]]
 
 def stacked(plan: Plan) -> Stacks:
     """What is planned, in stacks."""
-    return {name: stacks_of([(slot.place, weight) for slot, weight in weights]) for name, weights in plan.items()}
+    return {name: stacks_of(weights) for name, weights in plan.items()}
 
 
 READ_AHEAD_BYTES = 2**29
@@ -139,25 +121,24 @@ class Sizes:
     """The largest layer, decoded."""
 
     @classmethod
-    def of(cls, plan: Plan, model: nn.Module, dtype: torch.dtype) -> "Sizes":
-        """Of a model that may have shapes alone."""
-        values = {name: model.get_parameter(name).numel() for name in plan}
+    def of(cls, plan: Plan, outline: Outline, dtype: torch.dtype) -> "Sizes":
+        """Of a model that is planned like that."""
+        values = {name: math.prod(outline.shapes[name]) for name in plan}
         stays_packed = [name for name, weights in plan.items() if _packable(weights)]
         stored = sum(weight.stored_bytes for name in stays_packed for _, weight in plan[name])
         modules: dict[str, list[PackedSize]] = defaultdict(list)
         for name in stays_packed:
             fp4 = all(weight.scheme.format in FP4 for _, weight in plan[name])
             modules[name.rpartition(".")[0]].append(PackedSize(values[name], dtype.itemsize, fp4))
-        layers: dict[str, int] = defaultdict(int)
+        layers: dict[int | None, int] = defaultdict(int)
         for name, count in values.items():
-            match = _IN_LAYER.match(name)
-            layers["" if match is None else match["layer"]] += count * dtype.itemsize
+            layers[outline.layer_of(name)] += count * dtype.itemsize
         decoded = sum(layers.values())
         return cls(
             decoded=decoded,
             packed=decoded - sum(values[name] * dtype.itemsize for name in stays_packed) + stored,
             packed_modules=tuple(map(tuple, modules.values())),
-            around=layers.pop("", 0),
+            around=layers.pop(None, 0),
             layer=max(layers.values(), default=0),
         )
 
@@ -177,7 +158,7 @@ def free_bytes(device: torch.device) -> float:
     return float("inf") if free is None else float(free)
 
 
-def _packable(weights: list[tuple[Slot, LogicalWeight]]) -> bool:
+def _packable(weights: list[tuple[Part, LogicalWeight]]) -> bool:
     return all(weight.scheme != PLAIN for _, weight in weights)
 
 
@@ -186,6 +167,7 @@ class Decoder:
     """Decodes weights into a model's parameters, those that are named with another content of a part than their own."""
 
     model: nn.Module
+    outline: Outline
     checkpoint: Checkpoint
     device: torch.device
     dtype: torch.dtype
@@ -223,11 +205,11 @@ class Decoder:
             CorruptCheckpointError: a weight cannot be decoded, does not fit, or holds what is no finite number.
         """
         for name, of_parameter in stacks.items():
-            shape = self.model.get_parameter(name).shape
+            shape = torch.Size(self.outline.shapes[name])
             if self.packs and all(stack.scheme != PLAIN for stack in of_parameter):
                 self._pack(name, of_parameter, [self._placed(*next(stored), shape) for _ in of_parameter])
                 continue
-            target = torch.empty(shape, dtype=self.dtype, device=self.device)
+            target = torch.empty(shape, dtype=self.outline.dtype_of(name, self.dtype), device=self.device)
             for _ in of_parameter:
                 self._decode(*self._placed(*next(stored), shape), target)
             self._check_finite(of_parameter, target)
@@ -271,7 +253,7 @@ class Decoder:
 
     def _pack(self, name: str, of_parameter: list[Stack], placed: list[tuple[Stack, Parts, bool]]) -> None:
         """Keep a parameter's parts on the device, after decoding it once to see that it can be; raises as `decode`."""
-        packed = PackedWeight(self.model.get_parameter(name).shape, self.dtype, placed)
+        packed = PackedWeight(torch.Size(self.outline.shapes[name]), self.dtype, placed)
         decoded = torch.empty(packed.shape, dtype=self.dtype, device=self.device)
         for stack, parts, is_one in placed:
             self._decode(stack, parts, is_one, decoded)
@@ -293,12 +275,14 @@ class Decoder:
         """Put a NaN in the place of each of those parameters, of its shape and on its device, without its memory."""
         nothing = torch.full((1,), torch.nan, dtype=self.dtype, device=self.device)
         for name in names:
-            self.put(name, nothing.expand(self.model.get_parameter(name).shape))
+            self.put(name, nothing.expand(self.outline.shapes[name]))
 
     def put(self, name: str, value: torch.Tensor) -> None:
         """Make `value` the parameter of that name."""
         module, _, attribute = name.rpartition(".")
-        setattr(self.model.get_submodule(module), attribute, nn.Parameter(value, requires_grad=False))
+        owner = self.model.get_submodule(module)
+        is_buffer = attribute in owner._buffers
+        setattr(owner, attribute, value if is_buffer else nn.Parameter(value, requires_grad=False))
 
 
 def _tell_whose(stack: Stack, parts: Parts, target: torch.Tensor) -> None:
@@ -308,7 +292,7 @@ def _tell_whose(stack: Stack, parts: Parts, target: torch.Tensor) -> None:
             decode_each({part: tensor[at : at + 1] for part, tensor in parts.items()}, stack.scheme, [place], target)
 
 
-def _rows_of(place: Place, shape: torch.Size) -> tuple[int, ...]:
+def _rows_of(place: Part, shape: torch.Size) -> tuple[int, ...]:
     """The shape of what belongs into a place of a parameter of that shape."""
     return tuple(shape) if place is None else (len(range(shape[1])[place[1]]), *shape[2:])
 
@@ -322,15 +306,15 @@ class StoredLayers:
         self.around: Stacks = {}
         """What belongs to no layer."""
         for name, of_parameter in stacks.items():
-            match = _IN_LAYER.match(name)
-            if match is None:
+            layer = decoder.outline.layer_of(name)
+            if layer is None:
                 self.around[name] = of_parameter
                 continue
-            while len(self._layers) <= int(match["layer"]):
+            while len(self._layers) <= layer:
                 self._layers.append({})
-            self._layers[int(match["layer"])][name] = of_parameter
-        for layer in self._layers:
-            decoder.empty(layer)
+            self._layers[layer][name] = of_parameter
+        for stored in self._layers:
+            decoder.empty(stored)
 
     def __len__(self) -> int:
         return len(self._layers)
@@ -343,8 +327,8 @@ class StoredLayers:
     @property
     def decoded_bytes(self) -> int:
         """What the largest layer takes on the device."""
-        model, size = self._decoder.model, self._decoder.dtype.itemsize
-        layers = (sum(model.get_parameter(name).numel() for name in layer) for layer in self._layers)
+        shapes, size = self._decoder.outline.shapes, self._decoder.dtype.itemsize
+        layers = (sum(math.prod(shapes[name]) for name in layer) for layer in self._layers)
         return max(layers, default=0) * size
 
     def one_by_one(self, first: int = 0) -> Iterator[int]:

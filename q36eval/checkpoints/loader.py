@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints import delta_states, emulation, kv_cache
+from q36eval.checkpoints.architecture import Architecture, Outline
 from q36eval.checkpoints.as_served import changes_as_served, check_as_served
 from q36eval.checkpoints.filling import Decoder, Sizes, StoredLayers, plan_of, stacked
 from q36eval.checkpoints.formats import ActivationScheme
@@ -18,8 +19,6 @@ from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED, check_placem
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights
 from q36eval.errors import UsageError
-
-TEXT_MODEL_TYPES = ("qwen3_5_moe_text", "qwen3_5_moe")
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def load_model(
     conv_state_dtype: str | None = None,
     placement: str | None = DECODED,
 ) -> LoadedModel:
-    """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
+    """Decode a checkpoint folder into the causal model of its architecture.
 
     `kv_cache_dtype` is one of `q36eval.checkpoints.kv_cache.KV_CACHE_DTYPES`; None takes what the checkpoint declares.
     `as_served` is as in `q36eval.checkpoints.as_served`: weights that this engine is known to compute from something
@@ -84,21 +83,23 @@ def load_model(
     check_placement(placement)
     kv_cache.check_kv_scales(kv_scales)
     checkpoint = open_checkpoint(path)
+    architecture = Architecture.of(checkpoint)
     index = index_weights(checkpoint)
     changes = changes_as_served(index.weights, as_served)
-    model = _empty_model(checkpoint, dtype)
+    model = _empty_model(architecture, checkpoint, dtype)
+    outline = Outline(model)
     cache_dtype = kv_cache_dtype or declared_kv_cache_dtype(checkpoint)
     cache_scales = kv_cache_scales(checkpoint)
     schemes = input_schemes(index) if emulate_activations else {}
     ignored = 0 if emulate_activations else _count_quantized_inputs(index)
-    plan = plan_of(model, checkpoint, index)
-    placement = placement or Sizes.of(plan, model, dtype).first_that_fits(torch.device(device))
-    decoder = Decoder(model, checkpoint, torch.device(device), dtype, changes, placement == PACKED)
+    plan = plan_of(outline, checkpoint, index)
+    placement = placement or Sizes.of(plan, outline, dtype).first_that_fits(torch.device(device))
+    decoder = Decoder(model, outline, checkpoint, torch.device(device), dtype, changes, placement == PACKED)
     stacks = stacked(plan)
     layers = StoredLayers(decoder, stacks) if placement == LAYERS else None
     decoder.fill(stacks if layers is None else layers.around)
     model.tie_weights()
-    rebuild_buffers(model, torch.device(device))
+    compute_buffers(model, torch.device(device))
     emulation.install(model, schemes)
     kv_cache.install(model, cache_dtype, cache_scales, kv_scales or kv_cache.STORED)
     delta_states.install(model, recurrent_state_dtype, conv_state_dtype)
@@ -131,48 +132,21 @@ def planned_model(
     """The shapes and sizes of a checkpoint's model, and where its weights would lie; raises as `load_model`."""
     check_placement(placement)
     checkpoint = open_checkpoint(path)
+    architecture = Architecture.of(checkpoint)
     index = index_weights(checkpoint)
-    model = _empty_model(checkpoint, dtype)
-    sizes = Sizes.of(plan_of(model, checkpoint, index), model, dtype)
+    outline = Outline(architecture.empty(dtype))
+    sizes = Sizes.of(plan_of(outline, checkpoint, index), outline, dtype)
     emulated = emulate_activations and bool(input_schemes(index))
-    return Planned(model.config, sizes, placement or sizes.first_that_fits(torch.device(device)), emulated, checkpoint)
+    return Planned(
+        architecture.config, sizes, placement or sizes.first_that_fits(torch.device(device)), emulated, checkpoint
+    )
 
 
-def text_config(checkpoint: Checkpoint) -> Any:
-    """The transformers configuration of the text model, without its quantization.
+def _empty_model(architecture: Architecture, checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
+    """The model on the meta device, with the checkpoint's settings of generation."""
+    from transformers import GenerationConfig
 
-    Raises:
-        UsageError: another architecture.
-    """
-    from transformers import Qwen3_5MoeTextConfig
-
-    kind = checkpoint.config.get("model_type")
-    if kind not in TEXT_MODEL_TYPES:
-        raise UsageError(
-            "architecture-unsupported",
-            f"{checkpoint.path}: model_type {kind!r} is not judged here; known: {', '.join(TEXT_MODEL_TYPES)}.",
-        )
-    settings = dict(checkpoint.config.get("text_config") or checkpoint.config)
-    for quantization in ("quantization_config", "auto_map"):
-        settings.pop(quantization, None)
-    if checkpoint.config.get("tie_word_embeddings"):
-        settings["tie_word_embeddings"] = True
-    return Qwen3_5MoeTextConfig.from_dict(settings)
-
-
-def _empty_model(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
-    """The model on the meta device: shapes and dtypes, no memory, no random initialization."""
-    from transformers import GenerationConfig, Qwen3_5MoeForCausalLM
-
-    config = text_config(checkpoint)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with torch.device("meta"):
-            model = Qwen3_5MoeForCausalLM(config)
-    finally:
-        torch.set_default_dtype(before)
-    model.config.dtype = dtype
+    model = architecture.empty(dtype)
     if "generation_config.json" in checkpoint.held:
         with checkpoint.held.small_files() as place:
             model.generation_config = GenerationConfig.from_pretrained(place, local_files_only=True)
@@ -201,22 +175,27 @@ def _count_quantized_inputs(index: WeightIndex) -> int:
     return sum(quantizes(weight) for weight in index.weights.values())
 
 
-def rebuild_buffers(model: Any, device: torch.device) -> None:
-    """Compute the buffers that no checkpoint stores (rotary frequencies) anew: on the meta device they have no values.
+def compute_buffers(model: Any, device: torch.device) -> None:
+    """Compute the buffers that no checkpoint stores (rotary frequencies), as transformers does after it has loaded.
 
     Raises:
-        UsageError: a module whose buffers this loader cannot compute.
+        UsageError: a module whose buffers transformers does not compute.
     """
+    for value in (*model.parameters(), *model.state_dict(keep_vars=True).values()):
+        value._is_hf_initialized = True  # or it would be initialized again
     for name, module in list(model.named_modules()):
-        if any(buffer.is_meta for buffer in module.buffers(recurse=False)):
-            try:
-                rebuilt = type(module)(config=model.config)
-            except TypeError as error:
-                raise UsageError(
-                    "architecture-unsupported",
-                    f"{name} has buffers that no checkpoint stores and that cannot be computed.",
-                ) from error
-            model.set_submodule(name, rebuilt.to(device))
+        own = {key: buffer for key, buffer in module.named_buffers(recurse=False) if buffer.is_meta}
+        if not own:
+            continue
+        for key, buffer in own.items():
+            module._buffers[key] = torch.full_like(buffer, -1, device=device)
+        before = {key: module._buffers[key].clone() for key in own}
+        model._init_weights(module)
+        if any(torch.equal(module._buffers[key], before[key]) for key in own):
+            raise UsageError(
+                "architecture-unsupported",
+                f"{name} has buffers that no checkpoint stores and that cannot be computed.",
+            )
 
 
 def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str, as_served: int) -> LoadReport:

@@ -276,6 +276,8 @@ def index_weights(
         if reason != part:
             continue
         module, stored_part = split_part(stored)
+        if f"{module}_bias" in checkpoint.tensors:  # GPT-OSS stores its experts transposed, as one parameter
+            module, stored_part = stored, ""
         name = canonical(module) if part is None else canonical(module).removeprefix("model.")
         if stored_part in modules[name]:
             twice = f"{checkpoint.path}: {modules[name][stored_part]!r} and {stored!r} are the same tensor."

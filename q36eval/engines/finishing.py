@@ -22,10 +22,10 @@ def configured_end(held: HeldFolder) -> Any:
     from transformers import GenerationConfig
 
     from q36eval.checkpoints import open_checkpoint
-    from q36eval.checkpoints.loader import text_config
+    from q36eval.checkpoints.architecture import Architecture
 
     if "generation_config.json" not in held:
-        return text_config(open_checkpoint(held)).eos_token_id
+        return Architecture.of(open_checkpoint(held)).config.eos_token_id
     with held.small_files() as place:
         return GenerationConfig.from_pretrained(place, local_files_only=True).eos_token_id
 

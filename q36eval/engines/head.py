@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 from torch import Tensor
 
+from q36eval.checkpoints.architecture import Architecture
 from q36eval.checkpoints.emulation import InputQuantizer
-from q36eval.checkpoints.loader import text_config
 from q36eval.checkpoints.opened import hold
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
@@ -59,7 +59,7 @@ class Head:
         checkpoint = open_checkpoint(hold(settings.folder))
         weights = index_weights(checkpoint).weights
         stored = weights.get(HEAD)
-        if stored is None and text_config(checkpoint).tie_word_embeddings:
+        if stored is None and Architecture.of(checkpoint).config.tie_word_embeddings:
             stored = weights.get(EMBEDDINGS)
         if stored is None:
             raise CorruptCheckpointError("tensor-missing", f"{settings.folder} stores no {HEAD}.")

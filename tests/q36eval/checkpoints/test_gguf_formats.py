@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.filling import _slot
+from q36eval.checkpoints.architecture import Outline
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.formats import gguf as decoder
 from q36eval.checkpoints.gguf.entries import GgufEntry, columns_side_by_side
@@ -108,11 +108,10 @@ def test_the_loaded_model_holds_those_weights_rounded_once(name: str, references
         loaded = load_model(GOLDEN / f"{name}.gguf")
         weights = index_weights(open_checkpoint(GOLDEN / f"{name}.gguf")).weights
     parameters = dict(loaded.model.named_parameters())
+    places = Outline(loaded.model).places(list(weights)).of
     for key, weight in weights.items():
-        slot = _slot(key, parameters)
-        assert slot is not None
-        place = parameters[slot.parameter]
-        place = place if slot.expert is None else place[slot.expert, slot.rows]
+        place = parameters[places[key].parameter]
+        place = place if places[key].part is None else place[places[key].part]
         assert torch.equal(place, weight.read()[0].bfloat16()), key
     with torch.no_grad():
         assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20), use_cache=False).logits).all()

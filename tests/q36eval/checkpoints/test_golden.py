@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.filling import _slot
+from q36eval.checkpoints.architecture import Outline
 from q36eval.checkpoints.inspection import Section, inspect_checkpoint
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.base import Engine
@@ -126,12 +126,11 @@ def test_no_producers_rounding_leaves_what_rounding_can_cost(name: str, starts: 
 def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
     emulate = name not in GROUPS_WIDER_THAN_THE_MODEL
     loaded = load_model(GOLDEN / name, emulate_activations=emulate)
-    parameters = dict(loaded.model.named_parameters())
-    for key, expected in decoded_by_producer(name).items():
-        slot = _slot(key, parameters)
-        assert slot is not None
-        place = parameters[slot.parameter]
-        place = place if slot.expert is None else place[slot.expert, slot.rows]
+    parameters, decoded = dict(loaded.model.named_parameters()), decoded_by_producer(name)
+    places = Outline(loaded.model).places(list(decoded)).of
+    for key, expected in decoded.items():
+        place = parameters[places[key].parameter]
+        place = place if places[key].part is None else place[places[key].part]
         assert torch.equal(place, expected.bfloat16()), key
     with torch.no_grad():
         assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20)).logits).all()

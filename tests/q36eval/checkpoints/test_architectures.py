@@ -1,0 +1,146 @@
+"""Every supported architecture loads as transformers loads it, and nothing of a checkpoint is dropped silently."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from q36eval.checkpoints.architecture import SUPPORTED, Architecture
+from q36eval.checkpoints.loader import load_model
+from q36eval.checkpoints.reader import open_checkpoint
+from q36eval.errors import CorruptCheckpointError, UsageError
+from tests.q36eval.checkpoints.architectures import NAMES, SETTINGS, saved
+from tests.raising import raises
+
+TOKENS = torch.randint(3, 256, (2, 40), generator=torch.Generator().manual_seed(1))
+WRAPPERS = {"gemma3", "llama4", "mistral3", "qwen3_5", "qwen3_5_moe"}
+"""Their text models are in the table."""
+
+
+def logits(model: torch.nn.Module) -> Tensor:
+    with torch.inference_mode():
+        return model(TOKENS, use_cache=False).logits  # type: ignore[no-any-return]
+
+
+def test_every_supported_architecture_is_in_the_table() -> None:
+    assert set(SUPPORTED) == SETTINGS.keys() | WRAPPERS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_loads_bit_for_bit_as_transformers_loads_it(name: str, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = saved(name, tmp_path / "model")
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    ours = load_model(folder).model
+    assert {key: value.dtype for key, value in ours.state_dict().items()} == {
+        key: value.dtype for key, value in theirs.state_dict().items()
+    }
+    assert torch.equal(logits(ours), logits(theirs))
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "mixtral", "deepseek_v3", "llama", "gpt2"])
+def test_every_stored_row_goes_where_transformers_puts_it(name: str, tmp_path: Path) -> None:
+    """The same mapping run over weights instead of row numbers gives the same model."""
+    from transformers import AutoModelForCausalLM
+
+    folder = saved(name, tmp_path / "model")
+    state = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).state_dict()
+    stored = load_file(folder / "model.safetensors")
+    found = Architecture.of(open_checkpoint(folder)).outline.places(list(stored))
+    assert (found.unexpected, found.missing) == ([], [])
+    for key, place in found.of.items():
+        whole = state[place.parameter]
+        assert torch.equal(whole if place.part is None else whole[place.part], stored[key]), key
+
+
+Change = Callable[[dict[str, Tensor]], object]
+
+
+def renamed(before: str, after: str) -> Change:
+    def change(tensors: dict[str, Tensor]) -> None:
+        for name in [name for name in tensors if before in name]:
+            tensors[name.replace(before, after)] = tensors.pop(name)
+
+    return change
+
+
+def copied(before: str, after: str) -> Change:
+    return lambda tensors: tensors.update(
+        {name.replace(before, after): value.clone() for name, value in tensors.items() if before in name}
+    )
+
+
+def added(name: str, *shape: int) -> Change:
+    return lambda tensors: tensors.update({name: torch.zeros(shape, dtype=torch.bfloat16)})
+
+
+FAULTS: dict[str, tuple[str, Change, str, str]] = {
+    "an expert under another number": (
+        "qwen3_moe",
+        renamed("experts.3.", "experts.7."),
+        "tensor-unexpected",
+        "experts.7.",
+    ),
+    "an expert that is missing": (
+        "qwen3_moe",
+        lambda tensors: [tensors.pop(name) for name in list(tensors) if "layers.1.mlp.experts.1." in name],
+        "tensor-missing",
+        "layers.1.mlp.experts.1.",
+    ),
+    "a projection that is missing": (
+        "qwen3_moe",
+        lambda tensors: tensors.pop("model.layers.1.mlp.experts.1.up_proj.weight"),
+        "tensor-missing",
+        "model.layers.1.mlp.experts.1.up_proj.weight",
+    ),
+    "an expert too many": ("mixtral", copied("experts.3.", "experts.4."), "tensor-unexpected", "experts.4."),
+    "a layer too many": (
+        "deepseek_v3",
+        added("model.layers.61.eh_proj.weight", 4, 4),
+        "tensor-unexpected",
+        "layers.61.",
+    ),
+    "frequencies": ("llama", added("model.layers.0.self_attn.rotary_emb.inv_freq", 8), "tensor-unexpected", "inv_freq"),
+    "a norm that is missing": (
+        "llama",
+        lambda tensors: tensors.pop("model.norm.weight"),
+        "tensor-missing",
+        "model.norm.weight",
+    ),
+    "a bias that the config has not": (
+        "llama",
+        added("model.layers.0.self_attn.k_proj.bias", 32),
+        "tensor-unexpected",
+        "k_proj.bias",
+    ),
+    "a wrong shape": ("llama", added("model.layers.0.mlp.up_proj.weight", 64, 128), "tensor-shape", "up_proj"),
+    "a tied model with a head of its own": ("llama-tied", added("lm_head.weight", 256, 64), "head-not-tied", "lm_head"),
+}
+
+
+@pytest.mark.parametrize(("name", "change", "code", "what"), FAULTS.values(), ids=FAULTS.keys())
+def test_what_transformers_drops_or_invents_is_refused(
+    name: str, change: Change, code: str, what: str, tmp_path: Path
+) -> None:
+    file = saved(name, tmp_path / "model") / "model.safetensors"
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+    with raises(CorruptCheckpointError, code, what):
+        load_model(file.parent)
+
+
+def test_an_unknown_architecture_is_refused_with_those_that_are_supported(tmp_path: Path) -> None:
+    folder = saved("llama", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text()) | {
+        "model_type": "other",
+        "auto_map": {"AutoModel": "a.B"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    with raises(UsageError, "architecture-unsupported", "'other'", "smollm3"):
+        load_model(folder)
