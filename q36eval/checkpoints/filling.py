@@ -77,7 +77,7 @@ def _leave_out_tied(plan: Plan, name: str, source: str) -> None:
     if not torch.equal(weight.read()[0], other.read()[0]):
         raise CorruptCheckpointError(
             "head-not-tied",
-            f"{weight.checkpoint.path}: config.json ties {name} to {source}, but both are stored and differ; store one.",
+            f"{weight.checkpoint.path}: config.json ties {name} to {source}, but both are stored and differ.",
         )
 
 
