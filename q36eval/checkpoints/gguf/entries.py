@@ -40,6 +40,8 @@ class GgufEntry(TensorEntry):
     row_heads: Heads | None = None
     rows_before: int = 0
     column_heads: Heads | None = None
+    row_pairs: int | None = None
+    """Heads whose rows lie in pairs, a row of the head's first half before one of its second."""
 
     @property
     def moved_by(self) -> float:
@@ -48,7 +50,7 @@ class GgufEntry(TensorEntry):
 
     def rows(self, start: int, stop: int) -> TensorEntry:
         """Where rows lie; of tiled heads no run of rows lies together."""
-        if self.row_heads is not None:
+        if self.row_heads is not None or self.row_pairs is not None:
             raise ValueError(f"{self.name}: rows of tiled heads are not cut")
         return super().rows(start, stop)
 
@@ -65,6 +67,9 @@ class GgufEntry(TensorEntry):
         if self.row_heads is not None:
             before, tiled = values[: self.rows_before], values[self.rows_before :]
             values = torch.cat((before, side_by_side(tiled, self.row_heads)))
+        if self.row_pairs is not None:
+            paired = values.reshape(self.row_pairs, len(values) // self.row_pairs // 2, 2, *values.shape[1:])
+            values = paired.transpose(1, 2).reshape(values.shape)
         if self.column_heads is not None and self.dtype in FLOATS:
             values = columns_side_by_side(values, self.column_heads)
         if self.stored_as == PLUS_ONE:

@@ -41,7 +41,7 @@ _LINEAR = {
     "ssm_out": "linear_attn.out_proj",
 }
 _BARE = {"ssm_a": "linear_attn.A_log", "ssm_dt.bias": "linear_attn.dt_bias"}
-_EXPERTS = {
+EXPERTS = {
     "ffn_gate_exps": ("gate",),
     "ffn_up_exps": ("up",),
     "ffn_down_exps": ("down",),
@@ -134,8 +134,8 @@ def _of_layer(
         yield f"{layer}.{_BARE[what]}", _tiled(replace(entry, stored_as=stored_as), sizes.heads(1))
     elif not part:
         raise NoPlaceError("no converter writes it for this architecture")
-    elif what in _EXPERTS:
-        yield from _experts(entry, f"{layer}.mlp.experts", _EXPERTS[what], part)
+    elif what in EXPERTS:
+        yield from experts_of(entry, f"{layer}.mlp.experts", EXPERTS[what], part)
     elif full and what == "attn_qkv" and part == "weight":
         yield from _fused_attention(entry, f"{layer}.self_attn", sizes)
     else:
@@ -176,7 +176,9 @@ def _tiled(entry: GgufEntry, heads: Heads | None, before: int = 0) -> GgufEntry:
     return replace(entry, row_heads=heads, rows_before=before)
 
 
-def _experts(entry: GgufEntry, module: str, projections: tuple[str, ...], part: str) -> Iterator[tuple[str, GgufEntry]]:
+def experts_of(
+    entry: GgufEntry, module: str, projections: tuple[str, ...], part: str
+) -> Iterator[tuple[str, GgufEntry]]:
     """All experts of a layer lie in one tensor; gate and up may, the one above the other.
 
     llama.cpp writes no last size of 1: a layer's only expert is a matrix.

@@ -1,6 +1,6 @@
 """A GGUF as a checkpoint: its metadata as a configuration, its tensors under the names of the model's weights."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from q36eval.checkpoints.gguf.entries import GgufEntry
 from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.gguf.header import GgufHeader, GgufTensor
 from q36eval.checkpoints.gguf.names import ARCHITECTURE, NoPlaceError, Sizes, place
+from q36eval.checkpoints.gguf.plain_models import PLAIN_MODELS, place_plain, plain_config
 from q36eval.checkpoints.gguf.settings import ROPE_SECTIONS, MetadataError, text_config
 from q36eval.checkpoints.gguf.types import DECODED, FLOATS, QUANTIZED
 from q36eval.checkpoints.header import TensorEntry
@@ -65,7 +66,7 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
                 raise CorruptCheckpointError("tensor-duplicate", f"tensor {name!r} is stored in both {both}.")
             stored[name] = (header, tensor)
     config = _config(held, headers[0], {name: tensor for name, (_, tensor) in stored.items()})
-    sizes = Sizes.of(config, headers[0].metadata[f"{ARCHITECTURE}.block_count"])
+    place_of = _placing(headers[0], config)
     tensors: dict[str, TensorEntry] = {}
     faults: list[tuple[str, str]] = []
     for header, tensor in stored.values():
@@ -78,7 +79,7 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
         entry = GgufEntry(tensor.name, header.path, kind, tensor.shape, tensor.begin, tensor.end)
         try:
             _check_scale(tensor.name, stored)
-            for name, placed in place(entry, sizes):
+            for name, placed in place_of(entry):
                 if name in tensors:
                     raise NoPlaceError(f"it is the same weight as {tensors[name].name!r}")
                 if placed.stored_as and kind not in FLOATS:
@@ -87,6 +88,15 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
         except NoPlaceError as error:
             faults.append((tensor.name, f"{header.path}: tensor {tensor.name!r} has no place in this model: {error}."))
     return OpenedGguf(config, tensors, _schemes(tensors, headers[0].metadata), faults)
+
+
+def _placing(header: GgufHeader, config: Mapping[str, Any]) -> Callable[[GgufEntry], Iterator[tuple[str, GgufEntry]]]:
+    """How a tensor of that architecture is placed."""
+    model = PLAIN_MODELS.get(header.metadata["general.architecture"])
+    if model is not None:
+        return lambda entry: place_plain(entry, model, config)
+    sizes = Sizes.of(config, header.metadata[f"{ARCHITECTURE}.block_count"])
+    return lambda entry: place(entry, sizes)
 
 
 def _check_scale(name: str, stored: Mapping[str, tuple[GgufHeader, GgufTensor]]) -> None:
@@ -116,10 +126,11 @@ def _check_kind(header: GgufHeader) -> None:
             "gguf-without-text-model",
             f"{header.path} is a GGUF of the type {kind!r} and no model: name the model's file.",
         )
-    if architecture != ARCHITECTURE:
+    known = (ARCHITECTURE, *PLAIN_MODELS)
+    if architecture not in known:
         raise UsageError(
             "architecture-unsupported",
-            f"{header.path}: architecture {architecture!r} is not judged here; known: {ARCHITECTURE}.",
+            f"{header.path}: architecture {architecture!r} is not supported; supported: {', '.join(known)}.",
         )
 
 
@@ -157,7 +168,11 @@ def _config(held: HeldGguf, header: GgufHeader, tensors: Mapping[str, GgufTensor
             "tensor-missing", f"{header.path}: token_embd.weight is missing, or no matrix: there is no model."
         )
     try:
-        mine = text_config(header.metadata, embeddings.shape[0], "output.weight" in tensors)
+        model, has_head = PLAIN_MODELS.get(header.metadata["general.architecture"]), "output.weight" in tensors
+        if model is not None:
+            mine = plain_config(header.metadata, model, embeddings.shape[0], has_head)
+        else:
+            mine = text_config(header.metadata, embeddings.shape[0], has_head)
     except MetadataError as error:
         raise CorruptCheckpointError("gguf-malformed", f"{header.path}: {error}; download the file again.") from error
     return mine if held.texts is None else _completed(mine, held.texts)

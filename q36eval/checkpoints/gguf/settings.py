@@ -74,26 +74,30 @@ def text_config(metadata: Mapping[str, Any], vocabulary: int, has_head: bool) ->
         MetadataError: see there.
     """
     config: dict[str, Any] = {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text"}
-    config |= {theirs: _whole(metadata, key) for key, theirs in _SIZES.items()}
-    config["num_hidden_layers"] = _whole(metadata, "block_count") - _whole(metadata, "nextn_predict_layers", 0)
+    config |= {theirs: whole_number(metadata, key) for key, theirs in _SIZES.items()}
+    config["num_hidden_layers"] = whole_number(metadata, "block_count") - whole_number(
+        metadata, "nextn_predict_layers", 0
+    )
     if not 0 < config["num_hidden_layers"] <= 4096:
         raise MetadataError(f"the entries count {config['num_hidden_layers']} layers, which no model has")
     config["layer_types"] = _layer_types(metadata, config["num_hidden_layers"])
-    values, heads = _whole(metadata, "ssm.inner_size"), config["linear_num_value_heads"]
+    values, heads = whole_number(metadata, "ssm.inner_size"), config["linear_num_value_heads"]
     if values % heads or heads % config["linear_num_key_heads"]:
         raise MetadataError(f"ssm.inner_size is {values}, of {heads} value and {config['linear_num_key_heads']} keys")
     config["linear_value_head_dim"] = values // heads
-    config["rms_norm_eps"] = _number(metadata, "attention.layer_norm_rms_epsilon")
+    config["rms_norm_eps"] = number(metadata, "attention.layer_norm_rms_epsilon")
     config["vocab_size"] = vocabulary
     config["tie_word_embeddings"] = not has_head
     config["rope_parameters"] = _rope(metadata, config["head_dim"])
-    if _whole(metadata, "attention.value_length", config["head_dim"]) != config["head_dim"]:
+    if whole_number(metadata, "attention.value_length", config["head_dim"]) != config["head_dim"]:
         raise MetadataError("attention.value_length is not attention.key_length, which this model does not have")
-    for kind, theirs in _IDS.items():
-        given = metadata.get(f"tokenizer.ggml.{kind}_token_id")
-        if type(given) is int:
-            config[theirs] = given
-    return config | _OF_THE_ARCHITECTURE
+    return config | token_ids(metadata) | _OF_THE_ARCHITECTURE
+
+
+def token_ids(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """The ids of special tokens, under the names of config.json."""
+    given = {theirs: metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind, theirs in _IDS.items()}
+    return {name: value for name, value in given.items() if type(value) is int}
 
 
 def unread(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,26 +108,26 @@ def unread(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entry(metadata: Mapping[str, Any], key: str) -> Any:
-    return metadata.get(f"{ARCHITECTURE}.{key}")
+    return metadata.get(f"{metadata.get('general.architecture')}.{key}")
 
 
-def _whole(metadata: Mapping[str, Any], key: str, otherwise: int | None = None) -> int:
+def whole_number(metadata: Mapping[str, Any], key: str, otherwise: int | None = None) -> int:
     value = _entry(metadata, key)
     if value is None and otherwise is not None:
         return otherwise
     if value is None:
-        raise MetadataError(f"{ARCHITECTURE}.{key} is missing")
+        raise MetadataError(f"{key} is missing")
     if type(value) is not int or not 0 <= value < 2**31 or (value == 0 and otherwise is None):
-        raise MetadataError(f"{ARCHITECTURE}.{key} is {str(value)[:40]}, a whole number is needed")
+        raise MetadataError(f"{key} is {str(value)[:40]}, a whole number is needed")
     return value
 
 
-def _number(metadata: Mapping[str, Any], key: str) -> float:
+def number(metadata: Mapping[str, Any], key: str) -> float:
     value = _entry(metadata, key)
     if value is None:
-        raise MetadataError(f"{ARCHITECTURE}.{key} is missing")
+        raise MetadataError(f"{key} is missing")
     if type(value) not in (int, float):
-        raise MetadataError(f"{ARCHITECTURE}.{key} is {str(value)[:40]}, a number is needed")
+        raise MetadataError(f"{key} is {str(value)[:40]}, a number is needed")
     return shortest(float(value))
 
 
@@ -139,7 +143,7 @@ def shortest(value: float) -> float:
 def _layer_types(metadata: Mapping[str, Any], layers: int) -> list[str]:
     recurrent = _entry(metadata, "attention.recurrent_layers")
     if recurrent is None:
-        interval = _whole(metadata, "full_attention_interval", 4)
+        interval = whole_number(metadata, "full_attention_interval", 4)
         if not interval:
             raise MetadataError(f"{ARCHITECTURE}.full_attention_interval is 0, a whole number is needed")
         recurrent = [bool((layer + 1) % interval) for layer in range(layers)]
@@ -149,10 +153,10 @@ def _layer_types(metadata: Mapping[str, Any], layers: int) -> list[str]:
 
 
 def _rope(metadata: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
-    rotated = _whole(metadata, "rope.dimension_count")
+    rotated = whole_number(metadata, "rope.dimension_count")
     rope: dict[str, Any] = {
         "rope_type": "default",
-        "rope_theta": _number(metadata, "rope.freq_base"),
+        "rope_theta": number(metadata, "rope.freq_base"),
         "partial_rotary_factor": rotated / head_dim,
     }
     sections = _entry(metadata, "rope.dimension_sections")
