@@ -51,23 +51,6 @@ def policy_problems(path: Path, shipped: Path | None = None) -> tuple[str, ...]:
     return ()
 
 
-def extended(path: Path, shipped: Path | None = None) -> tuple[Policy, ...]:
-    """The policies that the one in `path`, which is valid, is made of, the nearest first.
-
-    Raises:
-        UsageError: a file is missing, is no YAML, or does not say what a policy says.
-    """
-    folder = shipped or Paths.default().policies
-    policies: list[Policy] = []
-    try:
-        while (named := PolicyFile.model_validate(_document(path)).extends) is not None:
-            path = _parent(path, named, folder)
-            policies.append(_resolved(path, folder, ()))
-    except _PolicyError as error:
-        raise UsageError("policy-invalid", error.sentences[0]) from error
-    return tuple(policies)
-
-
 def _resolved(path: Path, shipped: Path, below: tuple[Path, ...]) -> Policy:
     place = real_path(path)
     chain = (*below, place)

@@ -24,7 +24,7 @@ from q36eval.kl.spans import KINDS
 from q36eval.metrics import METRICS, metric_of
 from q36eval.records import DeclaredFigure, Direction, ProbeName
 from q36eval.run.items import Work
-from q36eval.run.suites import SuitePlace, shipped_suites, suite_place
+from q36eval.run.suites import SuitePlace, suite_place
 from q36eval.run.weights import declared_figures as of_weights
 from q36eval.served.declared import declared_figures as of_served
 from q36eval.stats import (
@@ -171,7 +171,7 @@ def never_passes(criterion: Criterion, declared: Declared) -> str | None:
 
 
 def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
-    """Why the figure is not yielded: what is instead, and which shipped suite has it. None where it may be."""
+    """Why the figure is not yielded: what is instead. None where it may be."""
     probe, metric, name = criterion.probe, criterion.metric, criterion.slice
     if probe not in declared.probes or criterion.key in declared.by_key or declared.open(probe, metric, name):
         return None
@@ -179,8 +179,7 @@ def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
         judged = dict.fromkeys(f.metric for f in declared.of(probe) if f.estimator != "derived")
         return f"the {probe} probe gives no metric {metric!r}; it gives {', '.join(judged) or 'nothing here'}"
     slices = [figure.slice for figure in declared.of(probe, metric)]
-    alike = [part for part in slices if "=" in name and part.startswith(name.partition("=")[0])]
-    near = list(dict.fromkeys([*alike, *difflib.get_close_matches(name, slices, NAMED), *slices]))
+    near = list(dict.fromkeys([*difflib.get_close_matches(name, slices, NAMED), *slices]))
     more = f" and {len(near) - NAMED} more" if len(near) > NAMED else ""
     subject = {
         ProbeName.WEIGHTS: "the weights probe gives",
@@ -189,12 +188,7 @@ def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
         ProbeName.CANARIES: f"the canaries of {declared.suite} for {declared.family} give",
         ProbeName.SERVED: "the served probe gives",
     }[probe]
-    having = []
-    for suite, file in shipped_suites().items() if probe is ProbeName.EVALS else ():
-        yielded = {figure.key for figure in of_evals(read_suite(file).groups)}
-        having += [suite] if suite != declared.suite and criterion.key in yielded else []
-    elsewhere = f"; {', '.join(having)} would have it" if having else ""
-    return f"{subject} no {metric} of {name!r}, but of {', '.join(near[:NAMED])}{more}{elsewhere}"
+    return f"{subject} no {metric} of {name!r}, but of {', '.join(near[:NAMED])}{more}"
 
 
 def _unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:

@@ -53,14 +53,14 @@ def file_system(place: Path) -> FileSystem:
     return FileSystem(place, usage.used + usage.free, usage.free, files.f_files, files.f_favail)
 
 
-def lacking_room(missing: int, place: Path, at_least: str = "") -> str | None:
+def lacking_room(missing: int, place: Path) -> str | None:
     """Why a capture that takes `missing` more bytes does not fit below `place`; None where it fits."""
     free = file_system(place).free_bytes
     if missing <= free:
         return None
     return (
-        f"Capturing the reference takes {at_least}{amount(missing)} more in {place}, where {amount(free)} are "
-        f"free; make room, or name another state folder with --state."
+        f"Capturing the reference takes {amount(missing)} more in {place}, where {amount(free)} are free; "
+        f"make room, or name another state folder with --state."
     )
 
 

@@ -4,31 +4,25 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
 from q36eval.config import Family, Paths
+from q36eval.kl.corpus import corpus_sha256
+from q36eval.kl.on_policy import SAMPLED_AGAIN
+from q36eval.measured_on import MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
-from q36eval.records import ProbeName
+from q36eval.records import Lane, ProbeName
+from q36eval.run.corpora import unverified_texts
 from q36eval.run.material import corpus_of, material_of
 from q36eval.run.reference import Reference
-from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice
+from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Request
 from q36eval.run.suites import suite_place
 
 if TYPE_CHECKING:
     from q36eval.canaries.probe import CanaryProbe
     from q36eval.evals.probe import EvalsProbe
     from q36eval.kl.planning import Material
-from typing import TYPE_CHECKING, Any
-
-from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
-from q36eval.kl.corpus import corpus_sha256
-from q36eval.kl.on_policy import SAMPLED_AGAIN
-from q36eval.measured_on import MeasuredOn, Subject
-from q36eval.records import Lane
-from q36eval.run.corpora import unverified_texts
-
-if TYPE_CHECKING:
-    from q36eval.run.request import Request
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ class Limits:
     tokenizer_sha256: str | None = None
 
 
-def limits_of(request: "Request", reference: Reference | None) -> Limits:
+def limits_of(request: Request, reference: Reference | None) -> Limits:
     """How much of its suite a request evaluates."""
     return Limits(
         family=request.family,
@@ -157,7 +151,7 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
 CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 
 
-def published_facts(request: "Request", probes: Sequence[Probe], paths: Paths) -> dict[str, Any]:
+def published_facts(request: Request, probes: Sequence[Probe], paths: Paths) -> dict[str, Any]:
     """`subject`, `measured_on` and `unverified` of a run's provenance (see `q36eval.measured_on`), as JSON values."""
     measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
     return {
@@ -170,7 +164,7 @@ def published_facts(request: "Request", probes: Sequence[Probe], paths: Paths) -
     }
 
 
-def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]:
+def _unverified(request: Request, probe: Probe, paths: Paths) -> Sequence[str]:
     """The repositories that a probe's frozen items are said to be from, where nothing vouches for it."""
     if probe.name is ProbeName.KL:
         own = request.corpus is not None
@@ -180,7 +174,7 @@ def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]
     return probe.unverified
 
 
-def _subject(request: "Request") -> Subject:
+def _subject(request: Request) -> Subject:
     family = request.family
     against = None if request.stands_alone else _reference(request)
     subject = Subject(base_model=family.base_model, reference=against)
@@ -191,7 +185,7 @@ def _subject(request: "Request") -> Subject:
     return subject.model_copy(update={**source, "scheme": branch.scheme})
 
 
-def _reference(request: "Request") -> str:
+def _reference(request: Request) -> str:
     family = request.family
     name = family.reference if request.reference is None else request.reference.name
     branch = family.branches.get(name)
@@ -200,7 +194,7 @@ def _reference(request: "Request") -> str:
     return f"{branch.scheme} of {branch.source.repository or family.base_model}"
 
 
-def _of_probe(request: "Request", probe: Probe) -> Mapping[str, MeasuredOn]:
+def _of_probe(request: Request, probe: Probe) -> Mapping[str, MeasuredOn]:
     if probe.name is ProbeName.KL:
         corpus = f"the suite {request.suite}" if request.corpus is None else request.corpus.stem
         return {"all": MeasuredOn(title=f"held-out texts: the corpus of {corpus}")}

@@ -34,7 +34,6 @@ from q36eval.kl.serving_error import (
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
-from q36eval.run.arithmetic import gpu_here, gpu_words, input_kinds
 from q36eval.run.attribution import keep_figures
 
 WHOLE, KNOWN = "whole", "known, "
@@ -133,7 +132,6 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         whole=whole,
         floor=floor,
         arithmetic=arithmetic,
-        gpu=gpu_words(input_kinds(plan.branch), gpu_here()),
         known=(len(known), with_fault[judged]) if known else None,
     )
     return Told(told, served, reference.identity)

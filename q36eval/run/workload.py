@@ -77,7 +77,7 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
         if request.resume is None:
             # the KL's items depend on the reference's own answers, which nobody waits for here
             others = [work for work in works if work.probe.name is not ProbeName.KL]
-            refuse(problems_of_plan(request.policy, others, request, reference))
+            refuse(problems_of_plan(request.policy, others, request, reference, generates=prepared.generates))
         batches: dict[str, MemoryPlan] = {}
         own = planned(request.deployment)
         if own is not None:

@@ -68,12 +68,6 @@ def test_quick_is_pre_checked_and_every_other_suite_is_judged_by_the_familys_pol
     assert check_policy(SHIPPED["pre-check"], PATHS).checked_for.endswith("suite quick")
 
 
-def test_quick_cannot_show_what_a_release_asks() -> None:
-    problems = " ".join(check_policy(SHIPPED["release"], PATHS, suite="quick").problems)
-    assert "ruler-128k: the suite quick has no accuracy of 'ruler/131072'" in problems
-    assert "failures-structured: it requires 2000 scored, and quick has 1200 of structured" in problems
-
-
 def test_the_real_families_are_judged_by_release() -> None:
     for family in ("qwen3.5-35b-a3b", "qwen3.6-35b-a3b"):
         assert Family.load(PATHS.families / f"{family}.yaml").policy == "release"

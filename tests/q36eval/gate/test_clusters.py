@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from q36eval.gate import Criterion, Margin
 from q36eval.gate.judge import effective_clusters, judge
-from q36eval.gate.report import CriterionVerdict
-from q36eval.records import Clusters, Lane, Measurement, ProbeName
-from tests.q36eval.gate.evidence import measurement
+from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.records import Clusters, Measurement, ProbeName
+from tests.q36eval.gate.evidence import criterion, measurement
 
 
 def divergences(lengths: list[int]) -> Measurement:
@@ -17,15 +16,8 @@ def divergences(lengths: list[int]) -> Measurement:
     return measurement(ProbeName.KL, "kl_divergence", clusters, "mean")
 
 
-def criterion(min_clusters: int | None) -> Criterion:
-    return Criterion(
-        id="kl",
-        probe=ProbeName.KL,
-        metric="kl_divergence",
-        margin=Margin(kind="max_value", value=0.1, source="a test"),
-        lanes=(Lane.FREEFORM,),
-        min_clusters=min_clusters,
-    )
+def judged(min_clusters: int | None, lengths: list[int]) -> CriterionResult:
+    return judge(criterion("max_value", 0.1, min_clusters=min_clusters), [divergences(lengths)], [])
 
 
 @pytest.mark.parametrize(
@@ -36,16 +28,14 @@ def test_clusters_count_by_weight(units: list[int], expected: int) -> None:
 
 
 def test_a_hundred_documents_of_which_ten_hold_the_tokens_are_not_a_hundred() -> None:
-    even, uneven = divergences([300] * 140), divergences([200] * 130 + [8000] * 10)
-    assert judge(criterion(100), [even], []).verdict is CriterionVerdict.INCONCLUSIVE  # judged, before Holm
-    refused = judge(criterion(100), [uneven], [])
-    assert refused.verdict is CriterionVerdict.NOT_MEASURED
-    assert refused.code == "too-few-clusters"
+    assert judged(100, [300] * 140).verdict is CriterionVerdict.INCONCLUSIVE  # judged, before Holm
+    refused = judged(100, [200] * 130 + [8000] * 10)
+    assert (refused.verdict, refused.code) == (CriterionVerdict.NOT_MEASURED, "too-few-clusters")
     assert "17 clusters" in refused.reason
     assert "100" in refused.reason
 
 
 def test_a_policy_that_says_nothing_does_not_pass_on_eight_documents() -> None:
-    assert judge(criterion(None), [divergences([300] * 8)], []).verdict is CriterionVerdict.NOT_MEASURED
-    assert judge(criterion(None), [divergences([300] * 30)], []).p_pass < 0.025
-    assert judge(criterion(8), [divergences([300] * 8)], []).p_pass < 0.025
+    assert judged(None, [300] * 8).verdict is CriterionVerdict.NOT_MEASURED
+    assert judged(None, [300] * 30).p_pass < 0.025
+    assert judged(8, [300] * 8).p_pass < 0.025

@@ -9,9 +9,20 @@ from typing import Any
 
 import pytest
 
+from q36eval.app.targets import load_family
+from q36eval.checkpoints import load_tokenizer
+from q36eval.config import Paths
+from q36eval.engines import EngineOptions
+from q36eval.kl.corpus import load_corpus
+from q36eval.kl.probe import KLProbe
+from q36eval.probes import Sink
 from q36eval.run.disk import file_system
-from q36eval.run.preflight import crowded
+from q36eval.run.preflight import crowded, problems_of_plan
+from q36eval.run.reference import local_reference
+from q36eval.run.request import Request, Target
+from q36eval.run.rounds import plan_probes
 from tests import commands
+from tests.evals.small_suite import ROOT
 
 Usage = namedtuple("Usage", "total used free")
 GB = 10**9
@@ -56,14 +67,21 @@ def test_a_file_system_that_counts_no_files(tmp_path: Path, disk: Any) -> None:
     assert file_system(tmp_path).used == 0.5
 
 
-def test_a_gate_says_so_before_it_begins_and_refuses_what_cannot_fit(tmp_path: Path, disk: Any) -> None:
+def test_a_gate_says_so_before_it_begins(tmp_path: Path, disk: Any) -> None:
     disk(99 * GB, GB)
     without = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
     done = commands.q36eval("gate", "--branch", "bf16", *without, state=tmp_path)
     assert done.returncode == 3
     assert done.stderr.index("99 % full") < done.stderr.index("inspecting")
+
+
+def test_a_gate_refuses_a_capture_that_has_no_room(tmp_path: Path, disk: Any) -> None:
     disk(99 * GB, 5_000_000)  # the sandbox's states take more
-    done = commands.q36eval("gate", "--branch", "bf16", "--skip", "evals", state=tmp_path)
-    assert done.returncode == 2
-    assert "Capturing the reference takes at least " in done.stderr
-    assert "5 MB are free; make room" in done.stderr
+    branch = Target("fp8-head", ROOT / "data" / "sandbox" / "fp8-head")
+    reference = local_reference(ROOT / "data" / "sandbox" / "bf16", tmp_path, EngineOptions())
+    request = Request(load_family(None, Paths.default()), branch, None, "sandbox", None)
+    probe = KLProbe(load_corpus(ROOT / "data" / "corpus" / "sandbox"))
+    works = plan_probes([probe], load_tokenizer(branch.folder), Sink())
+    (problem,) = problems_of_plan(None, works, request, reference, generates=True)
+    assert (problem.code, problem.blocks) == ("disk-room", True)
+    assert "5 MB are free" in problem.message

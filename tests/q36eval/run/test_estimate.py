@@ -2,7 +2,6 @@
 
 import pytest
 
-from q36eval.reports.text import duration
 from q36eval.run.progress import Estimate
 from q36eval.run.rounds import REPEATED
 
@@ -37,10 +36,3 @@ def test_after_a_resume_known_rows_of_the_first_batch_do_not_slow_the_estimate_d
     assert estimate.sentence() == "read ≈ 2 min"
     assert estimate.remaining_seconds("read") == pytest.approx(99.0)
     assert estimate.unfinished() == ["read"]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(1, "under 5 s"), (23, "25 s"), (200, "3 min"), (7300, "2 h 2 min"), (5399, "1 h 30 min")]
-)
-def test_durations_are_rounded(seconds: float, words: str) -> None:
-    assert duration(seconds) == words

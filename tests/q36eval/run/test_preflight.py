@@ -25,17 +25,22 @@ def corpus(folder: Path, slice_name: str) -> Path:
     return path
 
 
-def test_a_gate_reports_three_independent_problems_at_once(tmp_path: Path) -> None:
-    names = ("--branch", "nowhere", "--reference", "elsewhere", "--policy", "sandbox", "--draws", "2")
+def codes(stderr: str) -> list[str]:
+    return [line.rpartition("[")[2] for line in stderr.splitlines() if line.startswith("q36eval: ")]
+
+
+def test_unknown_names_are_refused_at_once_and_nothing_else_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_at(*_: object) -> None:
+        raise AssertionError("the policy was looked at")
+
+    monkeypatch.setattr("q36eval.run.preflight.declared_for", looked_at)
+    names = ("--branch", "nowhere", "--reference", "elsewhere", "--draws", "2")
     done = q36eval("gate", *names, state=tmp_path)
-    assert done.returncode == 2
-    lines = [line for line in done.stderr.splitlines() if line.startswith("q36eval: ")]
-    assert len(lines) == 3
-    assert [("nowhere" in line, "elsewhere" in line, line.rpartition("[")[2]) for line in lines] == [
-        (True, False, "branch-unknown]"),
-        (False, True, "branch-unknown]"),
-        (False, False, "policy-cannot-pass]"),
-    ]
+    assert (done.returncode, codes(done.stderr)) == (2, ["branch-unknown]"] * 2)
+    suite = q36eval("gate", "--branch", "bf16", "--suite", "nope", "--policy", "sandbox", state=tmp_path)
+    assert (suite.returncode, codes(suite.stderr)) == (2, ["suite-unknown]"])
 
 
 def test_data_texts_template_and_policy_are_all_looked_at(tmp_path: Path) -> None:
