@@ -106,11 +106,11 @@ class _Spread:
     lossless: float | None
     z: float
 
-    def chance(self, total: int, loss: float | None, *, nested: bool) -> float | None:
-        """Of PASS with `total` items of that loss; `nested` where the items asked so far are among them."""
+    def chance(self, total: int, loss: float | None) -> float | None:
+        """Of PASS with `total` items of that loss, those evaluated so far among them."""
         if loss is None:
             return None
-        kept = self.items if nested and total > self.items else 0
+        kept = self.items
         room = self.limit - self.z * self.sigma / math.sqrt(total) - (kept * self.loss + (total - kept) * loss) / total
         spread = self.sigma * math.sqrt(total - kept) / total
         return NORMAL.cdf(room / spread)
@@ -192,28 +192,28 @@ def _options(
 ) -> list[MoreItems]:
     """What exists or can be generated beyond what was asked, the fewest items first."""
     sources = [source for source in supplies.sources if source.probe is criterion.probe]
-    totals = [(each.option, each.items.get(criterion.slice, 0), each.nested) for each in sources]
+    totals = [(each.option, each.items.get(criterion.slice, 0)) for each in sources]
     planned = by_key.get(f"{criterion.probe}.{PLANNED}[{criterion.slice}]")
     accuracy = by_key.get(f"{criterion.probe}.{EVALUATED}[{criterion.slice}]")
     if planned is not None and accuracy is not None and accuracy.counts.total < planned.value:
         # in its own units, which are items here
-        totals.append(("--exhaustive", int(planned.value), True))
+        totals.append(("--exhaustive", int(planned.value)))
     if criterion.probe is ProbeName.CANARIES and supplies.draws is not None:
         totals += _more_draws(spread, supplies.draws, supplies.most_draws, needed or lossless)
     return [
         MoreItems(
             option=option,
             items=total,
-            chance=spread.chance(total, spread.loss, nested=nested) or 0.0,
-            chance_lossless=spread.chance(total, spread.lossless, nested=nested),
+            chance=spread.chance(total, spread.loss) or 0.0,
+            chance_lossless=spread.chance(total, spread.lossless),
         )
-        for option, total, nested in sorted(totals, key=lambda each: each[1])
+        for option, total in sorted(totals, key=lambda each: each[1])
         if total > spread.items
     ]
 
 
-def _more_draws(spread: _Spread, draws: int, most: int, needed: int | None) -> list[tuple[str, int, bool]]:
+def _more_draws(spread: _Spread, draws: int, most: int, needed: int | None) -> list[tuple[str, int]]:
     """As many draws of every family as the items needed take, or as can be had."""
     wanted = most if needed is None else math.ceil(draws * needed / spread.items)
     several = min(most, max(2 * draws, wanted))
-    return [(f"--draws {several}", spread.items * several // draws, True)] if several > draws else []
+    return [(f"--draws {several}", spread.items * several // draws)] if several > draws else []

@@ -15,15 +15,11 @@ from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, Pr
 
 
 class ItemSource(Record):
-    """Items of a probe that another option of the gate would ask.
-
-    `items` says by slice how many in all. `nested` where the items asked so far are among them.
-    """
+    """Items of a probe that another option of the gate would evaluate, by slice, those evaluated so far among them."""
 
     probe: ProbeName
     option: str
     items: dict[str, int] = Field(default_factory=dict)
-    nested: bool = False
 
 
 class Supplies(Record):

@@ -1,9 +1,9 @@
 """One run, put together: targets, engines, probes, history, decision."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -69,6 +69,8 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, template, history)
+            if run.policy is not None:  # whose titles may differ: it is judged as it will be replayed
+                request = replace(request, policy=Policy.model_validate(run.policy))
         with _interruptible(history, run, paths, resumable=not request.stands_alone):
             # whoever collects for another history sees from now on that this one keeps files here
             with suppress(OSError):
@@ -134,7 +136,7 @@ def _measure_run(
     # which deployment it was, and whose answers it took over, is known only since
     known = {
         "tried": tried_before(history, history.get_run(run.id)),
-        "supplies": supplies_of(request, probes, paths),
+        "supplies": supplies_of(request, probes),
     }
     now = now.model_copy(update=known)
     history.update_run(run.id, circumstances=now, timings=running.timings)
@@ -255,9 +257,10 @@ def _reopen(
             "run-finished",
             f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off.",
         )
-    policy = None if request.policy is None else json.loads(request.policy.model_dump_json())
-    mine = (request.family.name, request.branch.name, suites, policy)
-    if (run.family, run.branch, run.suites, run.policy) != mine:
+    # without titles, which decide nothing
+    kept = None if run.policy is None else Policy.model_validate(run.policy).untitled
+    mine = (request.family.name, request.branch.name, suites, request.policy and request.policy.untitled)
+    if (run.family, run.branch, run.suites, kept) != mine:
         raise UsageError(
             "run-of-another-request",
             f"Run {run.id} was made for another request of {run.branch} (family, suite or policy differ); repeat its "

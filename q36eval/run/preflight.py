@@ -19,7 +19,7 @@ from q36eval.engines.base import IN_PROCESS
 from q36eval.engines.sides import apart_words, engine_words, is_fair
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 from q36eval.evals.suite import code_execution_allowed
-from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Policy
+from q36eval.gate import Criterion, CriterionVerdict, Policy
 from q36eval.gate.judge import judge
 from q36eval.gate.noise import margins_below_floor
 from q36eval.kl.planning import Material, refuse_reserved_slices
@@ -246,15 +246,15 @@ def all_probes(
 
 def crowded(places: Iterable[Path]) -> list[Problem]:
     """A note about each disk that is nearly full, and a problem about one that has no room for any run."""
-    found: dict[tuple[int, int], Problem] = {}
+    found: dict[int, Problem] = {}
     for place in places:
         disk = file_system(place)
-        if disk.free_bytes < LEAST_BYTES or (disk.files and disk.free_files == 0):
+        if disk.free_bytes < LEAST_BYTES:
             message = f"The disk of {place} is {disk.words}, too full to gate on; make room first."
-            found[disk.bytes, disk.files] = Problem("disk-full", message)
+            found[disk.bytes] = Problem("disk-full", message)
         elif disk.used >= CROWDED:
             message = f"The disk of {place} is {disk.words}; a gate that meets its end stops there, and is resumed."
-            found.setdefault((disk.bytes, disk.files), Problem("disk-crowded", message, blocks=False))
+            found.setdefault(disk.bytes, Problem("disk-crowded", message, blocks=False))
     return list(found.values())
 
 
@@ -422,15 +422,7 @@ def _not_shown(policy: Policy, criterion: Criterion, measurement: Measurement) -
     if result.p_pass > 1.0 - criterion.confidence:
         return (
             f"The policy {policy.name} requires {demand}, which {counts.scored} scored units of these items cannot "
-            f"show: a branch that answers each as the reference does could only be held to {_best(result)}; evaluate "
-            f"more items or widen the margin."
+            f"show, not even of a branch that answers each as the reference does; evaluate more items or widen the "
+            f"margin."
         )
     return None
-
-
-def _best(result: CriterionResult) -> str:
-    """The bound of the figure that would have to lie inside the margin, in the margin's own terms."""
-    if result.figure_interval is None:
-        return "nothing"
-    at_least = result.margin.kind in ("min_recovery", "min_retention")
-    return f"{result.figure_interval.lower if at_least else result.figure_interval.upper:.4g}"

@@ -62,7 +62,7 @@ def build_probes(
     suite: str,
     paths: Paths,
     material: "Callable[[], Material]",
-    limits: Limits | None = None,
+    limits: Limits,
     built: Sequence[Probe] = (),
 ) -> list[Probe]:
     """The probes that evaluate items, for that suite; `material` says what the KL probe scores.
@@ -74,7 +74,6 @@ def build_probes(
         UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be evaluated.
         EngineError: the reference could not answer what its sampled answers are made of.
     """
-    limits = limits or Limits()
     suite_place(suite, paths)
     before = {probe.name: probe for probe in built}
     # first what may lack its data: `material` may load the reference and let it answer for hours

@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from evidence import accuracy, census, failure_rate, named, only, perplexity, small_policy
-from test_sequential import looked_at
 
 from q36eval.gate import CriterionVerdict, GateReport, PolicyRule, SignOff, decide
 from q36eval.gate.headroom import is_anomalous
 from q36eval.records import Measurement, ProbeName, Verdict
+from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, only, perplexity, small_policy
+from tests.q36eval.gate.test_sequential import looked_at
 
 SIGNED = SignOff(
     owner="eva", reason="the reference ran out of tokens", at=datetime(2030, 1, 1, tzinfo=UTC), report_sha256="0"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from evidence import HIGHER, LOWER, criterion, measurement
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -15,6 +14,7 @@ from q36eval.gate.competence import share_above_chance
 from q36eval.gate.judge import judge
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName, Schedule
+from tests.q36eval.gate.evidence import HIGHER, LOWER, criterion, measurement
 
 SHIPPED = sorted((Path(__file__).parents[3] / "data" / "policies").glob("*.yaml"))
 

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 import pytest
-from evidence import accuracy, census, divergence, failure_rate, only, small_policy
 
 from q36eval.gate import CriterionVerdict, GateReport, Policy, SignOff, decide
 from q36eval.records import Counts, Lane, Measurement, ProbeFailure, ProbeName, Verdict
+from tests.q36eval.gate.evidence import accuracy, census, divergence, failure_rate, only, small_policy
 
 N = 200
 

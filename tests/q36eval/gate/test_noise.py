@@ -1,16 +1,15 @@
 """A margin below the noise floor is refused before the run, and INCONCLUSIVE should history hold one."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
-from evidence import divergence, only, perplexity
 
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.gate.noise import NoiseFloor, below_floor, margins_below_floor
 from q36eval.gate.remedies import remedies
 from q36eval.records import Counts, Direction, Interval, Measurement, ProbeName, Verdict
-from q36eval.reports import Document, to_junit, to_markdown
+from tests.q36eval.gate.evidence import divergence, only, perplexity
 
 DOCUMENTS = [1e-5 + 1e-7 * (i % 7) for i in range(120)]
 """KL per document of a branch, in nats/token: far inside a margin of 1e-4."""
@@ -112,23 +111,3 @@ def test_perplexity_is_refused_in_its_own_unit() -> None:
     same = perplexity(nll, nll).model_copy(update={"probe": ProbeName.KL})
     assert decide(asked, [same, floor(9e-5, "perplexity")]).verdict is Verdict.PASS
     assert decide(asked, [same, floor(2e-4, "perplexity")]).verdict is Verdict.INCONCLUSIVE
-
-
-@pytest.mark.parametrize("write", [to_markdown, to_junit])
-def test_the_floor_stands_beside_the_figure(write: Callable[[Document], str]) -> None:
-    lines = write(Document(decided([floor(3.7e-6)]))).splitlines()
-    assert any("3.7e-06" in line and "1.03e-05" in line for line in lines), lines
-
-
-def test_a_policy_that_refuses_what_is_not_proven_fails_it() -> None:
-    assert decided([floor(2e-4)], on_inconclusive="fail").verdict is Verdict.FAIL
-
-
-def test_of_equal_floors_the_same_one_is_named_whatever_their_order() -> None:
-    equal = [floor(2e-4).model_copy(update={"note": note}) for note in ("left-padding", "batch-of-one")]
-    assert decided(equal) == decided(equal[::-1])
-
-
-def test_a_report_with_a_floor_survives_json() -> None:
-    report = decided([floor(math.inf)])
-    assert GateReport.model_validate_json(report.model_dump_json()) == report

@@ -233,3 +233,17 @@ def test_each_mistake_in_a_figure_is_one_sentence(
     file = of_schemes(tmp_path, schemes=[figure])
     with raises(UsageError, "policy-invalid", *named):
         read_policy(file)
+
+
+def test_files_that_are_no_policy(tmp_path: Path) -> None:
+    (tmp_path / "strict.yaml").write_text("name: a\nname: b\n", encoding="utf-8")
+    with raises(UsageError, "policy-invalid", "line 2", "'name'"):
+        read_policy(tmp_path / "strict.yaml")
+    with raises(UsageError, "policy-invalid", "stricter.yaml"):
+        read_policy(tmp_path / "stricter.yaml")
+    (tmp_path / "strict.yaml").write_text("[1, 2", encoding="utf-8")
+    with raises(UsageError, "policy-invalid", "YAML", "line"):
+        read_policy(tmp_path / "strict.yaml")
+    (tmp_path / "strict.yaml").write_text("just words", encoding="utf-8")
+    with raises(UsageError, "policy-invalid", "name"):
+        read_policy(tmp_path / "strict.yaml")

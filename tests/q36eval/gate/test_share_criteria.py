@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evidence import criterion, measurement, only
 from scipy.stats import binom
 
 from q36eval.gate import CriterionVerdict, Policy, decide
 from q36eval.records import Clusters, Measurement, ProbeName
 from q36eval.stats import ShareBeyond, least_clusters, most_beyond, unseen_share
+from tests.q36eval.gate.evidence import criterion, measurement, only
 
 PASS, FAIL, INCONCLUSIVE = CriterionVerdict.PASS, CriterionVerdict.FAIL, CriterionVerdict.INCONCLUSIVE
 

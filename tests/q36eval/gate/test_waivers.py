@@ -3,10 +3,10 @@
 from datetime import date
 
 import pytest
-from evidence import census, criterion, failure_rate, flips, named, questions, small_policy
 
 from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver, decide
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
+from tests.q36eval.gate.evidence import census, criterion, failure_rate, flips, named, questions, small_policy
 
 DAY = date(2026, 5, 1)
 EACH = 200
@@ -132,10 +132,9 @@ def test_a_slice_is_excused_for_every_criterion_over_it_and_everything_is_no_sli
     ("scope", "words"),
     [
         ({"criterion": "mmul"}, "the policy has no such criterion"),
-        ({"slice": "czech"}, "the policy judges no such slice"),
+        ({"criterion": "failures", "slice": "freeform"}, "the policy judges no such slice"),
         ({"canary": "discuont"}, "no evidence that it concerns is named after that canary"),
         ({"criterion": "failures", "slice": "structured"}, None),
-        ({"criterion": "failures", "slice": "freeform"}, "the policy judges no such slice"),
     ],
 )
 def test_a_waiver_that_names_nothing_says_so(scope: dict[str, str], words: str | None) -> None:
