@@ -95,8 +95,8 @@ class Running:
     """Where the files of runs are kept."""
     texts: "Callable[[], Sequence[CorpusDocument]]"
     """What the KL is measured on."""
-    generates: bool
-    """Whether the branch generates answers."""
+    generates: bool | None
+    """Whether the branch generates answers; None where its checkpoint cannot be read."""
     stages: list[Stage] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -155,7 +155,7 @@ class Running:
             identity = identity_of(self.deployment)
         except CorruptCheckpointError:
             return None
-        if self._incomparable(identity):
+        if self._incomparable(identity) or self.generates is None:
             return None
         self.progress.stage("preparing what is asked", 1)
         try:

@@ -14,7 +14,7 @@ from typing import Any
 from q36eval.chat.declared import DeclaredTemplate
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.config import Paths
-from q36eval.engines import check_deployment, identity_of, planned
+from q36eval.engines import EngineSettings, check_deployment, identity_of, planned
 from q36eval.engines.base import IN_PROCESS
 from q36eval.engines.sides import apart_words, engine_words, is_fair
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
@@ -96,14 +96,15 @@ class Prepared:
 
     Where one blocks, the rest may be absent. `probes` are those whose items do not depend on the reference's answers;
     with a pack, which holds those, all. `reference` is also None where an endpoint stands alone. `generates` says
-    whether the branch generates answers: weights that do not fit the device are run layer by layer and only score.
+    whether the branch generates answers: weights that do not fit the device are run layer by layer and only score. It
+    is None where the checkpoint cannot be read, which loading it reports.
     """
 
     problems: list[Problem]
     limits: Limits = field(default_factory=Limits)
     reference: Reference | None = None
     template: DeclaredTemplate | None = None
-    generates: bool = True
+    generates: bool | None = True
     probes: list[Probe] = field(default_factory=list)
 
     def add(self, code: str, message: str | None, *, blocks: bool = True) -> None:
@@ -138,9 +139,8 @@ def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Pr
     if request.branch.folder.exists() or not absent:
         with collecting(prepared.problems, of_branch=True):
             check_deployment(request.deployment)
-            with suppress(CorruptCheckpointError, EngineError):  # loading it reports that
-                plan = planned(request.deployment)
-                prepared.generates = plan is None or plan.room.placement != LAYERS
+            with suppress(EngineError):  # loading it reports that
+                prepared.generates = _generates(request.deployment)
         if request.reference is not None or request.reference_pack is not None or not absent:
             _open_reference(prepared, request, paths)
     prepared.limits = limits_of(request, prepared.reference)
@@ -154,6 +154,14 @@ def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Pr
         with collecting(prepared.problems, of_branch=True):
             prepared.probes = all_probes(prepared, request, paths, Progress())
     return prepared
+
+
+def _generates(deployment: EngineSettings) -> bool | None:
+    try:
+        plan = planned(deployment)
+    except CorruptCheckpointError:
+        return None
+    return plan is None or plan.room.placement != LAYERS
 
 
 def _no_material() -> Material:
@@ -259,7 +267,7 @@ def crowded(places: Iterable[Path]) -> list[Problem]:
 
 
 def problems_of_plan(
-    policy: Policy | None, works: Sequence[Work], request: Request, reference: Reference, *, generates: bool
+    policy: Policy | None, works: Sequence[Work], request: Request, reference: Reference, *, generates: bool | None
 ) -> list[Problem]:
     """What only planned items show: criteria that none of them can pass, room for their capture, a branch that
     `generates` no answers to them."""
@@ -270,7 +278,7 @@ def problems_of_plan(
     room = _planned_room(works, reference)
     found += [] if room is None else [Problem("disk-room", room)]
     with collecting(found, of_branch=True):
-        refuse_unanswerable(generates, works, "branch")
+        refuse_unanswerable(generates is not False, works, "branch")
     return found
 
 
