@@ -74,8 +74,6 @@ class ServingError(BaseModel):
     excess_interval: Interval
     paired: Clusters
     arithmetic: Arithmetic
-    gpu: str = ""
-    """What GPUs make of the checkpoint's quantized inputs, in words."""
     known: KnownFault | None = None
     """Where the engine is known to compute this checkpoint from other scales than its own."""
 
@@ -161,7 +159,6 @@ def serving_error(
     whole: Sequence[float],
     floor: Sequence[float] | None,
     arithmetic: Arithmetic,
-    gpu: str = "",
     known: tuple[int, Sequence[float]] | None = None,
 ) -> ServingError:
     """The figures of KL sums per document, each in the order of `chosen.documents`.
@@ -182,7 +179,6 @@ def serving_error(
         excess_interval=excess_interval,
         paired=paired,
         arithmetic=arithmetic,
-        gpu=gpu,
         known=None if known is None else _known(chosen, *known, serving),
     )
 

@@ -151,6 +151,7 @@ def gate(
         against = None
         with collecting(found):
             against = resolve_reference(reference, reference_pack, chosen, paths)
+        refuse(problem for problem in found if problem.code == "branch-unknown")  # whatever else is wrong
         request = partial(
             Request,
             family=chosen,

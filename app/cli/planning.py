@@ -1,4 +1,4 @@
-"""What `--plan` prints: the batches of every deployment, what takes how much memory, and what each stage asks."""
+"""What `--plan` prints: the batches of every deployment, and what each stage asks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,12 +40,10 @@ def show_plans(plans: "Sequence[RunPlan]", *, as_json: bool) -> int:
 
 
 def _print(plan: "RunPlan") -> None:
-    from q36eval.run.memory_report import batches_line, memory_rows
+    from q36eval.run.memory_report import batches_line
 
     for deployment, batches in plan.batches.items():
         print_plain(f"{deployment}: {batches_line(batches)}")
-        for what, size, why in memory_rows(batches):
-            print_plain(f"  {what}: {size} ({why})")
     for stage in plan.stages:
         print_plain(_stage_line(stage))
     for unknown in plan.unknown:

@@ -88,10 +88,6 @@ def check(
         print(
             f"{plain(checked.file)}: {verdict}" + (f" (for {checked.checked_for})" if checked.checked_for else "") + "."
         )
-        for sentence in checked.unseen:
-            print(plain(f"texts: {sentence}"))
-        if checked.floor:
-            print(f"noise floor: {plain(checked.floor)}.")
     return int(ExitCode.PASS if checked.sound else ExitCode.USAGE)
 
 

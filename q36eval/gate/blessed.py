@@ -1,7 +1,6 @@
 """Evidence against the blessed run: what the branch answers now beside what it answered when it was accepted. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from q36eval.records import Clusters, Estimator, Measurement, Reason, Schedule
 from q36eval.stats import summarize
@@ -19,38 +18,27 @@ comparison, becomes a paired mean; quantiles and maxima have no sums by cluster,
 BLESS = "`q36eval review bless RUN`"
 
 
-@dataclass(frozen=True)
-class Apart:
-    """Why two runs' measurements cannot be paired, and what to do where one of them was blessed."""
-
-    code: str
-    why: str
-    remedy: str = ""
-
-
 def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) -> Measurement | Reason:
     """The measurement with the blessed run's answers for its reference, paired by the clusters' names; or why not.
 
     `blessed` are the distinct measurements of the blessed run with the same key.
     """
-    whose = "the blessed run"
-    if measurement.estimator not in ESTIMATORS:
-        apart = _no_sum(measurement, "a blessed run")
-        return Reason(apart.code, apart.why)
-    if not blessed:
+    if measurement.estimator in ESTIMATORS and not blessed:
         return Reason(
             "blessed-missing",
             f"no blessed run holds {measurement.key}: accept a run of this branch that measured it with {BLESS}, "
             "then measure again",
         )
-    if len(blessed) > 1:
+    if measurement.estimator in ESTIMATORS and len(blessed) > 1:
         several = f"the blessed run measured {measurement.key} {len(blessed)} times with different figures"
         return Reason("blessed-ambiguous", f"{several}; bless another")
-    paired = paired_with(measurement, blessed[0], whose)
-    return Reason(paired.code, f"{paired.why}; {paired.remedy} {BLESS}") if isinstance(paired, Apart) else paired
+    paired = paired_with(measurement, blessed[0] if blessed else measurement, "the blessed run")
+    if isinstance(paired, Measurement) or measurement.estimator not in ESTIMATORS:
+        return paired
+    return Reason(paired.code, f"{paired.text}; accept a run that evaluated the same as this one with {BLESS}")
 
 
-def paired_with(measurement: Measurement, other: Measurement, whose: str = "the other run") -> Measurement | Apart:
+def paired_with(measurement: Measurement, other: Measurement, whose: str = "the other run") -> Measurement | Reason:
     """The measurement with another run's answers for its reference, paired by the clusters' names; or why not.
 
     Both runs must have asked the same of the same clusters; only where asking stopped early, between blocks that were
@@ -58,20 +46,15 @@ def paired_with(measurement: Measurement, other: Measurement, whose: str = "the 
     one. What errored in either run counts as errored, its whole cluster with it. `whose` the other one is, in words.
     """
     if measurement.estimator not in ESTIMATORS:
-        return _no_sum(measurement, whose)
+        why = f"a {measurement.estimator} cannot be held against {whose}, since it is no sum over clusters"
+        return Reason("no-sum-over-clusters", why)
     kind = (measurement.estimator, measurement.unit, measurement.direction)
     if kind != (other.estimator, other.unit, other.direction):
-        why = f"{whose} measured {measurement.key} in another way"
-        return Apart("measured-otherwise", why, "accept a run of this version with")
+        return Reason("measured-otherwise", f"{whose} measured {measurement.key} in another way")
     clusters = _paired(measurement.clusters, other.clusters, whose)
-    return (
-        clusters if isinstance(clusters, Apart) else measured(measurement, clusters, ESTIMATORS[measurement.estimator])
-    )
-
-
-def _no_sum(measurement: Measurement, whose: str) -> Apart:
-    why = f"a {measurement.estimator} cannot be held against {whose}, since it is no sum over clusters"
-    return Apart("no-sum-over-clusters", why)
+    if isinstance(clusters, Reason):
+        return clusters
+    return measured(measurement, clusters, ESTIMATORS[measurement.estimator])
 
 
 def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator) -> Measurement:
@@ -90,20 +73,18 @@ def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator)
     )
 
 
-def _paired(ours: Clusters | None, theirs: Clusters | None, whose: str) -> Clusters | Apart:
+def _paired(ours: Clusters | None, theirs: Clusters | None, whose: str) -> Clusters | Reason:
     for run, clusters in (("this run", ours), (whose, theirs)):
         if clusters is None or clusters.names is None or len(set(clusters.names)) < len(clusters.names):
             why = f"{run}'s evidence does not name its items, so the two runs cannot be paired"
-            return Apart("items-unnamed", why, "measure again, and accept that run with")
+            return Reason("items-unnamed", why)
     assert ours is not None
     assert theirs is not None
     rows = _common_rows(ours, theirs)
-    if isinstance(rows, Reason) or (ours.bounds, _only(ours.strata, rows[0])) != (
-        theirs.bounds,
-        _only(theirs.strata, rows[1]),
-    ):
-        other = rows if isinstance(rows, Reason) else Reason("weighed-otherwise", "weighed its items otherwise")
-        return Apart(other.code, f"{whose} {other.text}", "accept a run that evaluated the same items with")
+    if isinstance(rows, Reason):
+        return Reason(rows.code, f"{whose} {rows.text}")
+    if (ours.bounds, _only(ours.strata, rows[0])) != (theirs.bounds, _only(theirs.strata, rows[1])):
+        return Reason("weighed-otherwise", f"{whose} weighed its items otherwise")
     return _in_pairs(ours, theirs, rows)
 
 

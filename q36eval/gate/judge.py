@@ -42,8 +42,9 @@ def judge(
     if not _already_proven(criterion, measurements[0]) and any(failure.of_the_engine for failure in failures):
         crashed = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
         return _because(described, Reason(_failure_code(failures), crashed), infrastructure=True)
-    able = _remaining(criterion, measurements[0])
-    if able is not None:
+    able = None  # what of a comparison of answers the reference can do
+    if criterion.informative is not None and compares_answers(criterion, measurements[0]):
+        able = remaining(criterion.informative, measurements[0])
         described = described.model_copy(update={"competence": able.competence, "causes": measurements[0].causes})
         errored = _why_errored(measurements[0])
         refusal = able.refusal if errored is None else errored
@@ -59,13 +60,6 @@ def judge(
         # what stands beside it is the reference's, which this criterion does not ask about
         return _because(described, paired, reference_value=None)
     return _compared(criterion, paired, described, floor, able)
-
-
-def _remaining(criterion: Criterion, measurement: Measurement) -> Remaining | None:
-    """What of a comparison of answers the reference can do; None where the criterion compares none."""
-    if criterion.informative is None or not compares_answers(criterion, measurement):
-        return None
-    return remaining(criterion.informative, measurement)
 
 
 def _compared(

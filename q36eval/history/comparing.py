@@ -7,11 +7,11 @@ import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from q36eval.gate.blessed import Apart, paired_with
+from q36eval.gate.blessed import paired_with
 from q36eval.gate.report import CriterionResult
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History
-from q36eval.records import Answer, Direction, Interval, ItemOutcome, Measurement, ProbeName, Record
+from q36eval.records import Answer, Direction, Interval, ItemOutcome, Measurement, ProbeName, Reason, Record
 from q36eval.stats import mcnemar
 
 TIED_TO_THE_REFERENCE = (ProbeName.WEIGHTS, ProbeName.KL, ProbeName.CANARIES)
@@ -284,8 +284,8 @@ def _difference(a: Measurement | None, b: Measurement | None, apart: Mapping[Pro
     if b.estimator == "census":
         return "" if a.estimator == "census" else "the two runs measured it in different ways"
     paired = paired_with(b, a, "run A")
-    if isinstance(paired, Apart):
-        return paired.why.replace("this run", "run B").replace("this one", "run B")  # it is B that is held against A
+    if isinstance(paired, Reason):
+        return paired.text.replace("this run", "run B").replace("this one", "run B")  # it is B that is held against A
     ratio = paired.estimator in ("perplexity", "ratio")
     return PairedDifference(
         a=math.nan if paired.reference_value is None else paired.reference_value,

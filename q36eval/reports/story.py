@@ -194,7 +194,7 @@ def remedy_text(remedy: Remedy) -> str:
         parts.append(f"were nothing lost, {remedy.needed_lossless:,} would")
     parts += [_option_text(option, remedy.kind) for option in remedy.options]
     if not remedy.options and remedy.kind == "items":
-        parts.append("no suite here has more of them")
+        parts.append("more of them come with a larger suite (--suite NAME)")
     elif not remedy.options:
         parts.append("more of them come with a larger corpus (--corpus FILE)")
     return "; ".join(parts)

@@ -58,11 +58,11 @@ class DecodedHere:
         chosen = beginnings(documents, engine.tokenizer)
         sides = {"weight-only": _side(engine, weight_only, chosen)}
         del engine
-        _give_back(options)
+        give_back(torch.device(options.device))  # the next one plans with it
         if quantizes_inputs and options.emulate_activations:
             emulated = replace(weight_only, emulate_activations=True)
             sides["emulated"] = _side(open_engine(emulated), emulated, chosen)
-            _give_back(options)
+            give_back(torch.device(options.device))
         return cls(chosen, sides, quantizes_inputs)
 
     def served_by(self, engine: Engine) -> Measurement:
@@ -89,11 +89,6 @@ class DecodedHere:
             clusters=clusters,
             note=f"against the branch decoded here, arithmetic {arithmetic}",
         )
-
-
-def _give_back(options: EngineOptions) -> None:
-    """The memory of an engine that nobody holds any more, whose parts know each other: the next one plans with it."""
-    give_back(torch.device(options.device))
 
 
 def beginnings(documents: Sequence[CorpusDocument], tokenizer: Any) -> Sample:

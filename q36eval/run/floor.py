@@ -46,22 +46,6 @@ def floor_state(folder: Path, header: Header) -> str | None:
     return f"floor missing{broke}: finish with {command} and the options it was captured with"
 
 
-def adopt_floor(source: Path, captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path | None:
-    """Keep the floor in the file `source` (of a reference pack, say) as this reference's own; None without the file.
-
-    Raises:
-        UsageError: it is damaged, another reference's or another suite's.
-    """
-    from q36eval.kl.floor_file import read_floor, write_floor
-
-    floor = read_floor(source, identity, probe.suite_sha256)
-    if floor is None:
-        return None
-    path = floor_file(captures, identity, probe)
-    write_floor(path, floor)
-    return path
-
-
 def known_floor(reference: Reference, probes: Sequence[Probe]) -> list[Measurement]:
     """The figures of a floor that is known already, before any checkpoint is loaded; none where it is not.
 

@@ -24,9 +24,10 @@ def probes_for(policy: "Policy") -> tuple[ProbeName, ...]:
     return (*ALL_PROBES, ProbeName.SERVED) if served else ALL_PROBES
 
 
-def judges_serving_kl(policy: "Policy | None") -> bool:
+def judges_serving_kl(request: "Request") -> bool:
     """Whether a criterion judges what the serving engine adds, which needs the branch decoded here too."""
-    return policy is not None and any(_of_serving_kl(criterion) for criterion in policy.criteria)
+    criteria = () if request.policy is None or ProbeName.SERVED not in request.probes else request.policy.criteria
+    return any(_of_serving_kl(criterion) for criterion in criteria)
 
 
 def asks_endpoint(request: "Request") -> bool:

@@ -21,7 +21,7 @@ from q36eval.kl.floor_file import ReferenceFloor, load_floor, measurements, writ
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
 from q36eval.records import Verdict
-from q36eval.run.floor import FloorKeeper, adopt_floor, floor_file
+from q36eval.run.floor import FloorKeeper, floor_file
 from q36eval.run.items import Work
 from q36eval.run.measure import measure
 from q36eval.run.request import ALL_PROBES, Request
@@ -125,18 +125,12 @@ def test_a_floor_of_another_reference_is_refused(gated: Gated, tmp_path: Path) -
     assert kept == floor_file(kept.parent, run.reference_identity, KLProbe(documents))
     floor = load_floor(kept)
     assert floor is not None
-    # its file is all there is to it: brought elsewhere, it stands for the reference without the reference's weights
-    elsewhere = paths.state / "elsewhere"
-    probe = KLProbe(documents)
-    assert adopt_floor(kept, elsewhere, floor.identity, probe) == floor_file(elsewhere, floor.identity, probe)
-    keeper = FloorKeeper(floor.identity, elsewhere, None, Silent())
-    assert keeper.floor(Work(probe, []), {}) == floor
+    keeper = FloorKeeper(floor.identity, kept.parent, None, Silent())
+    assert keeper.floor(Work(KLProbe(documents), []), {}) == floor, "without the reference's weights"
     other = floor.identity.model_copy(update={"checkpoint_sha256": "of another model"})
     write_floor(kept, floor.model_copy(update={"identity": other}))
     with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
         gate(paths, 0.1, Silent())
-    with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
-        adopt_floor(kept, elsewhere, floor.identity, probe)
 
 
 def test_the_command_shows_what_was_measured_and_what_could_not_be(

@@ -38,12 +38,11 @@ def test_a_run_of_the_sandbox_claims_no_benchmark() -> None:
     assert recorded({"measured_on": {"evals": 3}}, ProbeName.EVALS, "x") == (None, None)
 
 
-@pytest.mark.parametrize("name", sorted(set(shipped_suites()) - {"sandbox"}))
-def test_a_shipped_benchmark_names_the_dataset_its_tasks_read(name: str) -> None:
-    for group in read_suite(shipped_suites()[name]).groups:
-        assert group.title is not None
-        assert BENCHMARK.search(group.title)
-        assert (group.dataset is None) == (group.ruler is not None)  # RULER's items are generated
+def test_a_shipped_benchmark_names_the_dataset_its_tasks_read() -> None:
+    for name in set(shipped_suites()) - {"sandbox"}:
+        for group in read_suite(shipped_suites()[name]).groups:
+            assert BENCHMARK.search(group.title or "")
+            assert (group.dataset is None) == (group.ruler is not None)  # RULER's items are generated
 
 
 def test_what_items_are_called_is_no_part_of_what_is_asked() -> None:
