@@ -32,22 +32,14 @@ def _silent(offer: Callable[[typer.Context, str], Iterator[tuple[str, str]]]) ->
     return complete
 
 
-@_silent
-def families(_ctx: typer.Context, _incomplete: str) -> Iterator[tuple[str, str]]:
-    """The families that ship."""
-    return ((file.stem, "") for file in sorted(Paths.default().families.glob("*.yaml")))
+def _shipped(folder: Callable[[Paths], Path]) -> Complete:
+    """The names of the YAML files in a folder; nothing is read."""
+    return _silent(lambda *_: ((file.stem, "") for file in sorted(folder(Paths.default()).glob("*.yaml"))))
 
 
-@_silent
-def policies(_ctx: typer.Context, _incomplete: str) -> Iterator[tuple[str, str]]:
-    """The policies that ship."""
-    return ((file.stem, "") for file in sorted(Paths.default().policies.glob("*.yaml")))
-
-
-@_silent
-def suites(_ctx: typer.Context, _incomplete: str) -> Iterator[tuple[str, str]]:
-    """The suites that ship; a glance at their folder, since importing the evals takes seconds."""
-    return ((file.stem, "") for file in sorted((Paths.default().repository / "evals" / "suites").glob("*.yaml")))
+families = _shipped(lambda paths: paths.families)
+policies = _shipped(lambda paths: paths.policies)
+suites = _shipped(lambda paths: paths.repository / "evals" / "suites")
 
 
 @_silent
@@ -65,12 +57,9 @@ def branches(ctx: typer.Context, _incomplete: str) -> Iterator[tuple[str, str]]:
 
     named = ctx.params.get("family") or "sandbox"
     file = Path(named) if named.endswith((".yaml", ".yml")) else Paths.default().families / f"{named}.yaml"
-    declared: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), _loader(yaml))["branches"]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    declared: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), loader)["branches"]
     return ((name, str(branch.get("scheme", ""))) for name, branch in declared.items())
-
-
-def _loader(yaml: Any) -> Any:
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @_silent

@@ -13,9 +13,7 @@ from q36eval.errors import ExitCode, UsageError
 
 def doctor(
     context: typer.Context,
-    ask_hub: Annotated[
-        bool, typer.Option("--hub", help="Also show whether the Hugging Face hub answers; waits at most 4 s.")
-    ] = False,
+    ask_hub: Annotated[bool, typer.Option("--hub", help="Also show whether the Hugging Face hub answers.")] = False,
     base_url: BaseUrl = None,
     served_model: ServedModel = None,
     branch: Annotated[

@@ -5,14 +5,13 @@ Beside it what every help page has: plain words for values, and options in group
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from types import MethodType
 from typing import Annotated, Any
 
 import typer
 
 from q36eval.app.cli.engine_options import argument_names
-from q36eval.app.cli.options import METAVARS, PANELS, Quiet
+from q36eval.app.cli.options import PANELS, Quiet
 from q36eval.config.paths import HISTORY, STATE
 from q36eval.engines.base import ENGINE_ARG
 from q36eval.errors import UsageError
@@ -47,58 +46,27 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from _commands(child, f"{name} {each}".strip())
 
 
+def _option(*names: str, callback: Any, help: str, metavar: str | None = None) -> Any:
+    given: dict[str, Any] = {"is_eager": True, "expose_value": False, "rich_help_panel": PANEL}
+    return typer.Option(*names, callback=callback, help=help, metavar=metavar, **given)
+
+
 def _options() -> list[Any]:
     """Made of a command that has nothing else."""
+    state = "Folder of history and captures, instead of the one that q36eval doctor shows."
+    history = "History to use instead of the state's own: a file, or a database URL."
+    quiet = "Print verdicts and errors alone: no progress, no tables."
     only = typer.Typer(add_completion=False)
 
     @only.command()
     def _takes_them(
-        _state: Annotated[
-            Path | None,
-            typer.Option(
-                "--state",
-                help="Folder of history and captures, instead of the one that q36eval doctor shows.",
-                metavar="DIR",
-                is_eager=True,
-                expose_value=False,
-                callback=_use_state,
-                rich_help_panel=PANEL,
-            ),
-        ] = None,
+        _state: Annotated[str | None, _option("--state", callback=_use_state, help=state, metavar="DIR")] = None,
         _history: Annotated[
-            str | None,
-            typer.Option(
-                "--history",
-                help="History to use instead of the state's own: a file, or a database URL.",
-                metavar="FILE|URL",
-                is_eager=True,
-                expose_value=False,
-                callback=_use_history,
-                rich_help_panel=PANEL,
-            ),
+            str | None, _option("--history", callback=_use_history, help=history, metavar="FILE|URL")
         ] = None,
-        _quiet: Annotated[
-            bool,
-            typer.Option(
-                "--quiet",
-                "-q",
-                help="Print verdicts and errors alone: no progress, no tables.",
-                is_eager=True,
-                expose_value=False,
-                callback=_be_quiet,
-                rich_help_panel=PANEL,
-            ),
-        ] = False,
+        _quiet: Annotated[bool, _option("--quiet", "-q", callback=_be_quiet, help=quiet)] = False,
         _no_color: Annotated[
-            bool,
-            typer.Option(
-                "--no-color",
-                help="Print without colours, as with NO_COLOR=1.",
-                is_eager=True,
-                expose_value=False,
-                callback=_without_colors,
-                rich_help_panel=PANEL,
-            ),
+            bool, _option("--no-color", callback=_without_colors, help="Print without colours, as with NO_COLOR=1.")
         ] = False,
     ) -> None:
         pass
@@ -106,12 +74,12 @@ def _options() -> list[Any]:
     return list(typer.main.get_command(only).params)[:4]
 
 
-def _use_state(context: typer.Context, folder: Path | None) -> None:
+def _use_state(context: typer.Context, folder: str | None) -> None:
     if folder is None:
         return
-    if not folder.parts:
+    if not folder:
         raise UsageError("option-empty", "--state names no folder.")
-    os.environ[STATE] = str(folder)  # for whatever this command starts, too
+    os.environ[STATE] = folder  # for whatever this command starts, too
     context.meta[STATE] = "named by --state"
 
 
@@ -135,15 +103,15 @@ def _without_colors(wanted: bool) -> None:
 
 
 def _name_value(parameter: Any) -> None:
-    """In capitals what one writes for a value; of a choice what there is to choose."""
+    """A value is shown as N if it is a number, as its choices if it has some, else by its option's name."""
     if parameter.metavar is not None or getattr(parameter, "is_flag", False):
         return
     if parameter.param_type_name == "argument":
         parameter.metavar = parameter.name.upper()
         return
     choices, ranged = _values(parameter)
-    named = METAVARS.get(parameter.opts[0]) or ("|".join(map(str, choices)) if choices else None)
-    parameter.metavar = named or ("N" if ranged else "TEXT")
+    named = parameter.opts[0].lstrip("-").replace("-", "_").upper()
+    parameter.metavar = "N" if ranged else "|".join(map(str, choices)) if choices else named
 
 
 def _values(parameter: Any) -> tuple[Any, bool]:

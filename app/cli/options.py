@@ -114,37 +114,6 @@ PANELS = {
 }
 """The headings of the longest help pages, and what stands under each; the rest is under Options."""
 
-METAVARS = {
-    "--branch": "BRANCH",
-    "--reference": "BRANCH|DIR",
-    "--family": "FAMILY",
-    "--format": "FORMAT",
-    "--out": "DIR",
-    "--owner": "NAME",
-    "--name": "NAME",
-    "--reason": "WHY",
-    "--why": "WHY",
-    "--criterion": "ID",
-    "--canary": "ID",
-    "--id": "ID",
-    "--slice": "SLICE",
-    "--metric": "TEXT",
-    "--check": "CHECK",
-    "--skill": "SKILL",
-    "--run-state": "STATE",
-    "--verdict": "VERDICT",
-    "--table": "TABLE",
-    "--address": "ADDRESS",
-    "--port": "PORT",
-    "--probe": "PROBE",
-    "--skip": "PROBE",
-    "--max-new-tokens": "TOKENS",
-    "--budget": "TOKENS",
-    "--keep-days": "DAYS",
-    "--repeat": "N",
-}
-"""What help pages show for the value of an option that names none itself."""
-
 
 class Quiet:
     """Whether only verdicts and errors are wanted (`-q`), for as long as one command runs."""

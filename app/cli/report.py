@@ -13,7 +13,7 @@ from q36eval.app.cli import completing
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
 from q36eval.app.cli.history_replay import show_under_policy
 from q36eval.app.cli.options import DetailsOption, note, open_history
-from q36eval.app.cli.report_formats import FORMATS, check_format, document_of
+from q36eval.app.cli.report_formats import FORMATS, Format, document_of
 from q36eval.app.cli.streams import write_document
 from q36eval.errors import ExitCode, Q36Error, StorageError, UsageError
 from q36eval.files import write_atomically
@@ -28,9 +28,7 @@ def report(
         str | None,
         typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN", autocompletion=completing.runs),
     ] = None,
-    format: Annotated[
-        str | None, typer.Option("--format", help=f"Report format: {', '.join(FORMATS)}; markdown by default.")
-    ] = None,
+    format: Annotated[Format | None, typer.Option("--format", help="Report format; markdown by default.")] = None,
     into: Annotated[
         Path | None,
         typer.Option(help="With --format card: update this model card; its own text stays.", metavar="FILE"),
@@ -70,7 +68,7 @@ def report(
     if (details or as_json) and format not in (None, "json" if as_json else None):
         raise UsageError("option-conflict", "--details and --json are formats of their own; leave --format out.")
     drawn = details or (format is None and not as_json and sys.stdout.isatty())
-    format = check_format("json" if as_json else format or "markdown")
+    format = "json" if as_json else format or "markdown"
     if into is not None and format != "card":
         raise UsageError("option-missing", "--into puts a section into a model card; give --format card with it.")
     from rich.console import Console

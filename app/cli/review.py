@@ -140,7 +140,10 @@ def list_waivers(
     from q36eval.app.cli.tables import plain_table
 
     columns = ("number", "of", "excuses", "owner", "reason", "expires", "state")
-    rows = [[_cell(column, record, today) for column in columns] for record in shown]
+    rows = [
+        [str(row[column]) if column != "of" else f"{row['family']}/{row['branch']}" for column in columns]
+        for row in (_row(record, today) for record in shown)
+    ]
     Console().print(plain_table(columns, rows, [0], [0, 5]))
 
 
@@ -297,15 +300,13 @@ def _written(family: str, branch: str, waiver: dict[str, Any]) -> dict[str, Any]
     return {"family": family, "branch": branch, **waiver}
 
 
-def _cell(column: str, record: "WaiverRecord", today: date) -> str:
-    return f"{record.family}/{record.branch}" if column == "of" else str(_row(record, today)[column])
-
-
 def _row(record: "WaiverRecord", today: date) -> dict[str, Any]:
-    written = _written(record.family, record.branch, record.waiver.model_dump(mode="json"))
-    dates = {
-        name: None if at is None else at.isoformat()
-        for name, at in (("added", record.added), ("revoked", record.revoked))
+    return {
+        "number": record.number,
+        **_written(record.family, record.branch, record.waiver.model_dump(mode="json")),
+        "excuses": record.waiver.scope,
+        "state": _state(record, today),
+        "revoked_by": record.revoked_by,
+        "added": record.added.isoformat(),
+        "revoked": None if record.revoked is None else record.revoked.isoformat(),
     }
-    about = {"excuses": record.waiver.scope, "state": _state(record, today), "revoked_by": record.revoked_by}
-    return {"number": record.number, **written, **about, **dates}

@@ -133,14 +133,6 @@ def reasons(answer: Answer) -> list[str]:
     return [*failures, f"the fault is the {fault}'s"] if isinstance(fault, str) else failures
 
 
-def first_difference(reference: str, branch: str) -> int | None:
-    """The 0-based character at which two texts part; None where they are equal."""
-    if reference == branch:
-        return None
-    pairs = zip(reference, branch, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(reference), len(branch)))
-
-
 def margin_words(item: ItemOutcome) -> str | None:
     """`margin 2.1 → 0.3 nats at 'B' against 'A' (conclusion)`; None where it was not measured."""
     before, after = margin_of(item.reference), margin_of(item.branch)
@@ -149,11 +141,6 @@ def margin_words(item: ItemOutcome) -> str | None:
     what = f" ({after.decision})" if after.decision else ""
     at = f" at {after.right!r} against {after.wrong!r}" if after.right or after.wrong else ""
     return f"margin {before.nats:.3g} → {after.nats:.3g} nats{at}{what}"
-
-
-def choices_words(top: Sequence[tuple[str, float]]) -> str:
-    """Tokens with their probabilities in percent, the likeliest first."""
-    return ", ".join(f"{text!r} {100 * math.exp(min(log_prob, 0.0)):.3g} %" for text, log_prob in top)
 
 
 def _float(value: Any) -> float | None:

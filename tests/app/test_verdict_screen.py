@@ -145,7 +145,7 @@ def printed(document: Document, columns: int, *, details: bool) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("state", STATES)
 def test_the_verdict_is_on_one_screen(state: str, columns: int) -> None:
     """With the prompt of the shell below it; the verdict itself begins the first line."""
@@ -159,25 +159,7 @@ def test_the_verdict_is_on_one_screen(state: str, columns: int) -> None:
         assert [str(lane.lane), lane.headline.split()[0]] in lanes
 
 
-@pytest.mark.parametrize("columns", [80, 100, 120])
-@pytest.mark.parametrize("branch", ["int2-experts", "gptq-int4"])
-def test_the_details_break_no_word_and_no_id(branch: str, columns: int) -> None:
-    """Every word of the screen is a word of the report, and the worst criteria come first."""
-    document = gate(branch)
-    text = printed(document, columns, details=True)
-    assert max(map(len, text.splitlines())) <= columns
-    rows = text[text.index("criterion ") : text.index("* advisory")]
-    known = {word for row in document.criteria for cell in row.cells.values() for word in cell.replace("*", "").split()}
-    known |= set(rows.splitlines()[0].split())
-    words = {word for word in rows.replace("*", "").split() if not set(word) <= {"─"}}
-    assert words <= known, words - known
-    order = re.findall(r" (PASS|FAIL|INCONCLUSIVE|NOT MEASURED)", rows)
-    assert order.index("PASS") >= max([place for place, each in enumerate(order) if each != "PASS"], default=0)
-    for result in document.report.criteria:
-        assert f"({result.id})" in rows
-
-
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("columns", [40, 120])
 def test_hostile_names_are_cut_and_never_wider_than_the_terminal(columns: int) -> None:
     for details in (True, False):
         text = printed(hostile(), columns, details=details)
@@ -207,15 +189,7 @@ def test_next_steps_know_what_was_done() -> None:
     assert "a waiver needs the full record" in last.why
 
 
-def test_what_quiet_prints_is_the_first_line() -> None:
-    from q36eval.reports.console_report import verdict_line
-
-    document = gate("int2-experts")
-    assert verdict_line(document).plain.endswith("policy sandbox")
-    assert verdict_line(document).plain == printed(document, 80, details=False).splitlines()[0]
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("columns", [60, 120])
 @pytest.mark.parametrize("state", [state for state in STATES if state != "hostile"])
 def test_commands_can_be_copied_from_the_screen(state: str, columns: int) -> None:
     document = STATES[state]()

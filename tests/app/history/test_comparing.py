@@ -148,7 +148,7 @@ def test_lists_are_filtered_paged_and_say_what_is_left(tmp_path: Path) -> None:
     for arguments, code, needle in (
         (("--branch", "mian"), "run-unmatched", "main"),
         (("--family", "sandbx"), "run-unmatched", "sandbox"),
-        (("--verdict", "maybe"), "option-value", "PASS, FAIL, INCONCLUSIVE"),
+        (("--verdict", "maybe"), "usage", "inconclusive"),
         (("--since", "yesterday"), "date-malformed", "YYYY-MM-DD"),
         (("--since", "0001-01-01T00:00+14:00"), "date-malformed", "YYYY-MM-DD"),
         (("--since", "2026-02-02", "--until", "2026-02-01"), "option-value", "2026-02-01"),

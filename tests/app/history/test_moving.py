@@ -258,7 +258,7 @@ def test_an_export_says_what_it_would_need(tmp_path: Path) -> None:
         ((run.id, "--all", "--out", "x.zip"), "not both"),
         (("--branch", "mian", "--out", "x.zip"), "there is: main"),
         (("--all", "--out", str(tmp_path / "no" / "x.zip")), "could not be written"),
-        (("--table", "rnus"), "runs, measurements, items"),
+        (("--table", "rnus"), "measurements"),
         (("--table", "runs"), "--out"),
     ):
         done = commands.q36eval("history", "export", *arguments, state=tmp_path)
