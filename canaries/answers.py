@@ -61,9 +61,9 @@ def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
 
 
 def right_decisions(case: Case, text: str) -> list[Decision]:
-    """Where a right raw answer decides: by its checks, and at the places that the canary names itself."""
+    """Where a right raw answer decides: by its checks, and at the places that the prompt names itself."""
     start, answer = answer_of(case, text)
-    decided = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
+    decided = decisions(answer, case.checks, case.expected, case.tools)
     for place in case.places:
         at = answer.find(place.before + place.right)
         if at >= 0:

@@ -139,9 +139,7 @@ def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Readin
     return _measurement(declared, clusters, note, _own_interval(clusters), failure_causes(pairs.outcomes))
 
 
-def over_seeds(
-    declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading, bounds: tuple[float, float] | None
-) -> Measurement | None:
+def over_seeds(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading) -> Measurement | None:
     """The mean of what `read` says of sampled answers, branch against reference; a prompt's seeds are one cluster."""
     by_prompt: dict[str, list[ItemOutcome]] = {}
     for outcome in outcomes:
@@ -156,7 +154,7 @@ def over_seeds(
         reference=tuple(row.reference for row in rows),
         errored=tuple(row.without for row in rows),
         unreadable=unreadable if any(unreadable) else None,
-        bounds=bounds,
+        bounds=metric_of(declared.probe, declared.metric).bounds,
         names=tuple(question_name(answers[0]) for answers in by_prompt.values()),
         families=tuple(answers[0].group for answers in by_prompt.values()),
     )

@@ -1,6 +1,5 @@
 """From a transcript and its right answer to a canary's file: the checks, what they expect, what decides, its YAML."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,10 +10,10 @@ from pydantic import ValidationError
 from q36eval.canaries.checks import parse_reply, run_checks
 from q36eval.canaries.checks.json_values import StrictJSONError, strict_json
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
-from q36eval.canaries.specification import CanarySpec, first_problem
+from q36eval.canaries.specification import CanarySpec
 from q36eval.canaries.transcript import Transcript
 from q36eval.errors import UsageError
-from q36eval.files import parse_yaml
+from q36eval.files import first_problem
 from q36eval.records import Lane
 
 MIN_BUDGET, MAX_BUDGET = 64, 4_096
@@ -77,8 +76,8 @@ def scaffold(
     try:
         CanarySpec.model_validate(body)
     except ValidationError as error:
-        place, problem = first_problem(error)
-        raise UsageError("canary-invalid", f"This cannot become a canary: {place}: {problem}.") from error
+        problem = first_problem(error, CanarySpec)
+        raise UsageError("canary-invalid", f"This cannot become a canary: {problem}.") from error
     tools = transcript.offered
     passing = next((answer for answer in wrong if not run_checks(answer, list(checks), expected, tools)), None)
     if passing is not None:
@@ -130,34 +129,17 @@ def _budget(right: str, *, thinking: bool) -> int:
     return budget + (THINKING_BUDGET if thinking else 0)
 
 
-MAX_LIST_ITEM = 40
-"""Characters. Longer pieces between commas are prose, not a list."""
-
-_FENCE = re.compile(r"\A```[\w+-]*\n(.*?)\n?```\Z", re.DOTALL)
-
 Expectation = Callable[[str, Transcript], dict[str, Any]]
 
 
 def guess_check(right: str, transcript: Transcript) -> str:
-    """What judges an answer of this form: calls, JSON, code, lines, a list, else the exact text."""
-    said = right.strip()
+    """What judges an answer of this form: calls, JSON, else the exact text."""
     calls = parse_reply(right).calls
     if calls:
         return "tool_call" if len(calls) == 1 else "tool_calls"
     if transcript.tools:
         return "no_tool_call"
-    if isinstance(_json_or_none(said), dict | list):
-        return "json"
-    fenced = _FENCE.match(said)
-    if fenced is not None and not isinstance(_json_or_none(fenced.group(1)), dict | list):
-        return "exact_code"
-    if _embedded_json(said) is not None:
-        return "json_in_prose"
-    if len(_lines(said)) > 1:
-        return "exact_lines"
-    items = _items(said)
-    is_list = len(items) > 1 and all(0 < len(item) <= MAX_LIST_ITEM for item in items) and said[-1] not in ".!?"
-    return "ordered_list" if is_list else "exact_text"
+    return "json" if isinstance(_json_or_none(right), dict | list) else "exact_text"
 
 
 def inferred_schema(value: Any) -> dict[str, Any]:
@@ -203,36 +185,18 @@ def _all_calls(right: str, transcript: Transcript) -> dict[str, Any]:
 
 
 def _object(right: str, transcript: Transcript) -> dict[str, Any]:
-    value = _json_or_none(right.strip())
-    value = _embedded_json(right) if value is None else value
+    value = _json_or_none(right)
     return {} if value is None else {"object": value, "schema": transcript.schema_wanted or inferred_schema(value)}
-
-
-def _code(right: str, transcript: Transcript) -> dict[str, Any]:
-    fenced = _FENCE.match(right.strip())
-    return {"code": right.strip("\n") if fenced is None else fenced.group(1), "fence": fenced is not None}
 
 
 EXPECTATIONS: dict[str, Expectation] = {
     "tool_call": _one_call,
     "tool_calls": _all_calls,
     "json": _object,
-    "json_in_prose": _object,
-    "exact_code": _code,
     "exact_text": lambda right, _: {"text": right.strip()},
-    "exact_lines": lambda right, _: {"lines": _lines(right)},
     "enum_member": lambda right, _: {"value": right.strip()},
-    "ordered_list": lambda right, _: {"items": _items(right.strip())},
 }
 """The expected values that the right answer itself shows, by check. All others are given with the check."""
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.split("\n") if line.strip()]
-
-
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in re.split(r"[,\n]", text)]
 
 
 def _json_or_none(text: str) -> Any:
@@ -240,19 +204,6 @@ def _json_or_none(text: str) -> Any:
         return strict_json(text)
     except StrictJSONError:
         return None
-
-
-def _embedded_json(text: str) -> Any:
-    """The one JSON object or array that stands in prose or in a fence; None where there is none, or another follows."""
-    starts = [at for at in (text.find("{"), text.find("[")) if at >= 0]
-    if not starts:
-        return None
-    try:
-        value, length = json.JSONDecoder().raw_decode(text[min(starts) :])
-    except (ValueError, RecursionError):
-        return None
-    rest = text[min(starts) + length :]
-    return value if isinstance(value, dict | list) and not {"{", "["} & set(rest) else None
 
 
 class _Dumper(yaml.SafeDumper):
@@ -274,7 +225,4 @@ _Dumper.add_representer(str, _string)
 def yaml_text(body: dict[str, Any], remarks: Sequence[str] = ()) -> str:
     """The file of a scaffolded canary; `remarks` are what its reviewer has to check by hand."""
     comments = "".join(f"# {' '.join(remark.split())}\n" for remark in remarks)
-    text = comments + yaml.dump(body, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=float("inf"))
-    if parse_yaml(text, aliases=False) != json.loads(json.dumps(body)):
-        raise ValueError("the file that was written does not read as what was scaffolded")
-    return text
+    return comments + yaml.dump(body, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=float("inf"))

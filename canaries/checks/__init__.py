@@ -16,7 +16,7 @@ answers hold choices, one that returns `Decision`s; make a `Check` of them in th
 `CHECKS`. Then explain it in docs/canaries.md, and give tests/canaries/labelled right and wrong answers with labels.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from q36eval.canaries.checks.base import (
@@ -86,16 +86,10 @@ def run_checks(text: str, names: Sequence[str], expected: dict[str, Any], tools:
     return [failure for name in names for failure in CHECKS[name](text, expected, tools)]
 
 
-def decisions(
-    text: str,
-    names: Sequence[str],
-    expected: dict[str, Any],
-    tools: Tools = (),
-    kinds: Collection[str] | None = None,
-) -> list[Decision]:
+def decisions(text: str, names: Sequence[str], expected: dict[str, Any], tools: Tools = ()) -> list[Decision]:
     """The choices that made `text` right under the named checks, in order of place.
 
-    A check that `text` fails gives none. `kinds` keeps only these kinds; None keeps all.
+    A check that `text` fails gives none.
 
     Raises:
         KeyError: an unknown check.
@@ -103,8 +97,7 @@ def decisions(
         NotJudgedError: a check ran out of time.
     """
     made = [decision for name in names for decision in CHECKS[name].decisions(text, expected, tools)]
-    kept = [decision for decision in made if kinds is None or decision.kind in kinds]
-    return sorted(dict.fromkeys(kept), key=lambda decision: (decision.start, decision.end))
+    return sorted(dict.fromkeys(made), key=lambda decision: (decision.start, decision.end))
 
 
 __all__ = [

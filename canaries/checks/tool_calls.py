@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of, shown
 from q36eval.canaries.checks.grounding import denials, unknown_dates, unknown_numbers
-from q36eval.canaries.checks.json_schema import check_json_value, schema_failures
+from q36eval.canaries.checks.json_schema import schema_failures
 from q36eval.canaries.checks.json_values import differences, json_decisions, tokens
 from q36eval.canaries.checks.prose import first_foreign, first_loop, scripts_exist
 from q36eval.canaries.checks.tool_parser import (
@@ -107,27 +107,12 @@ class WantedCall(Expected):
     name: str
     arguments: dict[str, Any]
 
-    @model_validator(mode="after")
-    def _arguments_are_json(self) -> "WantedCall":
-        check_json_value(self.arguments, "arguments")
-        return self
-
 
 class ExpectedCall(ExpectedAround):
     """`name` and `arguments` of the one right call."""
 
     name: str
     arguments: dict[str, Any]
-
-    @model_validator(mode="after")
-    def _arguments_are_json(self) -> "ExpectedCall":
-        check_json_value(self.arguments, "arguments")
-        return self
-
-    @property
-    def call(self) -> WantedCall:
-        """Without what is around it."""
-        return WantedCall(name=self.name, arguments=self.arguments)
 
 
 class ExpectedCalls(ExpectedAround):
@@ -218,8 +203,9 @@ def _tool_call(text: str, expected: ExpectedCall, tools: Tools) -> Iterator[Fail
     if len(reply.calls) > 1:
         yield Failure(check, "several_calls", "answer", f"{len(reply.calls)} calls instead of one")
     for call in reply.calls[:1]:
-        yield from _call_failures(check, call, expected.call, schemas_by_name(tools))
-        yield from _before_failures(check, text, reply.before, expected, [expected.call])
+        wanted = WantedCall(name=expected.name, arguments=expected.arguments)
+        yield from _call_failures(check, call, wanted, schemas_by_name(tools))
+        yield from _before_failures(check, text, reply.before, expected, [wanted])
 
 
 def _tool_calls(text: str, expected: ExpectedCalls, tools: Tools) -> Iterator[Failure]:
