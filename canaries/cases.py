@@ -13,7 +13,6 @@ from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.generators.tools import hermes_text
 from q36eval.canaries.specification import (
     CanarySpec,
-    DecisivePlace,
     Family,
     FixedPrompt,
     GenerationSettings,
@@ -47,7 +46,6 @@ class Case:
     generation: GenerationSettings
     checks: tuple[str, ...]
     must_pass: bool
-    places: tuple[DecisivePlace, ...] = ()
     seed: int | None = None
 
     @property
@@ -67,8 +65,8 @@ class Case:
             "checks": self.checks,
             "checks_version": CHECKS_VERSION,
             "must_pass": self.must_pass,
-            "decisive": (),  # once a choice; hashes of what is asked hold it
-            "places": [place.model_dump() for place in self.places],
+            "decisive": (),  # once choices; hashes of what is asked hold them
+            "places": (),
         }
         if self.seed is not None:
             fields["seed"] = self.seed
@@ -92,7 +90,7 @@ def cases_of(spec: CanarySpec) -> list[Case]:
             return cases
         seeds = range(1, sampling.seeds + 1)
         return [replace(case, name=f"{case.name}{SEED_MARK}{seed}", seed=seed) for case in cases for seed in seeds]
-    return [_case(spec, prompt.name, prompt, tuple(prompt.decisive)) for prompt in spec.must_pass or ()]
+    return [_case(spec, prompt.name, prompt) for prompt in spec.must_pass or ()]
 
 
 def _check_fit(spec: CanarySpec, first: ChatExample) -> None:
@@ -109,9 +107,7 @@ def _check_fit(spec: CanarySpec, first: ChatExample) -> None:
         )
 
 
-def _case(
-    spec: CanarySpec, name: str, prompt: ChatExample | FixedPrompt, places: tuple[DecisivePlace, ...] = ()
-) -> Case:
+def _case(spec: CanarySpec, name: str, prompt: ChatExample | FixedPrompt) -> Case:
     return Case(
         name=f"{spec.id}/{name}",
         canary=spec.id,
@@ -123,7 +119,6 @@ def _case(
         generation=spec.generation,
         checks=tuple(spec.checks),
         must_pass=spec.must_pass is not None,
-        places=places,
     )
 
 

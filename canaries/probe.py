@@ -221,7 +221,7 @@ class CanaryProbe(Probe):
         if item.key + TAUGHT in results.scored:
             tokens = self._decisive(case, first.values)
             teacher = _taught(engine, results, item.key, first.values, tokens)
-            values["decisive"] = [token.as_list() for token in tokens]
+            values["decisive"] = [list(token) for token in tokens]
             values["teacher"] = {
                 "margins": teacher.margins,
                 "best_wrong": teacher.best_wrong,
@@ -329,7 +329,7 @@ class CanaryProbe(Probe):
             return theirs, ours
         if item.key + TAUGHT not in results.scored:  # an engine that scores nothing
             return theirs, ours
-        tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
+        tokens = [DecisiveToken(*values) for values in known["decisive"]]
         ours_said = {"token_ids": generated.token_ids, "end_id": generated.end_id}
         said = (_answered(known), _answered(ours_said))
         parting = first_difference(*said)
@@ -351,7 +351,7 @@ class CanaryProbe(Probe):
         if answer.score is None:
             return answer
         if "teacher" in known:
-            tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
+            tokens = [DecisiveToken(*values) for values in known["decisive"]]
             return with_detail(answer, margin_of(tokens, Teacher(**known["teacher"]), self._text_of))
         if self.follow_up(item, reference).scores:
             reason = "the reference could not be scored on its own answer, so its margin is unknown"

@@ -1,6 +1,5 @@
-"""From a transcript and its right answer to a canary's file: the checks, what they expect, what decides, its YAML."""
+"""From a transcript and its right answer to a canary's file: the checks, what they expect, its YAML."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ THINKING_BUDGET = 2_048
 """Tokens that an answer may take: at least, at most, and for reasoning in addition."""
 
 _FREEFORM = frozenset({"style", "stable", "discount"})
-_PIECE = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def scaffold(
@@ -40,7 +38,7 @@ def scaffold(
         right: the right answer, raw text in the model's own wire format.
         id: the canary's id.
         why: what went wrong.
-        wrong: answers that must fail. The place where each first differs from `right` is decisive.
+        wrong: answers that must fail.
         checks: the checks by name, each with the expected values that the right answer does not show; guessed from the
             right answer's form if None.
 
@@ -61,7 +59,6 @@ def scaffold(
         "tools": transcript.offered,
         "expected": expected,
         "answer": right,
-        "decisive": _places(right, wrong),
     }
     body = {
         "id": id,
@@ -87,38 +84,6 @@ def scaffold(
             "with it; name another --check.",
         )
     return body
-
-
-def _places(right: str, wrong: Sequence[str]) -> list[dict[str, Any]]:
-    """Where the wrong answers part from the right one, each place once."""
-    places: dict[tuple[str, str], dict[str, Any]] = {}
-    for place in (decisive_place(right, answer) for answer in wrong):
-        if place is not None:
-            known = places.setdefault((place["before"], place["right"]), place)
-            known["wrong"] = list(dict.fromkeys(known["wrong"] + place["wrong"]))
-    return list(places.values())
-
-
-def decisive_place(right: str, other: str) -> dict[str, Any] | None:
-    """Where `right` first parts from another answer: `{before, right, wrong}`; None where no text could decide.
-
-    Pieces are words, so that a number or a name is compared whole; `before` goes back to the beginning of the line, and
-    further where the answer says the same thing twice.
-    """
-    ours, theirs = _PIECE.findall(right), _PIECE.findall(other)
-    at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
-    if at is None:
-        return None  # one is the beginning of the other: that it ends is decisive by itself
-    start = sum(map(len, ours[:at]))
-    return {"before": _before(right, start, ours[at]), "right": ours[at], "wrong": [theirs[at]]}
-
-
-def _before(text: str, start: int, right: str) -> str:
-    """Whole lines up to `start`, as few as there must be for `right` to stand after them for the first time."""
-    begin = text.rfind("\n", 0, start) + 1
-    while begin > 0 and (begin == start or text.find(text[begin:start] + right) != begin):
-        begin = text.rfind("\n", 0, begin - 1) + 1
-    return text[begin:start]
 
 
 def _budget(right: str, *, thinking: bool) -> int:

@@ -63,22 +63,10 @@ class GenerationSettings(_Written):
         return self
 
 
-class DecisivePlace(_Written):
-    """A place of the right answer where two models parted: `right` stands after `before`, any of `wrong` might instead.
-
-    No `wrong` stands for whatever else a model could write there.
-    """
-
-    before: str
-    right: Annotated[str, Field(min_length=1)]
-    wrong: list[Annotated[str, Field(min_length=1)]] = []
-
-
 class FixedPrompt(_Written):
     """One fixed prompt. `key` is its content as a generator would name it, which keeps it out of training draws.
 
-    `answer` is an answer that passes, shown to reviewers beside what the models said. `decisive` are places that count
-    beside those which the canary's checks find.
+    `answer` is an answer that passes, shown to reviewers next to what the models said.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -87,7 +75,6 @@ class FixedPrompt(_Written):
     tools: list[dict[str, Any]] = []
     expected: dict[str, Any]
     answer: str
-    decisive: list[DecisivePlace] = []
 
     @model_validator(mode="after")
     def _consistent(self) -> "FixedPrompt":
@@ -95,11 +82,6 @@ class FixedPrompt(_Written):
         for what, values in (("messages", self.messages), ("tools", self.tools), ("expected", self.expected)):
             check_json_value(values, what)
         check_tools(self.tools)
-        for place in self.decisive:
-            if place.before + place.right not in self.answer:
-                raise ValueError(f"decisive: the answer does not hold {place.right!r} after {place.before[-40:]!r}")
-            if place.right in place.wrong:
-                raise ValueError(f"decisive: {place.right!r} is listed as both right and wrong")
         return self
 
 
@@ -233,18 +215,16 @@ def _check_order(roles: list[str]) -> None:
 
 
 def load_specs(
-    directory: Path | None = None,
     *,
     own: Path | None = None,
     only: Collection[str] | None = None,
     n: int | None = None,
     skills: Collection[str] | None = (),
 ) -> list[CanarySpec]:
-    """Read every `*.yaml` in `directory` (the shipped canaries if None) and in `own`, in order of file name.
+    """Read the shipped canaries and every `*.yaml` in `own`, in order of file name.
 
     Args:
-        directory: where to look.
-        own: a person's own canaries, asked beside those.
+        own: a person's own canaries, asked in addition to the shipped ones.
         only: ids to keep.
         n: draws of every family, instead of what its file says; of one that has a `share`, that part of them.
         skills: what the family of models declares; what runs only where it is declared is left out without it (see
@@ -254,9 +234,7 @@ def load_specs(
         UsageError: no files, a file that is not a valid specification, an id used twice, an unknown id in `only`, or
             one that the declared skills leave out.
     """
-    specs = dict(_shipped()) if directory is None else _read_folder(directory, {})
-    if own is not None:
-        specs = _read_folder(own, specs)
+    specs = dict(_shipped()) if own is None else _read_folder(own, _shipped())
     unknown = sorted(set(only or ()) - set(specs))
     if unknown:
         raise UsageError("canary-unknown", f"There is no canary {unknown[0]!r}; choose from {', '.join(specs)}.")
@@ -331,7 +309,7 @@ def read_spec(file: Path) -> CanarySpec:
     return read_yaml(file, CanarySpec, "canary", aliases=False)
 
 
-def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, CanarySpec]:
+def _read_folder(folder: Path, known: Mapping[str, CanarySpec]) -> dict[str, CanarySpec]:
     """`known` and what `folder` holds, by id."""
     if folder.is_file():
         raise UsageError("path-is-file", f"{folder} is a file; name the folder that contains it.")

@@ -284,7 +284,6 @@ def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
     answer = case.answer
     parts = decisions(answer, case.checks, case.expected, case.tools)
     places = [{"kind": one.kind, "right": answer[one.start : one.end], "wrong": list(one.wrong)} for one in parts]
-    places += [{"kind": "place", "right": place.right, "wrong": list(place.wrong)} for place in case.places]
     return {
         "name": case.name,
         "prompt": prompt,

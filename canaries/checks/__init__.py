@@ -38,7 +38,7 @@ from q36eval.canaries.checks.patterns import pattern
 from q36eval.canaries.checks.prose import first_loop
 from q36eval.canaries.checks.text import enum_member, exact_code, exact_lines, exact_text, ordered_list
 from q36eval.canaries.checks.tool_calls import QWEN3_XML, no_tool_call, tool_call, tool_calls
-from q36eval.canaries.checks.tool_parser import Call, CallFacts, Reply, call_facts, check_tools, fault_of, parse_reply
+from q36eval.canaries.checks.tool_parser import Call, Reply, call_facts, check_tools, parse_reply, same_calls
 
 CHECKS_VERSION = 4
 """Part of the suite's hash: raised with every change by which some text is judged differently, each with what changed.
@@ -107,7 +107,6 @@ __all__ = [
     "QWEN3_XML",
     "WRONG_CONCLUSION",
     "Call",
-    "CallFacts",
     "Check",
     "Decision",
     "Expected",
@@ -119,9 +118,9 @@ __all__ = [
     "check_json_value",
     "check_tools",
     "decisions",
-    "fault_of",
     "first_loop",
     "outcome_of",
     "parse_reply",
     "run_checks",
+    "same_calls",
 ]

@@ -116,9 +116,9 @@ def _amount_offer(rng: random.Random, price: int, amount: int) -> Offer:
     return Offer(text, (line,), price, ({"amount": amount},), final, f"{price}-{amount}")
 
 
-def _whole_percent(rng: random.Random, step: int = PRICE_STEP) -> tuple[int, int]:
+def _whole_percent(rng: random.Random) -> tuple[int, int]:
     while True:
-        price, percent = step_number(rng, PRICE_MIN, PRICE_MAX, step), pick(rng, PERCENTS)
+        price, percent = step_number(rng, PRICE_MIN, PRICE_MAX, PRICE_STEP), pick(rng, PERCENTS)
         if price * percent % 100 == 0:
             return price, percent
 

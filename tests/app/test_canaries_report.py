@@ -63,7 +63,6 @@ def test_the_summary_names_what_flipped_and_why(run: Any, capsys: Any, monkeypat
     assert "3 answers lost:" in text
     assert "1 answers gained:" in text
     assert "token 2: the reference says ' B', its choices: ' B' 90.5 %, ' A' 9.07 %" in text
-    assert "the fault is the model's" in text
     assert "[bold red]x[/]" in text, "markup is shown, not obeyed"
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
 

@@ -1,7 +1,6 @@
 """The probe on the sandbox's own tokenizer and template, with answers written by hand."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +12,6 @@ from q36eval.canaries.specification import load_specs
 from q36eval.engines.base import Generated
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import ItemOutcome, Measurement
-
-BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(BF16)
 
 
 @pytest.fixture

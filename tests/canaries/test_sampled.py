@@ -12,16 +12,11 @@ from q36eval.canaries.summary import declared_figures
 from q36eval.config import Answering, Family
 from q36eval.config.answering import THINKING as THINKING_SKILL
 from q36eval.errors import UsageError
-from q36eval.probes import Probe
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.rounds import run_probes
-from tests.canaries.test_steps import Told
+from tests.canaries.runs import BF16, TRAINED, run_of
 from tests.profiles import sized
 from tests.raising import raises
 
 ROOT = Path(__file__).parents[2]
-BF16 = ROOT / "data" / "sandbox" / "bf16"
 THINKING = ("discount-thinking", "tool-call-thinking")
 
 SHORT = Answering.model_validate(
@@ -96,20 +91,13 @@ def test_a_family_file_with_a_slip_is_refused_in_a_sentence(
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not (BF16 / "model.safetensors").exists(), reason="the sandbox has no trained weights here")
+@TRAINED
 @pytest.mark.sized
 def test_the_reference_against_itself_draws_the_same_to_the_last_character(tmp_path: Path) -> None:
     from q36eval.engines import open_engine
 
-    sink, engine = Told(), open_engine(BF16)
-    probe = CanaryProbe(sampled(4))
-
-    def open_capture(probe: Probe) -> Capture:
-        return Capture(tmp_path, engine.identity, probe.name, probe.suite_sha256)
-
-    captures = lambda works: captured(works, open_capture, lambda: engine, sink)  # noqa: E731
-    run_probes(engine, engine.tokenizer, captures, [probe], sink, sink)
-    assert not sink.failures
+    engine = open_engine(BF16)
+    sink = run_of(CanaryProbe(sampled(4)), engine, tmp_path, engine)
     assert len(sink.items) == 18
     assert all(outcome.branch.text == outcome.reference.text for outcome in sink.items.values())
     texts: dict[str, set[str]] = {}

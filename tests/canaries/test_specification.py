@@ -85,24 +85,12 @@ def test_draws_that_repeat_are_drawn_again() -> None:
     assert len({example.key for example in draws(family, "x")}) == 3000
 
 
-@pytest.mark.long
-def test_names_of_cases_are_unique() -> None:
-    names = [case.name for spec in SPECS for case in cases_of(spec)]
-    assert len(set(names)) == len(names)
-
-
 def test_loading_can_select_and_resize() -> None:
     chosen = load_specs(only=["json-flat", "json-flat-must-pass"], n=3)
     assert {spec.id for spec in chosen} == {"json-flat-must-pass", "json-flat"}
     assert sum(len(cases_of(spec)) for spec in chosen if spec.family) == 3
     with raises(UsageError, "canary-unknown", "'json'"):
         load_specs(only=["json"])
-
-
-def test_a_valid_file_is_read(tmp_path: Path) -> None:
-    (tmp_path / "greeting.yaml").write_text(OWN, encoding="utf-8")
-    (spec,) = load_specs(tmp_path)
-    assert (spec.id, spec.generation.enable_thinking, spec.generation.decoding) == ("greeting", False, "greedy")
 
 
 def test_the_shipped_files_are_named_after_their_ids() -> None:
