@@ -56,7 +56,7 @@ def scaffold(
         "name": "incident",
         "key": f"incident:{id}",
         "messages": transcript.conversation,
-        "tools": transcript.offered,
+        "tools": transcript.tools,
         "expected": expected,
         "answer": right,
     }
@@ -75,7 +75,7 @@ def scaffold(
     except ValidationError as error:
         problem = first_problem(error, CanarySpec)
         raise UsageError("canary-invalid", f"This cannot become a canary: {problem}.") from error
-    tools = transcript.offered
+    tools = transcript.tools
     passing = next((answer for answer in wrong if not run_checks(answer, list(checks), expected, tools)), None)
     if passing is not None:
         raise UsageError(
@@ -107,30 +107,9 @@ def guess_check(right: str, transcript: Transcript) -> str:
     return "json" if isinstance(_json_or_none(right), dict | list) else "exact_text"
 
 
-def inferred_schema(value: Any) -> dict[str, Any]:
-    """A strict JSON Schema that values of this shape fulfil: all keys required and no others, types exact."""
-    if isinstance(value, dict):
-        properties = {key: inferred_schema(inner) for key, inner in value.items()}
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": list(value),
-            "additionalProperties": False,
-        }
-    if isinstance(value, list):
-        kinds: list[dict[str, Any]] = []
-        for inner in map(inferred_schema, value):
-            kinds += [inner] if inner not in kinds else []
-        if not kinds:
-            return {"type": "array"}
-        return {"type": "array", "items": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}}
-    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
-    return {"type": names.get(type(value), "null")}
-
-
 def _calls(right: str, transcript: Transcript) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The calls of the right answer, typed by the offered tools, and the format where they are JSON."""
-    offered = schemas_by_name(transcript.offered)
+    offered = schemas_by_name(transcript.tools)
     calls = parse_reply(right).calls
     unknown = next((call.name for call in calls if call.name not in offered), None)
     if unknown is not None:
@@ -150,8 +129,8 @@ def _all_calls(right: str, transcript: Transcript) -> dict[str, Any]:
 
 
 def _object(right: str, transcript: Transcript) -> dict[str, Any]:
-    value = _json_or_none(right)
-    return {} if value is None else {"object": value, "schema": transcript.schema_wanted or inferred_schema(value)}
+    value, schema = _json_or_none(right), transcript.schema_wanted
+    return {} if value is None else {"object": value} | ({"schema": schema} if schema else {})
 
 
 EXPECTATIONS: dict[str, Expectation] = {

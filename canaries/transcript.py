@@ -47,17 +47,6 @@ class _Message(BaseModel):
     reasoning_content: str | None = None
 
 
-class _OfferedFunction(BaseModel):
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class _Tool(BaseModel):
-    type: Literal["function"] = "function"
-    function: _OfferedFunction
-
-
 class _Schema(BaseModel):
     json_schema: dict[str, Any] = {}
 
@@ -70,7 +59,7 @@ class Transcript(BaseModel):
     """A request and, as its last message, the answer that was given; other keys of the request are ignored."""
 
     messages: Annotated[list[_Message], Field(min_length=1)]
-    tools: list[_Tool] = []
+    tools: list[dict[str, Any]] = []
     response_format: _Schema = _Schema()
     chat_template_kwargs: _Template = _Template()
 
@@ -79,11 +68,6 @@ class Transcript(BaseModel):
         """The messages before the answer, as a specification holds them."""
         messages = self.messages if self.answer is None else self.messages[:-1]
         return [message.model_dump(exclude_none=True) for message in messages]
-
-    @property
-    def offered(self) -> list[dict[str, Any]]:
-        """The tools, as a specification holds them."""
-        return [tool.model_dump(exclude_none=True) for tool in self.tools]
 
     @property
     def answer(self) -> str | None:
@@ -110,7 +94,7 @@ def read_transcript(file: Path) -> Transcript:
         body = [{"role": "user", "content": text}] if file.suffix == ".txt" else from_json(text, allow_inf_nan=False)
         transcript = Transcript.model_validate({"messages": body} if isinstance(body, list) else body)
         check_messages(transcript.conversation)
-        check_tools(transcript.offered)
+        check_tools(transcript.tools)
     except ValueError as error:
         problem = first_problem(error, Transcript) if isinstance(error, ValidationError) else str(error)
         raise UsageError("transcript-invalid", f"{file}: {problem}.") from error

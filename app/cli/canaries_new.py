@@ -56,7 +56,7 @@ def new(
     remarks = [
         f"Made from {transcript.name}. Check by hand, then delete these remarks: names, addresses or secrets of "
         "customers in the messages;",
-        "the checks, their expected values (a schema may be inferred from one right value).",
+        "the checks and their expected values.",
     ]
     _write(file, yaml_text(body, remarks))
     if as_json:

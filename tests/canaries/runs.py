@@ -23,6 +23,22 @@ TRAINED = pytest.mark.skipif(
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
 )
+GREETING = """
+id: greeting
+skill: greeting
+lanes: [freeform]
+why: to have one
+generation: {max_new_tokens: 8}
+checks: [exact_text]
+must_pass:
+  - name: hello
+    key: hello
+    messages: [{role: user, content: "Say hello."}]
+    expected: {text: Hello}
+    answer: Hello
+"""
+"""A canary of one's own."""
+
 Said = Callable[[Case], tuple[str, str]]
 """What is answered to a question, and why the answer ended."""
 

@@ -11,24 +11,11 @@ from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.specification import Family, load_specs, read_spec
 from q36eval.errors import UsageError
 from q36eval.examples import ChatExample
+from tests.canaries.runs import GREETING
 from tests.raising import raises
 
-VALID = """
-id: greeting
-skill: greeting
-lanes: [freeform]
-why: to have one
-generation: {max_new_tokens: 8}
-checks: [exact_text]
-must_pass:
-  - name: hello
-    key: hello
-    messages: [{role: user, content: "Say hello."}]
-    expected: {text: Hello}
-    answer: Hello
-"""
-PROMPT = VALID[VALID.index("  - name") :]
-FAMILY = VALID[: VALID.index("must_pass")]
+PROMPT = GREETING[GREETING.index("  - name") :]
+FAMILY = GREETING[: GREETING.index("must_pass")]
 PROMPT_KEYS = "expected: {text"
 """Where further keys of the fixed prompt can stand."""
 
@@ -76,8 +63,8 @@ def offering(parameters: str) -> str:
     ],
 )
 def test_a_bad_file_is_refused_in_one_sentence(tmp_path: Path, old: str, new: str, value: str) -> None:
-    assert old in VALID
-    refused(tmp_path, VALID.replace(old, new), value)
+    assert old in GREETING
+    refused(tmp_path, GREETING.replace(old, new), value)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +92,7 @@ def test_what_an_answer_cannot_be_judged_by_is_refused(
 ) -> None:
     """Patterns that would take all time or all memory too, and references that lead out of what is checked."""
     monkeypatch.setattr("q36eval.canaries.checks.patterns.PATTERN_SECONDS", 0.05)
-    text = VALID.replace("[exact_text]", f"[{check}]").replace("{text: Hello}", expected)
+    text = GREETING.replace("[exact_text]", f"[{check}]").replace("{text: Hello}", expected)
     refused(tmp_path, text.replace("answer: Hello", f"answer: '{answer}'"), value, "'hello'")
 
 
@@ -132,7 +119,7 @@ def test_a_bad_family_is_refused(tmp_path: Path, family: str, value: str) -> Non
         ("- a list\n", "file-invalid", ""),
         ("", "file-invalid", ""),
         ("lanes: [freeform", "yaml-malformed", ""),
-        (VALID.replace("skill:", "id:", 1), "yaml-malformed", "greeting.yaml:3"),
+        (GREETING.replace("skill:", "id:", 1), "yaml-malformed", "greeting.yaml:3"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", "yaml-malformed", "(*a)"),
         ("id: !!python/object/apply:os.getcwd []\n", "yaml-malformed", ""),
         (f"why: {'[' * 900_000}\n", "yaml-malformed", "60 levels"),
@@ -155,11 +142,11 @@ def test_files_that_cannot_be_read_as_text_are_refused(tmp_path: Path) -> None:
 def test_an_empty_folder_and_a_repeated_id_are_refused(tmp_path: Path) -> None:
     with raises(UsageError, "canaries-missing"):
         load_specs(own=tmp_path)
-    (tmp_path / "one.txt").write_text(VALID, encoding="utf-8")
+    (tmp_path / "one.txt").write_text(GREETING, encoding="utf-8")
     with raises(UsageError, "path-is-file", "one.txt"):
         load_specs(own=tmp_path / "one.txt")
     for name in ("a.yaml", "b.yaml"):
-        (tmp_path / name).write_text(VALID, encoding="utf-8")
+        (tmp_path / name).write_text(GREETING, encoding="utf-8")
     with raises(UsageError, "canary-duplicate"):
         load_specs(own=tmp_path)
 

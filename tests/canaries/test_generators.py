@@ -17,7 +17,6 @@ from q36eval.canaries.generators.recall import DOCUMENTS
 from q36eval.canaries.generators.tool_calls import _two_requests
 from q36eval.canaries.generators.tools import TOOLS
 from q36eval.canaries.specification import CanarySpec, load_specs
-from q36eval.examples import draw, split_of
 
 DRAWS = Path(__file__).parent / "draws.txt"
 """By generator the hash of 50 draws."""
@@ -54,16 +53,6 @@ def test_one_prompt_has_one_answer(kind: str) -> None:
         example = GENERATORS[kind](rng)
         prompt = json.dumps([example.messages, example.tools], sort_keys=True)
         assert answers.setdefault(prompt, example.answer) == example.answer
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_and_test_draws_share_no_problem(kind: str) -> None:
-    rng = random.Random(7)
-    train = {draw(GENERATORS[kind], rng, "train").key for _ in range(1000)}
-    test = {draw(GENERATORS[kind], rng, "test").key for _ in range(200)}
-    assert not train & test
-    assert all(split_of(key) == "test" for key in test)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
 from q36eval.canaries.checks import run_checks
-from q36eval.canaries.scaffold import guess_check, inferred_schema, scaffold, yaml_text
+from q36eval.canaries.scaffold import guess_check, scaffold, yaml_text
 from q36eval.canaries.specification import load_specs, read_spec
 from q36eval.canaries.transcript import Transcript, answer_text, read_transcript
 from q36eval.errors import UsageError
@@ -57,7 +56,7 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
     )
     assert transcript.conversation[1]["tool_calls"][0]["function"]["arguments"] == {"room": "hall", "on": False}
     assert transcript.conversation[2] == {"role": "tool", "content": "done"}
-    assert transcript.offered == [LIGHT]
+    assert transcript.tools == [LIGHT]
     assert transcript.schema_wanted == {"type": "object"}
     assert transcript.answer is not None
     assert "<function=set_light>\n<parameter=room>\nhall\n</parameter>\n<parameter=on>\ntrue\n" in transcript.answer
@@ -128,15 +127,6 @@ def test_calls_are_typed_by_their_schema_and_wrong_ones_fail() -> None:
     assert run_checks(INCIDENT.answer or "", body["checks"], prompt["expected"], prompt["tools"])
     assert guess_check("Na to nemám nástroj.", INCIDENT) == "no_tool_call"
     assert guess_check(f"{RIGHT}\n{RIGHT}", INCIDENT) == "tool_calls"
-
-
-def test_the_strict_schema_takes_the_right_value_and_no_other_shape() -> None:
-    value = {"a": 1, "b": [1, "x"], "c": None, "d": {"e": 0.5}}
-    schema = inferred_schema(value)
-    jsonschema.validate(value, schema)
-    for wrong in (value | {"a": "1"}, value | {"z": 1}, {"a": 1}, value | {"b": [True]}, value | {"d": {}}):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(wrong, schema)
 
 
 @pytest.mark.parametrize(

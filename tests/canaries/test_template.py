@@ -3,7 +3,6 @@
 The template (`template/strict.jinja`) is our own; a real tokenizer object applies it.
 """
 
-import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -16,7 +15,7 @@ import pytest
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.checks import run_checks
 from q36eval.canaries.checks.tool_parser import Reply, parse_reply, schemas_by_name, typed_arguments
-from q36eval.canaries.probe import CanaryProbe, rendered
+from q36eval.canaries.probe import rendered
 from q36eval.canaries.specification import load_specs
 
 STRICT = Path(__file__).parent / "template" / "strict.jinja"
@@ -24,7 +23,6 @@ TOKENIZER = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 SPECS = load_specs(skills=None, n=6)
 CASES = [case for spec in SPECS for case in cases_of(spec)]
 OPEN, THINKING, DONE = "<|im_start|>assistant\n", "<think>\n", "<think>\n\n</think>\n\n"
-SENTENCE = "When no function suits the request, answer as you normally would and do not speak of functions."
 
 
 @cache
@@ -85,24 +83,6 @@ def test_every_prompt_renders_whole(spec: Any, thinking: bool) -> None:
         for message in case.messages:
             at = prompt.find(message["content"].strip(), at)
             assert at >= 0, (case.name, message["content"])
-
-
-@pytest.mark.long
-def test_the_probe_plans_every_canary_under_it() -> None:
-    items = CanaryProbe(SPECS).plan(_tokenizer())
-    assert len(items) == len(CASES)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case.tools], ids=lambda case: case.name)
-def test_tools_come_first_and_whole(case: Case) -> None:
-    system = _turns(_prompt(case, False))[0][1]
-    listed, _, behind = system.partition("\n</tools>")
-    tools = [json.loads(line) for line in listed.splitlines() if line.startswith("{")]
-    assert tools == list(case.tools)
-    assert {tool["type"] for tool in tools} == {"function"}
-    assert SENTENCE in behind
-    if case.messages[0]["role"] == "system":
-        assert behind.endswith(f"{SENTENCE}\n\n{case.messages[0]['content'].strip()}")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if _made(case)], ids=lambda case: case.name)
