@@ -266,9 +266,8 @@ def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
     if tokenizer is not None:
         prompt = rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
     answer = case.answer
-    parts = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
+    parts = decisions(answer, case.checks, case.expected, case.tools)
     places = [{"kind": one.kind, "right": answer[one.start : one.end], "wrong": list(one.wrong)} for one in parts]
-    places += [{"kind": "place", "right": place.right, "wrong": list(place.wrong)} for place in case.places]
     return {
         "name": case.name,
         "prompt": prompt,
@@ -288,7 +287,7 @@ def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> It
     yield line(spec.why)
     thinking = "on" if settings.enable_thinking else "off"
     yield f"{settings.decoding}, thinking {thinking}, at most {settings.max_new_tokens} tokens"
-    yield f"checks: {', '.join(spec.checks)}; decisive: {', '.join(spec.decisive) or 'all that its checks find'}"
+    yield f"checks: {', '.join(spec.checks)}"
     if why_none:
         yield f"The messages are shown as written, since there is no chat template here: {line(why_none)}"
     for case in cases:

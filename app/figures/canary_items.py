@@ -123,14 +123,12 @@ def failure_words(failure: dict[str, str]) -> str:
 
 
 def reasons(answer: Answer) -> list[str]:
-    """Why an answer is wrong or missing, one plain sentence each; whose fault it is where that is known."""
+    """Why an answer is wrong or missing, one plain sentence each."""
     if answer.error is not None:
         return [f"errored: {answer.error}"]
     if answer.unreadable is not None:
         return [f"cannot be read: {answer.unreadable}"]
-    failures = [failure_words(failure) for failure in failures_of(answer)]
-    fault = answer.detail.get("fault")
-    return [*failures, f"the fault is the {fault}'s"] if isinstance(fault, str) else failures
+    return [failure_words(failure) for failure in failures_of(answer)]
 
 
 def margin_words(item: ItemOutcome) -> str | None:

@@ -317,10 +317,8 @@ class Generated:
     """The continuation: `text` is decoded without end-of-turn tokens, cut before a stop string.
 
     `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token that
-    came after `token_ids`, where one did and the engine tells. `served_calls` are the tool calls that a server's own
-    parser made of the text, as `{"name", "arguments"}`; None where the engine gives the text alone. `seconds`,
-    `repeated_seconds` and `permanent` are those of `Scored`. So many `rows` the batch that answered had, this one
-    included; 0 where the engine does not know.
+    came after `token_ids`, where one did and the engine tells. `seconds`, `repeated_seconds` and `permanent` are those
+    of `Scored`. So many `rows` the batch that answered had, this one included; 0 where the engine does not know.
     """
 
     request: GenerationRequest
@@ -333,7 +331,6 @@ class Generated:
     repeated_seconds: float = 0.0
     permanent: bool = False
     rows: int = 0
-    served_calls: "tuple[Mapping[str, Any], ...] | None" = None
 
 
 Request = ScoreRequest | GenerationRequest

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from q36eval.canaries.cases import Case
-from q36eval.canaries.checks import Call, Reply, fault_of, parse_reply
+from q36eval.canaries.checks import Call, Reply, parse_reply, same_calls
 from q36eval.canaries.checks.json_schema import schema_failures
 from q36eval.canaries.checks.json_values import StrictJSONError, same_json, strict_json
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
@@ -125,7 +125,7 @@ def _call_faults(
     as_served = [{"name": name, "arguments": arguments} for name, arguments in message.calls]
     if names != served:
         yield "calls", f"calls of {served} where the model called {names}"
-    elif fault_of((), answer, tools, as_served) == "parser":
+    elif not same_calls(answer, tools, as_served):
         yield "arguments", f"arguments {_short(' '.join(str(text) for _, text in message.calls))}"
     if served and message.finish not in ("tool_calls", "length"):
         yield "finish", f"finish reason {message.finish} beside {len(served)} calls"

@@ -102,7 +102,7 @@ def test_an_incident_becomes_a_canary_that_check_accepts(incident: Path, tmp_pat
     assert run(*arguments, "--check", 'enum_member={"options": ["bug", "question"]}', "--json") == 0
     body = json.loads(capsys.readouterr().out)
     assert body["file"] == "wrong-category.yaml"
-    assert body["decisive"] == [{"before": "", "right": "bug", "wrong": ["question"]}]
+    assert body["checks"] == ["enum_member"]
     written = Path(body["file"]).read_text(encoding="utf-8")
     assert written.startswith("# Made from wrong category.json.")
     assert run("canaries", "check", body["file"]) == 0

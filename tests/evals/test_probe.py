@@ -20,7 +20,7 @@ from q36eval.records import Answer
 from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.rounds import run_probes
-from tests.canaries.test_steps import Told
+from tests.canaries.runs import Told
 from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
