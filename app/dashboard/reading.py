@@ -4,18 +4,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
-from q36eval.app.dashboard.models.front import Front
 from q36eval.app.dashboard.started import Started, file_of, shown_source
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding import deciding_items
 from q36eval.app.figures.kl_plots import divergences_of
-from q36eval.app.shipping import Fronts, Rules, shipped_rules
+from q36eval.app.standing import Rules, shipped_rules
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift
 from q36eval.gate.report import SignOff, Waiver
@@ -418,16 +416,6 @@ _drift: Callable[..., BranchDrift] = _cached(_read_drift, None, 64)
 _followed: Callable[..., FollowedMetrics] = _cached(_read_followed, None, 32)
 _comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
 _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)
-
-
-def standing(reader: Reader, key: BranchKey, now: datetime) -> Front:
-    """How one branch stands, with what its reports tell."""
-    return Fronts(reader, now, key).of(key)
-
-
-def fronts(reader: Reader, now: datetime) -> Fronts:
-    """How every branch stands."""
-    return Fronts(reader, now)
 
 
 _rules = _cached(shipped_rules, FRESH_S, 64)

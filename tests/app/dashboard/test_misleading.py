@@ -68,8 +68,8 @@ def test_a_pass_that_waits_or_is_waived_is_no_clean_one(browser: Any, tmp_path: 
         chips = page.locator(f"{MAIN} .stMarkdownBadge").all_inner_texts()
         assert sorted(chips) == ["✎ SIGN", f"✓ WAIVED until {until} by Ada"]
         mine, sandbox = page.locator(".banner").all_inner_texts()
-        assert mine == "mine – Structured and free-form: nothing may ship. Waiting: main, for a signature."
-        assert f"int2-experts (waived until {until} by Ada) may ship" in sandbox
+        assert mine.startswith("mine – Structured and free-form: nothing may ship. Waiting: main: ")
+        assert "int2-experts (by waivers) may ship" in sandbox
 
 
 @pytest.mark.parametrize("address", ["run?run=nope", "run?run=2", "branch?branch=zzz", "compare?a=zz", "compare?b=zz"])
