@@ -87,14 +87,15 @@ class BranchStanding:
     """How a branch stands in each lane that it is meant for, and what people decided about it.
 
     `margin` is that of the mean KL in nats/token, and `decisive` the first criterion that decided the worst lane, where
-    the report was read. `changed`: the checkpoint changed during the newest run, which cannot be resumed.
+    the report was read. `drifts`: for the worse. `changed`: the checkpoint changed during the newest run, which cannot
+    be resumed.
     """
 
     of: BranchSummary
     lanes: Mapping[Lane, LaneStanding]
     blessing: Blessing | None = None
     waivers: tuple[Waiver, ...] = ()
-    drift: BranchDrift | None = None
+    drifts: bool = False
     margin: float | None = None
     decisive: CriterionResult | None = None
     changed: bool = False
@@ -285,6 +286,7 @@ class Standings:
     def _branch(self, key: BranchKey, *, named: bool) -> BranchStanding:
         of, rules = self._branches[key], self._rules[key[0]]
         drift = self._drifts.get(key)
+        drifts = drift is not None and drift.state is DriftState.DRIFTING and drift.worse
         declared = rules.branches.get(key[1])
         verdicts, sha256 = self._verdicts.get(key, ()), rules.policy_sha256
         own = next((one for one in verdicts if sha256 and self._policy_sha256(one) == sha256), None)
@@ -294,8 +296,7 @@ class Standings:
         if own is not None:
             stale = self._why_stale(own, of, declared, changed)
             remarks = list(_newer(own, of, verdicts))
-            if drift is not None and drift.state is DriftState.DRIFTING and drift.worse:
-                remarks.append(f"Drifting for the worse: {drift.statement}")
+            remarks += ["Drifting for the worse."] if drifts else []
         lanes = {}
         for lane in declared.lanes if declared else Lane:
             known = own if own is not None and lane in own.run.lanes else None
@@ -315,7 +316,7 @@ class Standings:
             lanes,
             blessing=next(iter(self._source.blessings(*key)), None),
             waivers=self._waivers.get(key, ()),
-            drift=drift,
+            drifts=drifts,
             margin=_kl_margin(report),
             decisive=next(iter(decisive_in(report, worst)), None),
             changed=changed,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from q36eval.app.standing import BranchStanding
-from q36eval.drift import DriftState
 from q36eval.history import RunProgress, RunState, RunSummary
 from q36eval.reports.text import duration
 
@@ -48,8 +47,6 @@ def needs_of(row: BranchStanding, now: datetime) -> Iterable[Need]:
         if newest.state is RunState.FINISHED:
             yield Need("Measured but never judged:", command)
         return
-    if row.drift is not None and row.drift.state is DriftState.DRIFTING and row.drift.worse:
-        yield Need(f"Drifting for the worse: {row.drift.statement}")
     if row.ships and row.blessing is None:
         yield Need("Passed and not blessed: drift has no baseline.")
     today = now.astimezone(UTC).date()

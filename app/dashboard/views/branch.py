@@ -10,7 +10,6 @@ from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.parts import (
     branch_label,
     chart,
-    choose_format,
     named_branch,
     page_of,
     page_offset,
@@ -60,7 +59,6 @@ def draw() -> None:
     key = _choose_branch(sorted((of.family, of.branch) for of in reader.branches()))
     now = datetime.now(UTC)
     row = Standings(reader, now).of(key)
-    choose_format()
     st.badge(label(row.chip), color=row.colour)
     st.text(line(row.why))
     st.caption(f"{lanes_words(row)}{policies_words(row)}")

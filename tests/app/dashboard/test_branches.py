@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
 from q36eval.locks import exclusive
 from q36eval.records import Lane, ProbeName, Verdict
-from tests.app.judged_runs import judge_run, open_history
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
@@ -187,25 +186,3 @@ def test_a_run_that_was_begun_earlier_and_ends_later_is_drawn(tmp_path: Path) ->
         seen.append((sorted(drawn), reader.drift("sandbox", "main").runs))
     history.close()
     assert seen == [(runs[1:], 1), (sorted(runs), 2)]
-
-
-def test_what_was_found_after_a_change_is_not_shown_when_the_state_before_comes_back(tmp_path: Path) -> None:
-    """A page looks every few seconds whether anything changed, and finds what it then shows later than that."""
-    history = open_history(tmp_path)
-    runs = [judge_run(history, 2, date(2026, 3, 1)).id for _ in range(4)]
-    history.bless(runs[0], "Jana", "good")
-    reader, key = Reader(Path(history.name)), "canaries.failure_rate[tools]"
-
-    def baseline() -> str | None:
-        return reader.followed("sandbox", "main", [key]).metrics[0].baseline_run_id
-
-    forget()
-    reader.figures("sandbox", "main", key, 20)  # the state is looked at
-    history.bless(runs[1], "Jana", "by mistake")
-    assert reader.drift("sandbox", "main").blessed_run_id == runs[1]
-    assert baseline() == runs[1]
-    history.bless(runs[0], "Jana", "good after all")
-    forget()
-    assert reader.drift("sandbox", "main").blessed_run_id == runs[0]
-    assert baseline() == runs[0]
-    history.close()

@@ -269,7 +269,9 @@ def test_drift_for_the_worse_is_said_beside_the_verdict(history: History) -> Non
     runs = [judge_run(history, count, date(2026, 3, 1), **about) for count in (0, 0, 0, 0, 8, 8, 8, 8)]
     history.bless(runs[0].id, "Jana", "good")
     keep_drifts(history)
-    assert "Drifting for the worse: " in found(history)["main"].why
+    row = found(history)["main"]
+    assert row.drifts
+    assert row.why.endswith(" Drifting for the worse.")
 
 
 @pytest.mark.parametrize("owner", ["Ada) may ship. Blocked: nobody (", "Ada`), `int2-experts` (smallest"])
