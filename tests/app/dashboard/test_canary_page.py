@@ -231,5 +231,5 @@ def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(tmp_p
     history.add_measurement(run.id, found[0])
     history.add_items(run.id, [early, flip, again])
     done = history.finish_run(run.id, decide(policy, found))
-    assert [one.cluster for one in deciding_items(history, done, 3)] == ["fixed/flip", "fixed/again", "early/1"]
+    assert [one.cluster for one in deciding_items(history, done)] == ["fixed/flip", "fixed/again", "early/1"]
     history.close()
