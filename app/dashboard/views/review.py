@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import streamlit as st
 
 from q36eval.app.dashboard.drawing import address
-from q36eval.app.dashboard.drawing.drafts import Field, drop_drafts, keep_drafts
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.item_lines import read_lines
 from q36eval.app.dashboard.drawing.parts import (
@@ -201,9 +200,6 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         st.text(line(needed))
         st.code(line(full_record(run)), language=None)
     if allowed.may_write:
-        who = allowed.name or "whoever types"
-        reasons = [Field(key, MOST_REASON, f"{who} {reader.key} {run.id}") for key in REASONS]
-        keep_drafts([Field("reviewer", MOST_NAME, who, once=False), *reasons])
         _draw_name(allowed)
     titles = {
         "Waive": _draw_waive,
@@ -226,7 +222,6 @@ def start_anew() -> None:
     """Empty the reasons: what was just written had its own. To be called before the forms are drawn."""
     for key in REASONS:
         st.session_state[key] = ""
-    drop_drafts()
     st.session_state.pop(DRAWN, None)
 
 

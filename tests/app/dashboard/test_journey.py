@@ -115,8 +115,6 @@ def write(page: Any, label: str, words: str) -> None:
 def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     page: tuple[Any, str, list[str]], failed: tuple[Path, str]
 ) -> None:
-    from playwright.sync_api import expect
-
     browser, root, problems = page
     path, run = failed
     browser.goto(root)
@@ -135,12 +133,6 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     follow(browser, f"Waive {FLIPPED}", f"**/review?run={run}&canary={FLIPPED}", "Your name")
     write(browser, "Your name", "Jana")
     write(browser, "What is known about it", "a near tie; the shop names are alike")
-    browser.get_by_role("textbox", name="What is known about it").press_sequentially(", half ty")
-    browser.reload()  # before anybody leaves the field: what was typed is still there
-    reason = browser.get_by_role("textbox", name="What is known about it")
-    expect(reason).to_have_value("a near tie; the shop names are alike, half ty", timeout=WAIT_S * 1000)
-    expect(browser.get_by_role("textbox", name="Your name")).to_have_value("Jana", timeout=WAIT_S * 1000)
-    drawn(browser)
     browser.get_by_role("button", name="Write the waiver and decide again").click()
     browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
     assert clicks(browser) <= 4
