@@ -103,7 +103,7 @@ def test_the_newest_verdict_under_the_familys_policy_decides(history: History) -
 
 
 @pytest.mark.parametrize("policy", [SMALL, PRE_CHECK, STRUCTURED], ids=lambda policy: policy.name)
-@pytest.mark.parametrize("damage", [GOOD, RUINED])
+@pytest.mark.parametrize("damage", [GOOD, pytest.param(RUINED, marks=pytest.mark.long)])
 def test_a_run_under_another_policy_releases_nothing_and_hides_nothing(
     history: History, policy: Policy, damage: float
 ) -> None:
@@ -153,6 +153,7 @@ def test_a_lane_that_the_familys_policy_does_not_judge_is_not_judged(history: Hi
     assert (row.chip, row.ships) == ("– NOT JUDGED", False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [{"weights": "e"}, {"tokenizer_sha256": "9" * 64}, {"chat_template_sha256": "9" * 64}, None],
@@ -205,6 +206,7 @@ def test_a_pass_against_another_branch_than_the_reference_is_stale(history: Hist
     assert "`int2-experts`" in row.why
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("declares", "recorded", "ships"),
     [
@@ -274,6 +276,7 @@ def test_drift_for_the_worse_is_said_beside_the_verdict(history: History) -> Non
     assert row.why.endswith(" Drifting for the worse.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("owner", ["Ada) may ship. Blocked: nobody (", "Ada`), `int2-experts` (smallest"])
 def test_neither_a_reviewer_nor_a_name_can_speak_for_the_banner(history: History, owner: str) -> None:
     waivers = all_waived(datetime.now(UTC).date() + timedelta(days=9), owner)
