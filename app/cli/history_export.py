@@ -144,7 +144,6 @@ def take_in(
                 "archive": str(file),
                 "added": imported.added,
                 "known": imported.known,
-                "otherwise": imported.otherwise,
                 "verdicts_differ": imported.says,
             }
         )
@@ -153,7 +152,5 @@ def take_in(
         print_plain(f"{file}: {len(imported.added):,} runs imported, {len(imported.known):,} were here already.")
         for sentence in imported.says:
             print_plain(f"  {sentence}")
-        for run_id in imported.otherwise:
-            print_plain(f"  {run_id} has another decision here than in the archive; the one here stands.")
     if as_json:
         print_json(done)

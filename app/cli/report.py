@@ -98,12 +98,11 @@ def _what_came_after(run: "RunRecord", history: "History") -> str | None:
     """
     if run.verdict is not Verdict.PASS:
         return None
-    from q36eval.app.dashboard.models.front import since_words
-    from q36eval.app.shipping import Fronts, OfHistory
+    from q36eval.app.standing import OfHistory, Standings, since_words
 
-    key, today = (run.family, run.branch), datetime.now(UTC)
+    today = datetime.now(UTC)
     try:
-        now = Fronts(OfHistory(history), today, key).of(key)
+        now = Standings(OfHistory(history), today).of((run.family, run.branch))
     except Q36Error as error:  # of another run: this one's report is there all the same
         note(f"How {run.branch} stands now cannot be told: {error}")
         return None

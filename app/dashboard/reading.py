@@ -2,20 +2,16 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
-from q36eval.app.dashboard.models.front import Front
 from q36eval.app.dashboard.started import Started, file_of, shown_source
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding import deciding_items
 from q36eval.app.figures.kl_plots import divergences_of
-from q36eval.app.shipping import Fronts, Rules, shipped_rules
+from q36eval.app.standing import OfHistory, Rules, shipped_rules
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift
 from q36eval.gate.report import SignOff, Waiver
@@ -39,7 +35,7 @@ from q36eval.history.deciding import report_sha256
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import is_held
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.drift import FollowedMetrics, followed, read_kept, standing_drift
+from q36eval.run.drift import FollowedMetrics, followed, standing_drift
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
 
 if TYPE_CHECKING:
@@ -48,6 +44,8 @@ if TYPE_CHECKING:
 
 FRESH_S = 5
 """What may still change is read again after so many seconds."""
+SLOW_S = 60
+"""The same, for what takes long to read and is known to change with a branch's runs."""
 
 T = TypeVar("T")
 
@@ -219,49 +217,35 @@ class Reader:
         return self._fresh(lambda h: h.waiver_records(), "waivers") if self.exists else []
 
     def kept_drifts(self) -> dict[BranchKey, BranchDrift]:
-        """Where the branches stand, of those that history keeps it of as they are now; quick."""
-        return {branch: of.kept for branch, of in self._standings().items() if of.kept is not None}
+        """The drift that history keeps of the branches as they are now; quick."""
+        return self._fresh(lambda h: OfHistory(h).kept_drifts(), "kept drifts") if self.exists else {}
 
     def drift(self, family: str, branch: str) -> BranchDrift:
-        """Where a branch stands, its metrics without points; a second, where many runs are not kept as they are now."""
-        return _unmoved(lambda: self._drift(self._standing(family, branch), family, branch))
+        """The drift of a branch, its metrics without points; a second, where history does not keep it."""
+        return self._of_branch(family, branch, lambda h: standing_drift(h, family, branch), "drift")
 
     def followed(self, family: str, branch: str, keys: Sequence[str]) -> FollowedMetrics:
         """Some metrics of a branch over its runs and beside the blessed one."""
-
-        def read() -> FollowedMetrics:
-            of = self._standing(family, branch)
-            standing = self._drift(of, family, branch)
-            metrics: FollowedMetrics = _followed(self.key, self.source, standing, tuple(keys), of.stand)
-            return metrics
-
-        return _unmoved(read)
-
-    def _drift(self, of: "_Standing", family: str, branch: str) -> BranchDrift:
-        drift: BranchDrift = of.kept or _drift(self.key, self.source, family, branch, of.stand)
-        return drift
+        drift = self.drift(family, branch)
+        return self._of_branch(family, branch, lambda h: followed(h, drift, keys), f"followed {tuple(keys)!r}")
 
     def metric_keys(self, family: str, branch: str) -> list[str]:
         """Keys of all that finished runs of a branch measured, sorted."""
         return self._fresh(lambda h: h.metric_keys(branch, family), f"keys {family!r} {branch!r}")
 
     def figures(self, family: str, branch: str, key: str, runs: int) -> dict[str, float]:
-        """One metric's figure in so many newest finished runs of a branch, by the run's id; read anew when there is
-        another."""
+        """One metric's figure in that many newest finished runs of a branch, by the run's id."""
 
-        def read() -> dict[str, float]:
-            stand = self._standing(family, branch).stand
-            figures: dict[str, float] = _figures(self.key, self.source, family, branch, key, stand, runs)
-            return figures
+        def read(history: History) -> dict[str, float]:
+            return {one.run.id: one.value for one in history.metric_series(branch, family, [key], newest=runs)}
 
-        return _unmoved(read)
+        return self._of_branch(family, branch, read, f"figures {key!r} {runs}")
 
-    def _standings(self) -> dict[BranchKey, "_Standing"]:
-        # read together, for what is cached by the one is found from the other
-        return self._fresh(_read_standings, "standings") if self.exists else {}
-
-    def _standing(self, family: str, branch: str) -> "_Standing":
-        return self._standings().get((family, branch), _Standing(NO_RUN))
+    def _of_branch(self, family: str, branch: str, read: Callable[[History], T], name: str) -> T:
+        """Read again once the branch has other finished runs, verdicts or blessings, and every minute."""
+        stand = self._fresh(lambda h: h.fingerprints(family, branch), f"stand {family!r} {branch!r}")
+        value: T = _slow(self.key, self.source, f"{family!r} {branch!r} {name} {stand!r}", read)
+        return value
 
     def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
         """Run `b` held against run `a`; seconds, for what asked many items."""
@@ -278,48 +262,6 @@ class Reader:
 def forget() -> None:
     """Read again what people write: somebody just did."""
     _recent.clear()
-
-
-NO_RUN = "no run"
-
-
-@dataclass(frozen=True)
-class _Standing:
-    """A branch a few seconds ago: `stand` is another text when it has other finished runs, verdicts or blessings."""
-
-    stand: str
-    kept: BranchDrift | None = None
-
-
-class _MovedError(Exception):
-    """What was found is not of the state that it was to be of, and so may not be kept under that."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__()
-        self.value = value
-
-
-def _of_stand(history: History, family: str, branch: str, stand: str, value: T) -> T:
-    """What was just found, where the branch is still what it was found for.
-
-    Raises:
-        _MovedError: it is not, and what raises is not kept: the state may come back, as when a blessing is given again.
-    """
-    if history.fingerprints(family, branch).get((family, branch), NO_RUN) != stand:
-        raise _MovedError(value)
-    return value
-
-
-def _unmoved(read: Callable[[], T]) -> T:
-    """Read, and once more where somebody wrote meanwhile; of what is written all the time, what was found."""
-    with suppress(_MovedError):
-        return read()
-    forget()
-    try:
-        return read()
-    except _MovedError as moved:
-        value: T = moved.value
-        return value
 
 
 def _no_source() -> set[str]:
@@ -345,6 +287,10 @@ def _read_recent(key: str | None, source: str, name: str, _read: Callable[[Histo
     return _read(_history(key, source))
 
 
+def _read_slow(key: str | None, source: str, name: str, _read: Callable[[History], Any]) -> Any:
+    return _read(_history(key, source))  # a function of its own: Streamlit has one cache for each
+
+
 def _read_measurements(key: str | None, source: str, run_id: str, moment: str) -> list[Measurement]:
     measurements = _history(key, source).measurements(run_id)
     return [measurement.model_copy(update={"clusters": None}) for measurement in measurements]
@@ -367,31 +313,6 @@ def _read_deciding(key: str | None, source: str, run_id: str, moment: str) -> li
     return deciding_items(history, history.get_run(run_id))
 
 
-def _read_standings(history: History) -> dict[BranchKey, _Standing]:
-    kept = history.kept_drifts()
-    return {key: _Standing(now, read_kept(now, kept.get(key))) for key, now in history.fingerprints().items()}
-
-
-def _read_drift(key: str | None, source: str, family: str, branch: str, stand: str) -> BranchDrift:
-    history = _history(key, source)
-    return _of_stand(history, family, branch, stand, standing_drift(history, family, branch))
-
-
-def _read_followed(
-    key: str | None, source: str, _standing: BranchDrift, keys: tuple[str, ...], stand: str
-) -> FollowedMetrics:
-    history, of = _history(key, source), _standing
-    return _of_stand(history, of.family, of.branch, stand, followed(history, of, keys))
-
-
-def _read_figures(
-    key: str | None, source: str, family: str, branch: str, metric: str, stand: str, runs: int
-) -> dict[str, float]:
-    history = _history(key, source)
-    figures = {point.run.id: point.value for point in history.metric_series(branch, family, [metric], newest=runs)}
-    return _of_stand(history, family, branch, stand, figures)
-
-
 def _decided(run: RunRecord) -> str:
     """A finished run may be decided again: then its criteria are others."""
     return "" if run.report is None else report_sha256(run.report)
@@ -408,26 +329,14 @@ def _read_divergences(path: str, moment: str) -> "NDArray[np.float64]":
 
 _history: Callable[..., History] = st.cache_resource(_open, max_entries=4, show_spinner=False)
 _recent = _cached(_read_recent, FRESH_S, 512)
+_slow = _cached(_read_slow, SLOW_S, 256)
 _measurements: Callable[..., list[Measurement]] = _cached(_read_measurements, None, 32)
 _failures: Callable[..., list[ProbeFailure]] = _cached(_read_failures, None, 32)
 _canary_lanes: Callable[..., CanaryLanes] = _cached(_read_canary_lanes, None, 64)
 _deciding: Callable[..., list[ItemOutcome]] = _cached(_read_deciding, None, 32)
 _canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
-_figures: Callable[..., dict[str, float]] = _cached(_read_figures, None, 128)
-_drift: Callable[..., BranchDrift] = _cached(_read_drift, None, 64)
-_followed: Callable[..., FollowedMetrics] = _cached(_read_followed, None, 32)
 _comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
 _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)
-
-
-def standing(reader: Reader, key: BranchKey, now: datetime) -> Front:
-    """How one branch stands, with what its reports tell."""
-    return Fronts(reader, now, key).of(key)
-
-
-def fronts(reader: Reader, now: datetime) -> Fronts:
-    """How every branch stands."""
-    return Fronts(reader, now)
 
 
 _rules = _cached(shipped_rules, FRESH_S, 64)

@@ -16,8 +16,8 @@ READ = 500
 """Of the evals' flips, which may be thousands, only the first so many are looked through."""
 
 
-def deciding_items(history: History, run: RunRecord, limit: int = MOST) -> list[ItemOutcome]:
-    """What the reference answers right and the branch wrong, of the probes that decided; whole, `limit` at most.
+def deciding_items(history: History, run: RunRecord) -> list[ItemOutcome]:
+    """What the reference answers right and the branch wrong, of the probes that decided; whole, `MOST` at most.
 
     Required prompts that the gate counts as flipped come first, then others that flipped in every batch, then other
     required ones; one of each kind of question before a second of any. Nothing of a run that passed, or that answers
@@ -38,11 +38,11 @@ def deciding_items(history: History, run: RunRecord, limit: int = MOST) -> list[
             lost.sort(
                 key=lambda item: (not (item.must_pass and standing(item) is Standing.FLIPPED), not item.must_pass)
             )
-    if ProbeName.EVALS in probes and len(lost) < limit:
+    if ProbeName.EVALS in probes and len(lost) < MOST:
         for group in _deciding_groups(decisive.values()):
             lost += _lost(history.items(run.id, ProbeName.EVALS, group, flips_only=True, limit=READ))
     first = _varied(counted)
-    return [*first, *(item for item in _varied(lost) if item not in first)][:limit]
+    return [*first, *(item for item in _varied(lost) if item not in first)][:MOST]
 
 
 def _lost(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:

@@ -5,12 +5,12 @@ What only one run's own page needs is not read.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, Select, String, and_, cast, exists, func, select, true, union
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, true, union
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
@@ -77,15 +77,10 @@ class Listing(Connected):
         return sorted(summaries, key=lambda branch: (branch.newest.started, branch.newest.id), reverse=True)
 
     def standing_verdicts(self) -> dict[BranchKey, list[StandingVerdict]]:
-        """Of every branch the verdicts that may say how it stands, the newest first.
-
-        Of the bytes that its newest verdict is of, the newest of each kind: by which policy, of which deployment, found
-        the same in every lane. Of other bytes the newest PASS by each policy. So many runs are few verdicts.
-        """
+        """The newest verdict of each branch under each policy, the newest first."""
         with self._reading() as connection, self._whole():
-            kinds = connection.execute(_kinds_of_verdicts()).all()
-            chosen = {kind.newest.partition(" ")[2] for kind in _that_stand(kinds)}
-            rows = _runs_in_full_lines(connection, chosen)
+            newest = connection.execute(_newest_verdicts()).scalars()
+            rows = _runs_in_full_lines(connection, {one.partition(" ")[2] for one in newest})
             texts = texts_of(connection, (getattr(row, name) for row in rows for name in STANDING_TEXTS))
         values = {number: json.loads(text) for number, text in texts.items()}
         standing: dict[BranchKey, list[StandingVerdict]] = {}
@@ -242,25 +237,11 @@ def _newest_of_each(wanted: ColumnElement[bool]) -> Select[Any]:
 STANDING_TEXTS = ("policy_text", "identity", "provenance")
 
 
-def _kinds_of_verdicts() -> Select[Any]:
-    """A row for each kind of verdict of each branch, with the start and the id of the newest: one look at all runs."""
+def _newest_verdicts() -> Select[Any]:
+    """Start and id of the newest verdict of each branch under each policy: one look at all runs."""
     runs = tables.runs.c
-    found = (runs.verdict, cast(runs.lanes, String))
-    kind = (runs.family, runs.branch, runs.checkpoint_sha256, runs.policy, runs.identity, runs.awaiting_sign_off)
-    newest = func.max(runs.started.concat(" ").concat(runs.id)).label("newest")
-    return select(*kind, runs.verdict, newest).where(runs.verdict.is_not(None)).group_by(*kind, *found)
-
-
-def _that_stand(kinds: Sequence[Any]) -> Iterator[Any]:
-    """Those of the newest bytes of their branch, and of others the newest PASS by each policy."""
-    bytes_of: dict[BranchKey, str | None] = {}
-    passed: dict[tuple[Any, ...], Any] = {}
-    for kind in sorted(kinds, key=lambda kind: kind.newest, reverse=True):
-        if bytes_of.setdefault((kind.family, kind.branch), kind.checkpoint_sha256) == kind.checkpoint_sha256:
-            yield kind
-        elif kind.verdict == Verdict.PASS.value:
-            passed.setdefault((kind.family, kind.branch, kind.policy), kind)
-    yield from passed.values()
+    newest = func.max(runs.started.concat(" ").concat(runs.id))
+    return select(newest).where(runs.verdict.is_not(None)).group_by(runs.family, runs.branch, runs.policy)
 
 
 def _runs_in_full_lines(connection: Connection, ids: Collection[str]) -> list[Any]:

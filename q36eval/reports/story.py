@@ -8,7 +8,7 @@ from q36eval.chat.declared import recorded_template
 from q36eval.engines.sides import shared_words
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
-from q36eval.gate.covering import policy_note
+from q36eval.gate.declaration import no_release
 from q36eval.gate.policy import Informative
 from q36eval.gate.report import (
     CERTAIN,
@@ -211,18 +211,23 @@ def chance_text(chance: float) -> str:
 
 
 def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
-    """What a reader should know beside the verdict: what is awaited, what the policy asks less than the family's,
+    """What a reader should know beside the verdict: what is awaited, why it approves no release,
     signatures, items that nothing vouches for, the gate's own notes."""
     signed = tuple(f"signed by {by.owner} at {by.at:%Y-%m-%d %H:%M} UTC: {by.reason}" for by in report.signed_by)
     awaited = ("a reviewer's sign-off is required and missing, so nothing passes yet",)
     tried = () if report.attempts is None else attempts_text(report.attempts)
     unverified = None if run is None else recorded_unverified(run.provenance)
     items = () if unverified is None else (unverified,)
-    less = None if run is None else policy_note(report, run.provenance)
-    asked = () if less is None else (less,)
+    why = no_release_text(report, run)
+    asked = () if why is None else (f"{why}; its PASS does not approve a release",)
     engine = shared_engine(run)
     shared = () if engine is None else (engine,)
     return (*(awaited if report.awaiting_sign_off else ()), *asked, *shared, *tried, *signed, *items, *report.notes)
+
+
+def no_release_text(report: GateReport, run: "RunRecord | None") -> str | None:
+    """Why a PASS approves no release; None where it does, and for a pre-check, which never passes."""
+    return None if run is None or report.purpose == "pre-check" else no_release(run.policy, run.provenance)
 
 
 def shared_engine(run: "RunRecord | None") -> str | None:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, recorded_template
-from q36eval.checkpoints.opened import OpenFolders, opened_once, weight_paths
+from q36eval.checkpoints.opened import OpenFolders, opened_once
 from q36eval.config import Paths
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
-from q36eval.gate.covering import DECLARED, declaration
+from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.history import EventKind, History, HistoryLostError, RunRecord, RunState
 from q36eval.history.attempts import tried_before
 from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
@@ -219,13 +219,10 @@ def _declaration(request: Request) -> dict[str, Any]:
     if request.policy is None or request.declared is None:
         return {}
     known = request.family.branches.get(request.branch.name)
-    sizes = [file.stat().st_size for file in weight_paths(request.branch.folder)]
     against = "" if request.reference is None else request.reference.name
     declared = declaration(
-        request.policy,
         request.declared,
         lanes=known.lanes if known else (),
-        size_bytes=sum(sizes) or None,
         is_reference=request.branch.name == request.family.reference,
         against=against if against in request.family.branches and against != request.family.reference else "",
         template=family_template(request.family, request.branch.name) or "",

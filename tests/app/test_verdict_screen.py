@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from q36eval.gate import GateReport, Waiver
-from q36eval.gate.covering import DECLARED, Declaration
+from q36eval.gate.declaration import DECLARED, Declaration, recorded_policy_sha256
 from q36eval.gate.report import CriterionVerdict, SignOff, Stage, StageState
 from q36eval.history import RunRecord
 from q36eval.records import Lane, Verdict
@@ -86,21 +86,12 @@ def hostile() -> Document:
     return Document(report, run, (), answers)
 
 
-def asking_less() -> Document:
+def declared(**says: str) -> Document:
+    """A PASS of a family whose declaration says so."""
     document = passed()
     assert document.run is not None
-    said = Declaration(
-        lanes=tuple(Lane), policy="strict", policy_sha256="0", asks_less={"all": "asks less than the family's `strict`"}
-    )
-    run = document.run.model_copy(update={"provenance": {DECLARED: said.model_dump(mode="json")}})
-    return Document(document.report, run)
-
-
-def other_reference() -> Document:
-    """It passed against another branch than the family's reference: of the policy nothing is wrong."""
-    document = passed()
-    assert document.run is not None
-    said = Declaration(lanes=tuple(Lane), policy="strict", policy_sha256="0", against="int2-experts")
+    own = recorded_policy_sha256(document.run.policy)
+    said = Declaration(lanes=tuple(Lane), **{"policy": "strict", "policy_sha256": own or "", **says})
     run = document.run.model_copy(update={"provenance": {DECLARED: said.model_dump(mode="json")}})
     return Document(document.report, run)
 
@@ -129,8 +120,8 @@ STATES = {
     "pass": passed,
     "pass-blessed": lambda: passed(Since(blessed=True)),
     "pass-waived": waived,
-    "pass-asks-less": asking_less,
-    "pass-other-reference": other_reference,
+    "pass-other-policy": lambda: declared(policy_sha256="0"),
+    "pass-other-reference": lambda: declared(against="int2-experts"),
     "unsigned": lambda: passed(**UNSIGNED),
     "signed-since": lambda: passed(Since(signed_by=("eva",)), **UNSIGNED),
     "not-measured": unmeasured,
@@ -174,9 +165,11 @@ def test_next_steps_know_what_was_done() -> None:
     steps = {name: "\n".join(one.command for one in state().next_steps) for name, state in STATES.items()}
     assert "review bless" in steps["pass"]
     assert "bless" not in steps["pass-blessed"]
+    own = "\n".join(one.command for one in declared().next_steps)
+    assert own == steps["pass"], "a policy that is the family's own approves a release"
     assert "--format card" in steps["pass"]
-    for name in ("pass-asks-less", "pass-other-reference"):
-        assert steps[name].startswith("q36eval gate --branch gptq-int4\n"), "it is no leave to ship"
+    for name in ("pass-other-policy", "pass-other-reference"):
+        assert steps[name].startswith("q36eval gate --branch gptq-int4\n"), "it approves no release"
         assert "card" not in steps[name], "nor to be published"
     assert "sign-off 2" in steps["unsigned"]
     assert "sign-off 2" not in steps["signed-since"]

@@ -1,4 +1,4 @@
-"""A chart as still SVG, drawn of the same Plotly figure as the interactive one: no script of 4.7 MB is needed for it.
+"""A Plotly figure as still SVG: a page needs no script of 4.7 MB for it.
 
 Its height is in pixels and its width in per cent, so that words stay as large on a phone as on a desk. What a mark
 stands for is its title, which a browser shows beside the pointer. Understood is what this program's figures use:
@@ -269,7 +269,7 @@ def mark(symbol: str, colour: str, size: float, wide: float) -> str:
 
 
 def _hover(trace: Dict, number: int) -> str:
-    """What a mark says of itself, by the template that the interactive chart has, too."""
+    """What a mark says of itself, by its hover template."""
     template = (trace.get("hovertemplate") or "").partition("<extra>")[0]
 
     def value(asked: re.Match[str]) -> str:

@@ -10,7 +10,6 @@ from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
 from q36eval.app.dashboard.drawing.parts import (
     chart,
-    choose_format,
     choose_run,
     csv_button,
     page_of,
@@ -68,7 +67,6 @@ def draw() -> None:
     if not figures.measured:
         _draw_empty(reader, run)
         return
-    choose_format()
     _draw_groups(figures, run)
     _draw_flips(reader, run)
 

@@ -12,7 +12,6 @@ from q36eval.app.dashboard.drawing.item_lines import read_lines
 from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
     chart,
-    choose_format,
     choose_run,
     reader_or_stop,
     table,
@@ -68,7 +67,6 @@ def draw() -> None:
     page_head("Run")
     reader = reader_or_stop()
     run = choose_run(reader, "run_page_run")
-    choose_format()
     _draw_verdict(reader, run)
     _draw_answers(reader, run)
     _draw_gaps(reader, run)
