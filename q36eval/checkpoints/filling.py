@@ -12,6 +12,7 @@ from torch import nn
 from q36eval.checkpoints.alike import Parts, give_back_pinned, read_ahead
 from q36eval.checkpoints.as_served import Change
 from q36eval.checkpoints.formats.stacked import can_be_stacked
+from q36eval.checkpoints.names import fused_place
 from q36eval.checkpoints.packed import PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.checkpoints.reader import Checkpoint
@@ -30,7 +31,6 @@ from q36eval.checkpoints.weights import SLAB_ELEMENTS, UNDECODABLE, LogicalWeigh
 from q36eval.errors import CorruptCheckpointError
 from q36eval.memory import available_bytes
 
-_EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 WHOLE = "whole"
 _IN_LAYER = re.compile(r"model\.layers\.(?P<layer>\d+)\.")
 
@@ -58,11 +58,10 @@ def _slot(name: str, parameters: dict[str, nn.Parameter]) -> Slot | None:
     """Where a logical weight belongs, None when the model has no such place."""
     if name in parameters:
         return Slot(name)
-    match = _EXPERT.fullmatch(name)
-    if not match:
+    place = fused_place(name)
+    if place is None:
         return None
-    projection, expert = match["projection"], int(match["index"])
-    parameter = f"{match['experts']}.{'down_proj' if projection == 'down' else 'gate_up_proj'}"
+    parameter, expert, projection = place
     if parameter not in parameters or expert >= parameters[parameter].shape[0]:
         return None
     half = parameters[parameter].shape[1] // 2

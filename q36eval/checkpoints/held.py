@@ -1,15 +1,14 @@
 """A checkpoint's files as they were opened: each held by one descriptor, and read, hashed and looked at through it.
 
 A file that is replaced by another leaves the descriptor with the old one, so nothing read mixes the two. One that is
-written to in place does not: so its status (size, times, inode) is compared before and after every use, and at the end
-a sample of its contents with what was hashed. What counts is the contents: a file that was only touched, linked or
-replaced by one of the same contents, after it was hashed, is the file that was judged.
+written to in place does not: so its status (size, times, inode) is compared before and after every use. What counts is
+the contents: a file that was only touched, linked or replaced by one of the same contents, after it was hashed, is the
+file that was judged.
 """
 
 import hashlib
 import json
 import os
-import random
 import threading
 import weakref
 from collections import Counter
@@ -46,11 +45,8 @@ PATTERNS = ("*.safetensors", "additional_chat_templates/*.jinja")
 WEIGHTS = (".safetensors", ".gguf")
 MOST_TEXT_BYTES = 2**27
 """Of a file that is no weights'; the largest published, a tokenizer.json, has 20 MB. It is read as a whole."""
-BLOCK_BYTES = 2**24
 CHUNK_BYTES = 2**20
 """What is read at once to be hashed: it stays in the processor's cache."""
-SAMPLED_BLOCKS = 64
-"""Blocks of large files that are read again, 1 GiB in all; files of one block are read again whole."""
 HASHING_THREADS = 16
 
 
@@ -64,7 +60,7 @@ class HeldFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            self._descriptor = os.open(path, os.O_RDONLY)
             self._opened = os.fstat(self._descriptor)
         except OSError as error:
             raise _unreadable(path, error) from error
@@ -72,8 +68,7 @@ class HeldFile:
         self.size = self._opened.st_size
         self._seen = self._there = _status(self._opened)
         self._hashing = threading.Lock()
-        self._states: list[Any] = []
-        """SHA-256 before each block and after the last one: from two neighbours, a block is checked by itself."""
+        self._sha256 = ""
         self._vouched = False
 
     def read_into(self, target: memoryview, begin: int) -> int:
@@ -85,7 +80,7 @@ class HeldFile:
         done = 0
         try:
             while done < len(target):  # one call reads 2 GiB at most
-                count = _read_at(self._descriptor, target[done:], begin + done)
+                count = os.preadv(self._descriptor, [target[done:]], begin + done)
                 if not count:
                     break
                 done += count
@@ -98,16 +93,6 @@ class HeldFile:
         data = bytearray(max(0, self.size - begin) if size is None else size)
         return bytes(data[: self.read_into(memoryview(data), begin)])
 
-    @property
-    def is_hashed(self) -> bool:
-        """Whether its hash is known already."""
-        return bool(self._states)
-
-    @property
-    def blocks(self) -> int:
-        """How many blocks it was hashed in."""
-        return len(self._states) - 1
-
     def sha256(self, stop: threading.Event | None = None) -> str:
         """SHA-256 of its bytes, in hexadecimal; computed once, whoever asks. `stop` ends it early, with no hash.
 
@@ -115,38 +100,25 @@ class HeldFile:
             ChangedError: it is shorter than when it was opened.
         """
         with self._hashing:
-            if not self._states:
-                running, states = hashlib.sha256(), []
-                for block in range(_blocks(self.size)):
-                    if stop is not None and stop.is_set():
-                        return ""
-                    states.append(running.copy())
-                    self._add_block(running, block)
+            if not self._sha256:
+                digest = self._hexdigest(stop)
                 self._vouched = _status(os.fstat(self._descriptor)) == _status(self._opened)
-                self._states = [*states, running]
-            digest: str = self._states[-1].hexdigest()
-            return digest
+                self._sha256 = digest
+            return self._sha256
 
-    def _add_block(self, running: Any, block: int) -> None:
-        begin, end = block * BLOCK_BYTES, min((block + 1) * BLOCK_BYTES, self.size)
-        chunk = memoryview(bytearray(min(CHUNK_BYTES, max(end - begin, 0))))
-        while begin < end:
-            count = self.read_into(chunk[: end - begin], begin)
+    def _hexdigest(self, stop: threading.Event | None = None) -> str:
+        """SHA-256 of what it holds now."""
+        running, begin = hashlib.sha256(), 0
+        chunk = memoryview(bytearray(min(CHUNK_BYTES, self.size)))
+        while begin < self.size:
+            if stop is not None and stop.is_set():
+                return ""
+            count = self.read_into(chunk[: self.size - begin], begin)
             if not count:
                 raise self.changed("was truncated")
             running.update(chunk[:count])
             begin += count
-
-    def check_block(self, block: int) -> None:
-        """Read one block again.
-
-        Raises:
-            ChangedError: its bytes are not those that were hashed.
-        """
-        again = self._states[block].copy()
-        self._add_block(again, block)
-        if again.digest() != self._states[block + 1].digest():
-            raise self.changed("holds other bytes than before, though its times are the same")
+        return running.hexdigest()
 
     def check(self, *, after_reading: bool = False) -> None:
         """Look at its status, and where that is another one, at its contents.
@@ -172,9 +144,9 @@ class HeldFile:
             written = now[1] != self._seen[1]
             if not self._vouched or (written and after_reading):
                 raise self.changed(how if replaced else "was touched or written to while it was read")
-            if _digest(self) != self._states[-1].digest():
+            if self._hexdigest() != self._sha256:
                 raise self.changed(how)
-        if replaced and _digest(HeldFile(self.path)).hex() != self.sha256():
+        if replaced and HeldFile(self.path).sha256() != self.sha256():
             raise self.changed(how)
         self._seen, self._there = now, there
 
@@ -194,11 +166,6 @@ class MadeFile(HeldFile):
         target[: len(chunk)] = chunk
         return len(chunk)
 
-    @property
-    def is_hashed(self) -> bool:
-        """Never: what it was made of is checked in its place."""
-        return False
-
     def sha256(self, stop: threading.Event | None = None) -> str:
         return hashlib.sha256(self._data).hexdigest()
 
@@ -206,33 +173,8 @@ class MadeFile(HeldFile):
         """Nothing can write to it."""
 
 
-_seeking = threading.Lock()
-
-
-def _read_at(descriptor: int, target: memoryview, begin: int) -> int:
-    if hasattr(os, "preadv"):
-        return os.preadv(descriptor, [target], begin)
-    with _seeking:  # a system without it, such as Windows
-        os.lseek(descriptor, begin, os.SEEK_SET)
-        data = os.read(descriptor, len(target))
-    target[: len(data)] = data
-    return len(data)
-
-
 def _status(stat: os.stat_result) -> tuple[int, int, int, int, int]:
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev
-
-
-def _blocks(size: int) -> int:
-    return -(-size // BLOCK_BYTES)
-
-
-def _digest(file: HeldFile) -> bytes:
-    """SHA-256 of what the file holds now."""
-    running = hashlib.sha256()
-    for block in range(_blocks(file.size)):
-        file._add_block(running, block)
-    return running.digest()
 
 
 def _changed(path: Path, how: str) -> ChangedError:
@@ -260,7 +202,6 @@ class HeldFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.files: Mapping[str, HeldFile] = {name: HeldFile(path / name) for name in self._present()}
-        self._verified = 0
 
     def _present(self) -> list[str]:
         named = [self.path / name for name in (*CONFIG_FILES, *TEXT_FILES)]
@@ -327,7 +268,7 @@ class HeldFolder:
                 f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.",
             )
         try:
-            document = json.loads(self.text(name), object_pairs_hook=_unique)
+            document = json.loads(self.text(name), object_pairs_hook=unique)
         except (ValueError, RecursionError) as error:
             raise CorruptCheckpointError(
                 "json-malformed", f"{file} is not valid JSON ({error}); download it again."
@@ -417,29 +358,13 @@ class HeldFolder:
             raise
         self.check(after_reading=True)
 
-    def verify(self, *, after_reading: bool = False) -> None:
-        """`check`, and compare with what was hashed: small files whole, and blocks of large ones drawn anew each time.
-
-        Raises:
-            ChangedError: as `check`, or other bytes are there under the same status.
-        """
-        self.check(after_reading=after_reading)
-        hashed = [file for file in self.files.values() if file.is_hashed]
-        large = [(file, block) for file in hashed if file.blocks > 1 for block in range(file.blocks)]
-        # what is drawn follows from the contents and from how often it was looked at: a failure can be repeated
-        self._verified += 1
-        rng = random.Random("".join([str(self._verified), *(file.sha256() for file in hashed)]))
-        small = [(file, 0) for file in hashed if file.blocks == 1]
-        for file, block in [*small, *rng.sample(large, min(SAMPLED_BLOCKS, len(large)))]:
-            file.check_block(block)
-        self.check(after_reading=after_reading)
-
 
 def _threads() -> int:
-    return min(HASHING_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+    return min(HASHING_THREADS, len(os.sched_getaffinity(0)))
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a ValueError where it names an entry twice."""
     document = dict(pairs)
     if len(document) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)

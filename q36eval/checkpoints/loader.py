@@ -26,15 +26,14 @@ TEXT_MODEL_TYPES = ("qwen3_5_moe_text", "qwen3_5_moe")
 class LoadReport:
     """What a load found.
 
-    `formats` counts logical weights by class of tensor and stored format, `stored_bytes` sums what they take;
-    `left_out` names the stored tensors that are no part of the text model, by reason; `quantized_inputs` counts the
-    modules whose activation quantization is emulated, `ignored_inputs` those whose quantization was switched off;
-    `kv_cache_dtype` is what keys and values are stored in, as emulated; `as_served` counts the weights that were
-    decoded from something else than what is stored, as an engine does.
+    `formats` counts logical weights by class of tensor and stored format; `left_out` names the stored tensors that are
+    no part of the text model, by reason; `quantized_inputs` counts the modules whose activation quantization is
+    emulated, `ignored_inputs` those whose quantization was switched off; `kv_cache_dtype` is what keys and values are
+    stored in, as emulated; `as_served` counts the weights that were decoded from something else than what is stored, as
+    an engine does.
     """
 
     formats: dict[str, dict[str, int]]
-    stored_bytes: dict[str, int]
     left_out: dict[str, tuple[str, ...]]
     quantized_inputs: int = 0
     ignored_inputs: int = 0
@@ -221,9 +220,7 @@ def rebuild_buffers(model: Any, device: torch.device) -> None:
 
 def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str, as_served: int) -> LoadReport:
     formats: dict[str, Counter[str]] = defaultdict(Counter)
-    stored: Counter[str] = Counter()
     for weight in index.weights.values():
         formats[weight.tensor_class][weight.scheme.format] += 1
-        stored[weight.tensor_class] += weight.stored_bytes
     by_class = {name: dict(counts) for name, counts in formats.items()}
-    return LoadReport(by_class, dict(stored), index.left_out, used, ignored, cache_dtype, as_served)
+    return LoadReport(by_class, index.left_out, used, ignored, cache_dtype, as_served)

@@ -38,7 +38,7 @@ class OpenFolders:
             ChangedError: one of them is not what was opened.
         """
         for folder in self._by_path.values():
-            folder.verify()
+            folder.check()
 
 
 _open: ContextVar[OpenFolders | None] = ContextVar("open_folders", default=None)

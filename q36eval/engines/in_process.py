@@ -125,7 +125,7 @@ class InProcessEngine(ResidentEngine):
                     loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows
                 )
             engine.draft_head, engine.draft_fault = _draft_head(loaded, settings)
-            held.verify(after_reading=True)  # so what was loaded is what the identity is of
+            held.check(after_reading=True)  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
 

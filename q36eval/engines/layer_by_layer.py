@@ -115,7 +115,7 @@ class LayerByLayerEngine(ResidentEngine):
         started = time.monotonic()
         with self._held.being_read():
             layer_pass.run(self._advanced)
-        self._held.verify(after_reading=True)  # what was computed is of the bytes that the identity is of
+        self._held.check(after_reading=True)  # what was computed is of the bytes that the identity is of
         seconds = time.monotonic() - started
         tokens = sum(segment.ids.numel() for segment in segments)
         for batch, place, prefix in zip(batches, places, prefixes, strict=True):

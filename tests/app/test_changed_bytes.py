@@ -160,22 +160,16 @@ def test_every_file_is_hashed_once_in_the_whole_gate(
 ) -> None:
     with_reference(gates.paths.state)
     branch = gates.copy("branch")
-    monkeypatch.setattr(held, "BLOCK_BYTES", 2**16)
-    monkeypatch.setattr(held, "CHUNK_BYTES", 2**14)
-    monkeypatch.setattr(held, "SAMPLED_BLOCKS", 2)
     hashed = 0
 
     class Counting:
-        def __init__(self, running: Any = None) -> None:
-            self._running = hashlib.sha256() if running is None else running
+        def __init__(self) -> None:
+            self._running = hashlib.sha256()
 
         def update(self, data: memoryview) -> None:
             nonlocal hashed
             hashed += len(data)
             self._running.update(data)
-
-        def copy(self) -> "Counting":
-            return Counting(self._running.copy())
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._running, name)
@@ -186,6 +180,4 @@ def test_every_file_is_hashed_once_in_the_whole_gate(
     monkeypatch.setattr(held, "hashlib", Module)
     assert gates.gate(branch, kl=True).verdict is Verdict.PASS
     once = sum(len(held.HeldFile(file).read()) for place in (branch, gates.reference) for file in place.iterdir())
-    # one look after loading and one at the end, at both checkpoints: two blocks of the weights and the small files
-    sampled = 2 * 2 * (2 * 2**16 + sum(f.stat().st_size for f in branch.iterdir() if f.name != WEIGHTS))
-    assert 0.9 * once < hashed <= once + sampled
+    assert 0.9 * once < hashed <= once

@@ -87,8 +87,7 @@ def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.engines import open_engine
     from q36eval.run.attribution import Plan, attribute
-    from tests.q36eval.checkpoints.inspection.damage import edit_tensors
-    from tests.q36eval.checkpoints.inspection.damaged_scales import rescale
+    from tests.q36eval.checkpoints.inspection.damage import edit_tensors, rescale
 
     def engines(tensors: dict[str, torch.Tensor]) -> None:
         for name in (f"{module}.weight_global_scale" for module in ups):

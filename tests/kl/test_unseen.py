@@ -9,7 +9,7 @@ from q36eval.engines import open_engine
 from q36eval.kl.attribution import divergences, hidden_states, sample
 from q36eval.kl.corpus import load_corpus
 from tests.branches import folder_of
-from tests.q36eval.checkpoints.inspection.unseen import clipping_cache, inputs_twenty_times
+from tests.q36eval.checkpoints.inspection.damage import clipping_cache, inputs_twenty_times
 
 ROOT = Path(__file__).resolve().parents[2]
 SANDBOX = ROOT / "data" / "sandbox"

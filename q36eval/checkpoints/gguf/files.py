@@ -89,7 +89,6 @@ class HeldGguf(HeldFolder):
         files: dict[str, HeldFile] = {name: HeldFile(self._folder / name) for name in self._present()}
         self._names = list(files)
         self.files: Mapping[str, HeldFile] = files
-        self._verified = 0
         files |= self._own_texts() | ({} if texts is None else _borrowed(texts))
 
     @property

@@ -14,18 +14,13 @@ def difference(one: Checkpoint, other: Checkpoint, name: str) -> str | None:
     """How one stored tensor differs: `only here`, `only there`, or what differs; None when bit for bit the same."""
     if name not in one.tensors or name not in other.tensors:
         return "only there" if name in other.tensors else "only here"
-    return pair_difference(one, name, other, name)
-
-
-def pair_difference(one: Checkpoint, name: str, other: Checkpoint, its_name: str) -> str | None:
-    """How a stored tensor of each differs; None when bit for bit the same, whatever they are called."""
-    here, there = one.tensors[name], other.tensors[its_name]
+    here, there = one.tensors[name], other.tensors[name]
     if (here.dtype, here.shape) != (there.dtype, there.shape):
         return f"{here.dtype} {list(here.shape)} against {there.dtype} {list(there.shape)}"
     import torch
 
     # flattened first, since a tensor without dimensions cannot be viewed as bytes
-    mine, theirs = (tensor.reshape(-1).view(torch.uint8) for tensor in (one.read(name), other.read(its_name)))
+    mine, theirs = (tensor.reshape(-1).view(torch.uint8) for tensor in (one.read(name), other.read(name)))
     return None if torch.equal(mine, theirs) else "values differ"
 
 

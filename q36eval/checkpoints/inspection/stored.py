@@ -1,68 +1,13 @@
 """The weights of a checkpoint one by one, experts apart: what each is stored as, and declared as, in the same words."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.compressed import plain_name
 from q36eval.checkpoints.formats.parts import ceil_divide, without_ones
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import LogicalWeight
-
-if TYPE_CHECKING:
-    import torch
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One weight as the expected shapes name it."""
-
-    weight: LogicalWeight
-
-    @property
-    def name(self) -> str:
-        """The canonical parameter name."""
-        return self.weight.name
-
-    @property
-    def tensor_class(self) -> str:
-        """The class of tensor, as recipes speak of them."""
-        return self.weight.tensor_class
-
-    @property
-    def is_plain(self) -> bool:
-        """Stored as it is, not quantized."""
-        return set(dict(self.weight.parts)) == {"weight"} and self.weight.scheme.format == "plain"
-
-    @property
-    def stored_bytes(self) -> int:
-        """What it takes in the checkpoint, scales included."""
-        return self.weight.stored_bytes
-
-    @property
-    def plain_shape(self) -> tuple[int, ...] | None:
-        """The shape of a plain weight, from the header alone; None for a quantized one."""
-        return dict(self.weight.parts)["weight"].shape if self.is_plain else None
-
-    def read_parts(self) -> "dict[str, torch.Tensor]":
-        """The stored parts; of a fused tensor only what belongs to this weight."""
-        return self.weight.read_parts()
-
-    def decode(self, parts: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
-        """The weight, from its parts.
-
-        Raises:
-            CorruptCheckpointError: the stored parts do not fit together.
-        """
-        return self.weight.decode_light(parts)
-
-
-def units_of(weights: Mapping[str, LogicalWeight]) -> dict[str, Unit]:
-    """Every stored weight by its name."""
-    return {name: Unit(weight) for name, weight in weights.items()}
-
 
 UNQUANTIZED = "unquantized"
 BLOCK = 128
@@ -72,14 +17,14 @@ Shape = tuple[int, ...]
 Block = tuple[int, int]
 
 
-def stored_label(unit: Unit, shape: Shape) -> str:
+def stored_label(unit: LogicalWeight, shape: Shape) -> str:
     """Such as `BF16`, `NVFP4 g16`, `FP8 block 128x128`, `INT4 g32`; `shape` is that of the decoded weight."""
-    entries = dict(unit.weight.parts)
-    if unit.is_plain or unit.weight.scheme.format == "gguf":
+    entries = dict(unit.parts)
+    if unit.is_plain or unit.scheme.format == "gguf":
         return entries["weight"].dtype
     if len(shape) != 2 or 0 in shape or _malformed(entries):
-        return unit.weight.scheme.format
-    declared = declared_block(unit.weight.scheme)
+        return unit.scheme.format
+    declared = declared_block(unit.scheme)
     if "qweight" in entries:
         grid = (shape[0], entries["scales"].shape[0])
         return f"INT{_bits(entries['qweight'], shape)} {_words(block_of(grid, shape, declared), shape)}"
@@ -96,11 +41,11 @@ def stored_label(unit: Unit, shape: Shape) -> str:
     return f"{_NAMES.get(values.dtype, values.dtype)} {where}"
 
 
-def stored_kind(unit: Unit, shape: Shape) -> str | None:
+def stored_kind(unit: LogicalWeight, shape: Shape) -> str | None:
     """What a quantized weight is stored as, as schemes are named: `NVFP4`, `FP8`, `FP8_BLOCK`, `INT4`; None where the
     parts do not say it."""
-    entries = dict(unit.weight.parts)
-    if unit.weight.scheme.format == "gguf":
+    entries = dict(unit.parts)
+    if unit.scheme.format == "gguf":
         return entries["weight"].dtype
     if len(shape) != 2 or 0 in shape or _malformed(entries):
         return None
@@ -132,14 +77,14 @@ def _microscaled(values: TensorEntry) -> str:
     return "MXFP4" if values.dtype == "U8" else "MXFP8"
 
 
-def kind_of(unit: Unit, shape: Shape) -> str:
+def kind_of(unit: LogicalWeight, shape: Shape) -> str:
     """`unquantized`, or as schemes are named; the format's own name where the parts do not say it."""
-    return UNQUANTIZED if unit.is_plain else stored_kind(unit, shape) or unit.weight.scheme.format
+    return UNQUANTIZED if unit.is_plain else stored_kind(unit, shape) or unit.scheme.format
 
 
-def _in_blocks(scale: Shape, shape: Shape, unit: Unit) -> bool:
+def _in_blocks(scale: Shape, shape: Shape, unit: LogicalWeight) -> bool:
     """Whether several rows, but not for that reason all, share a scale; one block may be larger than the weight."""
-    declared = declared_block(unit.weight.scheme)
+    declared = declared_block(unit.scheme)
     block = block_of(grid_of(scale, shape, declared), shape, declared)
     return 1 < block[0] < ALL and (block == declared or block != shape)
 
@@ -192,14 +137,14 @@ def _words(block: Block, shape: Shape) -> str:
     return "channel" if width == shape[1] else f"g{width}"
 
 
-def is_weight_only(unit: Unit) -> bool:
+def is_weight_only(unit: LogicalWeight) -> bool:
     """Whether Model Optimizer's algorithm for this weight leaves inputs as they are (`W4A16_NVFP4`)."""
-    return unit.weight.scheme.format == "modelopt-nvfp4" and unit.weight.scheme.setting("inputs") is None
+    return unit.scheme.format == "modelopt-nvfp4" and unit.scheme.setting("inputs") is None
 
 
-def quantizes_inputs(unit: Unit) -> bool:
+def quantizes_inputs(unit: LogicalWeight) -> bool:
     """Whether Model Optimizer's algorithm for this weight quantizes inputs."""
-    scheme = unit.weight.scheme
+    scheme = unit.scheme
     if scheme.format in ("modelopt-mxfp4", "modelopt-mxfp8"):
         return True
     return scheme.format in ("modelopt-nvfp4", "modelopt-fp8") and scheme.setting("inputs") is not None

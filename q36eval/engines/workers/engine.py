@@ -82,7 +82,7 @@ class WorkersEngine(Engine):
             expected = identity_of(theirs) if here is theirs else None
             # before workers plan by what memory it leaves them
             head, tokenizer = Head.of(here), load_tokenizer(held)
-            held.verify(after_reading=True)
+            held.check(after_reading=True)
             pool = pool_at(place)
             number = pool.new_number()
             opened = pool.instruct(number, "open", (theirs, expected))

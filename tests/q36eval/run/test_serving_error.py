@@ -27,8 +27,7 @@ from q36eval.run import serving_error
 from q36eval.run.serving_error import ServingPlan, tell_apart
 from tests.branches import folder_of
 from tests.commands import q36eval
-from tests.q36eval.checkpoints.inspection.damage import edit_tensors
-from tests.q36eval.checkpoints.inspection.damaged_scales import rescale
+from tests.q36eval.checkpoints.inspection.damage import edit_tensors, rescale
 from tests.raising import raises
 
 pytestmark = pytest.mark.long
