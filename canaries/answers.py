@@ -121,7 +121,7 @@ def branch_answer(case: Case, error: str | None, generated: Generated | None) ->
         detail = {} if fault is None else {"fault": fault}
         return Answer(score=None, error=error or "the engine returned no result", detail=detail)
     tokens = len(generated.token_ids)
-    return judged_answer(case, generated.text, generated.finish_reason, tokens, generated.served_calls)
+    return judged_answer(case, generated.text, generated.finish_reason, tokens)
 
 
 def reference_answer(case: Case, reference: Digest) -> Answer:

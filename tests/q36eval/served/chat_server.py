@@ -196,11 +196,9 @@ def ruled(tokenizer: Any, ids: tuple[int, ...], budget: int) -> Generated:
     offered = re.search(r"<tools>\n(.*)\n", prompt)
     if offered is not None:
         function = json.loads(offered[1])
-        schemas = function["parameters"]["properties"]
-        parameters = "".join(
-            f"<parameter={name}>\n{3 if schemas[name].get('type') in ('integer', 'number') else said[:20]}\n</parameter>\n"
-            for name in function["parameters"].get("required", ())
-        )
+        schemas, required = (function["parameters"].get(key, {}) for key in ("properties", "required"))
+        values = {name: 3 if schemas[name].get("type") in ("integer", "number") else said[:20] for name in required}
+        parameters = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in values.items())
         said = f"{said[:12]}\n<tool_call>\n<function={function['name']}>\n{parameters}</function>\n</tool_call>"
     said = f"{rng.choice(WORDS)}\n</think>\n\n{said}" if thinks else said
     tokens = tuple(tokenizer.encode(said, add_special_tokens=False))

@@ -18,6 +18,7 @@ from tests import commands
 from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
 from tests.q36eval.served.judging import few_prompts_policy, judged
+from tests.raising import raises
 
 PLAN = Plan(items=16, conversations=1, turns=2, concurrency=2, load_requests=2, pressure_tokens=0, difference="eager")
 ANSWER_TOKENS = 20
@@ -142,7 +143,7 @@ def test_a_second_server_that_drafts_is_refused_where_it_was_said_to_draft_nothi
     floor = alone(policy(), against=True, least_acceptance=0.1, second_drafts=False)
     drafting = {"draft_length": 2}
     with chatting(server(local, known, **drafting)) as one, chatting(server(local, known, **drafting)) as other:
-        with pytest.raises(UsageError, match="The second server drafts"):
+        with raises(UsageError, "comparison-left-out"):
             judged(one, tmp_path, PLAN, floor, against=other)
         with chatting(server(local, known)) as silent:
             found = judged(one, tmp_path / "silent", PLAN, floor, against=silent)
@@ -173,7 +174,7 @@ def test_the_same_address_twice_is_refused_before_a_run_is_begun(local: Engine, 
 def test_the_same_server_by_another_name_is_refused_by_its_start(local: Engine, tmp_path: Path) -> None:
     with (
         chatting(Chatting(local, max_logprobs=20)) as address,
-        pytest.raises(UsageError, match="names the server that is judged"),
+        raises(UsageError, "same-server"),
     ):
         judged(address, tmp_path, PLAN, policy(), against=address.replace("127.0.0.1", "localhost"))
     (run,) = History.open(tmp_path / "history.sqlite").list_runs()
@@ -195,7 +196,7 @@ def test_where_nothing_is_counted_one_start_is_refused_and_none_is_said(
 ) -> None:
     silent = [server(local, known, started=1.75e9, counts_prompts=False) for _ in range(2)]
     with chatting(silent[0]) as one, chatting(silent[1]) as other:
-        with pytest.raises(UsageError, match="start one of them again"):
+        with raises(UsageError, "same-server"):
             judged(one, tmp_path, PLAN, policy(), against=other)
         for each in silent:
             each.tells_start = False
