@@ -339,6 +339,21 @@ Batch = Sequence[Request]
 """Requests of one kind that an engine computes together."""
 
 
+def failed(request: Request, reason: str, *, permanent: bool = False) -> Any:
+    """The result of a request that got no answer."""
+    if isinstance(request, ScoreRequest):
+        return Scored(request, None, error=reason, permanent=permanent)
+    return Generated(request, (), "", "error", error=reason, permanent=permanent)
+
+
+def parted(requests: Sequence[Any], problem_of: Callable[[Any], str | None]) -> tuple[list[Any], list[Any]]:
+    """The requests without a problem, and the results of the others, which no second attempt would change."""
+    problems = [problem_of(request) for request in requests]
+    pairs = list(zip(requests, problems, strict=True))
+    refused = [failed(request, problem, permanent=True) for request, problem in pairs if problem is not None]
+    return [request for request, problem in pairs if problem is None], refused
+
+
 @dataclass(frozen=True)
 class Divided:
     """A list of requests as an engine computes it: `batches`, and errors of the requests that it computes in none."""
@@ -508,6 +523,13 @@ class Engine(ABC):
         """Tell a person, if there is one."""
         if self._notify is not None:
             self._notify(sentence)
+
+    def notify_once(self, sentence: str) -> None:
+        """As `notify`, however often it is said."""
+        told: set[str] = self.__dict__.setdefault("_told", set())
+        if sentence not in told:
+            told.add(sentence)
+            self.notify(sentence)
 
     def use_kv_scales(self, which: str | None) -> None:
         """Compute with these scales of a quantized KV cache from here on (`q36eval.checkpoints.kv_cache`); with None

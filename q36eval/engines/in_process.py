@@ -96,19 +96,14 @@ class InProcessEngine(ResidentEngine):
         """Decode the checkpoint strictly and wrap it.
 
         Raises:
-            UsageError: no such folder, batches of no rows, or a format that is not decoded.
+            UsageError: no such folder, or a format that is not decoded.
             CorruptCheckpointError: a tensor is missing, unexpected, used twice or of the wrong shape, or a file of the
                 checkpoint cannot be read.
             EngineError: it does not fit into memory, or a file cannot be read.
             ChangedError: a file changed while it was loaded.
         """
         settings = as_settings(settings)
-        _check_rows(settings)
-        check_as_served(settings.as_served)
-        check_placement(settings.placement)
-        check_kv_scales(settings.kv_scales)
-        check_state_dtype(settings.recurrent_state_dtype)
-        check_state_dtype(settings.conv_state_dtype)
+        _check_values(settings)
         _check_kernels(settings.device)
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
         with opened_once():
@@ -137,7 +132,6 @@ class InProcessEngine(ResidentEngine):
             UsageError: no such folder, a placement that is none, or a format that is not decoded.
             CorruptCheckpointError: a tensor is missing or unexpected.
         """
-        _check_rows(settings)
         _check_kernels(settings.device)
         logging.set_verbosity_error()
         device = torch.device(settings.device)
@@ -159,15 +153,10 @@ class InProcessEngine(ResidentEngine):
         """From the files, the settings and the version of our numbers.
 
         Raises:
-            UsageError: a KV cache or an engine's fusing that is not emulated, or batches of no rows.
+            UsageError: a KV cache or an engine's fusing that is not emulated.
         """
         settings = as_settings(settings)
-        _check_rows(settings)
-        check_as_served(settings.as_served)
-        check_placement(settings.placement)
-        check_kv_scales(settings.kv_scales)
-        check_state_dtype(settings.recurrent_state_dtype)
-        check_state_dtype(settings.conv_state_dtype)
+        _check_values(settings)
         folder, device, kv_cache_dtype = hold(settings.folder), settings.device, settings.kv_cache_dtype
         if kv_cache_dtype is None:
             kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
@@ -230,6 +219,10 @@ def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> tuple[Any, str
         return None, str(error)
 
 
-def _check_rows(settings: EngineSettings) -> None:
-    if settings.batch_rows is not None and settings.batch_rows < 1:
-        raise UsageError("option-value", f"Batches of {settings.batch_rows} rows hold no request; give at least 1.")
+def _check_values(settings: EngineSettings) -> None:
+    """Refuse a value that an option does not have."""
+    check_as_served(settings.as_served)
+    check_placement(settings.placement)
+    check_kv_scales(settings.kv_scales)
+    check_state_dtype(settings.recurrent_state_dtype)
+    check_state_dtype(settings.conv_state_dtype)

@@ -18,7 +18,7 @@ from q36eval.checkpoints.filling import StoredLayers
 from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
-from q36eval.engines.device_memory import costs_of, pinned_bytes
+from q36eval.engines.device_memory import UNKNOWN_BYTES, costs_of, pinned_bytes
 from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
 from q36eval.engines.memory_plan import Costs, Room, rounded_down
@@ -31,9 +31,6 @@ from q36eval.records import DeploymentIdentity
 NO_ANSWERS = "a model that is run layer by layer generates no answers"
 STATES_SHARE = 0.5
 """Of the host memory that is free, so much may be taken by hidden states between two layers."""
-
-UNKNOWN_BYTES = 8 * 2**30
-"""Taken as free where the system does not say."""
 
 Outcome = tuple[list[ScoreRequest], list[Scored] | Exception]
 

@@ -10,16 +10,13 @@ changed answer differs from the baseline is held against the share whose repeate
 (`stats._pairs`). Of an endpoint that rarely repeats itself nothing can be said: its items are not informative.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import takewhile
-from operator import or_
 
 from q36eval.engines.openai.endpoint import Continuation
 from q36eval.metrics import metric_of
-from q36eval.records import Clusters, Counts, FailureCauses, FamilyCompetence, Measurement, ProbeName
+from q36eval.records import Clusters, Counts, FamilyCompetence, Measurement, ProbeName
 from q36eval.stats import DEFAULT_LEVEL, summarize
 
 NEAR_TIE_NATS = 0.25
@@ -31,29 +28,16 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Move:
-    """How far the log-probability of a token that both chose moves, in nats: at most, of so many tokens."""
-
-    most: float = 0.0
-    tokens: int = 0
-
-    def __or__(self, other: "Move") -> "Move":
-        return Move(max(self.most, other.most), self.tokens + other.tokens)
-
-
-@dataclass(frozen=True)
 class Compared:
     """One item asked three times. `changed` and `repeated` say why that answer is another one than the baseline.
 
-    `error` says which answer never came; then it counts as errored, and as nothing else. `moves` are how far
-    log-probabilities move by the change and by nothing.
+    `error` says which answer never came; then it counts as errored, and as nothing else.
     """
 
     item: str
     changed: str | None = None
     repeated: str | None = None
     error: str | None = None
-    moves: tuple[Move, Move] = (Move(), Move())
 
 
 def difference(baseline: Continuation, other: Continuation) -> str | None:
@@ -90,31 +74,15 @@ def _texts(baseline: Continuation, other: Continuation) -> str:
 
 
 def _moved(baseline: Continuation, other: Continuation, shared: int) -> str | None:
-    for place, ours, theirs in _both(baseline, other, shared):
-        if abs(ours - theirs) > MOVED_NATS:
-            return f"the log-probability of token {place} moves from {ours:.2f} to {theirs:.2f}"
-    return None
-
-
-def _both(baseline: Continuation, other: Continuation, shared: int) -> Iterator[tuple[int, float, float]]:
-    """Of the first so many tokens, which both chose, each place with what either side says of it."""
+    """Of the first tokens, which both chose, the first whose log-probability moves too far."""
     if baseline.log_probs is None or other.log_probs is None or baseline.token_ids is None:
-        return
+        return None
     for place in range(min(shared, len(baseline.log_probs), len(other.log_probs))):
         token = baseline.token_ids[place]
         ours, theirs = baseline.log_probs[place].get(token), other.log_probs[place].get(token)
-        if ours is not None and theirs is not None:
-            yield place, ours, theirs
-
-
-def move(baseline: Continuation, other: Continuation) -> Move:
-    """Over the tokens up to where they part; of none where a server gives no log-probabilities."""
-    if baseline.token_ids is None or other.token_ids is None:
-        return Move()
-    alike = takewhile(lambda pair: pair[0] == pair[1], zip(baseline.token_ids, other.token_ids, strict=False))
-    gaps = [abs(ours - theirs) for _, ours, theirs in _both(baseline, other, len([*alike]))]
-    finite = [*filter(math.isfinite, gaps)]
-    return Move(max(finite, default=0.0), len(finite))
+        if ours is not None and theirs is not None and abs(ours - theirs) > MOVED_NATS:
+            return f"the log-probability of token {place} moves from {ours:.2f} to {theirs:.2f}"
+    return None
 
 
 def _gap(side: Continuation, place: int, chosen: int, instead: int) -> float | None:
@@ -161,20 +129,8 @@ def measured_differences(part: str, compared: Sequence[Compared], note: str) -> 
             note,
             f"{len(differing)} of {len(answered)} differ, and {floor}",
             examples(differing),
-            _moves(answered),
             *errors[:1],
         ),
-    )
-
-
-def _moves(answered: Sequence[Compared]) -> str:
-    """How far log-probabilities move at most; empty where none is known. It is told, and not judged."""
-    by_change, by_nothing = (reduce(or_, (each.moves[side] for each in answered), Move()) for side in (0, 1))
-    if not by_change.tokens:
-        return ""
-    return (
-        f"Log-probabilities of {by_change.tokens:,} tokens that both chose move by at most {by_change.most:.3f} nats, "
-        f"and of {by_nothing.tokens:,} by {by_nothing.most:.3f} when nothing is changed (not judged)"
     )
 
 
@@ -198,10 +154,4 @@ def sentences(*parts: str) -> str:
 
 def by_class(classes: Sequence[str | None]) -> dict[str, int]:
     """How many are of each class; those of none are not counted."""
-    named = sorted(each for each in classes if each is not None)
-    return {name: named.count(name) for name in dict.fromkeys(named)}
-
-
-def failure_causes(branch: Mapping[str, int], reference: Mapping[str, int]) -> FailureCauses:
-    """By side and class."""
-    return FailureCauses(branch=dict(branch), reference=dict(reference))
+    return dict(sorted(Counter(each for each in classes if each is not None).items()))

@@ -53,13 +53,8 @@ class _Asking:
     """One run: the server that is judged, the second one beside it, and how both are asked."""
 
     def __init__(self, endpoint: Endpoint, other: Endpoint | None, prompts: Prompts, plan: Plan, progress: Progress):
-        self._endpoint, self._other, self._prompts, self._plan, self._progress = (
-            endpoint,
-            other,
-            prompts,
-            plan,
-            progress,
-        )
+        self._endpoint, self._other, self._progress = endpoint, other, progress
+        self._prompts, self._plan = prompts, plan
         self._alone = dict[Endpoint, Alone]()
 
     def alone(self, server: Endpoint) -> Alone:

@@ -65,8 +65,6 @@ class Round:
     unmeasured: dict[str, str]
     """By slice, why it was not asked."""
     server: str = ""
-    cut: int = 0
-    """Items that the round's budget had no room for."""
 
 
 class Rounds:
@@ -123,7 +121,6 @@ class Rounds:
         silent = 0
         for one in plan:
             if not self._has_room(asker, one):
-                result.cut += 1
                 if 2 * one.cost > self._deployment.budget.tokens_per_round and one.slice == REQUIRED:
                     self.too_long.add(one.name)
                 continue
@@ -205,7 +202,6 @@ class Rounds:
         variants = [each for each in answered if each[0].slice == FAMILIES]
         for one, first, salt in variants[: self._deployment.amounts.differentials]:
             if not self._has_room(asker, one):
-                result.cut += 1
                 continue
             again = asker.complete(one.ids, one.budget, salt=salt, stream=stream)
             name = f"{one.name} {'streamed' if stream else 'once more'}"

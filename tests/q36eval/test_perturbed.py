@@ -12,6 +12,7 @@ from q36eval.engines import ScoreRequest, perturbed
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.perturbed import Decoded, InOtherCompany, LeftPadded, OneByOne, OnGPU, OtherKernels, perturbations
 from q36eval.records import DeploymentIdentity
+from tests.small_models import random_model
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
@@ -23,14 +24,7 @@ SAME = 2e-4
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    from transformers import Qwen3_5MoeForCausalLM
-
-    from tests.small_models import text_config
-
-    torch.manual_seed(5)
-    config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
-    # float32: so close to the exact values that a wrong mask or a wrong state stands out
-    return Qwen3_5MoeForCausalLM(config).float().eval()
+    return random_model()
 
 
 @pytest.fixture(scope="module")

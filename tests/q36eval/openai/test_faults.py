@@ -259,6 +259,7 @@ def test_a_connection_that_was_ended_between_two_requests_is_no_fault_of_the_ser
     assert client.unsound_last.startswith("RemoteProtocol")
 
 
+@pytest.mark.long
 def test_an_open_breaker_lets_one_request_at_a_time_try(fresh: Through) -> None:
     """Of many threads whose server is gone; once it answers, all go on."""
     fresh.proxy.fault, fresh.proxy.times = "500", 60
