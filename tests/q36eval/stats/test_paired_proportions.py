@@ -1,7 +1,7 @@
 """The exact paired test: against naive enumeration, its size, its order, and evidence that allows no exact test."""
 
 import math
-from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -15,27 +15,20 @@ from q36eval.records import Clusters, Direction
 from q36eval.stats import as_expected, margin_test, summarize, tightest_limit
 from q36eval.stats._pairs import MOST_PAIRS, NUISANCE, ExactDifference, PairedProportions, most_worse, score_statistic
 from tests.profiles import sized
+from tests.q36eval.stats.evidence import Margin, items
 from tests.q36eval.stats.paired_outcomes import Verdicts, distribution, mixtures
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
-
-
-@dataclass(frozen=True)
-class Limit:
-    value: float
-    kind: str = "max_increase"
+Limit = partial(Margin, "max_increase")
 
 
 def paired(worse: int, better: int, n: int, errored: int = 0) -> Clusters:
     """n items that failed on one side alone so often, the others alternately on both and on none; then errored ones."""
     rest = [float(k % 2) for k in range(n - worse - better)]
-    return Clusters(
-        units=(1,) * n + (0,) * errored,
-        branch=(*[1.0] * worse, *[0.0] * better, *rest, *[0.0] * errored),
-        reference=(*[0.0] * worse, *[1.0] * better, *rest, *[0.0] * errored),
-        errored=(0,) * n + (1,) * errored,
-        bounds=(0.0, 1.0),
-    )
+    lost = [0.0] * errored
+    branch = (*[1.0] * worse, *[0.0] * better, *rest, *lost)
+    reference = (*[0.0] * worse, *[1.0] * better, *rest, *lost)
+    return items(branch, reference, errored=[0] * n + [1] * errored)
 
 
 def naive_statistic(worse: int, better: int, n: int, difference: float) -> float:
@@ -255,9 +248,9 @@ def test_power_has_no_cliff_where_the_exact_test_ends() -> None:
 
 def test_what_can_be_shown_is_what_the_exact_test_shows() -> None:
     n, right = 100, 90
-    items = as_expected([1] * n, right / n)
+    expected = as_expected([1] * n, right / n)
     exact, betting = (
-        tightest_limit(items, "max_increase", confidence=0.975, estimator=e)
+        tightest_limit(expected, "max_increase", confidence=0.975, estimator=e)
         for e in ("paired_proportions", "paired_mean")
     )
     assert exact < 0.85 * betting

@@ -1,19 +1,12 @@
 """What a set of items can show, against the margin test itself."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from q36eval.records import Direction, Schedule
 from q36eval.stats import as_expected, can_show, tightest_limit
+from tests.q36eval.stats.evidence import Margin as Limit
 
 HIGHER = Direction.HIGHER_IS_BETTER
-
-
-@dataclass(frozen=True)
-class Limit:
-    kind: str
-    value: float
 
 
 def test_a_margin_tighter_than_the_items_can_show_is_known_before_they_are_asked() -> None:

@@ -10,20 +10,13 @@ from scipy.stats import beta, norm
 from q36eval.records import Clusters
 from q36eval.stats import _bootstrap, holm, margin_test, summarize
 from q36eval.stats._contrast import sorted_contrast
-
-
-class Limit:
-    def __init__(self, kind: str, value: float) -> None:
-        self.kind, self.value = kind, value
+from tests.q36eval.stats.evidence import Margin as Limit
+from tests.q36eval.stats.evidence import items
 
 
 def documents(per_token, tokens, reference=None, errored=None) -> Clusters:
-    return Clusters(
-        units=tuple(int(t) for t in tokens),
-        branch=tuple(float(k * t) for k, t in zip(per_token, tokens, strict=True)),
-        reference=None if reference is None else tuple(float(k * t) for k, t in zip(reference, tokens, strict=True)),
-        errored=tuple(errored or (0,) * len(tokens)),
-    )
+    sums = [None if side is None else np.array(side) * np.array(tokens) for side in (per_token, reference)]
+    return items(*sums, tokens, errored, bounds=None)
 
 
 @pytest.mark.long
