@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 
 from q36eval.engines.base import Engine, Perturbation, ScoreRequest
+from q36eval.kl.corpus import in_turn
 from q36eval.kl.divergence import TokenFigures
 from q36eval.kl.floor_file import VERSION, FloorFigures, PerturbationFloor, ReferenceFloor
 from q36eval.kl.scoring import Scorer
@@ -64,19 +65,10 @@ def perturbation_count(engine: Engine) -> int:
 
 
 def chosen(items: Sequence[WorkItem], slices: Mapping[str, str], tokens: int, least: int) -> list[WorkItem]:
-    """Items of every slice in turn, by content hash and so by no one's choice, up to `tokens` and at least `least`."""
-    by_slice: dict[str, list[WorkItem]] = {}
-    for item in sorted(items, key=lambda item: item.key):
-        by_slice.setdefault(slices[item.key], []).append(item)
-    order = [
-        members[rank]
-        for rank in range(max(map(len, by_slice.values()), default=0))
-        for _, members in sorted(by_slice.items())
-        if rank < len(members)
-    ]
+    """Items of every slice in turn, up to `tokens` and at least `least`."""
     sample: list[WorkItem] = []
     spent = 0
-    for item in order:
+    for item in in_turn(items, lambda item: slices[item.key]):
         spent += sum(len(request.token_ids) for request in item.scores)
         if spent > tokens and len(sample) >= least:
             break

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
 from q36eval.kl.corpus import corpus_sha256
-from q36eval.kl.on_policy import SAMPLED_AGAIN
 from q36eval.measured_on import MeasuredOn, Subject
 from q36eval.records import Lane
 from q36eval.run.corpora import unverified_texts
@@ -142,15 +141,12 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
         UsageError: a corpus that cannot be used, or answers that a pack lacks.
         EngineError: the reference could not answer.
     """
-    from q36eval.kl.floor_file import CAPTURED_AGAIN
-
     corpus = corpus_of(scored.suite, scored.corpus, paths)
     if reference.pack is not None:  # said before the answers, which go with the documents, are missed
         documents = {"corpus": corpus_sha256(corpus[1])}
         reference.pack.check_suite(ProbeName.KL, documents)
-    remedy = SAMPLED_AGAIN if reference.pack is None else CAPTURED_AGAIN
     return material_of(
-        corpus, scored.family_context, reference.identity, reference.engine, reference.root, paths, progress, remedy
+        corpus, scored.family_context, reference.identity, reference.engine, reference.root, paths, progress
     )
 
 

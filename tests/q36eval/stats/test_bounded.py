@@ -39,6 +39,7 @@ def test_p_values_are_never_far_below_the_exact_binomial_ones(failures: int) -> 
         assert p_mean_at_most(contrast, margin) >= exact_above / 5
 
 
+@pytest.mark.long
 def test_at_the_margin_false_passes_and_false_fails_stay_below_alpha() -> None:
     rng = np.random.default_rng(11)
     passes = fails = 0
@@ -155,7 +156,6 @@ def test_errored_items_count_worst_for_pass_and_best_for_fail() -> None:
     too_many = items([0] * n, [0] * n, errored=[1] * 5 + [0] * (n - 5))
     judged = margin_test(too_many, "paired_mean", limit, direction=lower)
     assert judged.p_pass == judged.p_fail == 1.0
-    assert judged.not_measured is not None
     assert judged.not_measured.code == "errored"
     assert "5 of 400" in judged.not_measured.text
 

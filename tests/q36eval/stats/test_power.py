@@ -10,7 +10,8 @@ HIGHER = Direction.HIGHER_IS_BETTER
 
 
 def test_a_margin_tighter_than_the_items_can_show_is_known_before_they_are_asked() -> None:
-    items = as_expected([1] * 525, 0.9, Schedule(largest=1, blocks=tuple(n // 70 for n in range(525))))
+    blocks = Schedule(largest=1, blocks=tuple(n // 70 for n in range(525)))
+    items = as_expected([1] * 525, 0.9).model_copy(update={"schedule": blocks})
     assert sum(items.branch) == pytest.approx(0.9 * 525, abs=1)
     assert can_show(items, Limit("min_recovery", 0.95), confidence=0.975, direction=HIGHER)
     assert not can_show(items, Limit("min_recovery", 0.99), confidence=0.975, direction=HIGHER)

@@ -66,7 +66,6 @@ def test_counts_above_are_those_of_a_naive_count() -> None:
 def test_a_p_value_is_that_of_a_naive_bootstrap_of_the_share() -> None:
     values, owner = corpus(np.random.default_rng(34), 60)
     clusters = evidence(values, owner, 0.9)
-    assert clusters.tail is not None
     margin = clusters.tail.thresholds[40]
     above, units = np.bincount(owner, values > margin), np.bincount(owner).astype(float)
 

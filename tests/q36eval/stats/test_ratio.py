@@ -160,6 +160,7 @@ def miss_rates(draw: Callable[[np.random.Generator, int], Pairs], true_ratio: fl
     return float(misses.max() / 300)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("draw", "ratio", "difference"), [(lognormal, 0.95, -0.05 * math.exp(1.32)), (heavy, 0.9, -0.3)]
 )

@@ -119,7 +119,6 @@ def test_every_block_holds_each_stratum_in_its_number_and_weighs_it_back() -> No
     subjects = {key: f"subject {n % 7}" for n, key in enumerate(keys)}
     passages = {key: f"passage {n // 2}" if n < 400 else key for n, key in enumerate(keys)}
     found = draws_by_margin(margins, subjects, passages, 200, "seed")
-    assert found is not None
     assert sorted(key for block in found.blocks for key in block) == sorted(keys)
     assert max(found.weights.values()) <= MOST_WEIGHT * 1.1  # whole clusters a block
     block_of = {key: number for number, block in enumerate(found.blocks) for key in block}

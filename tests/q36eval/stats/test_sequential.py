@@ -5,7 +5,8 @@ import pytest
 
 from q36eval.gate import Criterion, Policy, decide
 from q36eval.gate import Margin as GateMargin
-from q36eval.records import Clusters, Counts, Direction, Lane, Measurement, ProbeName, Schedule
+from q36eval.metrics import METRICS
+from q36eval.records import Clusters, Direction, Lane, Measurement, ProbeName, Schedule
 from q36eval.stats import margin_test, mcnemar, planned_largest, resolved_early, summarize
 from tests.q36eval.gate.evidence import competence_of
 from tests.q36eval.stats.evidence import items
@@ -144,19 +145,13 @@ def test_evidence_without_a_schedule_is_judged_as_it_was() -> None:
 
 def accuracy(clusters: Clusters, name: str) -> Measurement:
     value, reference_value, effect, interval = summarize(clusters, "paired_mean")
-    count = sum(clusters.units)
-    return Measurement(
-        probe=ProbeName.EVALS,
-        metric="accuracy",
-        slice=name,
-        unit="fraction",
-        direction=HIGHER,
-        estimator="paired_mean",
+    return METRICS[ProbeName.EVALS, "accuracy"].measured(
+        name,
         value=value,
         reference_value=reference_value,
         effect=effect,
         effect_interval=interval,
-        counts=Counts(total=count, scored=count, errored=0),
+        counts=clusters.counts(),
         clusters=clusters,
         competence=competence_of(clusters, HIGHER, name),
     )

@@ -25,6 +25,7 @@ def corpus(rng: np.random.Generator, sigma: float, per_stratum: int = 20) -> tup
     return items(sums, units=units, bounds=None, strata=tuple(strata)), float(np.exp(np.linspace(-1, 1, STRATA)).mean())
 
 
+@pytest.mark.long
 def test_each_bound_misses_about_what_it_promises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)
     rng = np.random.default_rng(41)
