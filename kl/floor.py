@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 
@@ -18,7 +17,7 @@ from q36eval.kl.corpus import in_turn
 from q36eval.kl.divergence import TokenFigures
 from q36eval.kl.floor_file import VERSION, FloorFigures, PerturbationFloor, ReferenceFloor
 from q36eval.kl.scoring import Scorer
-from q36eval.probes import Digest, WorkItem
+from q36eval.probes import Digest, Progress, WorkItem
 from q36eval.records import Clusters, DeploymentIdentity, Interval
 from q36eval.stats import summarize
 
@@ -32,12 +31,6 @@ LEAST_SCORED = 32
 """A request cut to its first tokens must keep at least so many to score."""
 
 
-class Ticks(Protocol):
-    """What is told of the progress."""
-
-    def advance(self, count: int = 1) -> None: ...
-
-
 def measure_floor(
     reference: Engine,
     capture: Mapping[str, Digest],
@@ -45,7 +38,7 @@ def measure_floor(
     slices: Mapping[str, str],
     identity: DeploymentIdentity,
     suite_sha256: str,
-    progress: Ticks,
+    progress: Progress,
 ) -> ReferenceFloor:
     """Score a sample of `items` (`slices`: the slice of each key) perturbed, and compare with what was captured.
 
@@ -57,11 +50,6 @@ def measure_floor(
         measured.append(_measured(perturbation, capture, sample, slices))
         progress.advance()
     return ReferenceFloor(version=VERSION, identity=identity, suite_sha256=suite_sha256, perturbations=tuple(measured))
-
-
-def perturbation_count(engine: Engine) -> int:
-    """How many perturbations `measure_floor` goes through."""
-    return len(engine.perturbations())
 
 
 def chosen(items: Sequence[WorkItem], slices: Mapping[str, str], tokens: int, least: int) -> list[WorkItem]:

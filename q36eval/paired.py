@@ -5,13 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from q36eval.records import Clusters, Direction, Interval
-from q36eval.stats import DEFAULT_LEVEL, MarginKind, margin_test
-
-
-@dataclass(frozen=True)
-class _NothingLost:
-    kind: MarginKind = "min_recovery"
-    value: float = 1.0
+from q36eval.stats import DEFAULT_LEVEL, Limit, margin_test
 
 
 def recovery(clusters: Clusters) -> tuple[float, Interval]:
@@ -29,7 +23,7 @@ def recovery(clusters: Clusters) -> tuple[float, Interval]:
         raise ValueError("a recovery needs a reference to compare with")
     reference = math.fsum(clusters.reference)
     value = math.fsum(clusters.branch) / reference if reference > 0 else math.nan
-    test = margin_test(clusters, "paired_mean", _NothingLost(), direction=Direction.HIGHER_IS_BETTER)
+    test = margin_test(clusters, "paired_mean", Limit("min_recovery", 1.0), direction=Direction.HIGHER_IS_BETTER)
     loss = test.loss_interval
     method = loss.method if test.not_measured is None else f"none: {test.not_measured.text}"
     return value, Interval(lower=1.0 - loss.upper, upper=1.0 - loss.lower, level=DEFAULT_LEVEL, method=method)

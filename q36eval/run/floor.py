@@ -112,7 +112,7 @@ class FloorKeeper:
         One that the engine broke on in part is kept with that said, so that a pack holds what could be measured, and
         measured again as long as the reference is at hand.
         """
-        from q36eval.kl.floor import measure_floor, perturbation_count
+        from q36eval.kl.floor import measure_floor
         from q36eval.kl.floor_file import read_floor, write_floor
         from q36eval.kl.probe import KLProbe
 
@@ -128,7 +128,7 @@ class FloorKeeper:
             floor = read_floor(path, self.identity, suite)
             if floor is None or floor.failed:
                 engine = self.load_reference()
-                self.progress.stage("measuring the noise floor", perturbation_count(engine))
+                self.progress.stage("measuring the noise floor", len(engine.perturbations()))
                 slices = {item.key: probe.slice_of(item.key) for item in work.items}
                 capture = captures[probe.name]
                 floor = measure_floor(engine, capture, work.items, slices, self.identity, suite, self.progress)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from q36eval.records import Clusters, Direction, Estimator, Interval, Reason
 from q36eval.stats._betting import EVEN, FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
@@ -67,6 +67,13 @@ class MarginLike(Protocol):
 
     @property
     def value(self) -> float: ...
+
+
+class Limit(NamedTuple):
+    """A margin alone, as a policy has it with a source."""
+
+    kind: MarginKind
+    value: float
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,12 @@
 """Margins and clusters as tests write them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from q36eval.records import Clusters
+from q36eval.stats import Limit
 
-
-class Margin(NamedTuple):
-    """What a policy says."""
-
-    kind: Any
-    value: float
+Margin = Limit
 
 
 def items(
