@@ -5,16 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from q36eval.records import Clusters, Direction, Interval
-from q36eval.stats import DEFAULT_LEVEL, MarginKind, margin_test
+from q36eval.stats import DEFAULT_LEVEL, Limit, margin_test
 
 
-@dataclass(frozen=True)
-class _NothingLost:
-    kind: MarginKind = "min_recovery"
-    value: float = 1.0
-
-
-def recovery(clusters: Clusters, level: float = DEFAULT_LEVEL) -> tuple[float, Interval]:
+def recovery(clusters: Clusters) -> tuple[float, Interval]:
     """Branch's mean over the reference's (1 = nothing lost), and its interval.
 
     The interval is that of the gate's test (betting on the mean of branch - rho * reference, inverted over rho). A
@@ -29,11 +23,10 @@ def recovery(clusters: Clusters, level: float = DEFAULT_LEVEL) -> tuple[float, I
         raise ValueError("a recovery needs a reference to compare with")
     reference = math.fsum(clusters.reference)
     value = math.fsum(clusters.branch) / reference if reference > 0 else math.nan
-    test = margin_test(clusters, "paired_mean", _NothingLost(), direction=Direction.HIGHER_IS_BETTER, level=level)
-    if test.not_measured is not None:
-        return value, Interval(lower=math.nan, upper=math.nan, level=level, method=f"none: {test.not_measured.text}")
+    test = margin_test(clusters, "paired_mean", Limit("min_recovery", 1.0), direction=Direction.HIGHER_IS_BETTER)
     loss = test.loss_interval
-    return value, Interval(lower=1.0 - loss.upper, upper=1.0 - loss.lower, level=level, method=loss.method)
+    method = loss.method if test.not_measured is None else f"none: {test.not_measured.text}"
+    return value, Interval(lower=1.0 - loss.upper, upper=1.0 - loss.lower, level=DEFAULT_LEVEL, method=method)
 
 
 @dataclass(frozen=True)

@@ -153,12 +153,12 @@ def show(
 
 def _floors(folder: Path) -> "list[ReferenceFloor]":
     """The noise floors that a pack holds; a damaged one is `--verify`'s to name."""
-    from q36eval.kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
+    from q36eval.kl.floor_file import VERSION, load_floor
 
     floors = []
     for file in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
         with suppress(UsageError):
-            floors.append(load_floor(file, CAPTURED_AGAIN))
+            floors.append(load_floor(file))
     return [floor for floor in floors if floor is not None]
 
 
@@ -198,18 +198,18 @@ def _verify(pack: Path | None, as_json: bool) -> int:
 
 def _damage_beside(folder: Path) -> list[str]:
     """What is wrong with the sampled answers and the noise floors that lie beside a pack's captures."""
-    from q36eval.kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
+    from q36eval.kl.floor_file import VERSION, load_floor
     from q36eval.kl.on_policy import read_answers
 
     damaged = []
     for answers in sorted(folder.glob("on-policy-*.jsonl")):
         try:
-            read_answers(answers, remedy=CAPTURED_AGAIN)
+            read_answers(answers)
         except UsageError as error:
             damaged.append(str(error))
     for floor in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
         try:
-            load_floor(floor, CAPTURED_AGAIN)
+            load_floor(floor)
         except UsageError as error:
             damaged.append(str(error))
     return damaged

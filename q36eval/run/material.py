@@ -15,7 +15,7 @@ from q36eval.files import read_listed
 from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.corpus_config import CorpusConfig, load_configured_corpus, load_corpus_config
 from q36eval.kl.corpus_plan import plan_of
-from q36eval.kl.on_policy import SAMPLED_AGAIN, OnPolicyPrompt, OnPolicySettings, kept_or_sampled
+from q36eval.kl.on_policy import OnPolicyPrompt, OnPolicySettings, kept_or_sampled
 from q36eval.kl.planning import ANSWERS_PREFIX, OVERLAP, Material
 from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity
@@ -56,12 +56,8 @@ def material_of(
     kept_in: Path,
     paths: Paths,
     progress: Progress,
-    remedy: str = SAMPLED_AGAIN,
 ) -> Material:
     """Documents, answers and windows; the reference answers now if `kept_in` does not hold its answers yet.
-
-    `remedy` is what to do about kept
-    answers that cannot be used.
 
     Raises:
         UsageError: a context that leaves nothing to score after the overlap, or answers that cannot be used.
@@ -73,7 +69,7 @@ def material_of(
     prompts = [] if settings is None else on_policy_prompts(settings, paths)
     if settings is None or not prompts:
         return Material(tuple(documents), (), context, overlap)
-    answers = kept_or_sampled(kept_in, identity, prompts, settings, load_reference, progress, remedy).answers
+    answers = kept_or_sampled(kept_in, identity, prompts, settings, load_reference, progress).answers
     return Material(tuple(documents), answers, context, overlap)
 
 

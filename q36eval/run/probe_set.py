@@ -135,15 +135,12 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
         UsageError: a corpus that cannot be used, or answers that a pack lacks.
         EngineError: the reference could not answer.
     """
-    from q36eval.kl.floor_file import CAPTURED_AGAIN
-
     corpus = corpus_of(scored.suite, scored.corpus, paths)
     if reference.pack is not None:  # said before the answers, which go with the documents, are missed
         documents = {"corpus": corpus_sha256(corpus[1])}
         reference.pack.check_suite(ProbeName.KL, documents)
-    remedy = SAMPLED_AGAIN if reference.pack is None else CAPTURED_AGAIN
     return material_of(
-        corpus, scored.family_context, reference.identity, reference.engine, reference.root, paths, progress, remedy
+        corpus, scored.family_context, reference.identity, reference.engine, reference.root, paths, progress
     )
 
 

@@ -220,9 +220,10 @@ def _fitted(probe: Probe, pack: Pack) -> Probe:
 
 def bounding(probe: Probe, top_k: int) -> Probe:
     """The KL probe as one that only bounds the divergence from below; every other probe as it is."""
+    from q36eval.kl.probe import KLProbe
     from q36eval.kl.topk import TopKProbe
 
-    return TopKProbe(probe, top_k) if probe.name is ProbeName.KL and not isinstance(probe, TopKProbe) else probe
+    return TopKProbe(probe, top_k) if isinstance(probe, KLProbe) else probe
 
 
 def _with_full(probe: Probe, open_capture: Callable[[Probe], Capture]) -> Probe:

@@ -122,7 +122,7 @@ def _call_faults(
     if names != served:
         yield "calls", f"calls of {served} where the model called {names}"
     elif not same_calls(answer, tools, as_served):
-        yield "arguments", f"arguments {_short(' '.join(str(text) for _, text in message.calls))}"
+        yield "arguments", f"arguments {' '.join(str(text) for _, text in message.calls)!r:.60}"
     if served and message.finish not in ("tool_calls", "length"):
         yield "finish", f"finish reason {message.finish} beside {len(served)} calls"
 
