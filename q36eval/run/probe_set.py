@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
 from q36eval.config import Family, Paths
 from q36eval.kl.corpus import corpus_sha256
-from q36eval.kl.on_policy import SAMPLED_AGAIN
 from q36eval.measured_on import MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
 from q36eval.records import Lane, ProbeName

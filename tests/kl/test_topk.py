@@ -14,7 +14,7 @@ from q36eval.kl.probe import KLProbe
 from q36eval.kl.topk import TopK, TopKProbe, lower_bound, lower_bound_of_likeliest
 from q36eval.probes import ItemResults, Probe, Progress, WorkItem
 from q36eval.references import Capture, damage
-from q36eval.run.capture import captured, kind_of
+from q36eval.run.capture import captured
 from q36eval.run.items import Work, finished_items
 from tests.branches import folder_of
 from tests.kl.comparing import CORPUS
@@ -162,7 +162,7 @@ def measured(bf16: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[int, d
     pack = tmp_path_factory.mktemp("pack")
 
     def open_capture(probe: Probe) -> Capture:
-        return Capture(pack, reference.identity, probe.name, probe.suite_sha256, *kind_of(probe))
+        return Capture(pack, reference.identity, probe.name, probe.suite_sha256, probe.kind, probe.top_k)
 
     def captures_of(probe: Probe) -> Capture:
         works = [Work(probe, list(probe.plan(reference.tokenizer)))]

@@ -132,6 +132,7 @@ def coverage_findings(
         *_ignore_list(quantization, modules),
         *_absent_schemes(quantization, quantized),
         *_two_declarations(checkpoint, quantization),
+        *([] if quantized or quantization else [_nothing_quantized()]),
     ]
 
 
@@ -334,6 +335,11 @@ def _only_the_cache(quantization: Mapping[str, Any]) -> bool:
     weights = quantization.get("quant_algo") or quantization.get("config_groups")
     cache = quantization.get("kv_cache_quant_algo") or quantization.get("kv_cache_scheme")
     return bool(cache) and not weights and quantization.get("quant_method") in ("modelopt", "compressed-tensors")
+
+
+def _nothing_quantized() -> Finding:
+    message = "nothing is quantized, and the configuration declares no quantization."
+    return _finding("nothing-quantized", "config.json", message, Severity.ADVISORY)
 
 
 def scheme_census(units: Iterable[LogicalWeight], shapes: Shapes) -> dict[str, int] | None:
