@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Protocol
 
-from q36eval.chat.declared import recorded_template
+from q36eval.chat.declared_template import recorded_template
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift, DriftState

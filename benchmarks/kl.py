@@ -278,7 +278,7 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     from q36eval.config.paths import Paths
     from q36eval.engines import EngineOptions, open_engine
     from q36eval.kl.probe import KLProbe
-    from q36eval.run.material import corpus_of
+    from q36eval.run.materials import corpus_of
     from q36eval.run.reference import local_reference
     from q36eval.run.rounds import measure_branch, plan_probes
 

@@ -23,7 +23,7 @@ from q36eval.evals.paired_clusters import (
     scores,
 )
 from q36eval.metrics import METRICS, Metric
-from q36eval.paired import recovery
+from q36eval.paired_figures import recovery
 from q36eval.records import (
     Clusters,
     ItemOutcome,

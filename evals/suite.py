@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from q36eval.errors import ChangedError, UsageError
 from q36eval.evals.frozen import MANIFEST, Source, verify
 from q36eval.files import json_sha256, read_yaml
-from q36eval.measured_on import MeasuredOn
+from q36eval.measurement_facts import MeasuredOn
 
 READING_VERSION = 1
 """Raised whenever answers are read or scored in another way, so that older reference answers are not reused."""

@@ -28,9 +28,9 @@ from q36eval.evals.figures import (
 )
 from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scored
 from q36eval.evals.suite import TaskGroup
-from q36eval.gate.judge import most_effective_clusters
+from q36eval.gate.judgement import most_effective_clusters
 from q36eval.metrics import METRICS, Metric
-from q36eval.paired import RecoveryAt, effective_length
+from q36eval.paired_figures import RecoveryAt, effective_length
 from q36eval.records import Counts, DeclaredFigure, Interval, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import DEFAULT_LEVEL
 

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from q36eval.chat import TemplateLimitError, TemplateRaisedError, rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest
-from q36eval.engines.retrying import with_retry
+from q36eval.engines.retries import with_retry
 from q36eval.errors import EngineError, UsageError
 from q36eval.files import canonical_json, json_sha256, write_atomically
 from q36eval.locks import exclusive

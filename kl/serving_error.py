@@ -14,7 +14,7 @@ from torch import Tensor
 
 from q36eval.engines import Engine, ScoreRequest
 from q36eval.errors import EngineError
-from q36eval.gate.fault import Arithmetic, Fault, fault_of
+from q36eval.gate.fault_layer import Arithmetic, Fault, fault_of
 from q36eval.kl.attribution import Pass, Sample, each_scored, kl_clusters
 from q36eval.kl.divergence import token_figures
 from q36eval.kl.scoring import CPU_TILE_BYTES

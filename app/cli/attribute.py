@@ -62,7 +62,7 @@ def attribute(
     from q36eval.kl.corpus import corpus_sha256
     from q36eval.run.attribution import Plan, record
     from q36eval.run.attribution import attribute as run
-    from q36eval.run.material import corpus_of
+    from q36eval.run.materials import corpus_of
     from q36eval.run.serving_error import ServingPlan
 
     paths = Paths.default()

@@ -280,7 +280,7 @@ def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
 
 
 def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> Iterator[str]:
-    from q36eval.app.dashboard.inert import block, line
+    from q36eval.app.dashboard.escape import block, line
 
     settings = spec.generation
     yield line(f"{spec.id} ({_kind(spec)}; {', '.join(spec.lanes)}; skill {spec.skill})")

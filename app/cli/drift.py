@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.options import FamilyOption, JsonOption, Quiet, open_history, print_json
 from q36eval.app.targets import load_family
 from q36eval.config import Family
@@ -30,7 +30,7 @@ def drift(
         typer.Option(
             "--branch",
             help="Branch name, or path of a checkpoint folder; all branches by default.",
-            autocompletion=completing.branches,
+            autocompletion=completion.branches,
         ),
     ] = None,
     family: FamilyOption = None,

@@ -40,7 +40,7 @@ def evals(
     paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
     request = request_of(ProbeName.EVALS, *asked, engine=engine, max_items=max_items)
     if plan:
-        from q36eval.app.cli.planning import show_runs
+        from q36eval.app.cli.plan_command import show_runs
 
         return show_runs([request], paths, as_json=as_json)
     run, history = measured(request, paths)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.options import (
     BranchOption,
@@ -67,7 +67,7 @@ def gate(
         typer.Option(
             help="Policy name or file; the suite's or the family's by default.",
             metavar="NAME|FILE",
-            autocompletion=completing.policies,
+            autocompletion=completion.policies,
         ),
     ] = None,
     skip: Annotated[
@@ -75,7 +75,7 @@ def gate(
         typer.Option(help="Skip this probe; its criteria cannot pass."),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN", autocompletion=completing.runs)
+        str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN", autocompletion=completion.runs)
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the reports into this folder.", metavar="PATH", parser=folder_to_write)

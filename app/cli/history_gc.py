@@ -9,7 +9,7 @@ from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.config.paths import Paths
 
 if TYPE_CHECKING:
-    from q36eval.app.history.collecting import Plan, Removal
+    from q36eval.app.history.garbage_collection import Plan, Removal
 
 KINDS = {
     "run": "runs",
@@ -42,7 +42,7 @@ def gc(
 
     A run that was ever blessed or signed is always retained. A reference pack is captured again when it is needed.
     """
-    from q36eval.app.history.collecting import Retention, plan, remove
+    from q36eval.app.history.garbage_collection import Retention, plan, remove
 
     retention = None if keep_days is None else Retention(keep_days, keep_newest)
     paths = Paths.default()

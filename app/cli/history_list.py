@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.errors import UsageError
 from q36eval.records import Verdict
@@ -31,10 +31,10 @@ UntilOption = Annotated[
     typer.Option("--until", help="Only runs started on this day or earlier (UTC).", metavar="YYYY-MM-DD[THH:MM]"),
 ]
 RunsOfFamily = Annotated[
-    str | None, typer.Option("--family", help="Only runs of this family.", autocompletion=completing.families)
+    str | None, typer.Option("--family", help="Only runs of this family.", autocompletion=completion.families)
 ]
 RunsOfBranch = Annotated[
-    str | None, typer.Option("--branch", help="Only runs of this branch.", autocompletion=completing.branches)
+    str | None, typer.Option("--branch", help="Only runs of this branch.", autocompletion=completion.branches)
 ]
 
 

@@ -51,7 +51,7 @@ def kl(
     paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
     request = request_of(ProbeName.KL, *asked, engine=engine, corpus=corpus, top_k=top_k)
     if plan:
-        from q36eval.app.cli.planning import show_runs
+        from q36eval.app.cli.plan_command import show_runs
 
         return show_runs([request], paths, as_json=as_json)
     run, history = measured(request, paths)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.completion import shell_complete
 
-from q36eval import starting
+from q36eval import startup_lines
 from q36eval.app.cli import (
     attribute,
     branches,
@@ -35,7 +35,7 @@ from q36eval.app.cli import (
     ui,
     watch,
 )
-from q36eval.app.cli.everywhere import with_everywhere
+from q36eval.app.cli.common_options import with_everywhere
 from q36eval.app.cli.options import PRECEDENCE, print_json, say, worst
 from q36eval.app.cli.streams import tolerant_output
 from q36eval.config.paths import Paths
@@ -80,7 +80,7 @@ def _program(
     ] = False,
 ) -> None:
     if context.invoked_subcommand not in FOLLOWED:
-        starting.over()
+        startup_lines.over()
 
 
 app.command("gate", cls=gate.GateCommand)(gate.gate)

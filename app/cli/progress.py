@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.table import Column
 from rich.text import Text
 
-from q36eval import starting
+from q36eval import startup_lines
 from q36eval.app.cli.options import Quiet
 from q36eval.interrupts import surviving_hangup
 from q36eval.probes import Progress
@@ -71,11 +71,11 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._lines = (
             None
             if drawn or Quiet.wanted
-            else starting.Lines(self._line, SECONDS_BEFORE_FIRST_LINE, SECONDS_BETWEEN_LINES)
+            else startup_lines.Lines(self._line, SECONDS_BEFORE_FIRST_LINE, SECONDS_BETWEEN_LINES)
         )
 
     def __enter__(self) -> Self:
-        starting.over()
+        startup_lines.over()
         self._entered.enter_context(surviving_hangup())
         self._progress.start()
         if self._lines is not None:

@@ -92,7 +92,7 @@ def capture(
         canaries=CanaryChoice(own=canaries),
     )
     if plan:
-        from q36eval.app.cli.planning import show_plans
+        from q36eval.app.cli.plan_command import show_plans
         from q36eval.run.workload import planned_capture
 
         return show_plans([planned_capture(wanted, paths)], as_json=as_json)

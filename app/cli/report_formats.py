@@ -129,7 +129,7 @@ def document_of(run: "RunRecord", history: "History") -> "Document":
     Raises:
         UsageError: the run has no verdict.
     """
-    from q36eval.app.figures.deciding import deciding_answer, deciding_items, since_decided
+    from q36eval.app.figures.deciding_answers import deciding_answer, deciding_items, since_decided
     from q36eval.app.figures.layer_at_fault import layer_of
     from q36eval.reports import Document
 

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from q36eval.gate.fault import ARITHMETICS, CONCLUSIONS
+from q36eval.gate.fault_layer import ARITHMETICS, CONCLUSIONS
 from q36eval.kl.serving_error import KnownFault, LayerError, ServingError
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from q36eval.app.dashboard.inert import figure_text
-from q36eval.app.dashboard.look import BLUE, ORANGE, RED, TEAL
+from q36eval.app.dashboard.escape import figure_text
+from q36eval.app.dashboard.verdict_style import BLUE, ORANGE, RED, TEAL
 from q36eval.app.figures.kl import Point
 
 BINS_PER_DECADE = 8

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from q36eval.app.history.importing import decided_here
+from q36eval.app.history.run_import import decided_here
 from q36eval.config import Paths
 from q36eval.errors import StorageError, UsageError
 from q36eval.history import Artifact, History, RunRecord, RunState, WholeRun
 from q36eval.history.archive import RUN_ID, Reader, Writer, reading, writing
-from q36eval.history.moving import put_run, whole_run
 from q36eval.history.run_files import NAMES, RunFiles, sha256_of
+from q36eval.history.run_transfer import put_run, whole_run
 from q36eval.locks import is_held
 from q36eval.records import Record
 from q36eval.run.drift import keep_drifts

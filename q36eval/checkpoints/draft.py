@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeRMSNorm, Qwen3_5MoeTextModel
 
 from q36eval.checkpoints import emulation
-from q36eval.checkpoints.filling import Decoder, plan_of, stacked
 from q36eval.checkpoints.loader import input_schemes, rebuild_buffers, text_config
 from q36eval.checkpoints.names import DRAFT_HEAD, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.weight_slots import Decoder, plan_of, stacked
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import UsageError
 

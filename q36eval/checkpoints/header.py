@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.checkpoints.held import HeldFile, unique
+from q36eval.checkpoints.open_files import HeldFile, unique
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints import delta_states, emulation, kv_cache
-from q36eval.checkpoints.as_served import changes_as_served, check_as_served
-from q36eval.checkpoints.filling import Decoder, Sizes, StoredLayers, plan_of, stacked
 from q36eval.checkpoints.formats import ActivationScheme
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, kv_cache_scales
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.packed import pack
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED, check_placement
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
+from q36eval.checkpoints.served_arithmetic import changes_as_served, check_as_served
+from q36eval.checkpoints.weight_slots import Decoder, Sizes, StoredLayers, plan_of, stacked
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights
 from q36eval.errors import UsageError
 
@@ -68,8 +68,8 @@ def load_model(
     """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
 
     `kv_cache_dtype` is one of `q36eval.checkpoints.kv_cache.KV_CACHE_DTYPES`; None takes what the checkpoint declares.
-    `as_served` is as in `q36eval.checkpoints.as_served`: weights that this engine is known to compute from something
-    else than what is stored are decoded from that; None takes each as it is stored. `kv_scales` is one of
+    `as_served` is as in `q36eval.checkpoints.served_arithmetic`: weights that this engine is known to compute from
+    something else than what is stored are decoded from that; None takes each as it is stored. `kv_scales` is one of
     `q36eval.checkpoints.kv_cache.KV_SCALES`; None takes those that are stored. The state dtypes are of
     `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the recurrent state in float32 and that of the
     convolution in the model's dtype. `placement` is one of `q36eval.checkpoints.placements.PLACEMENTS`; None takes the

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from q36eval.checkpoints.gguf.checkpoint import open_gguf
 from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf, model_files
-from q36eval.checkpoints.gguf.opening import open_gguf
 from q36eval.checkpoints.header import TensorEntry, read_header
-from q36eval.checkpoints.held import HeldFolder
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from q36eval.config.answering import Answering, Written
+from q36eval.config.answer_budgets import Answering, Written
 from q36eval.errors import UsageError
 from q36eval.files import read_yaml
 from q36eval.records import Lane

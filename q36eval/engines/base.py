@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from q36eval.checkpoints.as_served import check_as_served
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales
 from q36eval.checkpoints.placements import check_placement
+from q36eval.checkpoints.served_arithmetic import check_as_served
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.errors import EngineError, UsageError
 from q36eval.records import DeploymentIdentity

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from q36eval.checkpoints.emulation import InputQuantizer
-from q36eval.checkpoints.filling import PackedSize, Sizes
 from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
+from q36eval.checkpoints.weight_slots import PackedSize, Sizes
 from q36eval.engines.attention import is_usable
 from q36eval.engines.memory_plan import Costs, Room
 from q36eval.memory import available_bytes

@@ -22,15 +22,15 @@ from q36eval.checkpoints import (
     open_checkpoint,
     tokenizer_sha256,
 )
-from q36eval.checkpoints.as_served import check_as_served
 from q36eval.checkpoints.draft import draft_bytes, load_draft_head
 from q36eval.checkpoints.gpu import has_triton
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
 from q36eval.checkpoints.loader import planned_model
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.placements import LAYERS, check_placement
 from q36eval.checkpoints.reader import one_line
+from q36eval.checkpoints.served_arithmetic import check_as_served
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.engines import cpu_products, fused_layers
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
@@ -39,7 +39,7 @@ from q36eval.engines.layer_by_layer import LayerByLayerEngine
 from q36eval.engines.memory_plan import MemoryPlan, plan_memory
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import as_settings
-from q36eval.engines.perturbed import perturbations
+from q36eval.engines.perturbation import perturbations
 from q36eval.engines.resident import ResidentEngine, workers_of
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity

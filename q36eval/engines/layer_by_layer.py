@@ -13,16 +13,16 @@ from typing import Any
 
 import torch
 
-from q36eval.checkpoints.alike import give_back_pinned
-from q36eval.checkpoints.filling import StoredLayers
-from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.placements import LAYERS
+from q36eval.checkpoints.stored_groups import give_back_pinned
+from q36eval.checkpoints.weight_slots import StoredLayers
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
 from q36eval.engines.device_memory import UNKNOWN_BYTES, costs_of, pinned_bytes
 from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
 from q36eval.engines.memory_plan import Costs, Room, rounded_down
-from q36eval.engines.perturbed import of_batches
+from q36eval.engines.perturbation import of_batches
 from q36eval.engines.resident import ResidentEngine, right_padded, scored
 from q36eval.engines.shared_prefix import common_prefix, rest_of, scored_after
 from q36eval.memory import available_bytes

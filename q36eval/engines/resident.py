@@ -13,6 +13,7 @@ from q36eval.checkpoints.kv_cache import use_scales
 from q36eval.checkpoints.packed import weight_bytes
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines import cpu_products, fused_layers
+from q36eval.engines.answer_endings import end_ids, finished
 from q36eval.engines.base import (
     Batch,
     Divided,
@@ -35,7 +36,6 @@ from q36eval.engines.batches import (
 )
 from q36eval.engines.decoding import decode
 from q36eval.engines.device_memory import costs_of, give_back, is_out_of_memory, room_of
-from q36eval.engines.finishing import end_ids, finished
 from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
 from q36eval.engines.memory_plan import CHUNK_TOKENS, Costs, MemoryPlan, Room, plan_memory
 from q36eval.engines.numerics import float32_logits

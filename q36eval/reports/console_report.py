@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from q36eval.chat.declared import recorded_template
+from q36eval.chat.declared_template import recorded_template
 from q36eval.records import Verdict
-from q36eval.reports.deciding import ANSWERS_TITLE
+from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry, Gap
 from q36eval.reports.next_step import lapsing
 from q36eval.reports.story import by_id, decided_by, no_release_text, shared_engine, worst_first

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from q36eval.chat.declared import recorded_template
+from q36eval.chat.declared_template import recorded_template
 from q36eval.errors import ExitCode
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.records import ProbeName, Verdict

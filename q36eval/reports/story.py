@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from q36eval.chat.declared import recorded_template
-from q36eval.engines.sides import shared_words
+from q36eval.chat.declared_template import recorded_template
+from q36eval.engines.comparability import shared_words
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
 from q36eval.gate.declaration import no_release
@@ -21,7 +21,7 @@ from q36eval.gate.report import (
     Stage,
     StageState,
 )
-from q36eval.measured_on import recorded_unverified
+from q36eval.measurement_facts import recorded_unverified
 from q36eval.records import FailureCauses, FamilyCompetence, Measurement, Verdict
 from q36eval.reports.text import figure_text, margin_text, number, why_text
 

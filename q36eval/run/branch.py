@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from q36eval.chat import TemplateLimitError
-from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, prompts_of, recorded_template
+from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate, prompts_of, recorded_template
 from q36eval.checkpoints.inspection import Section
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.engines import Engine, EngineSettings, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate import PolicyRule, Stage, StageState
@@ -31,7 +31,7 @@ from q36eval.run.rounds import Planned, TokenizedDifferentlyError, not_evaluated
 from q36eval.run.serving_divergence import ServingAdds
 from q36eval.run.templates import family_template
 from q36eval.run.weights import integrity, measurements, promises_of
-from q36eval.served.declared import SERVING_KL
+from q36eval.served.declared_server import SERVING_KL
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
@@ -308,7 +308,7 @@ class Running:
 
     def _served(self) -> list[Measurement]:
         """Ask the endpoint itself, without a reference; what is no endpoint is not measured so."""
-        from q36eval.run.served import ServedRequest, measure_served_branch, stage_of
+        from q36eval.run.served_lane import ServedRequest, measure_served_branch, stage_of
 
         started = time.monotonic()
         figures = measure_served_branch(ServedRequest.of(self.request), self.sink, self.progress)

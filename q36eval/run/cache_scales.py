@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from q36eval.checkpoints.kv_cache import IGNORED, STORED, scales_matter
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.engines import Engine, EngineSettings, identity_of
 from q36eval.engines.base import ScoreRequest

@@ -13,11 +13,11 @@ from q36eval.evals.suite import TaskGroup, read_suite
 from q36eval.evals.summaries import declared_figures as of_evals
 from q36eval.evals.summaries import only_data_tell
 from q36eval.gate import Criterion
-from q36eval.gate.judge import clusters_of_kind
+from q36eval.gate.judgement import clusters_of_kind
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.corpus_plan import plan_of
-from q36eval.kl.declared import DRAFT_ACCEPTANCE, DRAFT_GUESSES, Held
-from q36eval.kl.declared import declared_figures as of_texts
+from q36eval.kl.declared_gap import DRAFT_ACCEPTANCE, DRAFT_GUESSES, Held
+from q36eval.kl.declared_gap import declared_figures as of_texts
 from q36eval.kl.on_policy import OnPolicyPrompt
 from q36eval.kl.spans import KINDS
 from q36eval.metrics import METRICS, metric_of
@@ -25,7 +25,7 @@ from q36eval.records import DeclaredFigure, Direction, ProbeName
 from q36eval.run.items import Work
 from q36eval.run.suites import SuitePlace, suite_place
 from q36eval.run.weights import declared_figures as of_weights
-from q36eval.served.declared import declared_figures as of_served
+from q36eval.served.declared_server import declared_figures as of_served
 from q36eval.stats import (
     ESTIMATORS_OF_KIND,
     as_expected,

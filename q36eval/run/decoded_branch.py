@@ -14,7 +14,7 @@ from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest,
 from q36eval.engines.device_memory import give_back
 from q36eval.engines.head import Head
 from q36eval.errors import EngineError
-from q36eval.gate.fault import SERVING
+from q36eval.gate.fault_layer import SERVING
 from q36eval.gate.noise import floor_metric
 from q36eval.history import History
 from q36eval.kl.attribution import Sample, hidden_states, kl_clusters
@@ -23,7 +23,7 @@ from q36eval.kl.serving_error import Side, divergence_sums_from
 from q36eval.metrics import metric_of
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.serving_error import arithmetic_of, judged_side
-from q36eval.served.declared import SERVING_KL, SERVING_TEXTS
+from q36eval.served.declared_server import SERVING_KL, SERVING_TEXTS
 from q36eval.stats import summarize
 
 TOKENS = 64

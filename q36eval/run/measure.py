@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, recorded_template
-from q36eval.checkpoints.opened import OpenFolders, opened_once
+from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate, recorded_template
+from q36eval.checkpoints.open_checkpoints import OpenFolders, opened_once
 from q36eval.config import Paths
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.history import EventKind, History, HistoryLostError, RunRecord, RunState
 from q36eval.history.attempts import tried_before
-from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
+from q36eval.history.decisions import blessed_beside, circumstances_on, decided, evidence_of
 from q36eval.history.rescue import rescue
 from q36eval.history.run_files import RunFiles
 from q36eval.interrupts import closing
@@ -31,7 +31,7 @@ from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
 from q36eval.run.probe_set import published_facts
 from q36eval.run.progress import Followed, note
 from q36eval.run.request import ALL_PROBES, Request
-from q36eval.run.served import ServedAlone, served_suite
+from q36eval.run.served_lane import ServedAlone, served_suite
 from q36eval.run.suites import supplies_of
 from q36eval.run.templates import family_template
 
@@ -154,7 +154,7 @@ def _measure_run(
 
 def _texts(request: Request, paths: Paths) -> Sequence[CorpusDocument]:
     """What the KL is measured on, whichever probes are part of the run."""
-    from q36eval.run.material import corpus_of
+    from q36eval.run.materials import corpus_of
 
     return corpus_of(request.suite, request.corpus, paths)[1]
 

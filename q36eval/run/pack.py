@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from q36eval.chat import TemplateLimitError
-from q36eval.checkpoints.opened import opened_once
+from q36eval.checkpoints.open_checkpoints import opened_once
 from q36eval.config import Family, Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import EngineError, UsageError

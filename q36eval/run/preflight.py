@@ -11,16 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from q36eval.chat.declared import DeclaredTemplate
+from q36eval.chat.declared_template import DeclaredTemplate
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.config import Paths
 from q36eval.engines import EngineSettings, check_deployment, identity_of, planned
 from q36eval.engines.base import IN_PROCESS
-from q36eval.engines.sides import apart_words, engine_words, is_fair
+from q36eval.engines.comparability import apart_words, engine_words, is_fair
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 from q36eval.evals.suite import code_execution_allowed
 from q36eval.gate import Criterion, CriterionVerdict, Policy
-from q36eval.gate.judge import judge
+from q36eval.gate.judgement import judge
 from q36eval.gate.noise import margins_below_floor
 from q36eval.kl.planning import Material, refuse_reserved_slices
 from q36eval.probes import Captures, Digest, Probe, Progress
@@ -37,12 +37,12 @@ from q36eval.run.declared_figures import (
 from q36eval.run.disk import CROWDED, LEAST_BYTES, file_system, lacking_room, size_in
 from q36eval.run.floor import known_floor
 from q36eval.run.items import Work, refuse_unanswerable
-from q36eval.run.material import context_and_overlap, corpus_of, on_policy_prompts
+from q36eval.run.materials import context_and_overlap, corpus_of, on_policy_prompts
 from q36eval.run.pack import size_of, widths
 from q36eval.run.probe_set import Limits, Scored, build_probes, limits_of, material
 from q36eval.run.reference import Reference, beside_template, reference_of
 from q36eval.run.request import Request
-from q36eval.run.served import check_alone, too_few_asked
+from q36eval.run.served_lane import check_alone, too_few_asked
 from q36eval.run.suites import suite_place
 from q36eval.run.templates import declared_template
 from q36eval.run.weights import declared_figures as of_weights

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
 from q36eval.config import Family, Paths
 from q36eval.kl.corpus import corpus_sha256
-from q36eval.measured_on import MeasuredOn, Subject
+from q36eval.measurement_facts import MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
 from q36eval.records import Lane, ProbeName
 from q36eval.run.corpora import unverified_texts
-from q36eval.run.material import corpus_of, material_of
+from q36eval.run.materials import corpus_of, material_of
 from q36eval.run.reference import Reference
 from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Request
 from q36eval.run.suites import suite_place
@@ -147,7 +147,7 @@ CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 
 
 def published_facts(request: Request, probes: Sequence[Probe], paths: Paths) -> dict[str, Any]:
-    """`subject`, `measured_on` and `unverified` of a run's provenance (see `q36eval.measured_on`), as JSON values."""
+    """`subject`, `measured_on` and `unverified` of a run, as JSON values (see `q36eval.measurement_facts`)."""
     measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
     return {
         "subject": _subject(request).model_dump(mode="json"),

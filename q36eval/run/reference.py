@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.chat.declared import DeclaredTemplate
+from q36eval.chat.declared_template import DeclaredTemplate
 from q36eval.checkpoints import load_tokenizer
 from q36eval.checkpoints.tokenizer import chat_templates
 from q36eval.config import Family, Paths

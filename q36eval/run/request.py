@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from q36eval.config import Family
 from q36eval.engines import EngineOptions, EngineSettings
 from q36eval.records import ProbeName
-from q36eval.served.declared import SERVING_KL
-from q36eval.served.declared import Plan as ServedPlan
+from q36eval.served.declared_server import SERVING_KL
+from q36eval.served.declared_server import Plan as ServedPlan
 
 if TYPE_CHECKING:  # the command line imports this module before it knows that it will judge anything
     from q36eval.gate import Criterion, Policy
-    from q36eval.history.deciding import WaiverSource
+    from q36eval.history.decisions import WaiverSource
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 """What every gate measures."""

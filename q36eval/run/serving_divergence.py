@@ -11,7 +11,7 @@ from q36eval.history import History
 from q36eval.probes import Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 from q36eval.run.request import Request
-from q36eval.served.declared import SERVING_KL
+from q36eval.served.declared_server import SERVING_KL
 
 if TYPE_CHECKING:
     from q36eval.kl.corpus import CorpusDocument

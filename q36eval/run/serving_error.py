@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.as_served import ENGINE, changes_as_served
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
+from q36eval.checkpoints.served_arithmetic import ENGINE, changes_as_served
 from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, EngineSettings, as_reference, open_engine, opens_checkpoints
@@ -18,7 +18,7 @@ from q36eval.engines.device_memory import give_back
 from q36eval.engines.head import Head
 from q36eval.engines.worker_places import gpus_of
 from q36eval.errors import CorruptCheckpointError, UsageError
-from q36eval.gate.fault import EXCESS, SERVING, Arithmetic
+from q36eval.gate.fault_layer import EXCESS, SERVING, Arithmetic
 from q36eval.history import History
 from q36eval.kl.attribution import Pass, Sample, hidden_states, sample
 from q36eval.kl.corpus import CorpusDocument

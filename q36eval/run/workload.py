@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints import load_tokenizer
-from q36eval.checkpoints.opened import opened_once
+from q36eval.checkpoints.open_checkpoints import opened_once
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions, as_reference, planned
 from q36eval.engines.batches import generation_batches, scoring_batches, with_news
@@ -16,7 +16,7 @@ from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import ProbeName
 from q36eval.run.floor import floor_file
 from q36eval.run.items import Work
-from q36eval.run.material import corpus_of, material_of, on_policy_prompts
+from q36eval.run.materials import corpus_of, material_of, on_policy_prompts
 from q36eval.run.pack import CaptureRequest, reference_to_capture
 from q36eval.run.preflight import prepare, problems_of_plan, refuse
 from q36eval.run.probe_set import Limits, Scored, build_probes, material

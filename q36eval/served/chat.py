@@ -9,8 +9,8 @@ from q36eval.engines.openai.chat_answers import Message
 from q36eval.engines.openai.endpoint import Continuation, Endpoint, fresh_salt
 from q36eval.metrics import metric_of
 from q36eval.records import Clusters, Counts, FailureCauses, FamilyCompetence, Interval, Measurement, ProbeName
-from q36eval.served.comparing import by_class, counted_faults, examples, sentences
-from q36eval.served.declared import KINDS, FaultKind
+from q36eval.served.comparison import by_class, counted_faults, examples, sentences
+from q36eval.served.declared_server import KINDS, FaultKind
 from q36eval.served.differentials import Answers, asked
 from q36eval.served.messages import (
     CallClass,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from q36eval.engines.openai.concurrency import in_flight
 from q36eval.engines.openai.endpoint import (
     Continuation,
     Endpoint,
@@ -16,9 +17,8 @@ from q36eval.engines.openai.endpoint import (
     RefusedError,
     fresh_salt,
 )
-from q36eval.engines.openai.in_flight import in_flight
-from q36eval.served.comparing import Compared, difference
-from q36eval.served.declared import Plan
+from q36eval.served.comparison import Compared, difference
+from q36eval.served.declared_server import Plan
 from q36eval.served.prompts import Prompt, Prompts
 
 HIT_SHARE = 0.5

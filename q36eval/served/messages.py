@@ -16,7 +16,7 @@ from q36eval.canaries.checks.json_schema import schema_failures
 from q36eval.canaries.checks.json_values import StrictJSONError, same_json, strict_json
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
 from q36eval.engines.openai.chat_answers import Message
-from q36eval.served.declared import FaultKind
+from q36eval.served.declared_server import FaultKind
 
 THINK_END = "</think>"
 MARKUP = (

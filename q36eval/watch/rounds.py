@@ -22,8 +22,8 @@ from q36eval.engines.openai.endpoint import Continuation, fresh_salt
 from q36eval.errors import EngineError, UsageError
 from q36eval.files import json_sha256
 from q36eval.records import Answer, ItemOutcome, ProbeName
-from q36eval.served.comparing import difference
-from q36eval.watch.asking import OPENING_REQUESTS, OPENING_TOKENS, Asker, Row, coarse_kl
+from q36eval.served.comparison import difference
+from q36eval.watch.endpoint_sampling import OPENING_REQUESTS, OPENING_TOKENS, Asker, Row, coarse_kl
 from q36eval.watch.incidents import DIFFERENTIALS, FAMILIES, KL, REQUIRED, Item, Phase, State, tolerance
 from q36eval.watch.settings import Deployment
 from q36eval.watch.store import Store

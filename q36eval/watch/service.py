@@ -25,9 +25,9 @@ from q36eval.interrupts import closing
 from q36eval.locks import exclusive
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.watch import verdicts
-from q36eval.watch.asking import Asker
 from q36eval.watch.budget import Gauge, PutOffError, Reason
 from q36eval.watch.clock import Clock, SystemClock
+from q36eval.watch.endpoint_sampling import Asker
 from q36eval.watch.incidents import (
     SLICES,
     Event,

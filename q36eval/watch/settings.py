@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from q36eval.config.answering import Written
+from q36eval.config.answer_budgets import Written
 from q36eval.errors import UsageError
 from q36eval.files import read_yaml
 

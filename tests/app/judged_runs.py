@@ -7,7 +7,7 @@ from pathlib import Path
 from q36eval.gate import Policy, Stage, StageState
 from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import circumstances_on, decided, evidence_of
+from q36eval.history.decisions import circumstances_on, decided, evidence_of
 from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, small_policy
 

@@ -11,7 +11,7 @@ import pytest
 import q36eval.run.branch
 import q36eval.run.preflight
 from q36eval.app.targets import resolve
-from q36eval.checkpoints import held
+from q36eval.checkpoints import open_files
 from q36eval.engines import in_process
 from q36eval.errors import ChangedError, UsageError
 from q36eval.history import RunRecord, RunState
@@ -177,7 +177,7 @@ def test_every_file_is_hashed_once_in_the_whole_gate(
     class Module:
         sha256 = Counting
 
-    monkeypatch.setattr(held, "hashlib", Module)
+    monkeypatch.setattr(open_files, "hashlib", Module)
     assert gates.gate(branch, kl=True).verdict is Verdict.PASS
-    once = sum(len(held.HeldFile(file).read()) for place in (branch, gates.reference) for file in place.iterdir())
+    once = sum(len(open_files.HeldFile(file).read()) for place in (branch, gates.reference) for file in place.iterdir())
     assert 0.9 * once < hashed <= once

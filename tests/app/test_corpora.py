@@ -16,7 +16,7 @@ from q36eval.kl.on_policy import OnPolicySettings
 from q36eval.kl.planning import refuse_reserved_slices
 from q36eval.run.corpora import counts, freeze_corpus, unverified_texts
 from q36eval.run.declared_figures import Subject, declared_for
-from q36eval.run.material import corpus_of, on_policy_prompts
+from q36eval.run.materials import corpus_of, on_policy_prompts
 from tests.evals.hub_mirror import cache, use_cache
 from tests.raising import raises
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.gate_branches import Branches, Judged, Output, finish
 from q36eval.app.cli.options import Quiet
 from q36eval.app.cli.progress import ConsoleProgress
-from q36eval.app.reviewing.recommending import Candidate
+from q36eval.app.reviewing.recommendation import Candidate
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from tests import commands
@@ -211,7 +211,7 @@ def test_an_empty_out_is_no_folder(state: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def offered(name: str, incomplete: str, **given: str) -> set[str]:
-    complete = getattr(completing, name)
+    complete = getattr(completion, name)
     return {value for value, _ in complete(SimpleNamespace(params=given), incomplete)}
 
 
@@ -234,8 +234,8 @@ def test_completion_opens_no_history_and_imports_nothing_heavy(state: Path) -> N
     code = (
         "import sys\nfrom q36eval.app.cli.main import program\nfrom q36eval.app.cli import completing\n"
         "from types import SimpleNamespace\n"
-        "assert [v for v, _ in completing.runs(SimpleNamespace(params={}), '20')]\n"
-        "assert completing.branches(SimpleNamespace(params={}), '')\n"
+        "assert [v for v, _ in completion.runs(SimpleNamespace(params={}), '20')]\n"
+        "assert completion.branches(SimpleNamespace(params={}), '')\n"
         "print([m for m in ('sqlalchemy', 'numpy', 'torch', 'rich', 'plotly') if m in sys.modules])"
     )
     environment = {**os.environ, "Q36EVAL_STATE": str(state)}

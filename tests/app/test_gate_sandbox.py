@@ -15,7 +15,7 @@ from q36eval.errors import EngineError, UsageError
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord, RunState
-from q36eval.history.deciding import replayed
+from q36eval.history.decisions import replayed
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict

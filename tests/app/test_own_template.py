@@ -13,7 +13,7 @@ from q36eval.app.targets import load_family
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
 from q36eval.chat import renderer
-from q36eval.chat.declared import recorded_template
+from q36eval.chat.declared_template import recorded_template
 from q36eval.chat.rendering import Limits
 from q36eval.checkpoints import chat_template_sha256
 from q36eval.config import Family, Paths

@@ -20,7 +20,7 @@ from q36eval.gate.report import CriterionVerdict, SignOff, Stage, StageState
 from q36eval.history import RunRecord
 from q36eval.records import Lane, Verdict
 from q36eval.reports import Document, to_console
-from q36eval.reports.deciding import DecidingAnswer
+from q36eval.reports.deciding_answers import DecidingAnswer
 from q36eval.reports.next_step import Since
 from tests.app.dashboard.written_history import HOSTILE
 

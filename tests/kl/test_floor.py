@@ -14,7 +14,7 @@ import torch
 from q36eval.engines import Scored, ScoreRequest
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.memory_plan import CPU_SCORE_BATCH_TOKENS
-from q36eval.engines.perturbed import SHIFT
+from q36eval.engines.perturbation import SHIFT
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.floor import chosen, measure_floor

@@ -154,7 +154,7 @@ def test_the_key_is_of_all_that_decides_the_answers(bf16: Any) -> None:
 
 def test_shipped_prompts_are_of_every_canary_and_our_own_chat() -> None:
     from q36eval.config import Paths
-    from q36eval.run.material import answered_canaries, on_policy_prompts
+    from q36eval.run.materials import answered_canaries, on_policy_prompts
 
     prompts = on_policy_prompts(OnPolicySettings(), Paths.default())
     assert len({prompt.id for prompt in prompts}) == len({prompt.content for prompt in prompts}) == len(prompts)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from q36eval.paired import EffectiveLength, RecoveryAt, effective_length, recovery
+from q36eval.paired_figures import EffectiveLength, RecoveryAt, effective_length, recovery
 from q36eval.records import Clusters, Direction, Schedule
 from q36eval.stats import margin_test
 from tests.q36eval.stats.evidence import Margin, items

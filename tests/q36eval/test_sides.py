@@ -2,7 +2,7 @@
 
 import pytest
 
-from q36eval.engines.sides import is_fair, shared_words
+from q36eval.engines.comparability import is_fair, shared_words
 from q36eval.records import DeploymentIdentity
 
 

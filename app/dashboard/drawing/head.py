@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.escape import line
 
 PROGRAM = "q36eval"
 _PAGE = "page_of_the_tab"

@@ -13,12 +13,12 @@ import streamlit as st
 from q36eval.app.dashboard.drawing.address import PAGE, number
 from q36eval.app.dashboard.drawing.head import name_tab
 from q36eval.app.dashboard.drawing.plain_table import plain_table
-from q36eval.app.dashboard.drawing.still import still
-from q36eval.app.dashboard.drawing.still_place import draw_still
-from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.reading import Reader
-from q36eval.app.dashboard.started import Started
+from q36eval.app.dashboard.drawing.static_charts import still
+from q36eval.app.dashboard.drawing.static_layout import draw_still
+from q36eval.app.dashboard.escape import line
+from q36eval.app.dashboard.history_reader import Reader
+from q36eval.app.dashboard.launch_options import Started
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
 from q36eval.history import BranchKey, RunFilter, RunRecord, RunState, RunSummary

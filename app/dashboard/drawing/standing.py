@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from q36eval.app.dashboard.inert import label, name
-from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.escape import label, name
+from q36eval.app.dashboard.history_reader import Reader
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.standing import LANE_NAMES, BranchStanding, Standings, since_words
 from q36eval.history import RunRecord
 from q36eval.records import Lane, Verdict

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from q36eval.app.dashboard.look import look_of
 from q36eval.app.dashboard.models.overview import needs_of
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.reviewing.effects import Effect, effects
 from q36eval.app.standing import BranchStanding, Standing, in_order
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import (
+from q36eval.history.decisions import (
     circumstances_on,
     circumstances_then,
     decided,

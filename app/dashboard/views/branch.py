@@ -17,8 +17,8 @@ from q36eval.app.dashboard.drawing.parts import (
     table,
 )
 from q36eval.app.dashboard.drawing.standing import lanes_words, policies_words
-from q36eval.app.dashboard.inert import label, line
-from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.escape import label, line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.drift import (
     DriftPicture,
     against_words,
@@ -31,7 +31,7 @@ from q36eval.app.dashboard.models.drift import (
     state_label,
 )
 from q36eval.app.dashboard.models.overview import freshness, needs_of
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.standing import BranchStanding, Standings
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
 from q36eval.history import BranchKey, RunFilter, RunState, RunSummary

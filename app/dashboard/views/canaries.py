@@ -18,8 +18,8 @@ from q36eval.app.dashboard.drawing.parts import (
     table,
     verdict_badge,
 )
-from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.escape import line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.figures.canaries import (
     MARGIN_COLUMNS,
     OTHER_COLUMNS,

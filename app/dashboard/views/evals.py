@@ -18,8 +18,8 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_badge,
 )
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
-from q36eval.app.dashboard.inert import block, label, line
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.escape import block, label, line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.figures.answers import diff_pieces, shortened
 from q36eval.app.figures.evals import (
     DIRECTIONS,

@@ -15,8 +15,8 @@ from q36eval.app.dashboard.drawing.parts import (
     table,
     verdict_badge,
 )
-from q36eval.app.dashboard.inert import block, line
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.escape import block, line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.figures.kl import (
     GROUPINGS,
     KLFigures,

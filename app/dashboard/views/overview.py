@@ -12,10 +12,10 @@ from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.parts import page_offset, reader_or_stop
 from q36eval.app.dashboard.drawing.sparkline import SparkPoint, sparkline, words
 from q36eval.app.dashboard.drawing.standing import lanes_words, policies_words
-from q36eval.app.dashboard.inert import label, line, name
+from q36eval.app.dashboard.escape import label, line, name
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.banner import MOST_IN_BANNER, sentence
 from q36eval.app.dashboard.models.overview import LiveRun, freshness, live_runs, needs_of, resume_command
-from q36eval.app.dashboard.reading import Reader
 from q36eval.app.standing import SHIPS, BranchStanding, Standing, Standings, in_order
 from q36eval.history import RunFilter, RunProgress, RunState
 from q36eval.reports.ui_address import evidence_place

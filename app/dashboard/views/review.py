@@ -18,9 +18,9 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_heading,
 )
 from q36eval.app.dashboard.drawing.standing import draw_standing_beside
-from q36eval.app.dashboard.inert import label as inert_label
-from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.look import criterion_label, look_of
+from q36eval.app.dashboard.escape import label as inert_label
+from q36eval.app.dashboard.escape import line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.overview import freshness, needs_of
 from q36eval.app.dashboard.models.review import (
     CANARY,
@@ -34,16 +34,16 @@ from q36eval.app.dashboard.models.review import (
     waiver_of,
     without_effect,
 )
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.review_writer import bless, decide_today, revoke, sign_off, today, waive
 from q36eval.app.dashboard.reviewer import Permission, permission
-from q36eval.app.dashboard.writing import bless, decide_today, revoke, sign_off, today, waive
+from q36eval.app.dashboard.verdict_style import criterion_label, look_of
 from q36eval.app.reviewing.effects import record_needed
 from q36eval.app.reviewing.waiver_files import LONGEST_DAYS
 from q36eval.app.standing import BranchStanding, Standings, names
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
 from q36eval.history import RunRecord
-from q36eval.history.deciding import policy_of, report_sha256
+from q36eval.history.decisions import policy_of, report_sha256
 from q36eval.records import ProbeName
 from q36eval.reports.next_step import full_record
 from q36eval.reports.story import waits_for_signature

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.header import GgufHeader, read_gguf_header
-from q36eval.checkpoints.held import TEXT_FILES, HeldFile, HeldFolder, MadeFile
+from q36eval.checkpoints.open_files import TEXT_FILES, HeldFile, HeldFolder, MadeFile
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 SUFFIX = ".gguf"

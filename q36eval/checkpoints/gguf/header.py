@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.types import TYPES, BlockType
-from q36eval.checkpoints.held import HeldFile
+from q36eval.checkpoints.open_files import HeldFile
 from q36eval.errors import CorruptCheckpointError
 
 MAGIC = b"GGUF"

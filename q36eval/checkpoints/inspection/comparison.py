@@ -26,7 +26,7 @@ from q36eval.checkpoints.inspection.grids import (
     sums_of,
     usages,
 )
-from q36eval.checkpoints.inspection.stored import declared_bits, declared_block, stored_label
+from q36eval.checkpoints.inspection.stored_schemes import declared_bits, declared_block, stored_label
 from q36eval.checkpoints.weights import LogicalWeight
 
 SLAB = {"cpu": 2**18, "cuda": 2**25}

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Promise, Section, Severity
-from q36eval.checkpoints.inspection.stored import (
+from q36eval.checkpoints.inspection.stored_schemes import (
     UNQUANTIZED,
     declared_label,
     kind_of,

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.inspection.comparison import WeightError, as_rows, compared
+from q36eval.checkpoints.inspection.damaged_folder import integrity
 from q36eval.checkpoints.inspection.findings import ErrorRow, Finding, Section, Severity
 from q36eval.checkpoints.inspection.grids import SCALE_LIMIT, SCALES
-from q36eval.checkpoints.inspection.opening import integrity
 from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
 from q36eval.checkpoints.weights import UNDECODABLE, LogicalWeight, lacks_memory
 from q36eval.errors import EngineError, Q36Error, UsageError

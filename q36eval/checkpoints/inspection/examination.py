@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
-from q36eval.checkpoints.inspection.against import compare_stored
+from q36eval.checkpoints.inspection.byte_comparison import compare_stored
 from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, expected_shapes
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
+from q36eval.checkpoints.inspection.damaged_folder import integrity, open_damaged
 from q36eval.checkpoints.inspection.error import (
     MALFORMED,
     Examined,
@@ -22,17 +23,16 @@ from q36eval.checkpoints.inspection.error import (
     grouped,
     outliers,
 )
+from q36eval.checkpoints.inspection.extra_modules import compare_left_out, left_out_findings
 from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding, Inspection, Promise, Section, Severity
 from q36eval.checkpoints.inspection.gguf import gguf_findings, open_damaged_gguf
-from q36eval.checkpoints.inspection.left_out import compare_left_out, left_out_findings
-from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.servability import servability_findings
 from q36eval.checkpoints.inspection.smoothing import smoothing_folded_out
 from q36eval.checkpoints.inspection.stacks import examine_all
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.values import activation_findings, kv_cache_findings, left_out_faults
 from q36eval.checkpoints.names import fused_place, left_out_as
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, sizes_fault
 from q36eval.checkpoints.schemes import quantization_config
 from q36eval.checkpoints.weights import LogicalWeight, index_weights

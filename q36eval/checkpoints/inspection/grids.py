@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.formats.parts import shared_exponents
-from q36eval.checkpoints.inspection.stored import Block, block_of, grid_of
+from q36eval.checkpoints.inspection.stored_schemes import Block, block_of, grid_of
 
 FP4_MAX, FP8_MAX = 6.0, 448.0
 BF16_ROUNDINGS = 2.0**-7

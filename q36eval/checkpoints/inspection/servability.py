@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from q36eval.checkpoints.as_served import ENGINE, MOST_GPUS, GroupedScales, engine_of, grouped_scales
 from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
-from q36eval.checkpoints.inspection.stored import is_weight_only, kind_of, quantizes_inputs
+from q36eval.checkpoints.inspection.stored_schemes import is_weight_only, kind_of, quantizes_inputs
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import leave_inputs, quantization_config
+from q36eval.checkpoints.served_arithmetic import ENGINE, MOST_GPUS, GroupedScales, engine_of, grouped_scales
 from q36eval.checkpoints.state_dtypes import STATE_DTYPES
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError

@@ -14,12 +14,19 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.alike import Parts, give_back_pinned, is_read_as_it_lies, read_ahead, read_alike, stored_as
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.formats.stacked import can_be_stacked, decode_stacked, taller
 from q36eval.checkpoints.inspection.comparison import SLAB, as_rows, block_height, compared, slabs
 from q36eval.checkpoints.inspection.error import MALFORMED, Examined, Factors, Pass, examine, unquantized_difference
 from q36eval.checkpoints.inspection.values import LOCAL_SCALES, erased_by_zero_scales, value_faults
+from q36eval.checkpoints.stored_groups import (
+    Parts,
+    give_back_pinned,
+    is_read_as_it_lies,
+    read_ahead,
+    read_alike,
+    stored_as,
+)
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import EngineError
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.formats.parts import shared_exponents, unpack_words
 from q36eval.checkpoints.inspection.configuration import FULL, layer_types, text_settings
+from q36eval.checkpoints.inspection.damaged_folder import integrity
 from q36eval.checkpoints.inspection.findings import Finding
-from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.inspection.stored import is_weight_only
+from q36eval.checkpoints.inspection.stored_schemes import is_weight_only
 from q36eval.checkpoints.kv_cache import FP8_MAX, declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
 from q36eval.checkpoints.reader import Checkpoint

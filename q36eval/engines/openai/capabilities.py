@@ -29,7 +29,7 @@ from q36eval.engines.openai.answers import (
 from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
 from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
 from q36eval.engines.openai.flavour import LLAMA_CPP, SGLANG, VLLM, Server
-from q36eval.engines.openai.native import generated_row, likeliest_rows, named_rows, own_log_probs, scoring_body
+from q36eval.engines.openai.sglang import generated_row, likeliest_rows, named_rows, own_log_probs, scoring_body
 from q36eval.errors import EngineError, UsageError
 
 ValueT = TypeVar("ValueT")

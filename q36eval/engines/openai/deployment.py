@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Any
 
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.engines.base import EngineSettings
 from q36eval.engines.openai.capabilities import Capabilities, tried
 from q36eval.engines.openai.client import Address, Client, Limits, Meter, NoAnswerError

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
+from q36eval.engines.answer_endings import configured_end, end_ids
 from q36eval.engines.base import EngineSettings
-from q36eval.engines.finishing import configured_end, end_ids
 from q36eval.engines.openai.answers import (
     FINISHES,
     Answered,

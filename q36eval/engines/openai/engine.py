@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
+from q36eval.engines.answer_endings import configured_end, end_ids, engine_seed
 from q36eval.engines.base import (
     Engine,
     EngineOptions,
@@ -27,7 +28,6 @@ from q36eval.engines.base import (
     Scores,
     failed,
 )
-from q36eval.engines.finishing import configured_end, end_ids, engine_seed
 from q36eval.engines.openai.answers import (
     Completion,
     completion_of,
@@ -39,11 +39,11 @@ from q36eval.engines.openai.answers import (
 )
 from q36eval.engines.openai.capabilities import body_of, scoring_next
 from q36eval.engines.openai.client import Address, Limits, MalformedError, NoAnswerError, RefusedError
+from q36eval.engines.openai.concurrency import AHEAD, in_flight
 from q36eval.engines.openai.deployment import CONCURRENCY, Opened, confirm, identity_at, opened
 from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM
-from q36eval.engines.openai.in_flight import AHEAD, in_flight
-from q36eval.engines.openai.native import likeliest_rows, named_rows, portions, scoring_body
 from q36eval.engines.openai.scatter import scatter_of
+from q36eval.engines.openai.sglang import likeliest_rows, named_rows, portions, scoring_body
 from q36eval.errors import CorruptCheckpointError, EngineError
 from q36eval.records import DeploymentIdentity
 

@@ -17,9 +17,10 @@ from q36eval.checkpoints import (
     tokenizer_sha256,
 )
 from q36eval.checkpoints.draft import has_draft_head
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
+from q36eval.checkpoints.open_files import HeldFolder
+from q36eval.engines.answer_endings import configured_end, end_ids, engine_seed, finished
 from q36eval.engines.base import (
     ENGINE_ARG,
     Divided,
@@ -36,7 +37,6 @@ from q36eval.engines.base import (
     parted,
 )
 from q36eval.engines.batches import batches_by_length, with_news
-from q36eval.engines.finishing import configured_end, end_ids, engine_seed, finished
 from q36eval.engines.forks import new_results, shared_out
 from q36eval.engines.head import Head
 from q36eval.engines.numerics import NUMERICS_VERSION

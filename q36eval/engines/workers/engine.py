@@ -13,7 +13,7 @@ import torch
 
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
 from q36eval.checkpoints.draft import load_draft_head
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.engines.base import (
     Divided,

@@ -12,9 +12,9 @@ from written_history import POLICY, evidence, identity
 
 from q36eval.app.dashboard.drawing.charts import drift_figure
 from q36eval.app.dashboard.drawing.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
+from q36eval.app.dashboard.history_reader import Reader, forget
 from q36eval.app.dashboard.models.drift import drift_picture
 from q36eval.app.dashboard.models.overview import live_runs, needs_of
-from q36eval.app.dashboard.reading import Reader, forget
 from q36eval.app.standing import BranchStanding, LaneStanding, Standing
 from q36eval.drift import branch_drift
 from q36eval.gate import Waiver

@@ -20,7 +20,7 @@ from q36eval.app.figures.answers import Held, diff_pieces
 from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
 from q36eval.app.figures.canary_items import Filter, asked_for, choices, margin_points, risk_rows, select
 from q36eval.app.figures.canary_lanes import CanaryLanes
-from q36eval.app.figures.deciding import deciding_items
+from q36eval.app.figures.deciding_answers import deciding_items
 from q36eval.canaries.outcomes import question_name
 from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy

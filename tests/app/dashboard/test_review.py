@@ -10,12 +10,12 @@ import pytest
 from driving import tables_of
 from written_history import write_run, write_stopped
 
+from q36eval.app.dashboard.history_reader import Reader, forget
+from q36eval.app.dashboard.launch_options import Started, shown_source
 from q36eval.app.dashboard.models.review import queue
-from q36eval.app.dashboard.reading import Reader, forget
+from q36eval.app.dashboard.review_writer import bless, waive
 from q36eval.app.dashboard.reviewer import permission_of
-from q36eval.app.dashboard.started import Started, shown_source
-from q36eval.app.dashboard.writing import bless, waive
-from q36eval.app.reviewing.redeciding import decide_again
+from q36eval.app.reviewing.redecision import decide_again
 from q36eval.app.standing import Standings
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Waiver

@@ -10,11 +10,11 @@ import pytest
 from written_history import POLICY, evidence, identity, write_run
 
 import q36eval.app.standing as standing
+from q36eval.app.dashboard.history_reader import forget
 from q36eval.app.dashboard.models.banner import sentence
-from q36eval.app.dashboard.reading import forget
 from q36eval.app.dashboard.views.overview import NEEDS
 from q36eval.app.standing import BranchStanding, OfHistory, Standing, Standings
-from q36eval.chat.declared import TEMPLATE, DeclaredTemplate
+from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate
 from q36eval.gate import Circumstances, Policy, Waiver, decide
 from q36eval.gate.declaration import DECLARED, declaration, no_release
 from q36eval.gate.policy_file import inherit, read_policy
@@ -22,8 +22,8 @@ from q36eval.history import History, RunRecord, RunState
 from q36eval.provenance import CHANGED
 from q36eval.records import Counts, DeploymentIdentity, Lane
 from q36eval.run.drift import judged_keys, keep_drifts
-from q36eval.run.served import alone
-from q36eval.served.comparing import counted_faults
+from q36eval.run.served_lane import alone
+from q36eval.served.comparison import counted_faults
 from tests.app.judged_runs import IDENTITY, REFERENCE, judge_run
 from tests.commands import q36eval
 

@@ -9,7 +9,7 @@ import pytest
 
 from q36eval.gate import Policy
 from q36eval.history import History, RunRecord
-from q36eval.history.comparing import compare
+from q36eval.history.run_comparison import compare
 from q36eval.records import Measurement
 from tests import commands
 from tests.app.history.filled import DAY, outcome

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.history.collecting import Plan, Removal, Retention, plan, remove
+from q36eval.app.history.garbage_collection import Plan, Removal, Retention, plan, remove
 from q36eval.config import Paths
 from q36eval.files import TEMPORARY
 from q36eval.history import History, RunRecord

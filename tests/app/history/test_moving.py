@@ -14,8 +14,8 @@ import pytest
 from q36eval.app.history.import_export import take_in
 from q36eval.errors import UsageError
 from q36eval.history.archive import MANIFEST, Limits
-from q36eval.history.moving import put_run, whole_run
 from q36eval.history.run_files import RunFiles
+from q36eval.history.run_transfer import put_run, whole_run
 from q36eval.records import ProbeName
 from q36eval.token_files import TOKENS
 from tests import commands, forked

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.policies.checking import check_policy
 from q36eval.app.policies.files import policy_for, shipped_policies
+from q36eval.app.policies.policy_check import check_policy
 from q36eval.config import Family, Paths
 from q36eval.gate.margins import margins_for
 from q36eval.gate.policy_file import read_policy

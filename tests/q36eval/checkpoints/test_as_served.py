@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.as_served import Reordered, changes_as_served
+from q36eval.checkpoints.served_arithmetic import Reordered, changes_as_served
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines import EngineSettings, identity_of
 from q36eval.errors import UsageError

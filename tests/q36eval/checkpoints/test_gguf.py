@@ -15,7 +15,7 @@ from q36eval.checkpoints.gguf.entries import MINUS_EXP, MOVED_BY, PLUS_ONE, Gguf
 from q36eval.checkpoints.gguf.settings import shortest
 from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
 from q36eval.checkpoints.inspection.findings import Severity
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.tokenizer import chat_template_sha256
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import ChangedError, CorruptCheckpointError, UsageError

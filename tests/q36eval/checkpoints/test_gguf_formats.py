@@ -16,14 +16,14 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.filling import _slot
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.formats import gguf as decoder
 from q36eval.checkpoints.gguf.entries import GgufEntry, columns_side_by_side
 from q36eval.checkpoints.gguf.types import BY_NAME, QUANTIZED
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
-from q36eval.checkpoints.opened import opened_once
+from q36eval.checkpoints.open_checkpoints import opened_once
 from q36eval.checkpoints.scheme import Scheme
+from q36eval.checkpoints.weight_slots import _slot
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.base import Engine
 from q36eval.engines.parts import borrowing, differs, parts_of

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.filling import _slot
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.inspection import Section, inspect_checkpoint
+from q36eval.checkpoints.weight_slots import _slot
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.base import Engine
 from q36eval.engines.parts import borrowing, differs, parts_of

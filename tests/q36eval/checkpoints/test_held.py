@@ -11,10 +11,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from q36eval.checkpoints import checkpoint_sha256, held, load_tokenizer, open_checkpoint, tokenizer_sha256
-from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints import checkpoint_sha256, load_tokenizer, open_checkpoint, open_files, tokenizer_sha256
 from q36eval.checkpoints.inspection import inspect_checkpoint
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.errors import ChangedError, EngineError, ExitCode
 from tests.raising import raises
 
@@ -227,7 +227,7 @@ def test_a_folder_that_cannot_be_looked_into_is_no_fault_of_the_checkpoint(
 
 
 def test_empty_files_and_large_ones_are_hashed_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "CHUNK_BYTES", 2**12)
+    monkeypatch.setattr(open_files, "CHUNK_BYTES", 2**12)
     (folder / "merges.txt").write_bytes(b"")
     opened = HeldFolder(folder)
     for name in ("merges.txt", WEIGHTS):

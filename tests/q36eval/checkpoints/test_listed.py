@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from q36eval.checkpoints.header import TensorEntry
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.inspection.coverage import dead_patterns
 from q36eval.checkpoints.names import canonical, module_type
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.patterns import MOST_PATTERNS
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import scheme_resolver

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from q36eval.checkpoints import filling as loading
 from q36eval.checkpoints import load_model
+from q36eval.checkpoints import weight_slots as loading
 from q36eval.checkpoints.packed import PackedWeight, weight_bytes
 from q36eval.errors import CorruptCheckpointError
 from tests.branches import folder_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from q36eval.gate import CriterionResult, CriterionVerdict, decide
-from q36eval.gate.blessed import against_blessed
+from q36eval.gate.blessed_run import against_blessed
 from q36eval.gate.policy import MarginKind
 from q36eval.records import Clusters, Measurement, ProbeName, Schedule
 from q36eval.stats import margin_test

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from q36eval.gate import CriterionResult, CriterionVerdict, Policy, decide
-from q36eval.gate.judge import effective_clusters, judge
+from q36eval.gate.judgement import effective_clusters, judge
 from q36eval.records import Clusters, Direction, Measurement, ProbeName
 from q36eval.stats import quantile_clusters, summarize
 from tests.q36eval.gate.evidence import criterion, failure_rate, measurement, only

@@ -12,8 +12,8 @@ import pytest
 
 from q36eval.engines import Engine, EngineSettings, Generated, GenerationRequest, Scored, ScoreRequest, open_engine
 from q36eval.engines.openai.client import SAID_CHARACTERS, Address, Client, Limits, RefusedError, _events
+from q36eval.engines.openai.concurrency import in_flight
 from q36eval.engines.openai.engine import OpenAIEngine
-from q36eval.engines.openai.in_flight import in_flight
 from q36eval.errors import EngineError, ExitCode
 from tests.q36eval.openai.proxy import CHANGES, WIRE, Proxy, proxied
 from tests.q36eval.openai.server import SANDBOX, Served, serving

@@ -26,7 +26,7 @@ from q36eval.run.branch import Running
 from q36eval.run.decoded_branch import DecodedHere, beginnings
 from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target, asks_endpoint, probes_for
-from q36eval.run.served import alone
+from q36eval.run.served_lane import alone
 from q36eval.run.serving_error import record, tell_apart
 from tests.branches import folder_of
 from tests.q36eval.openai.server import Served, opened, serving

@@ -7,7 +7,7 @@ import pytest
 
 from q36eval.errors import UsageError
 from q36eval.kl.corpus_config import CorpusConfig
-from q36eval.run.material import context_and_overlap
+from q36eval.run.materials import context_and_overlap
 from tests.commands import q36eval
 from tests.raising import raises
 

@@ -9,7 +9,7 @@ import yaml
 from q36eval.app.targets import load_family
 from q36eval.config import Paths
 from q36eval.evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
-from q36eval.measured_on import recorded, recorded_subject, recorded_unverified
+from q36eval.measurement_facts import recorded, recorded_subject, recorded_unverified
 from q36eval.records import ProbeName
 from q36eval.run.probe_set import Limits, build_evals, published_facts
 from q36eval.run.request import Request, Target

@@ -15,7 +15,7 @@ from q36eval.checkpoints import load_tokenizer
 from q36eval.config import Paths
 from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
-from q36eval.gate.judge import LEAST_CLUSTERS, effective_clusters, most_effective_clusters
+from q36eval.gate.judgement import LEAST_CLUSTERS, effective_clusters, most_effective_clusters
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.kl.corpus_config import load_configured_corpus, load_corpus_config

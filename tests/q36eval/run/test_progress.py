@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from q36eval.engines.base import Scored, ScoreRequest
-from q36eval.engines.retrying import with_retry
+from q36eval.engines.retries import with_retry
 from q36eval.history import EventKind, History
 from q36eval.probes import Progress
 from q36eval.run.progress import Estimate, Followed

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from q36eval.engines import Scored, ScoreRequest
-from q36eval.engines.retrying import with_retry
+from q36eval.engines.retries import with_retry
 from q36eval.errors import UsageError
 from q36eval.locks import exclusive
 from q36eval.probes import Digest, ItemResults, Progress, WorkItem
@@ -265,7 +265,7 @@ def test_what_no_second_asking_would_change_is_asked_once(monkeypatch: pytest.Mo
             yield Scored(request, None, error="no", permanent=request.key == "long")
 
     pauses: list[float] = []
-    monkeypatch.setattr("q36eval.engines.retrying.pause", pauses.append)
+    monkeypatch.setattr("q36eval.engines.retries.pause", pauses.append)
     results = list(with_retry(call, [ScoreRequest("long", (1,)), ScoreRequest("unlucky", (1,))]))
     assert sorted(asked) == ["long", "unlucky", "unlucky", "unlucky"]
     assert {result.request.key for result in results} == {"long", "unlucky"}

@@ -10,7 +10,7 @@ from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.kl.planning import Material
 from q36eval.records import ProbeName
-from q36eval.run.material import corpus_of
+from q36eval.run.materials import corpus_of
 from q36eval.run.probe_set import Limits, build_evals, build_probes
 from q36eval.run.suites import suite_place
 from tests.raising import raises

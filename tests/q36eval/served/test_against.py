@@ -12,8 +12,8 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Policy
 from q36eval.history import History, RunState
-from q36eval.run.served import MAYBE_ONE, SAME_SERVER, alone
-from q36eval.served.declared import Plan
+from q36eval.run.served_lane import MAYBE_ONE, SAME_SERVER, alone
+from q36eval.served.declared_server import Plan
 from tests import commands
 from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting

@@ -10,7 +10,7 @@ from q36eval.engines.openai.endpoint import Continuation
 from q36eval.gate import Criterion, CriterionVerdict, Policy, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Counts, ProbeFailure, ProbeName
-from q36eval.served.comparing import (
+from q36eval.served.comparison import (
     MOVED_NATS,
     NEAR_TIE_NATS,
     Compared,
@@ -18,7 +18,7 @@ from q36eval.served.comparing import (
     difference,
     measured_differences,
 )
-from q36eval.served.declared import Plan
+from q36eval.served.declared_server import Plan
 from q36eval.served.differentials import CannotBeMeasuredError, told_apart
 
 POLICY = read_policy(Path(__file__).parents[3] / "data" / "policies" / "served.yaml")

@@ -13,7 +13,7 @@ from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.run.measure import measure
 from q36eval.run.request import ALL_PROBES, Request, Target, probes_for
-from q36eval.served.declared import Plan
+from q36eval.served.declared_server import Plan
 from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
 

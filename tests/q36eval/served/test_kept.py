@@ -15,7 +15,7 @@ from q36eval.engines.openai.engine import OpenAIEngine
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import EventKind, History, RunRecord, RunState
 from q36eval.records import ProbeName, Verdict
-from q36eval.run.served import NO_ANSWER, alone
+from q36eval.run.served_lane import NO_ANSWER, alone
 from tests import commands
 from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting

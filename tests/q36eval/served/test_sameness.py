@@ -8,14 +8,14 @@ import pytest
 
 from q36eval.engines.openai.client import NoAnswerError, RefusedError
 from q36eval.errors import EngineError
-from q36eval.served import sameness
-from q36eval.served.sameness import are_one
+from q36eval.served import same_server
+from q36eval.served.same_server import are_one
 from tests.raising import raises
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sameness, "COUNTED_SECONDS", 0.3)
+    monkeypatch.setattr(same_server, "COUNTED_SECONDS", 0.3)
 
 
 def told(*counts: int | None, answer: Exception | None = None) -> Any:

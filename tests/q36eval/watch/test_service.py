@@ -9,7 +9,7 @@ from q36eval.engines import Engine
 from q36eval.errors import ExitCode
 from q36eval.gate import Policy
 from q36eval.history import History, RunState
-from q36eval.history.deciding import circumstances_then, decided, evidence_of
+from q36eval.history.decisions import circumstances_then, decided, evidence_of
 from q36eval.watch.incidents import EventKind, Phase
 from q36eval.watch.service import Outcome, Setting, Watch
 from tests.branches import folder_of

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from q36eval.checkpoints.inspection.grids import Rounding, Usage, stored_grid, sums_of, usages
-from q36eval.checkpoints.inspection.stored import Block
+from q36eval.checkpoints.inspection.stored_schemes import Block
 
 
 def honest_rounding(

@@ -15,10 +15,10 @@ from q36eval.app.sandbox import build, kind_of, names
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.inspection import Finding, Inspection, Promise, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.against import difference
+from q36eval.checkpoints.inspection.byte_comparison import difference
 from q36eval.checkpoints.inspection.examination import not_judged
+from q36eval.checkpoints.inspection.extra_modules import SHIPPED
 from q36eval.checkpoints.inspection.findings import OF_ITSELF
-from q36eval.checkpoints.inspection.left_out import SHIPPED
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from tests.branches import folder_of

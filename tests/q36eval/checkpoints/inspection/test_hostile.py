@@ -16,7 +16,7 @@ import torch
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
-from q36eval.checkpoints.inspection.stored import stored_label
+from q36eval.checkpoints.inspection.stored_schemes import stored_label
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths

@@ -9,7 +9,7 @@ import torch
 
 from q36eval.app.targets import load_family
 from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.left_out import SHIPPED
+from q36eval.checkpoints.inspection.extra_modules import SHIPPED
 from q36eval.config import Paths
 from q36eval.run.weights import measurements, promises_of
 from tests.branches import folder_of

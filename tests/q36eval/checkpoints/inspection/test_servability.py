@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.as_served import grouped_scales
 from q36eval.checkpoints.fused import fused_groups
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.servability import TOLERATED, as_fused, measured_as_served
 from q36eval.checkpoints.scheme import Scheme
+from q36eval.checkpoints.served_arithmetic import grouped_scales
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from tests.branches import folder_of
 

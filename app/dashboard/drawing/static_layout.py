@@ -5,8 +5,8 @@ from typing import Any
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.still import Still
-from q36eval.app.dashboard.look import AXES
+from q36eval.app.dashboard.drawing.static_charts import Still
+from q36eval.app.dashboard.verdict_style import AXES
 
 _HTML = '<div class="q36-chart"></div>'
 

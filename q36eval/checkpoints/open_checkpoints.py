@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf, model_files
-from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints.open_files import HeldFolder
 
 
 class OpenFolders:

@@ -16,9 +16,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from q36eval.app.dashboard.drawing.still_axes import Axis, Dict, axis_of, plain_text, text_lines
-from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.look import BLUE
+from q36eval.app.dashboard.drawing.static_axes import Axis, Dict, axis_of, plain_text, text_lines
+from q36eval.app.dashboard.escape import line
+from q36eval.app.dashboard.verdict_style import BLUE
 
 DASHES = {"dash": "6 4", "dot": "2 3", "dashdot": "7 3 2 3"}
 CHARACTER, LINE = 6.7, 15

@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.history._migrating import migrate, refuse_other
+from q36eval.history._migration import migrate, refuse_other
 from q36eval.interrupts import stop_if_told
 
 PATIENCE_SECONDS = 30.0

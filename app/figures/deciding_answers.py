@@ -9,7 +9,7 @@ from q36eval.gate import CriterionResult
 from q36eval.history import History, RunRecord
 from q36eval.metrics import ALL
 from q36eval.records import ItemOutcome, ProbeName, Verdict
-from q36eval.reports.deciding import ANSWER_CHARACTERS, MOST, PROMPT_CHARACTERS, DecidingAnswer, cut
+from q36eval.reports.deciding_answers import ANSWER_CHARACTERS, MOST, PROMPT_CHARACTERS, DecidingAnswer, cut
 from q36eval.reports.next_step import Since
 
 READ = 500

@@ -7,7 +7,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from q36eval.gate.blessed import paired_with
+from q36eval.gate.blessed_run import paired_with
 from q36eval.gate.report import CriterionResult
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History

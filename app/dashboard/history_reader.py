@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
-from q36eval.app.dashboard.started import Started, file_of, shown_source
+from q36eval.app.dashboard.launch_options import Started, file_of, shown_source
 from q36eval.app.figures.canary_lanes import CanaryLanes
-from q36eval.app.figures.deciding import deciding_items
+from q36eval.app.figures.deciding_answers import deciding_items
 from q36eval.app.figures.kl_plots import divergences_of
 from q36eval.app.standing import OfHistory, Rules, shipped_rules
 from q36eval.config.paths import Paths
@@ -30,8 +30,8 @@ from q36eval.history import (
     StandingVerdict,
     WaiverRecord,
 )
-from q36eval.history.comparing import Comparison, compare
-from q36eval.history.deciding import report_sha256
+from q36eval.history.decisions import report_sha256
+from q36eval.history.run_comparison import Comparison, compare
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import is_held
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName

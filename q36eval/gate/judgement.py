@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from q36eval.gate.blessed import against_blessed, measured
+from q36eval.gate.blessed_run import against_blessed, measured
 from q36eval.gate.competence import Remaining, compares_answers, remaining
 from q36eval.gate.noise import NoiseFloor, below_floor
 from q36eval.gate.policy import Criterion

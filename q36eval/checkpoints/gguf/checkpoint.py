@@ -11,7 +11,7 @@ from q36eval.checkpoints.gguf.names import ARCHITECTURE, NoPlaceError, Sizes, pl
 from q36eval.checkpoints.gguf.settings import ROPE_SECTIONS, MetadataError, text_config
 from q36eval.checkpoints.gguf.types import DECODED, FLOATS, QUANTIZED
 from q36eval.checkpoints.header import TensorEntry
-from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 

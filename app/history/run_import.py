@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport
 from q36eval.history.attempts import tried_before
-from q36eval.history.deciding import Evidence, blessed_beside, decided, policy_of, report_sha256
-from q36eval.history.moving import check_dates
+from q36eval.history.decisions import Evidence, blessed_beside, decided, policy_of, report_sha256
 from q36eval.history.records import Decision, RunRecord, RunState, WholeRun
+from q36eval.history.run_transfer import check_dates
 from q36eval.history.store import History
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from q36eval.records import Counts, Measurement
-from q36eval.served.comparing import NEAR_TIE_NATS, counted_faults
+from q36eval.served.comparison import NEAR_TIE_NATS, counted_faults
 from q36eval.served.differentials import Answers
 from q36eval.served.prompts import Prompt
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.inspection.findings import Finding, Section
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.reader import INDEX_FILE, SINGLE_FILE, Checkpoint, is_weight_map, read_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
 

@@ -11,7 +11,7 @@ from typing import Any
 from q36eval.app.figures.layer_at_fault import layer_of
 from q36eval.gate import CriterionResult, GateReport, Policy
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import replayed, under
+from q36eval.history.decisions import replayed, under
 from q36eval.records import Record
 from q36eval.reports import Document, to_json
 

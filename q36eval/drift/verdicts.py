@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from q36eval.drift.charts import IN_CONTROL_RUN_LENGTH, RESIDUAL_CAP, Limits, limits_for
-from q36eval.drift.lines import Placed, place, unmeasured_since
-from q36eval.drift.monitoring import ROUNDING, Followed, follow, standard_error
+from q36eval.drift.monitor import ROUNDING, Followed, follow, standard_error
 from q36eval.drift.records import BranchDrift, DeploymentChange, DriftPoint, DriftState, MetricDrift
+from q36eval.drift.series import Placed, place, unmeasured_since
 from q36eval.gate.noise import of_reference_alone
 from q36eval.history.records import SeriesPoint, SeriesRun
 from q36eval.records import Direction

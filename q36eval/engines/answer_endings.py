@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.engines.base import Generated, GenerationRequest
 
 

@@ -12,10 +12,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.alike import Parts, read_alike, stored_as
 from q36eval.checkpoints.formats.stacked import decode_stacked
 from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.scheme import Scheme
+from q36eval.checkpoints.stored_groups import Parts, read_alike, stored_as
 from q36eval.checkpoints.weights import LogicalWeight, all_finite, decode_parts
 
 Place = tuple[int, slice] | None

@@ -9,15 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from q36eval.checkpoints.alike import Parts, give_back_pinned, read_ahead
-from q36eval.checkpoints.as_served import Change
-from q36eval.checkpoints.formats.stacked import can_be_stacked
-from q36eval.checkpoints.names import fused_place
-from q36eval.checkpoints.packed import PackedWeight
-from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
-from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.scheme import PLAIN
-from q36eval.checkpoints.stacking import (
+from q36eval.checkpoints.expert_stacks import (
     FP4,
     Place,
     Stack,
@@ -27,6 +19,14 @@ from q36eval.checkpoints.stacking import (
     finite_each,
     stacks_of,
 )
+from q36eval.checkpoints.formats.stacked import can_be_stacked
+from q36eval.checkpoints.names import fused_place
+from q36eval.checkpoints.packed import PackedWeight
+from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
+from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.scheme import PLAIN
+from q36eval.checkpoints.served_arithmetic import Change
+from q36eval.checkpoints.stored_groups import Parts, give_back_pinned, read_ahead
 from q36eval.checkpoints.weights import SLAB_ELEMENTS, UNDECODABLE, LogicalWeight, WeightIndex, lacks_memory
 from q36eval.errors import CorruptCheckpointError
 from q36eval.memory import available_bytes

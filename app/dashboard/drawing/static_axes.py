@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape, unescape
 from typing import Any
 
-from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.escape import line
 
 Dict = dict[str, Any]
 _TAGS = re.compile(r'(<br>|<b>|</b>|<span style="color:#[0-9a-f]{6}">|</span>)')

@@ -2,15 +2,15 @@
 
 from datetime import UTC, date, datetime
 
+from q36eval.app.dashboard.history_reader import Reader, forget
 from q36eval.app.dashboard.models.review import asks_for_signature, effect_of, without_effect
-from q36eval.app.dashboard.reading import Reader, forget
 from q36eval.app.dashboard.reviewer import writer
 from q36eval.app.reviewing.effects import check_expiry
-from q36eval.app.reviewing.redeciding import decide_again
+from q36eval.app.reviewing.redecision import decide_again
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate import Waiver
 from q36eval.history import RunRecord
-from q36eval.history.deciding import sign
+from q36eval.history.decisions import sign
 from q36eval.run.drift import keep_drifts
 
 

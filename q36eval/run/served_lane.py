@@ -25,9 +25,9 @@ from q36eval.history.records import ASKED, SECOND_ENDPOINT
 from q36eval.probes import Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 from q36eval.run.request import Request
-from q36eval.served.declared import PROMPTS_A_CONVERSATION, SERVING_KL, Plan
+from q36eval.served.declared_server import PROMPTS_A_CONVERSATION, SERVING_KL, Plan
 from q36eval.served.probe import measure_served
-from q36eval.served.sameness import are_one
+from q36eval.served.same_server import are_one
 
 ENDPOINTS = "endpoints"
 """The slice of what two endpoints of the same weights differ in."""

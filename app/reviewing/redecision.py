@@ -5,7 +5,7 @@ from datetime import date
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, Policy
 from q36eval.history import History, RunRecord, RunState
-from q36eval.history.deciding import (
+from q36eval.history.decisions import (
     WaiverSource,
     circumstances_on,
     decided,
