@@ -61,7 +61,7 @@ def test_the_summary_names_what_flipped_and_why(run: Any, capsys: Any, monkeypat
     assert "1 right answers at risk, with a margin below 0.5 nats:\n  discount/2: margin 3 → 0.25 nats" in text
     assert "3 answers lost:" in text
     assert "1 answers gained:" in text
-    assert "token 2: the reference says ' B', its choices: ' B' 90.5 %, ' A' 9.07 %" in text
+    assert "The answers part at token 2: the reference says ' B', the branch" in text
     assert "[bold red]x[/]" in text, "markup is shown, not obeyed"
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
 

@@ -70,8 +70,8 @@ class CopiedGates(Gates):
         probes = (ProbeName.WEIGHTS, ProbeName.KL) if kl else (ProbeName.WEIGHTS,)
         assert self.policy is not None
         policy = self.policy.model_copy(update={"criteria": self.policy.criteria[: len(probes)]})
-        named = {"branch": Target("copy", branch), "reference": Target("bf16", self.reference)}
-        return self(branch, **named, policy=policy, probes=probes, resume=resume, progress=Heard(begun))
+        reference = Target("bf16", self.reference)
+        return self(branch, reference=reference, policy=policy, probes=probes, resume=resume, progress=Heard(begun))
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def test_colours_stand_in_one_place() -> None:
     dashboard = Path(verdict_style.__file__).parent
     files = [*dashboard.rglob("*.py"), dashboard.parent / "figures" / "kl_plots.py"]
     held = {file.name for file in files if re.search(r'"#[0-9a-f]{6}"', file.read_text(encoding="utf-8"))}
-    assert held <= {"look.py", "main.py"}, "main.py has the icon's"
+    assert held <= {"verdict_style.py", "main.py"}, "main.py has the icon's"
 
 
 @pytest.fixture(scope="module")
