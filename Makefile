@@ -48,12 +48,9 @@ wheel: $(INSTALLED_DEV)  ## build the wheel, install it into empty environments,
 	TORCH_INDEX=$(TORCH_INDEX) .ci/wheel
 
 PAGES := build/pages
-pages: $(INSTALLED_DEV)  ## tables out of the code, as Markdown: metrics, stored formats, engines' faults, kinds of damage
+pages: $(INSTALLED_DEV)  ## the table of metrics, as Markdown
 	mkdir -p $(PAGES)
 	$(BIN)/python -m q36eval.metrics > $(PAGES)/metrics.md
-	$(BIN)/python -m q36eval.checkpoints.formats.table > $(PAGES)/formats.md
-	$(BIN)/python -m q36eval.checkpoints.inspection.servability > $(PAGES)/servability.md
-	$(BIN)/python -m tests.q36eval.checkpoints.inspection.cases > $(PAGES)/damage.md
 
 SCREENS ?= screens
 screens: $(INSTALLED_DEV)  ## screenshots of every page (SCREENS=folder)

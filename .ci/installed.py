@@ -27,8 +27,6 @@ criteria:
      margin: {kind: max_count, value: 0, source: CI}, lanes: [structured, freeform], waivable: false}
   - {id: close, title: Close to the reference, probe: kl, metric: kl_divergence, slice: all,
      margin: {kind: max_value, value: 0.05, source: CI}, lanes: [structured, freeform], min_clusters: 8}
-  - {id: perplexity, title: Perplexity kept, probe: evals, metric: perplexity, slice: all,
-     margin: {kind: min_retention, value: 0.9, source: CI}, lanes: [freeform], min_clusters: 8}
 """
 DOCUMENTS = 12
 PATIENCE_SECONDS = 120.0
@@ -53,25 +51,13 @@ def serve(folder: Path) -> str:
     return f"http://127.0.0.1:{server.server_address[1]}"
 
 
-def small_suite(data: Path) -> None:
-    """A corpus of the shortest of the shipped documents, a suite of one shipped group, and a policy over both."""
+def small_gate(data: Path) -> None:
+    """A corpus of the shortest of the shipped documents, and a policy over it."""
     files = sorted((data / "corpus" / "sandbox").glob("*.jsonl"))
     lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     Path("texts.jsonl").write_text("\n".join(sorted(lines, key=len)[:DOCUMENTS]) + "\n", encoding="utf-8")
     Path("corpus.yaml").write_text("name: small\njson_lines: [{path: texts.jsonl}]\non_policy: null\n")
     Path("policy.yaml").write_text(POLICY)
-    group = {
-        "name": "perplexity",
-        "title": "held-out texts",
-        "task": str(data.parent / "evals" / "tasks" / "perplexity.yaml"),
-        "measure": "perplexity",
-        "metric": "word_perplexity",
-        "slice": "all",
-        "slice_fields": ["slice"],
-        "subsets": {"english": {}},
-    }
-    suite = {"name": "small", "data": str(data / "tasks" / "sandbox"), "max_length": 4095, "groups": [group]}
-    Path("suite.yaml").write_text(json.dumps(suite))  # JSON is YAML
 
 
 def check_pages(history: Path, package: Path) -> None:
@@ -99,10 +85,7 @@ def check_pages(history: Path, package: Path) -> None:
     sys.argv = ["main.py", str(history)]
     page = AppTest.from_file(str(package / "app" / "dashboard" / "main.py"), default_timeout=PATIENCE_SECONDS).run()
     assert not page.exception, page.exception
-    banners = " ".join(each.proto.body for each in page.get("html"))
-    less = "<code>fp8-head</code>, it passes <code>small</code>, which asks less than the family&#x27;s "
-    assert "nothing may ship" in banners, f"three criteria release nothing: {banners}"
-    assert less in banners, f"the first page does not say so: {banners}"
+    assert any("nothing may ship" in each.proto.body for each in page.get("html")), "two criteria release nothing"
 
 
 def main() -> None:
@@ -117,8 +100,8 @@ def main() -> None:
     run("gate", "--branch", "fp8-head", code=2)  # which fetches nothing
     run("sandbox", "build", "fp8-head", "--from", serve(checkout / "data" / "sandbox"))
     run("sandbox", "build", "bf16", "--from", str(checkout))
-    small_suite(package / "data")
-    small = ("--policy", "policy.yaml", "--suite", "suite.yaml", "--corpus", "corpus.yaml", "--skip", "canaries")
+    small_gate(package / "data")
+    small = ("--policy", "policy.yaml", "--corpus", "corpus.yaml", "--skip", "canaries", "--skip", "evals")
     begun = time.monotonic()
     report = json.loads(run("gate", "--branch", "fp8-head", *small, "--out", "reports", "--json"))
     print(f"a gate of fp8-head: PASS in {time.monotonic() - begun:.0f} s", flush=True)

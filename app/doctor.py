@@ -7,21 +7,20 @@ bounded time.
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
-
-from packaging.requirements import InvalidRequirement, Requirement
 
 from q36eval.app.sandbox_files import missing_files
 from q36eval.config.paths import Paths
 from q36eval.errors import Q36Error
 from q36eval.provenance import provenance
 
-EXTRAS = ("ui", "postgres", "suites")
+EXTRAS = {"ui": "streamlit", "postgres": "psycopg", "suites": "langdetect"}
+"""A module of each extra; pip installs all of an extra or nothing."""
+
 HUB_SECONDS = 3.0
 LITTLE_BYTES = 2 * 1024**3
 """Less free disk than this is named: a reference pack of the 35B model alone takes gigabytes."""
@@ -37,8 +36,6 @@ def diagnosis(
     problems: list[str] = []
     made_with = provenance(paths.repository)
     state = _state(paths, problems)
-    unmet, extras = _requirements()
-    problems += [f"{each}; install q36eval again." for each in unmet]
     return {
         "version": made_with["packages"].pop("q36eval"),
         "commit": made_with["git_commit"],
@@ -55,7 +52,7 @@ def diagnosis(
         "sandbox": _sandbox(paths),
         "devices": _devices(problems),
         "git": _git_version(),
-        "extras": extras,
+        "extras": {name: find_spec(module) is not None for name, module in EXTRAS.items()},
         "packages": made_with["packages"],
         "hub": _hub() if ask_hub else None,
         "endpoint": None if endpoint is None else _endpoint(endpoint, problems),
@@ -143,60 +140,17 @@ def _git_version() -> str | None:
     return done.stdout.strip().removeprefix("git version ")
 
 
-def _requirements() -> tuple[list[str], dict[str, list[str]]]:
-    """What q36eval itself needs and lacks, as sentences; and of each extra what is not installed, by name."""
-    try:
-        declared = distribution("q36eval").requires or []
-    except PackageNotFoundError:
-        return ["q36eval itself is not installed, so what it needs is not known"], {}
-    unmet, extras = [], {name: list[str]() for name in EXTRAS}
-    for text in declared:
-        try:
-            needed = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if needed.name == "q36eval":
-            continue
-        trouble = _lacking(needed)
-        if trouble is None:
-            continue
-        if needed.marker is None or needed.marker.evaluate({"extra": ""}):
-            unmet.append(trouble)
-            continue
-        for extra in EXTRAS:
-            if needed.marker.evaluate({"extra": extra}):
-                extras[extra].append(needed.name)
-    return unmet, extras
-
-
-def _lacking(needed: Requirement) -> str | None:
-    try:
-        found = version(needed.name)
-    except PackageNotFoundError:
-        return f"{needed.name} is not installed"
-    fits = needed.specifier.contains(found, prereleases=True)
-    return None if fits else f"{needed.name} is {found}, and q36eval needs {needed.specifier}"
-
-
 def _hub() -> str:
-    """Whether the hub answers. A name that nobody resolves may hang for longer than any timeout: so in a thread."""
+    """Whether the hub answers."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
         return "not asked: HF_HUB_OFFLINE is set"
-    said = ["no answer"]
+    import httpx
+    from huggingface_hub.constants import ENDPOINT
 
-    def ask() -> None:
-        import httpx
-        from huggingface_hub.constants import ENDPOINT
-
-        try:
-            said[0] = f"{ENDPOINT} answers ({httpx.head(ENDPOINT, timeout=HUB_SECONDS).status_code})"
-        except (httpx.HTTPError, OSError, ValueError) as error:
-            said[0] = f"{ENDPOINT} does not answer: {error or type(error).__name__}"
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(HUB_SECONDS + 1)
-    return said[0] if not asking.is_alive() else f"no answer within {HUB_SECONDS:g} s"
+    try:
+        return f"{ENDPOINT} answers ({httpx.head(ENDPOINT, timeout=HUB_SECONDS).status_code})"
+    except (httpx.HTTPError, OSError, ValueError) as error:
+        return f"{ENDPOINT} does not answer: {error or type(error).__name__}"
 
 
 def lines(body: dict[str, Any]) -> list[tuple[str, str]]:
@@ -219,7 +173,7 @@ def lines(body: dict[str, Any]) -> list[tuple[str, str]]:
         ("sandbox", f"{sandbox['folder']}, {weights}"),
         *(("device", f"{each['name']}: {each['title']}{_memory(each)}") for each in body["devices"]),
         ("git", body["git"] or "not found: runs are recorded without a commit"),
-        *(("extra", f"{name}: {_lacks(name, missing)}") for name, missing in body["extras"].items()),
+        *(("extra", f"{name}: {_installed(name, is_here)}") for name, is_here in body["extras"].items()),
         ("packages", packages),
     ]
     if body["hub"] is not None:
@@ -229,8 +183,8 @@ def lines(body: dict[str, Any]) -> list[tuple[str, str]]:
     return told + [("PROBLEM", problem) for problem in body["problems"]]
 
 
-def _lacks(extra: str, missing: list[str]) -> str:
-    return f'without {", ".join(missing)} (pip install "q36eval[{extra}]")' if missing else "installed"
+def _installed(extra: str, is_here: bool) -> str:
+    return "installed" if is_here else f'not installed (pip install "q36eval[{extra}]")'
 
 
 def _memory(device: dict[str, Any]) -> str:

@@ -33,30 +33,11 @@ INT2_TARGET = r"re:.*mlp\.experts\.\d+\.(gate|up|down)_proj$"
 Kind = Literal["committed", "overlay", "computed"]
 
 
-@dataclass(frozen=True)
-class Branch:
-    """One branch: what was done to it, and the published checkpoint whose recipe it follows."""
-
-    name: str
-    recipe: str
-    as_in: str
-
-
-BRANCHES = (
-    Branch(REFERENCE, "the reference", "Qwen/Qwen3.6-35B-A3B"),
-    Branch("main", "NVFP4 W4A4 experts, shared expert, self-attention; BF16 head and embeddings", "inferRouter main"),
-    Branch("fp8-head", "main's inner weights, bit for bit; FP8_BLOCK lm_head", "inferRouter fp8-head"),
-    Branch("fp8-head-embed", "fp8-head with FP8_BLOCK embeddings (lab only)", "inferRouter 27B fp8-head-embed"),
-    Branch("w4a16", "attention W8A16, experts W4A16 g32, super-experts W8A16, boundary layers BF16", "88plug W4A16"),
-    Branch("gptq-int4", "experts GPTQ int4 g128 sym, the rest BF16", "palmfuture GPTQ-Int4"),
-    Branch("nvfp4-modelopt", "experts NVFP4 W4A4, Model Optimizer serialization", "nerkyor NVFP4-modelopt"),
-    Branch(
-        "nvfp4-mixed",
-        "experts, shared expert and head NVFP4 W4A16, both kinds of attention FP8, FP8 KV cache named in one file",
-        "nvidia NVFP4",
-    ),
-    Branch("int2-experts", "experts rounded to 2 bits g32: deliberately ruined", "nothing published"),
+NAMES = (
+    *(REFERENCE, "main", "fp8-head", "fp8-head-embed", "w4a16", "gptq-int4"),
+    *("nvfp4-modelopt", "nvfp4-mixed", "int2-experts"),
 )
+"""The branches, the reference first; `data/families/sandbox.yaml` describes them."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +51,7 @@ class RawTensor:
 
 def names() -> list[str]:
     """The branch names, reference first."""
-    return [branch.name for branch in BRANCHES]
+    return list(NAMES)
 
 
 def build(name: str, sandbox_dir: Path = SANDBOX_DIR, build_dir: Path | None = None) -> Path:

@@ -78,7 +78,7 @@ def name_in_history(name_or_path: str, family: Family) -> str:
 
 def checkpoint_bytes(folder: Path) -> int | None:
     """Size of a checkpoint's weight files; None where there are none."""
-    from q36eval.checkpoints.opened import weight_paths
+    from q36eval.checkpoints.open_checkpoints import weight_paths
 
     sizes = [file.stat().st_size for file in weight_paths(folder)]
     return sum(sizes) if sizes else None

@@ -172,7 +172,7 @@ def measure(branch: str) -> None:
     from q36eval.engines import open_engine
     from q36eval.kl.probe import KLProbe
     from q36eval.kl.scoring import Scorer
-    from q36eval.run.material import corpus_of
+    from q36eval.run.materials import corpus_of
 
     paths = Paths.default()
     reference, engine = (open_engine(build(name)) for name in ("bf16", branch))

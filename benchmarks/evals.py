@@ -214,7 +214,7 @@ def noise(engine: Any, suite: Path) -> None:
     import torch
 
     from q36eval.engines import batches
-    from q36eval.engines.perturbed import LeftPadded, OneByOne
+    from q36eval.engines.perturbation import LeftPadded, OneByOne
     from q36eval.evals.probe import EvalsProbe
 
     items = EvalsProbe(suite).plan(engine.tokenizer)

@@ -63,14 +63,14 @@ def gated(state: Path, branches: Sequence[str]) -> dict[str, Any]:
 
 def record_of(state: Path, run: str) -> dict[str, Any]:
     """What one run measured and decided, without its sentences."""
-    report = json.loads(command(state, "report", run, "--format", "json").stdout)
+    report = json.loads(command(state, "report", run, "--format", "json").stdout)["report"]
     table = command(state, "history", "export", run, "--table", "measurements", "--format", "csv").stdout
     rows = [
         {name: value for name, value in row.items() if name not in OF_A_RUN}
         for row in csv.DictReader(io.StringIO(table))
     ]
     return {
-        "verdict": report["verdict"],
+        "headline": report["headline"],
         "lanes": {lane["lane"]: decided(lane) for lane in report["lanes"]},
         "criteria": {one["id"]: decided(one) for one in report["criteria"]},
         "measurements": {f"{row['probe']}.{row['metric']}[{row['slice']}]": row for row in rows},

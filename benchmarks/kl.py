@@ -92,17 +92,26 @@ def liger(reference: Tensor, branch: Tensor) -> Callable[[], Any] | None:
     return call
 
 
+def fused(reference: Tensor, branch: Tensor, labels: Tensor) -> Any:
+    """Figures of float32 logits [T, V] by the kernel."""
+    from q36eval.kl.scoring import FigureBuffer
+
+    buffer = FigureBuffer(len(labels), reference.device)
+    buffer.fill(0, reference, branch, labels)
+    return buffer.figures()
+
+
 def stage(rows: int = 512) -> dict[str, Any]:
     """The divergence of one tile of logits."""
     from q36eval.kl.divergence import token_figures
-    from q36eval.kl.scoring import FigureBuffer, fused_figures
+    from q36eval.kl.scoring import FigureBuffer
 
     torch.manual_seed(0)
     reference = torch.randn(rows, VOCABULARY, device="cuda") * 3
     branch = reference + torch.randn_like(reference) * 0.05
     labels = torch.randint(0, VOCABULARY, (rows,), device="cuda")
     exact = token_figures(reference[:64], branch[:64], labels[:64])
-    ours = fused_figures(reference[:64], branch[:64], labels[:64])
+    ours = fused(reference[:64], branch[:64], labels[:64])
     theirs = in_torch(reference[:64], branch[:64], labels[:64])[0].double().cpu()
     compiled = torch.compile(in_torch, mode="max-autotune-no-cudagraphs")
     buffer = FigureBuffer(rows, reference.device)
@@ -224,15 +233,13 @@ def peak(call: Callable[[], Any]) -> int:
 
 def rounding() -> dict[str, float]:
     """KL of float32 logits from the same logits rounded to BF16, on random logits of several scales."""
-    from q36eval.kl.scoring import fused_figures
-
     torch.manual_seed(1)
     divergences = {}
     for scale in (1.0, 3.0, 6.0):
         logits = torch.randn(256, VOCABULARY, device="cuda") * scale
         labels = torch.zeros(256, dtype=torch.long, device="cuda")
         rounded = logits.bfloat16().float()
-        divergences[str(scale)] = float(fused_figures(logits, rounded, labels).forward_kl.mean())
+        divergences[str(scale)] = float(fused(logits, rounded, labels).forward_kl.mean())
     print(
         "KL(float32 logits ‖ rounded to BF16), normal logits: "
         + ", ".join(f"σ {k}: {v:.2e}" for k, v in divergences.items())
@@ -271,7 +278,7 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     from q36eval.config.paths import Paths
     from q36eval.engines import EngineOptions, open_engine
     from q36eval.kl.probe import KLProbe
-    from q36eval.run.material import corpus_of
+    from q36eval.run.materials import corpus_of
     from q36eval.run.reference import local_reference
     from q36eval.run.rounds import measure_branch, plan_probes
 

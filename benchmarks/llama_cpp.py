@@ -258,7 +258,7 @@ def main() -> None:
 
 def corpus_text() -> str:
     """The sandbox's documents in their order, an empty line between two."""
-    from q36eval.run.material import corpus_of
+    from q36eval.run.materials import corpus_of
 
     _, documents = corpus_of("sandbox", None, Paths.default())
     return "\n\n".join(document.text for document in documents)

@@ -11,14 +11,24 @@ everything, and a z-test repeated after every block.
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from q36eval.stats import Kinds, Looker, margin_looks, planned_largest
-
-Array = NDArray[np.float64]
+from tests.q36eval.stats.simulated_looks import Looker, margin_looks
+from tests.q36eval.stats.simulated_suites import (
+    CHUNK,
+    MARGIN,
+    RECOVERY,
+    Array,
+    Margin,
+    Scenario,
+    Suite,
+    draw,
+    judged,
+    kinds,
+    z_test,
+)
 
 # fmt: off
 SUBJECTS = (
@@ -34,128 +44,13 @@ PASSAGES = (165, 204, 237)
 
 PASSAGE_ITEMS = 3
 BLOCK_ITEMS = 70
-SCORE = 0.85
-MARGIN = 0.0085
-ALPHA = 0.025
-CHUNK = 100
 
-
-@dataclass(frozen=True)
-class Margin:
-    """What a policy says."""
-
-    kind: str
-    value: float
-
-
-POINTS, RECOVERY = Margin("max_increase", MARGIN), Margin("min_recovery", 1.0 - MARGIN / SCORE)
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A branch that changes `flips` of its answers, half each way, and loses `loss` of all answers beyond that."""
-
-    flips: float
-    loss: float
-    margin: Margin = POINTS
-    concentration: float = 2.0
-
-    @property
-    def lost(self) -> float:
-        """The share of items that turn wrong."""
-        return self.flips / 2 + self.loss
-
-    @property
-    def gained(self) -> float:
-        """The share of items that turn right."""
-        return self.flips / 2
-
-
-@dataclass(frozen=True)
-class Suite:
-    """How many clusters each stratum has [strata], and of how many items each is."""
-
-    clusters: NDArray[np.int64]
-    items: NDArray[np.int64]
-    block_items: int = BLOCK_ITEMS
-
-    @cached_property
-    def blocks(self) -> NDArray[np.int64]:
-        """Clusters [blocks, strata], each block with each stratum's share as nearly as whole clusters allow."""
-        strata = np.repeat(np.arange(len(self.clusters)), self.clusters)
-        rng = np.random.default_rng(3)
-        places = [(np.arange(count) + rng.random()) / count for count in self.clusters]
-        order = np.argsort(np.concatenate(places), kind="stable")
-        block = (np.cumsum(self.items[strata[order]]) - 1) // self.block_items
-        counts = np.zeros((int(block.max()) + 1, len(self.clusters)), dtype=np.int64)
-        np.add.at(counts, (block, strata[order]), 1)
-        return counts
-
-    @cached_property
-    def asked(self) -> Array:
-        """The share of all items asked by the end of each block."""
-        items = np.cumsum(self.blocks @ self.items).astype(np.float64)
-        return items / items[-1]
-
-
-MMLU = Suite(np.array([*SUBJECTS, *PASSAGES]), np.ones(len(SUBJECTS) + len(PASSAGES), dtype=np.int64))
+MMLU = Suite(np.array([*SUBJECTS, *PASSAGES]), np.ones(len(SUBJECTS) + len(PASSAGES), dtype=np.int64), BLOCK_ITEMS)
 WITH_PASSAGES = Suite(
     np.array([*SUBJECTS, *(size // PASSAGE_ITEMS for size in PASSAGES)]),
     np.array([1] * len(SUBJECTS) + [PASSAGE_ITEMS] * len(PASSAGES)),
+    BLOCK_ITEMS,
 )
-
-
-def kinds(suite: Suite, *, by_block: bool = True, last_look: bool = True) -> Kinds:
-    """Per cluster size: lost, gained, right on both, wrong on both."""
-    sizes = np.unique(suite.items).astype(np.float64)
-    branch, reference = np.array([0.0, 1.0, 1.0, 0.0]), np.array([1.0, 0.0, 1.0, 0.0])
-    largest = float(planned_largest(np.repeat(suite.items, suite.clusters).tolist()))
-    columns = (np.outer(sizes, column).ravel() for column in (branch, reference, np.ones(4)))
-    cut = (suite.clusters * np.maximum(suite.items - largest, 0)).sum() / (suite.clusters @ suite.items)
-    return Kinds(*columns, largest, by_block, cut_share=float(cut), last_look=last_look, right_share=SCORE)
-
-
-def draw(suite: Suite, scenario: Scenario, gates: int, rng: np.random.Generator) -> Array:
-    """Counts [gates, blocks, kinds] of branches of one scenario."""
-    weights = suite.clusters * suite.items / (suite.clusters @ suite.items)
-    lost = _uneven(scenario.lost, SCORE, scenario.concentration, weights, gates, rng)
-    gained = _uneven(scenario.gained, 1.0 - SCORE, scenario.concentration, weights, gates, rng)
-    rates = np.stack([lost, gained, SCORE - lost, 1.0 - SCORE - gained], axis=-1)
-    sizes, size = np.unique(suite.items, return_inverse=True)
-    counts = np.zeros((gates, len(suite.blocks), 4 * len(sizes)))
-    for stratum, clusters in enumerate(suite.blocks.T):
-        held = np.flatnonzero(clusters)
-        drawn = rng.multinomial(clusters[held], rates[:, None, stratum])
-        counts[:, held, 4 * size[stratum] : 4 * size[stratum] + 4] += drawn
-    return counts
-
-
-def _uneven(
-    mean: float, most: float, concentration: float, weights: Array, gates: int, rng: np.random.Generator
-) -> Array:
-    """Rates [gates, strata] of the given mean over the suite, drawn again where one lies above `most`."""
-    rates = np.full((gates, len(weights)), np.inf)
-    while (beyond := (rates > most).any(axis=1)).any():
-        drawn = rng.gamma(concentration, size=(int(beyond.sum()), len(weights)))
-        rates[beyond] = mean * drawn / (drawn @ weights)[:, None]
-    return rates
-
-
-def z_test(suite: Suite, margin: float = MARGIN) -> Looker:
-    """p-values of the paired difference's normal approximation, as if each look were the only one."""
-    from scipy.stats import norm
-
-    answer_kinds = kinds(suite)
-    losses = answer_kinds.reference - answer_kinds.branch
-
-    def looks(counts: Array) -> tuple[Array, Array]:
-        so_far = np.cumsum(counts, axis=1)
-        items, total = so_far @ answer_kinds.units, so_far @ losses
-        errors = np.sqrt(np.maximum(so_far @ losses**2 - total**2 / items, 1e-9)) / items
-        z = (total / items - margin) / errors
-        return norm.cdf(z), norm.sf(z)
-
-    return looks
 
 
 @dataclass(frozen=True)
@@ -167,16 +62,6 @@ class Outcome:
     failed: float
     asked: float
     asked_error: float
-
-
-def judged(looker: Looker, suite: Suite, counts: Array, criteria: int = 1) -> tuple[NDArray[np.int64], Array]:
-    """Each gate's verdict [gates] (1 PASS, -1 FAIL, 0 neither) and the share of items it had asked when settled."""
-    p_pass, p_fail = looker(counts)
-    inside, outside = p_pass <= ALPHA, criteria * p_fail <= ALPHA
-    stops = inside | outside
-    at = np.where(stops.any(axis=1), stops.argmax(axis=1), stops.shape[1] - 1)
-    gates = np.arange(len(at))
-    return np.where(inside[gates, at], 1, np.where(outside[gates, at], -1, 0)), suite.asked[at]
 
 
 def once(looker: Looker) -> Looker:
@@ -198,7 +83,7 @@ RULES: Rules = {
     "one look at everything": lambda suite, margin: once(
         margin_looks(kinds(suite, by_block=False, last_look=False), margin)
     ),
-    "repeated z-test": lambda suite, _: z_test(suite),
+    "repeated z-test": lambda suite, _: z_test(suite, MARGIN),
 }
 
 
@@ -212,7 +97,7 @@ def simulate(
     for start in range(0, gates, CHUNK):
         counts = draw(suite, scenario, min(CHUNK, gates - start), rng)
         for name, looker in lookers.items():
-            by_rule[name].append(judged(looker, suite, counts, criteria))
+            by_rule[name].append(judged(looker, suite.asked, counts, criteria))
     return {name: outcome(parts) for name, parts in by_rule.items()}
 
 

@@ -21,7 +21,7 @@ from benchmarks.simulated_evidence import (
     failures_measured,
 )
 from q36eval.gate import Criterion, CriterionResult, GateReport, Policy, PolicyRule, decide
-from q36eval.gate.judge import judge
+from q36eval.gate.judgement import judge
 from q36eval.gate.noise import NoiseFloor
 from q36eval.records import Measurement, ProbeFailure, ProbeName
 from q36eval.stats._margin import _Shortfall
@@ -153,7 +153,7 @@ def shortcuts() -> Iterator[None]:
     verdict stands, and in the decision. The bounds of a recovery and of a difference of rates, which a report shows
     beside the p-values that decide, are not looked for: a bisection takes 64 to 80 tests, a verdict two.
     """
-    modules = [vars(sys.modules[name]) for name in ("q36eval.gate.decide", "q36eval.gate.sequential")]
+    modules = [vars(sys.modules[name]) for name in ("q36eval.gate.decision", "q36eval.gate.sequential")]
     bound, interval = _Shortfall.recovery_bound, PairedProportions.interval
     for module in modules:
         module["judge"] = _remembered

@@ -11,7 +11,6 @@ from q36eval.canaries.checks import (
     Outcome,
     call_facts,
     decisions,
-    fault_of,
     first_loop,
     outcome_of,
     run_checks,
@@ -61,31 +60,17 @@ def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
 
 
 def right_decisions(case: Case, text: str) -> list[Decision]:
-    """Where a right raw answer decides: by its checks, and at the places that the canary names itself."""
+    """Where a right raw answer decides, by its checks."""
     start, answer = answer_of(case, text)
-    decided = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
-    for place in case.places:
-        at = answer.find(place.before + place.right)
-        if at >= 0:
-            begins = at + len(place.before)
-            decided.append(Decision("place", begins, begins + len(place.right), tuple(place.wrong)))
+    decided = decisions(answer, case.checks, case.expected, case.tools)
     return [Decision(one.kind, one.start + start, one.end + start, one.wrong) for one in decided]
 
 
-def judged_answer(
-    case: Case,
-    text: str,
-    finish_reason: str,
-    tokens: int,
-    served_calls: Sequence[Mapping[str, Any]] | None = None,
-) -> Answer:
-    """An answer with its score (1 right, 0 wrong; none where a check could not be finished or cannot tell) and why.
-
-    The model is judged by its raw text; what a server's parser made of it only says whose fault is what a user saw.
-    """
+def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Answer:
+    """An answer with its score (1 right, 0 wrong; none where a check could not be finished or cannot tell) and why."""
     try:
         failures = judge(case, text, finish_reason)
-        calls = _of_calls(case, failures, text, served_calls)
+        calls = _of_calls(case, text)
     except NotJudgedError as error:
         return Answer(score=None, text=storable(text), error=f"not judged: {error}")
     detail: dict[str, Any] = {
@@ -101,27 +86,20 @@ def judged_answer(
     return Answer(score=score, text=storable(text), unreadable=unreadable, detail=detail | calls)
 
 
-def _of_calls(
-    case: Case, failures: Sequence[Failure], text: str, served_calls: Sequence[Mapping[str, Any]] | None
-) -> dict[str, Any]:
-    """Whether tools were called, by their schemas, and whose fault it is that an answer is wrong."""
+def _of_calls(case: Case, text: str) -> dict[str, Any]:
+    """Whether tools were called, and by their schemas; nothing of an answer that may not call any."""
     if not TOOL_CHECKS & set(case.checks):
         return {}
     _, answer = answer_of(case, text)
     facts = call_facts(answer, case.tools)
-    fault = fault_of(failures, answer, case.tools, served_calls)
-    facts_of_calls: dict[str, Any] = {"called": facts.called, "schema_ok": facts.schema_ok}
-    return facts_of_calls if fault is None else facts_of_calls | {"fault": fault}
+    return {"called": facts.called, "schema_ok": facts.schema_ok}
 
 
 def branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:
     """The branch's answer, errored where the engine gave none."""
     if error is not None or generated is None:
-        fault = fault_of([], None, case.tools, None) if TOOL_CHECKS & set(case.checks) else None
-        detail = {} if fault is None else {"fault": fault}
-        return Answer(score=None, error=error or "the engine returned no result", detail=detail)
-    tokens = len(generated.token_ids)
-    return judged_answer(case, generated.text, generated.finish_reason, tokens, generated.served_calls)
+        return Answer(score=None, error=error or "the engine returned no result")
+    return judged_answer(case, generated.text, generated.finish_reason, len(generated.token_ids))
 
 
 def reference_answer(case: Case, reference: Digest) -> Answer:

@@ -8,10 +8,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from q36eval.canaries.checks import CHECKS, CHECKS_VERSION, QWEN3_XML, NotJudgedError, run_checks
+from q36eval.canaries.checks import CHECKS, CHECKS_VERSION, QWEN3_XML, run_checks
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.generators.tools import hermes_text
-from q36eval.canaries.specification import CanarySpec, DecisivePlace, Family, FixedPrompt, GenerationSettings
+from q36eval.canaries.specification import (
+    CanarySpec,
+    Family,
+    FixedPrompt,
+    GenerationSettings,
+    unusable,
+)
 from q36eval.config.family import ToolFormat
 from q36eval.errors import UsageError
 from q36eval.examples import ChatExample, draw
@@ -21,8 +27,6 @@ SEED_MARK = "~"
 """Between a sampled question's name and the number of its seed."""
 
 MAX_DRAWS_PER_EXAMPLE = 50
-DRAWS_LOOKED_AT = 20
-"""Draws in which every kind of decision of a family occurs."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,6 @@ class Case:
     generation: GenerationSettings
     checks: tuple[str, ...]
     must_pass: bool
-    decisive: tuple[str, ...] = ()
-    places: tuple[DecisivePlace, ...] = ()
     seed: int | None = None
 
     @property
@@ -63,8 +65,8 @@ class Case:
             "checks": self.checks,
             "checks_version": CHECKS_VERSION,
             "must_pass": self.must_pass,
-            "decisive": self.decisive,
-            "places": [place.model_dump() for place in self.places],
+            "decisive": (),  # once choices; hashes of what is asked hold them
+            "places": (),
         }
         if self.seed is not None:
             fields["seed"] = self.seed
@@ -81,29 +83,23 @@ def cases_of(spec: CanarySpec) -> list[Case]:
     if spec.family is not None:
         width = len(str(spec.family.n))
         drawn = draws(spec.family, spec.id)
-        _check_fit(spec, drawn)
+        _check_fit(spec, drawn[0])
         cases = [_case(spec, f"{number:0{width}d}", example) for number, example in enumerate(drawn, 1)]
         sampling = spec.generation.sampling
         if sampling is None:
             return cases
         seeds = range(1, sampling.seeds + 1)
         return [replace(case, name=f"{case.name}{SEED_MARK}{seed}", seed=seed) for case in cases for seed in seeds]
-    return [_case(spec, prompt.name, prompt, tuple(prompt.decisive)) for prompt in spec.must_pass or ()]
+    return [_case(spec, prompt.name, prompt) for prompt in spec.must_pass or ()]
 
 
-def _check_fit(spec: CanarySpec, drawn: Sequence[ChatExample]) -> None:
-    """A family's checks fit its generator: the first draw's own answer passes them, and what is decisive occurs."""
-    first = drawn[0]
+def _check_fit(spec: CanarySpec, first: ChatExample) -> None:
+    """A family's checks fit its generator: the first draw's own answer passes them."""
     try:
         failures = run_checks(first.answer, spec.checks, first.expected, first.tools)
-        looked_at = drawn[:DRAWS_LOOKED_AT] if spec.decisive else ()
-        spec.check_kinds({kind for each in looked_at for kind in spec.kinds(each.answer, each.expected, each.tools)})
     except ValidationError as error:
-        lacking = ".".join(str(part) for part in error.errors()[0]["loc"])
-        message = f"its checks need {lacking!r}, which its generator's examples do not state"
+        message = f"its generator's examples do not state what its checks need ({unusable(error)})"
         raise UsageError("canary-checks-unusable", f"Canary {spec.id}: {message}; name other checks.") from error
-    except (NotJudgedError, ValueError) as error:
-        raise UsageError("canary-invalid", f"Canary {spec.id}: {error}; correct it.") from error
     if failures:
         raise UsageError(
             "canary-answer-fails",
@@ -111,9 +107,7 @@ def _check_fit(spec: CanarySpec, drawn: Sequence[ChatExample]) -> None:
         )
 
 
-def _case(
-    spec: CanarySpec, name: str, prompt: ChatExample | FixedPrompt, places: tuple[DecisivePlace, ...] = ()
-) -> Case:
+def _case(spec: CanarySpec, name: str, prompt: ChatExample | FixedPrompt) -> Case:
     return Case(
         name=f"{spec.id}/{name}",
         canary=spec.id,
@@ -125,8 +119,6 @@ def _case(
         generation=spec.generation,
         checks=tuple(spec.checks),
         must_pass=spec.must_pass is not None,
-        decisive=tuple(spec.decisive),
-        places=places,
     )
 
 

@@ -7,7 +7,7 @@ preferred, and of an answer the least over its decisive tokens, which is where i
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from q36eval.canaries.checks import Decision
 
@@ -25,24 +25,13 @@ END = "end"
 """The decision to end the turn, which every answer takes last."""
 
 
-@dataclass(frozen=True)
-class DecisiveToken:
+class DecisiveToken(NamedTuple):
     """Token `position` of an answer decides; `wrong` are the tokens that would decide otherwise, () any other."""
 
     decision: str
     position: int
     right: int
-    wrong: tuple[int, ...] = ()
-
-    def as_list(self) -> list[Any]:
-        """For JSON."""
-        return [self.decision, self.position, self.right, list(self.wrong)]
-
-    @classmethod
-    def from_list(cls, values: Sequence[Any]) -> "DecisiveToken":
-        """What `as_list` wrote."""
-        decision, position, right, wrong = values
-        return cls(decision, position, right, tuple(wrong))
+    wrong: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ First come the readings: numbers read of one judged answer, by which both deploy
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from q36eval.canaries.checks import WRONG_CONCLUSION
 from q36eval.canaries.outcomes import AT_RISK_NATS, failure_causes, least_margin, question_name
@@ -74,142 +72,108 @@ def budget_used(answer: Answer) -> float | None:
     return None if answer.error is not None else min(1.0, answer.detail["tokens"] / answer.detail["budget"])
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """Both readings of every question that has them, None of those that errored or cannot be read, with the questions.
-
-    `silent` counts those of which nothing can be read.
-    """
-
-    values: Sequence[tuple[float, float] | None]
-    outcomes: Sequence[ItemOutcome]
-    silent: int = 0
-
-    @property
-    def scored(self) -> list[tuple[float, float]]:
-        return [pair for pair in self.values if pair is not None]
-
-    def clusters(self, bounds: tuple[float, float] | None) -> Clusters:
-        columns = [(0, 0.0, 0.0, 1) if pair is None else (1, *pair, 0) for pair in self.values]
-        return Clusters(
-            units=tuple(column[0] for column in columns),
-            branch=tuple(column[1] for column in columns),
-            reference=tuple(column[2] for column in columns),
-            errored=tuple(column[3] for column in columns),
-            bounds=bounds,
-            unreadable=self._unreadable(),
-            names=tuple(question_name(outcome) for outcome in self.outcomes),
-            families=tuple(outcome.group for outcome in self.outcomes),
-        )
-
-    def _unreadable(self) -> tuple[int, ...] | None:
-        """Both sides answered, and what one says cannot be told; None where there is no such question."""
-        unreadable = tuple(
-            int(pair is None and outcome.branch.error is None and outcome.reference.error is None)
-            for pair, outcome in zip(self.values, self.outcomes, strict=True)
-        )
-        return unreadable if any(unreadable) else None
+Pair = Callable[[ItemOutcome], tuple[float, float] | None]
+"""What is compared of a question: the branch's value and the reference's; None where one of them says nothing."""
 
 
-def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
-    values: list[tuple[float, float] | None] = []
-    paired: list[ItemOutcome] = []
-    for outcome in outcomes:
+def _both(read: Reading) -> Pair:
+    """The same reading of both answers."""
+
+    def pair(outcome: ItemOutcome) -> tuple[float, float] | None:
         branch, reference = read(outcome.branch), read(outcome.reference)
-        if branch is not None and reference is not None:
-            values.append((branch, reference))
-        elif outcome.branch.score is None or outcome.reference.score is None:
-            values.append(None)
-        else:
-            continue
-        paired.append(outcome)
-    return _Pairs(values, paired, len(outcomes) - len(values))
+        return None if branch is None or reference is None else (branch, reference)
+
+    return pair
+
+
+def _clusters(
+    groups: Sequence[Sequence[ItemOutcome]], pair: Pair, bounds: tuple[float, float] | None
+) -> tuple[Clusters, list[tuple[float, float]]]:
+    """The sums of each group's pairs, and the pairs themselves. Questions without one errored or cannot be read."""
+    rows = [[pair(outcome) for outcome in group] for group in groups]
+    scored = [[values for values in row if values is not None] for row in rows]
+    # both sides answered, and what one says cannot be told
+    unreadable = tuple(
+        sum(
+            values is None and outcome.branch.error is None and outcome.reference.error is None
+            for values, outcome in zip(row, group, strict=True)
+        )
+        for row, group in zip(rows, groups, strict=True)
+    )
+    clusters = Clusters(
+        units=tuple(map(len, scored)),
+        branch=tuple(sum((branch for branch, _ in row), 0.0) for row in scored),
+        reference=tuple(sum((reference for _, reference in row), 0.0) for row in scored),
+        errored=tuple(len(row) - len(read) for row, read in zip(rows, scored, strict=True)),
+        unreadable=unreadable if any(unreadable) else None,
+        bounds=bounds,
+        names=tuple(question_name(group[0]) for group in groups),
+        families=tuple(group[0].group for group in groups),
+    )
+    return clusters, [values for row in scored for values in row]
+
+
+def _applying(outcomes: Sequence[ItemOutcome], pair: Pair) -> list[ItemOutcome]:
+    """Without the questions that both sides answered and of which nothing can be read."""
+    return [
+        outcome
+        for outcome in outcomes
+        if outcome.branch.score is None or outcome.reference.score is None or pair(outcome) is not None
+    ]
 
 
 def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading) -> Measurement | None:
     """The share of answers of which `read` says 1, branch against reference."""
-    pairs = _pairs(outcomes, read)
-    if not pairs.values or (pairs.silent and not pairs.scored):
+    asked = _applying(outcomes, _both(read))
+    clusters, scored = _clusters([[outcome] for outcome in asked], _both(read), (0.0, 1.0))
+    silent = len(outcomes) - len(asked)
+    if not asked or (silent and not scored):
         return None
-    clusters = pairs.clusters((0.0, 1.0))
-    only_branch = sum(branch > reference for branch, reference in pairs.scored)
-    only_reference = sum(branch < reference for branch, reference in pairs.scored)
+    only_branch = sum(branch > reference for branch, reference in scored)
+    only_reference = sum(branch < reference for branch, reference in scored)
     note = f"only on the branch: {only_branch}, only on the reference: {only_reference}"
-    note += f"; {pairs.silent} questions do not apply" if pairs.silent else ""
-    return _measurement(declared, clusters, note, _own_interval(clusters), failure_causes(pairs.outcomes))
+    note += f"; {silent} questions do not apply" if silent else ""
+    return _measurement(declared, clusters, note, _own_interval(clusters), failure_causes(asked))
 
 
-def over_seeds(
-    declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading, bounds: tuple[float, float] | None
-) -> Measurement | None:
+def over_seeds(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading) -> Measurement | None:
     """The mean of what `read` says of sampled answers, branch against reference; a prompt's seeds are one cluster."""
     by_prompt: dict[str, list[ItemOutcome]] = {}
     for outcome in outcomes:
         by_prompt.setdefault(outcome.cluster, []).append(outcome)
-    rows = [_sums(answers, read) for answers in by_prompt.values()]
-    if not any(row.units for row in rows):
+    bounds = metric_of(declared.probe, declared.metric).bounds
+    clusters, scored = _clusters(list(by_prompt.values()), _both(read), bounds)
+    if not scored:
         return None
-    unreadable = tuple(row.unreadable for row in rows)
-    clusters = Clusters(
-        units=tuple(row.units for row in rows),
-        branch=tuple(row.branch for row in rows),
-        reference=tuple(row.reference for row in rows),
-        errored=tuple(row.without for row in rows),
-        unreadable=unreadable if any(unreadable) else None,
-        bounds=bounds,
-        names=tuple(question_name(answers[0]) for answers in by_prompt.values()),
-        families=tuple(answers[0].group for answers in by_prompt.values()),
-    )
     same = sum(outcome.branch.text == outcome.reference.text for outcome in outcomes)
-    note = f"{len(outcomes)} sampled answers to {len(rows)} prompts, {same} identical on both sides"
+    note = f"{len(outcomes)} sampled answers to {len(by_prompt)} prompts, {same} identical on both sides"
     return _measurement(declared, clusters, note, causes=failure_causes(outcomes))
-
-
-class _Sums(NamedTuple):
-    """Of the answers to one prompt: how many were read on both sides, their sums, how many were not."""
-
-    units: int
-    branch: float
-    reference: float
-    without: int
-    unreadable: int
-
-
-def _sums(outcomes: Sequence[ItemOutcome], read: Reading) -> _Sums:
-    both = [(read(outcome.branch), read(outcome.reference), outcome) for outcome in outcomes]
-    scored = [(branch, reference) for branch, reference, _ in both if branch is not None and reference is not None]
-    lost = [outcome for branch, reference, outcome in both if branch is None or reference is None]
-    unreadable = sum(outcome.branch.error is None and outcome.reference.error is None for outcome in lost)
-    return _Sums(len(scored), sum(b for b, _ in scored), sum(r for _, r in scored), len(lost), unreadable)
 
 
 def margin(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
     """The mean least margin of the questions that the reference answers right: its change in nats, or its ratio."""
-    pairs = _pairs(outcomes, least_margin)
-    if not pairs.scored:
-        return None
-    clusters = pairs.clusters(None)
-    if declared.estimator == "ratio" and not all(math.isfinite(value) for value in clusters.branch):
+    pair = _both(least_margin)
+    clusters, scored = _clusters([[outcome] for outcome in _applying(outcomes, pair)], pair, None)
+    if not scored or (declared.estimator == "ratio" and not all(map(math.isfinite, clusters.branch))):
         return None
     # one that is no number is the worst that a margin can be
-    shrunk = sum(not branch >= reference for branch, reference in pairs.scored)
-    return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(pairs.scored)} questions")
+    shrunk = sum(not branch >= reference for branch, reference in scored)
+    return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(scored)} questions")
 
 
 def trigger_agreement(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
     """Whether a call is made at all, as the reference does."""
     if not outcomes:
         return None
-    agreements = [_agreement(outcome) for outcome in outcomes]
-    values = [None if agreed is None else (agreed, 1.0) for agreed in agreements]
-    clusters = _Pairs(values, outcomes).clusters((0.0, 1.0)).model_copy(update={"reference": None})
+    clusters, _ = _clusters([[outcome] for outcome in outcomes], _agreement, (0.0, 1.0))
     note = "the share of questions on which both call a tool, or neither does"
+    clusters = clusters.model_copy(update={"reference": None})
     return _measurement(declared, clusters, note, _own_interval(clusters))
 
 
-def _agreement(outcome: ItemOutcome) -> float | None:
+def _agreement(outcome: ItemOutcome) -> tuple[float, float] | None:
     branch, reference = called(outcome.branch), called(outcome.reference)
-    return None if branch is None or reference is None else float(branch == reference)
+    return None if branch is None or reference is None else (float(branch == reference), 1.0)
 
 
 def _own_interval(clusters: Clusters) -> Interval | None:

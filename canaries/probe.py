@@ -34,7 +34,7 @@ from q36eval.canaries.specification import CanarySpec
 from q36eval.canaries.summary import declared_figures, summarize_outcomes
 from q36eval.chat import TemplateRaisedError, rendered_chat
 from q36eval.config.family import ToolFormat
-from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
+from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes
 from q36eval.files import json_sha256
 from q36eval.probes import Digest, FollowUp, ItemResults, OwnPrompts, Probe, WorkItem
@@ -221,7 +221,7 @@ class CanaryProbe(Probe):
         if item.key + TAUGHT in results.scored:
             tokens = self._decisive(case, first.values)
             teacher = _taught(engine, results, item.key, first.values, tokens)
-            values["decisive"] = [token.as_list() for token in tokens]
+            values["decisive"] = [list(token) for token in tokens]
             values["teacher"] = {
                 "margins": teacher.margins,
                 "best_wrong": teacher.best_wrong,
@@ -238,7 +238,7 @@ class CanaryProbe(Probe):
             return []
         decided = right_decisions(case, text)
         tokens = decisive_tokens(self._tokenizer, token_ids, text, decided, answer["end_id"])
-        if answer["end_id"] is not None and END in (case.decisive or [END]):
+        if answer["end_id"] is not None:
             tokens.append(DecisiveToken(END, len(token_ids), answer["end_id"]))
         return tokens
 
@@ -329,8 +329,9 @@ class CanaryProbe(Probe):
             return theirs, ours
         if item.key + TAUGHT not in results.scored:  # an engine that scores nothing
             return theirs, ours
-        tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
-        said = (_answered(known), _tokens_of(generated))
+        tokens = [DecisiveToken(*values) for values in known["decisive"]]
+        ours_said = {"token_ids": generated.token_ids, "end_id": generated.end_id}
+        said = (_answered(known), _answered(ours_said))
         parting = first_difference(*said)
         teachers = (Teacher(**known["teacher"]), _taught(engine, results, item.key, known, tokens))
         details = [
@@ -350,7 +351,7 @@ class CanaryProbe(Probe):
         if answer.score is None:
             return answer
         if "teacher" in known:
-            tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
+            tokens = [DecisiveToken(*values) for values in known["decisive"]]
             return with_detail(answer, margin_of(tokens, Teacher(**known["teacher"]), self._text_of))
         if self.follow_up(item, reference).scores:
             reason = "the reference could not be scored on its own answer, so its margin is unknown"
@@ -451,13 +452,9 @@ def _sha256_of(specs: Sequence[CanarySpec], cases: Sequence[Case]) -> str:
 
 
 def _answered(values: Mapping[str, Any]) -> tuple[int, ...]:
-    """All tokens of the reference's answer, its end of turn included."""
+    """All tokens of an answer, its end of turn included."""
     end = [] if values.get("end_id") is None else [values["end_id"]]
     return (*values.get("token_ids", ()), *end)
-
-
-def _tokens_of(generated: Generated) -> tuple[int, ...]:
-    return (*generated.token_ids, *([] if generated.end_id is None else [generated.end_id]))
 
 
 def _taught(

@@ -1,7 +1,5 @@
-"""From a transcript and its right answer to a canary's file: the checks, what they expect, what decides, its YAML."""
+"""From a transcript and its right answer to a canary's file: the checks, what they expect, its YAML."""
 
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +9,10 @@ from pydantic import ValidationError
 from q36eval.canaries.checks import parse_reply, run_checks
 from q36eval.canaries.checks.json_values import StrictJSONError, strict_json
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
-from q36eval.canaries.specification import CanarySpec, first_problem
+from q36eval.canaries.specification import CanarySpec
 from q36eval.canaries.transcript import Transcript
 from q36eval.errors import UsageError
-from q36eval.files import parse_yaml
+from q36eval.files import first_problem
 from q36eval.records import Lane
 
 MIN_BUDGET, MAX_BUDGET = 64, 4_096
@@ -22,7 +20,6 @@ THINKING_BUDGET = 2_048
 """Tokens that an answer may take: at least, at most, and for reasoning in addition."""
 
 _FREEFORM = frozenset({"style", "stable", "discount"})
-_PIECE = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def scaffold(
@@ -41,7 +38,7 @@ def scaffold(
         right: the right answer, raw text in the model's own wire format.
         id: the canary's id.
         why: what went wrong.
-        wrong: answers that must fail. The place where each first differs from `right` is decisive.
+        wrong: answers that must fail.
         checks: the checks by name, each with the expected values that the right answer does not show; guessed from the
             right answer's form if None.
 
@@ -59,10 +56,9 @@ def scaffold(
         "name": "incident",
         "key": f"incident:{id}",
         "messages": transcript.conversation,
-        "tools": transcript.offered,
+        "tools": transcript.tools,
         "expected": expected,
         "answer": right,
-        "decisive": _places(right, wrong),
     }
     body = {
         "id": id,
@@ -77,9 +73,9 @@ def scaffold(
     try:
         CanarySpec.model_validate(body)
     except ValidationError as error:
-        place, problem = first_problem(error)
-        raise UsageError("canary-invalid", f"This cannot become a canary: {place}: {problem}.") from error
-    tools = transcript.offered
+        problem = first_problem(error, CanarySpec)
+        raise UsageError("canary-invalid", f"This cannot become a canary: {problem}.") from error
+    tools = transcript.tools
     passing = next((answer for answer in wrong if not run_checks(answer, list(checks), expected, tools)), None)
     if passing is not None:
         raise UsageError(
@@ -90,38 +86,6 @@ def scaffold(
     return body
 
 
-def _places(right: str, wrong: Sequence[str]) -> list[dict[str, Any]]:
-    """Where the wrong answers part from the right one, each place once."""
-    places: dict[tuple[str, str], dict[str, Any]] = {}
-    for place in (decisive_place(right, answer) for answer in wrong):
-        if place is not None:
-            known = places.setdefault((place["before"], place["right"]), place)
-            known["wrong"] = list(dict.fromkeys(known["wrong"] + place["wrong"]))
-    return list(places.values())
-
-
-def decisive_place(right: str, other: str) -> dict[str, Any] | None:
-    """Where `right` first parts from another answer: `{before, right, wrong}`; None where no text could decide.
-
-    Pieces are words, so that a number or a name is compared whole; `before` goes back to the beginning of the line, and
-    further where the answer says the same thing twice.
-    """
-    ours, theirs = _PIECE.findall(right), _PIECE.findall(other)
-    at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
-    if at is None:
-        return None  # one is the beginning of the other: that it ends is decisive by itself
-    start = sum(map(len, ours[:at]))
-    return {"before": _before(right, start, ours[at]), "right": ours[at], "wrong": [theirs[at]]}
-
-
-def _before(text: str, start: int, right: str) -> str:
-    """Whole lines up to `start`, as few as there must be for `right` to stand after them for the first time."""
-    begin = text.rfind("\n", 0, start) + 1
-    while begin > 0 and (begin == start or text.find(text[begin:start] + right) != begin):
-        begin = text.rfind("\n", 0, begin - 1) + 1
-    return text[begin:start]
-
-
 def _budget(right: str, *, thinking: bool) -> int:
     """Tokens for an answer twice as long as the right one, with one token per character at worst."""
     budget = MIN_BUDGET
@@ -130,60 +94,22 @@ def _budget(right: str, *, thinking: bool) -> int:
     return budget + (THINKING_BUDGET if thinking else 0)
 
 
-MAX_LIST_ITEM = 40
-"""Characters. Longer pieces between commas are prose, not a list."""
-
-_FENCE = re.compile(r"\A```[\w+-]*\n(.*?)\n?```\Z", re.DOTALL)
-
 Expectation = Callable[[str, Transcript], dict[str, Any]]
 
 
 def guess_check(right: str, transcript: Transcript) -> str:
-    """What judges an answer of this form: calls, JSON, code, lines, a list, else the exact text."""
-    said = right.strip()
+    """What judges an answer of this form: calls, JSON, else the exact text."""
     calls = parse_reply(right).calls
     if calls:
         return "tool_call" if len(calls) == 1 else "tool_calls"
     if transcript.tools:
         return "no_tool_call"
-    if isinstance(_json_or_none(said), dict | list):
-        return "json"
-    fenced = _FENCE.match(said)
-    if fenced is not None and not isinstance(_json_or_none(fenced.group(1)), dict | list):
-        return "exact_code"
-    if _embedded_json(said) is not None:
-        return "json_in_prose"
-    if len(_lines(said)) > 1:
-        return "exact_lines"
-    items = _items(said)
-    is_list = len(items) > 1 and all(0 < len(item) <= MAX_LIST_ITEM for item in items) and said[-1] not in ".!?"
-    return "ordered_list" if is_list else "exact_text"
-
-
-def inferred_schema(value: Any) -> dict[str, Any]:
-    """A strict JSON Schema that values of this shape fulfil: all keys required and no others, types exact."""
-    if isinstance(value, dict):
-        properties = {key: inferred_schema(inner) for key, inner in value.items()}
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": list(value),
-            "additionalProperties": False,
-        }
-    if isinstance(value, list):
-        kinds: list[dict[str, Any]] = []
-        for inner in map(inferred_schema, value):
-            kinds += [inner] if inner not in kinds else []
-        if not kinds:
-            return {"type": "array"}
-        return {"type": "array", "items": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}}
-    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
-    return {"type": names.get(type(value), "null")}
+    return "json" if isinstance(_json_or_none(right), dict | list) else "exact_text"
 
 
 def _calls(right: str, transcript: Transcript) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The calls of the right answer, typed by the offered tools, and the format where they are JSON."""
-    offered = schemas_by_name(transcript.offered)
+    offered = schemas_by_name(transcript.tools)
     calls = parse_reply(right).calls
     unknown = next((call.name for call in calls if call.name not in offered), None)
     if unknown is not None:
@@ -203,36 +129,18 @@ def _all_calls(right: str, transcript: Transcript) -> dict[str, Any]:
 
 
 def _object(right: str, transcript: Transcript) -> dict[str, Any]:
-    value = _json_or_none(right.strip())
-    value = _embedded_json(right) if value is None else value
-    return {} if value is None else {"object": value, "schema": transcript.schema_wanted or inferred_schema(value)}
-
-
-def _code(right: str, transcript: Transcript) -> dict[str, Any]:
-    fenced = _FENCE.match(right.strip())
-    return {"code": right.strip("\n") if fenced is None else fenced.group(1), "fence": fenced is not None}
+    value, schema = _json_or_none(right), transcript.schema_wanted
+    return {} if value is None else {"object": value} | ({"schema": schema} if schema else {})
 
 
 EXPECTATIONS: dict[str, Expectation] = {
     "tool_call": _one_call,
     "tool_calls": _all_calls,
     "json": _object,
-    "json_in_prose": _object,
-    "exact_code": _code,
     "exact_text": lambda right, _: {"text": right.strip()},
-    "exact_lines": lambda right, _: {"lines": _lines(right)},
     "enum_member": lambda right, _: {"value": right.strip()},
-    "ordered_list": lambda right, _: {"items": _items(right.strip())},
 }
 """The expected values that the right answer itself shows, by check. All others are given with the check."""
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.split("\n") if line.strip()]
-
-
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in re.split(r"[,\n]", text)]
 
 
 def _json_or_none(text: str) -> Any:
@@ -240,19 +148,6 @@ def _json_or_none(text: str) -> Any:
         return strict_json(text)
     except StrictJSONError:
         return None
-
-
-def _embedded_json(text: str) -> Any:
-    """The one JSON object or array that stands in prose or in a fence; None where there is none, or another follows."""
-    starts = [at for at in (text.find("{"), text.find("[")) if at >= 0]
-    if not starts:
-        return None
-    try:
-        value, length = json.JSONDecoder().raw_decode(text[min(starts) :])
-    except (ValueError, RecursionError):
-        return None
-    rest = text[min(starts) + length :]
-    return value if isinstance(value, dict | list) and not {"{", "["} & set(rest) else None
 
 
 class _Dumper(yaml.SafeDumper):
@@ -274,7 +169,4 @@ _Dumper.add_representer(str, _string)
 def yaml_text(body: dict[str, Any], remarks: Sequence[str] = ()) -> str:
     """The file of a scaffolded canary; `remarks` are what its reviewer has to check by hand."""
     comments = "".join(f"# {' '.join(remark.split())}\n" for remark in remarks)
-    text = comments + yaml.dump(body, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=float("inf"))
-    if parse_yaml(text, aliases=False) != json.loads(json.dumps(body)):
-        raise ValueError("the file that was written does not read as what was scaffolded")
-    return text
+    return comments + yaml.dump(body, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=float("inf"))

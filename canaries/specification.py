@@ -1,6 +1,5 @@
 """What a canary is: one YAML file each, checked when it is read."""
 
-import difflib
 import inspect
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,18 +10,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
-from q36eval.canaries.checks import CHECKS, NotJudgedError, check_json_value, check_tools, decisions, run_checks
+from q36eval.canaries.checks import CHECKS, NotJudgedError, check_json_value, check_tools, run_checks
 from q36eval.canaries.generators import GENERATORS
-from q36eval.canaries.margins import END
 from q36eval.config import Answering, SamplingSettings
 from q36eval.errors import UsageError
-from q36eval.files import YamlProblem, parse_yaml
+from q36eval.files import read_yaml
 from q36eval.records import Lane
 
 FEW, MANY = 60, 200
 """`FEW` shows a skill that broke; 0 failures of `MANY` bound the failure rate below 1.9 % (Clopper-Pearson, 97.5 %)."""
-
-DRAWS_PER_FAMILY = {"sandbox": FEW, "quick": FEW, "release": MANY, "extended": MANY}
 
 
 def draws_per_family(suite: str) -> int:
@@ -30,7 +26,7 @@ def draws_per_family(suite: str) -> int:
 
     A suite file of a person's own is asked like the quick one.
     """
-    return DRAWS_PER_FAMILY.get(suite.partition("=")[0], FEW)
+    return MANY if suite.partition("=")[0] in ("release", "extended") else FEW
 
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -38,13 +34,6 @@ ROLES = ("system", "user", "assistant", "tool")
 
 SPECS_FOLDER = Path(__file__).parent / "specs"
 """The canaries that ship."""
-
-MAX_BYTES = 2_000_000
-"""A canary of half a million tokens still fits; a file beyond this was not written by a person."""
-
-THE_FILE = "the file"
-"""The place of what concerns more than one key."""
-
 
 _READ = frozenset(key for check in CHECKS.values() for key in check.keys)
 """What there is to be expected. A key that only other checks read is left to them, another is a slip of the pen."""
@@ -74,22 +63,10 @@ class GenerationSettings(_Written):
         return self
 
 
-class DecisivePlace(_Written):
-    """A place of the right answer where two models parted: `right` stands after `before`, any of `wrong` might instead.
-
-    No `wrong` stands for whatever else a model could write there.
-    """
-
-    before: str
-    right: Annotated[str, Field(min_length=1)]
-    wrong: list[Annotated[str, Field(min_length=1)]] = []
-
-
 class FixedPrompt(_Written):
     """One fixed prompt. `key` is its content as a generator would name it, which keeps it out of training draws.
 
-    `answer` is an answer that passes, shown to reviewers beside what the models said. `decisive` are places that count
-    beside those which the canary's checks find.
+    `answer` is an answer that passes, shown to reviewers next to what the models said.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -98,7 +75,6 @@ class FixedPrompt(_Written):
     tools: list[dict[str, Any]] = []
     expected: dict[str, Any]
     answer: str
-    decisive: list[DecisivePlace] = []
 
     @model_validator(mode="after")
     def _consistent(self) -> "FixedPrompt":
@@ -106,11 +82,6 @@ class FixedPrompt(_Written):
         for what, values in (("messages", self.messages), ("tools", self.tools), ("expected", self.expected)):
             check_json_value(values, what)
         check_tools(self.tools)
-        for place in self.decisive:
-            if place.before + place.right not in self.answer:
-                raise ValueError(f"decisive: the answer does not hold {place.right!r} after {place.before[-40:]!r}")
-            if place.right in place.wrong:
-                raise ValueError(f"decisive: {place.right!r} is listed as both right and wrong")
         return self
 
 
@@ -145,8 +116,7 @@ class CanarySpec(_Written):
 
     A canary is either fixed (`must_pass`) or a `family` (its failure rate is estimated). The prompts of a fixed one are
     judged as a rate too, unless it is `absolute`: then one confirmed flip of them is a fault by itself. One that is
-    `only_where_declared` is asked only of a family of models that lists its skill. `decisive` are the kinds of
-    decision that its margins are taken at; none named, all that its checks find.
+    `only_where_declared` is asked only of a family of models that lists its skill.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -157,7 +127,6 @@ class CanarySpec(_Written):
     why: Annotated[str, Field(min_length=1)]
     generation: GenerationSettings
     checks: Annotated[list[str], Field(min_length=1)]
-    decisive: list[str] = []
     must_pass: Annotated[list[FixedPrompt], Field(min_length=1)] | None = None
     family: Family | None = None
 
@@ -177,33 +146,13 @@ class CanarySpec(_Written):
             self._check_prompt(prompt)
             _check_other(prompt, known)
             known.append(prompt)
-        if self.must_pass is not None:
-            values = [(prompt.answer, prompt.expected, prompt.tools) for prompt in self.must_pass]
-            self.check_kinds({kind for right in values for kind in self.kinds(*right)})
         return self
-
-    def kinds(self, answer: str, expected: dict[str, Any], tools: Sequence[dict[str, Any]]) -> set[str]:
-        """The kinds of decision that a right answer holds under this canary's checks."""
-        return {decision.kind for decision in decisions(answer, self.checks, expected, tools)}
-
-    def check_kinds(self, kinds: set[str]) -> None:
-        """What is called decisive occurs among `found`, the kinds that right answers hold; every answer ends.
-
-        Raises:
-            ValueError: a kind that they do not hold, which no margin would ever be taken at.
-        """
-        for kind in self.decisive:
-            if kind not in {*kinds, END}:
-                offered = f"there are {', '.join(sorted(kinds))}" if kinds else "there are none"
-                raise ValueError(f"decisive: no decision of kind {kind!r} in its answers; {offered}")
 
     def _check_prompt(self, prompt: FixedPrompt) -> None:
         try:
             failures = run_checks(prompt.answer, self.checks, prompt.expected, prompt.tools)
         except ValidationError as error:
-            place, problem = first_problem(error)
-            inside = "expected" if place == THE_FILE else f"expected.{place}"
-            raise ValueError(f"must_pass {prompt.name!r}: {inside}: {problem}") from error
+            raise ValueError(f"must_pass {prompt.name!r}: {unusable(error)}") from error
         except NotJudgedError as error:
             raise ValueError(f"must_pass {prompt.name!r}: {error}") from error
         if failures:
@@ -211,6 +160,13 @@ class CanarySpec(_Written):
         unread = next((key for key in prompt.expected if key not in _READ), None)
         if unread is not None:
             raise ValueError(f"must_pass {prompt.name!r}: expected.{unread}: no check reads this key")
+
+
+def unusable(error: ValidationError) -> str:
+    """Which expected value a check lacks or cannot use, and why."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in ("expected", *first["loc"]))
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _check_other(prompt: FixedPrompt, others: Sequence[FixedPrompt]) -> None:
@@ -259,18 +215,16 @@ def _check_order(roles: list[str]) -> None:
 
 
 def load_specs(
-    directory: Path | None = None,
     *,
     own: Path | None = None,
     only: Collection[str] | None = None,
     n: int | None = None,
     skills: Collection[str] | None = (),
 ) -> list[CanarySpec]:
-    """Read every `*.yaml` in `directory` (the shipped canaries if None) and in `own`, in order of file name.
+    """Read the shipped canaries and every `*.yaml` in `own`, in order of file name.
 
     Args:
-        directory: where to look.
-        own: a person's own canaries, asked beside those.
+        own: a person's own canaries, asked in addition to the shipped ones.
         only: ids to keep.
         n: draws of every family, instead of what its file says; of one that has a `share`, that part of them.
         skills: what the family of models declares; what runs only where it is declared is left out without it (see
@@ -280,9 +234,7 @@ def load_specs(
         UsageError: no files, a file that is not a valid specification, an id used twice, an unknown id in `only`, or
             one that the declared skills leave out.
     """
-    specs = dict(_shipped()) if directory is None else _read_folder(directory, {})
-    if own is not None:
-        specs = _read_folder(own, specs)
+    specs = dict(_shipped()) if own is None else _read_folder(own, _shipped())
     unknown = sorted(set(only or ()) - set(specs))
     if unknown:
         raise UsageError("canary-unknown", f"There is no canary {unknown[0]!r}; choose from {', '.join(specs)}.")
@@ -309,12 +261,10 @@ def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySp
         known = {spec.skill for spec in (*_shipped().values(), *specs)}
         unknown = [skill for budget in answers.budgets for skill in budget.skills if skill not in known]
         if unknown:
-            like = difflib.get_close_matches(unknown[0], known, 1)
-            meant = f"; {like[0]} is one" if like else ""
             raise UsageError(
                 "skill-unknown",
-                f"The family file sets a budget for {unknown[0]!r}, a skill that no canary has{meant}; correct "
-                "answers.budgets.",
+                f"The family file sets a budget for {unknown[0]!r}, a skill that no canary has; choose from "
+                f"{', '.join(sorted(known))}.",
             )
     return [spec.model_copy(update={"generation": _generation_for(spec, answers)}) for spec in specs]
 
@@ -351,47 +301,15 @@ def left_out_sentence(specs: Iterable[CanarySpec], family: str) -> str:
 
 
 def read_spec(file: Path) -> CanarySpec:
-    """Read one specification.
+    """Read one specification. Aliases are refused, since a reviewer reads a canary as it is asked.
 
     Raises:
-        UsageError: unreadable, too large, not YAML, or a key that is unknown, missing or wrong; file and key are named.
+        UsageError: unreadable, not YAML, or a key that is unknown, missing or wrong; file and key are named.
     """
-    written = _read_mapping(file)
-    try:
-        return CanarySpec.model_validate(written)
-    except ValidationError as error:
-        place, problem = first_problem(error)
-        raise UsageError("canary-invalid", f"{file}: {place}: {problem}; correct it.") from error
+    return read_yaml(file, CanarySpec, "canary", aliases=False)
 
 
-def _read_mapping(file: Path) -> dict[str, Any]:
-    """The one mapping that a canary's file holds; without aliases, since a reviewer reads a canary as it is asked."""
-    try:
-        size = file.stat().st_size
-        if size > MAX_BYTES:
-            limit = f"more than the {MAX_BYTES:,} that a canary may have"
-            raise UsageError("file-too-large", f"{file} has {size:,} bytes, {limit}; split it.")
-        body = parse_yaml(file.read_text(encoding="utf-8"), aliases=False)
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            "file-not-utf8", f"{file} is not UTF-8 (byte {error.start}: {error.reason}); save it as UTF-8."
-        ) from error
-    except OSError as error:
-        raise UsageError(
-            "file-unreadable", f"{file} cannot be read ({error.strerror or error}); check the path."
-        ) from error
-    except YamlProblem as error:
-        if error.refused:
-            raise UsageError("yaml-malformed", f"{file}:{error.line}: {error.problem}.") from error
-        raise UsageError("yaml-malformed", f"{file} is not valid YAML: {error}.") from error
-    if not isinstance(body, dict):
-        raise UsageError(
-            "canary-invalid", f"{file} must hold one mapping with the keys {', '.join(CanarySpec.model_fields)}."
-        )
-    return body
-
-
-def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, CanarySpec]:
+def _read_folder(folder: Path, known: Mapping[str, CanarySpec]) -> dict[str, CanarySpec]:
     """`known` and what `folder` holds, by id."""
     if folder.is_file():
         raise UsageError("path-is-file", f"{folder} is a file; name the folder that contains it.")
@@ -416,16 +334,3 @@ def _resized(spec: CanarySpec, n: int) -> CanarySpec:
         return spec
     draws = math.ceil(spec.family.share * n)
     return spec.model_copy(update={"family": spec.family.model_copy(update={"n": draws})})
-
-
-def first_problem(error: ValidationError) -> tuple[str, str]:
-    """The first wrong key of a document, and what is wrong with it."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]) or THE_FILE
-    if first["type"] == "extra_forbidden":
-        return place, "unknown key"
-    if first["type"] == "missing":
-        return place, "missing"
-    if first["type"] == "bool_type":
-        return place, f"{first['loc'][-1]} is true or false, not {first['input']!r}"
-    return place, first["msg"].removeprefix("Value error, ").rstrip(".")

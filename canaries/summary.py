@@ -37,7 +37,13 @@ Measure = Callable[[DeclaredFigure, Sequence[ItemOutcome]], Measurement | None]
 FIXED = "fixed prompts"
 """The family of all prompts that are judged as a rate: a canary has too few of them to be one."""
 
-SAMPLED = {"failure_rate": failed, "unended_rate": unended, "loop_rate": loops, "budget_used": budget_used}
+SAMPLED = {
+    "failure_rate": failed,
+    "unended_rate": unended,
+    "loop_rate": loops,
+    "budget_used": budget_used,
+    "length_ratio": tokens,
+}
 """What is read of sampled answers, by metric; `budget_used` shows reasoning that takes longer than the reference's."""
 
 CALLS = {tool_call.name, tool_calls.name}
@@ -126,8 +132,7 @@ def _of_sampled(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
     """What answers with reasoning are judged by, over prompts and seeds: right, ended, sound, and no longer."""
     for name, chosen in _slices(specs):
         for metric, read in SAMPLED.items():
-            yield _over_seeds(f"thinking_{metric}", name, chosen, read)
-        yield _over_seeds("thinking_length_ratio", name, chosen, tokens)
+            yield _figure(f"thinking_{metric}", name, chosen, partial(over_seeds, read=read))
 
 
 def _of_fixed_prompts(fixed: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
@@ -138,8 +143,7 @@ def _of_fixed_prompts(fixed: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
     for name, chosen in _together(fixed):
         yield _figure("must_pass_unstable", name, chosen, unstable, of_answers=False)
     for name, chosen in _together(fixed):
-        surely = sum(_items_of(spec) for spec in chosen if not spec.absolute)
-        yield _rate("fixed_prompt_failure_rate", name, chosen, failed, off_list=True, items=surely)
+        yield _rate("fixed_prompt_failure_rate", name, chosen, failed, off_list=True)
 
 
 def _figure(
@@ -150,31 +154,18 @@ def _figure(
     *,
     off_list: bool = False,
     of_answers: bool = True,
-    items: int | None = None,
 ) -> PlannedFigure:
-    items_declared = sum(map(_items_of, specs)) if items is None else items
-    clusters = sum(map(_prompts_of, specs)) if items is None else items
-    declared = METRICS[ProbeName.CANARIES, metric].declared(slice_name, items=items_declared, clusters=clusters)
+    surely = [spec for spec in specs if not (off_list and spec.absolute)]
+    items, clusters = sum(map(_items_of, surely)), sum(map(_prompts_of, surely))
+    declared = METRICS[ProbeName.CANARIES, metric].declared(slice_name, items=items, clusters=clusters)
     return PlannedFigure(declared, tuple(specs), measure, off_list, of_answers)
 
 
 def _rate(
-    metric: str,
-    slice_name: str,
-    specs: Sequence[CanarySpec],
-    read: Reading,
-    *,
-    off_list: bool = False,
-    items: int | None = None,
+    metric: str, slice_name: str, specs: Sequence[CanarySpec], read: Reading, *, off_list: bool = False
 ) -> PlannedFigure:
     """The share of answers of which `read` says 1."""
-    return _figure(metric, slice_name, specs, partial(rate, read=read), off_list=off_list, items=items)
-
-
-def _over_seeds(metric: str, slice_name: str, specs: Sequence[CanarySpec], read: Reading) -> PlannedFigure:
-    """The mean of what `read` says of sampled answers."""
-    bounds = METRICS[ProbeName.CANARIES, metric].bounds
-    return _figure(metric, slice_name, specs, partial(over_seeds, read=read, bounds=bounds))
+    return _figure(metric, slice_name, specs, partial(rate, read=read), off_list=off_list)
 
 
 def _slices(specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)) -> list[tuple[str, list[CanarySpec]]]:

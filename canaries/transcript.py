@@ -1,6 +1,5 @@
 """A production transcript, OpenAI chat messages as JSON, as a chat template reads it."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -8,8 +7,10 @@ from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationE
 from pydantic_core import from_json
 
 from q36eval.canaries.checks import check_tools
-from q36eval.canaries.specification import check_messages, first_problem
+from q36eval.canaries.generators.tools import call_text
+from q36eval.canaries.specification import check_messages
 from q36eval.errors import UsageError
+from q36eval.files import first_problem
 
 
 def _joined(content: Any) -> Any:
@@ -46,17 +47,6 @@ class _Message(BaseModel):
     reasoning_content: str | None = None
 
 
-class _OfferedFunction(BaseModel):
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class _Tool(BaseModel):
-    type: Literal["function"] = "function"
-    function: _OfferedFunction
-
-
 class _Schema(BaseModel):
     json_schema: dict[str, Any] = {}
 
@@ -69,7 +59,7 @@ class Transcript(BaseModel):
     """A request and, as its last message, the answer that was given; other keys of the request are ignored."""
 
     messages: Annotated[list[_Message], Field(min_length=1)]
-    tools: list[_Tool] = []
+    tools: list[dict[str, Any]] = []
     response_format: _Schema = _Schema()
     chat_template_kwargs: _Template = _Template()
 
@@ -78,11 +68,6 @@ class Transcript(BaseModel):
         """The messages before the answer, as a specification holds them."""
         messages = self.messages if self.answer is None else self.messages[:-1]
         return [message.model_dump(exclude_none=True) for message in messages]
-
-    @property
-    def offered(self) -> list[dict[str, Any]]:
-        """The tools, as a specification holds them."""
-        return [tool.model_dump(exclude_none=True) for tool in self.tools]
 
     @property
     def answer(self) -> str | None:
@@ -103,25 +88,16 @@ def read_transcript(file: Path) -> Transcript:
     """
     try:
         text = file.read_text(encoding="utf-8")
-    except UnicodeError as error:
-        raise UsageError("file-not-utf8", f"{file} is not UTF-8; save the transcript as UTF-8 text.") from error
-    except OSError as error:
-        raise UsageError(
-            "file-unreadable", f"{file} cannot be read ({error.strerror or error}); check the path."
-        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("file-unreadable", f"The transcript {file} cannot be read: {error}.") from error
     try:
         body = [{"role": "user", "content": text}] if file.suffix == ".txt" else from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise UsageError("json-malformed", f"{file} is not JSON: {error}.") from error
-    try:
         transcript = Transcript.model_validate({"messages": body} if isinstance(body, list) else body)
         check_messages(transcript.conversation)
-        check_tools(transcript.offered)
-    except ValidationError as error:
-        place, problem = first_problem(error)
-        raise UsageError("transcript-invalid", f"{file}: {place}: {problem}.") from error
+        check_tools(transcript.tools)
     except ValueError as error:
-        raise UsageError("transcript-invalid", f"{file}: {error}.") from error
+        problem = first_problem(error, Transcript) if isinstance(error, ValidationError) else str(error)
+        raise UsageError("transcript-invalid", f"{file}: {problem}.") from error
     return transcript
 
 
@@ -140,17 +116,11 @@ def answer_text(text: str) -> str:
     try:
         return wire_text(_Message.model_validate(body))
     except ValidationError as error:
-        place, problem = first_problem(error)
-        raise UsageError("transcript-invalid", f"The answer: {place}: {problem}.") from error
+        raise UsageError("transcript-invalid", f"The answer: {first_problem(error, _Message)}.") from error
 
 
 def wire_text(message: _Message) -> str:
     """An assistant message as the model writes it: text, then Qwen's XML for every call."""
-    parts = [message.content.strip()] if message.content.strip() else []
-    for call in message.tool_calls or ():
-        lines = ["<tool_call>", f"<function={call.function.name}>"]
-        for key, value in call.function.arguments.items():
-            written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            lines += [f"<parameter={key}>", written, "</parameter>"]
-        parts.append("\n".join([*lines, "</function>", "</tool_call>"]))
-    return "\n".join(parts)
+    said = message.content.strip()
+    calls = [call_text(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
+    return "\n".join([said, *calls] if said else calls)

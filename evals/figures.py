@@ -14,7 +14,6 @@ from typing import Any
 from q36eval.evals.competence import Known, competence, failure_causes, with_families
 from q36eval.evals.paired_clusters import (
     PlannedItem,
-    counts_of,
     details,
     flip_counts,
     is_scored,
@@ -24,7 +23,7 @@ from q36eval.evals.paired_clusters import (
     scores,
 )
 from q36eval.metrics import METRICS, Metric
-from q36eval.paired import recovery
+from q36eval.paired_figures import recovery
 from q36eval.records import (
     Clusters,
     ItemOutcome,
@@ -133,7 +132,7 @@ def _with_recovery(
         value=share,
         effect=share,
         effect_interval=share_interval,
-        counts=counts_of(clusters),
+        counts=clusters.counts(),
         note=f"of {mean.probe}.{mean.name}[{name}]",
     )
 
@@ -142,7 +141,7 @@ def hidden_changes(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_P
     """Items lost and gained, and the answers that changed, whether right or wrong."""
     lost, gained = flip_counts(outcomes)
     for metric, count in ((ITEMS_LOST, lost), (ITEMS_GAINED, gained)):
-        yield metric.counted(count, counts_of(paired_clusters(outcomes, scores)), name)
+        yield metric.counted(count, paired_clusters(outcomes, scores).counts(), name)
     if any(outcome.branch.text is not None for outcome in outcomes):
         clusters = paired_clusters(outcomes, _changed, bounds=(0.0, 1.0), weights=plan.weights)
         clusters = clusters.model_copy(update={"reference": None})
@@ -152,7 +151,7 @@ def hidden_changes(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_P
             value=value,
             effect=effect,
             effect_interval=interval,
-            counts=counts_of(clusters),
+            counts=clusters.counts(),
             clusters=clusters,
             note="another choice or text than the reference's, right or wrong",
         )
@@ -168,7 +167,7 @@ def _changed(outcome: ItemOutcome) -> tuple[float, float] | None:
 
 def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> Measurement:
     """How many items the suite has; fewer were used where an answer was certain earlier."""
-    counts = counts_of(paired_clusters(outcomes, scores))
+    counts = paired_clusters(outcomes, scores).counts()
     return ITEMS_PLANNED.counted(planned, counts, name)
 
 
@@ -193,7 +192,7 @@ def _paired(metric: Metric, name: str, clusters: Clusters, note: str, **beside: 
         reference_value=reference_value,
         effect=effect,
         effect_interval=interval,
-        counts=counts_of(clusters),
+        counts=clusters.counts(),
         clusters=clusters,
         note=note,
         **beside,

@@ -20,6 +20,7 @@ from q36eval.errors import UsageError
 from q36eval.evals.code_execution import check_code_metric, own_code_eval
 from q36eval.evals.frozen import FrozenTask
 from q36eval.evals.suite import LoadedSuite, TaskGroup
+from q36eval.hub import one_line
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,6 @@ def generates_data(task: NamedTask) -> bool:
     from lm_eval.tasks._yaml_loader import load_yaml
 
     return "custom_dataset" in load_yaml(task_root() / task.config, resolve_func=False)
-
-
-def one_line(error: Exception) -> str:
-    """An exception as part of a sentence; the one behind it, where `datasets` only says that there is one."""
-    if type(error).__name__ == "DatasetGenerationError" and isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(".")
 
 
 def _expand(name: str, index: dict[str, Any]) -> Iterator[NamedTask]:

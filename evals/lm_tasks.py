@@ -19,10 +19,11 @@ from typing import Any
 
 from q36eval.chat import TemplateRaisedError, continued_chat, rendered_chat
 from q36eval.errors import Q36Error, UsageError
-from q36eval.evals.lm_configs import one_line, quiet
+from q36eval.evals.lm_configs import quiet
 from q36eval.evals.lm_configs import task_configs as task_configs
 from q36eval.evals.suite import TASK_FIELD, LoadedSuite, TaskGroup
 from q36eval.files import canonical_json, json_sha256
+from q36eval.hub import one_line
 
 THINK_END = "</think>"
 NOTHING_FOUND = "[invalid]"

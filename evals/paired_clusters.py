@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from q36eval.records import Clusters, Counts, ItemOutcome, PlannedClusters, Schedule
+from q36eval.records import Clusters, ItemOutcome, PlannedClusters, Schedule
 from q36eval.stats import planned_clusters, planned_largest
 
 Pair = tuple[float, float]
@@ -225,11 +225,6 @@ def macro_clusters(
 
     most = max(counted.values(), default=1.0)
     return paired_clusters(outcomes, weighted, bounds=(0.0, most * max([*weights.values(), *weightiest], default=1.0)))
-
-
-def counts_of(clusters: Clusters) -> Counts:
-    """Units with and without a value."""
-    return clusters.counts()
 
 
 def flip_counts(outcomes: Iterable[ItemOutcome]) -> tuple[int, int]:

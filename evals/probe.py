@@ -16,11 +16,11 @@ from q36eval.evals.blocks import draws_by_margin, in_blocks
 from q36eval.evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
 from q36eval.evals.encoding import Encoded, Encoder, NotAmongLikeliestError, is_cut_off, responses, with_shared_prefixes
 from q36eval.evals.figures import UNITS, Plan
-from q36eval.evals.lm_configs import one_line
 from q36eval.evals.lm_tasks import Document, load_documents
 from q36eval.evals.paired_clusters import DrawnItem, PlannedItem
 from q36eval.evals.suite import LoadedSuite, TaskGroup
 from q36eval.evals.summaries import accuracies, declared_figures, suite_measurements
+from q36eval.hub import one_line
 from q36eval.probes import Digest, ItemResults, OwnPrompts, Probe, WorkItem, in_block, in_group
 from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Measurement, ProbeName
 
@@ -33,25 +33,17 @@ class EvalsProbe(Probe):
 
     name = ProbeName.EVALS
 
-    def __init__(
-        self,
-        suite: Path,
-        *,
-        data: Path | None = None,
-        cache_dir: Path | None = None,
-        max_items: int | None = None,
-    ) -> None:
+    def __init__(self, suite: Path, *, data: Path | None = None, max_items: int | None = None) -> None:
         """Read the suite file and verify its frozen data; `data` replaces the folder the suite names.
 
-        lm-eval keeps converted data in `cache_dir`, by default in a folder that is removed after planning. Of each
-        group at most `max_items` are asked, in whole blocks, but one block at the least. Groups that run what the model
-        wrote are left out unless the environment allows that; `skipped` says so.
+        Of each group at most `max_items` are asked, in whole blocks, but one block at the least. Groups that run what
+        the model wrote are left out unless the environment allows that; `skipped` says so.
 
         Raises:
             UsageError: the suite is malformed or its data is not what its manifest says.
         """
         self._loaded = LoadedSuite(suite, data)
-        self._cache_dir, self._max_items = cache_dir, max_items
+        self._max_items = max_items
         self._encoded: dict[str, tuple[Document, Encoded]] = {}
         self._of_branch: dict[str, tuple[Document, Encoded]] = {}
         """What the branch is asked, where its chat template is another one; else `_encoded`."""
@@ -116,7 +108,7 @@ class EvalsProbe(Probe):
     def _load(self, tokenizer: Any, measure: str | None = None) -> list[Document]:
         """The documents of groups of that measure, or of all."""
         with tempfile.TemporaryDirectory() as temporary:
-            return load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer, measure)
+            return load_documents(self._loaded, Path(temporary), tokenizer, measure)
 
     def _encode(self, documents: Sequence[Document], tokenizer: Any) -> dict[str, tuple[Document, Encoded]]:
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)

@@ -9,12 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from q36eval.errors import ChangedError, UsageError
 from q36eval.evals.frozen import MANIFEST, Source, verify
-from q36eval.files import YamlProblem, json_sha256, parse_yaml
-from q36eval.measured_on import MeasuredOn
+from q36eval.files import json_sha256, read_yaml
+from q36eval.measurement_facts import MeasuredOn
 
 READING_VERSION = 1
 """Raised whenever answers are read or scored in another way, so that older reference answers are not reused."""
@@ -348,27 +348,11 @@ def read_suite(path: Path) -> EvalSuite:
     Raises:
         UsageError: there is no such file, or it is malformed; says where.
     """
-    try:
-        suite = EvalSuite.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
-    except FileNotFoundError as error:
+    if not path.exists():
         known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
-        raise UsageError("suite-unknown", f"There is no eval suite {path}; suites there: {known}.") from error
-    except OSError as error:
-        raise UsageError(
-            "file-unreadable", f"The eval suite {path} cannot be read: {error.strerror or error}."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError("file-not-utf8", f"The eval suite {path} is not a text file in UTF-8.") from error
-    except YamlProblem as error:
-        raise UsageError("yaml-malformed", f"{path} is not YAML: {error}.") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UsageError("suite-invalid", f"{path}: {where}: {first['msg']}.") from error
-    if len({group.name for group in suite.groups}) != len(suite.groups):
-        raise UsageError("suite-duplicate-group", f"{path} names two groups alike; give each a name of its own.")
-    if len({group.slice for group in suite.groups}) != len(suite.groups):
-        raise UsageError(
-            "suite-duplicate-group", f"{path} gives two groups one slice, whose figures nobody could tell apart."
-        )
+        raise UsageError("suite-unknown", f"There is no eval suite {path}; suites there: {known}.")
+    suite = read_yaml(path, EvalSuite, "eval suite")
+    for field in ("name", "slice"):
+        if len({getattr(group, field) for group in suite.groups}) != len(suite.groups):
+            raise UsageError("suite-duplicate-group", f"{path} gives two groups one {field}; give each its own.")
     return suite

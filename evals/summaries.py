@@ -28,9 +28,9 @@ from q36eval.evals.figures import (
 )
 from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scored
 from q36eval.evals.suite import TaskGroup
-from q36eval.gate.judge import most_effective_clusters
+from q36eval.gate.judgement import most_effective_clusters
 from q36eval.metrics import METRICS, Metric
-from q36eval.paired import RecoveryAt, effective_length
+from q36eval.paired_figures import RecoveryAt, effective_length
 from q36eval.records import Counts, DeclaredFigure, Interval, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import DEFAULT_LEVEL
 
@@ -51,7 +51,6 @@ def suite_measurements(
     groups: Sequence[TaskGroup],
     outcomes: Sequence[ItemOutcome],
     planned: Sequence[PlannedItem] = (),
-    effective_recovery: float = EFFECTIVE_RECOVERY,
     known: Known | None = None,
     *,
     partial: bool = False,
@@ -67,9 +66,7 @@ def suite_measurements(
     for group in groups:
         own_outcomes = by_group[group.name]
         own = [item for item in planned if item.group == group.name]
-        yield from measurements(
-            group, own_outcomes, Plan(own, known, partial, estimate_weights(own_outcomes, own)), effective_recovery
-        )
+        yield from measurements(group, own_outcomes, Plan(own, known, partial, estimate_weights(own_outcomes, own)))
         if own_outcomes and group.measure == "accuracy" and own:
             yield items_planned(group.slice, len(own), own_outcomes)
     judged = [group.name for group in groups if group.measure == "accuracy" and by_group[group.name]]
@@ -85,12 +82,7 @@ def suite_measurements(
         yield from hidden_changes(SUITE, together, plan)
 
 
-def measurements(
-    group: TaskGroup,
-    outcomes: Sequence[ItemOutcome],
-    plan: Plan = NO_PLAN,
-    effective_recovery: float = EFFECTIVE_RECOVERY,
-) -> Iterator[Measurement]:
+def measurements(group: TaskGroup, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
     """The group as a whole, then each value of each of its slice fields; slices without an item give nothing."""
     lengths: dict[int, RecoveryAt] = {}
     for part in _slices(group, outcomes):
@@ -110,7 +102,7 @@ def measurements(
             recovery = [figure for figure in figures if figure.estimator == "derived"][-1]
             lengths[place.length] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
     if lengths:
-        yield _effective_length(group.slice, lengths, effective_recovery, outcomes)
+        yield _effective_length(group.slice, lengths, outcomes)
 
 
 def accuracies(
@@ -289,14 +281,12 @@ def _natural(value: str) -> tuple[int, str]:
     return (int(value), "") if value.isdigit() else (0, value)
 
 
-def _effective_length(
-    name: str, lengths: Mapping[int, RecoveryAt], at_least: float, outcomes: Sequence[ItemOutcome]
-) -> Measurement:
+def _effective_length(name: str, lengths: Mapping[int, RecoveryAt], outcomes: Sequence[ItemOutcome]) -> Measurement:
     """The longest length up to which recovery holds: by point estimates, and from below by their lower bounds.
 
     0 is said of a group that keeps too little at its shortest length, NaN where no length was measured.
     """
-    longest = effective_length(lengths, at_least)
+    longest = effective_length(lengths, EFFECTIVE_RECOVERY)
     value = float(longest.by_value or 0) if longest.measured else math.nan
     lower = float(longest.by_lower_bound or 0) if longest.measured else math.nan
     upper = math.inf if longest.measured else math.nan
@@ -309,5 +299,5 @@ def _effective_length(
             lower=lower, upper=upper, level=DEFAULT_LEVEL, method="none above: lower bounds of recovery"
         ),
         counts=Counts(total=len(outcomes), scored=scored, errored=len(outcomes) - scored),
-        note=f"recovery of at least {at_least:.4g} at this and every shorter length of {sorted(lengths)}",
+        note=f"recovery of at least {EFFECTIVE_RECOVERY:.4g} at this and every shorter length of {sorted(lengths)}",
     )

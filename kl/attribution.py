@@ -14,7 +14,7 @@ from scipy.stats import t as student_t
 
 from q36eval.engines.base import Engine, ScoreRequest
 from q36eval.errors import EngineError, UsageError
-from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.corpus import CorpusDocument, in_turn
 from q36eval.kl.planning import CONTEXT, OVERLAP, windows
 from q36eval.kl.scoring import Scorer
 from q36eval.records import Clusters, Interval, Record
@@ -150,7 +150,7 @@ def sample(documents: Sequence[CorpusDocument], tokenizer: Any, passes: int, bud
     chosen: list[CorpusDocument] = []
     requests: list[ScoreRequest] = []
     spent, least = 0, 0
-    for document in in_turn(documents):
+    for document in in_turn(documents, lambda document: document.slice):
         ids = tuple(tokenizer.encode(document.text, add_special_tokens=False))
         mine = [
             ScoreRequest(f"{document.key}/{begin}", ids[begin:end], first - begin, "attribute")
@@ -175,15 +175,6 @@ def sample(documents: Sequence[CorpusDocument], tokenizer: Any, passes: int, bud
             f"The corpus holds {len(chosen)} documents; blame with an interval needs {LEAST_DOCUMENTS}.",
         )
     return Sample(tuple(chosen), tuple(requests))
-
-
-def in_turn(documents: Sequence[CorpusDocument]) -> Iterator[CorpusDocument]:
-    """One document of each slice, then the next of each; within a slice by content hash, so by no one's choice."""
-    slices: dict[str, list[CorpusDocument]] = {}
-    for document in sorted(documents, key=lambda document: document.key):
-        slices.setdefault(document.slice, []).append(document)
-    for rank in range(max(map(len, slices.values()), default=0)):
-        yield from (members[rank] for _, members in sorted(slices.items()) if rank < len(members))
 
 
 Pass = Mapping[str, torch.Tensor]
@@ -226,19 +217,23 @@ def each_scored(engine: Engine, requests: Sequence[ScoreRequest]) -> Iterator[tu
         del came
 
 
+def kl_clusters(units: Sequence[int], sums: Sequence[float], other: Sequence[float] | None = None) -> Clusters:
+    """KL sums of documents, in the order of their tokens `units`; paired with those of another pass where given."""
+    return Clusters(
+        units=tuple(units),
+        branch=tuple(sums),
+        reference=None if other is None else tuple(other),
+        errored=(0,) * len(units),
+    )
+
+
 def blame(
     suspect: Suspect, direction: Direction, units: Sequence[int], total: Sequence[float], variant: Sequence[float]
 ) -> Blame:
     """The figures of one pass. `total` and `variant` are KL sums per document, of the branch and of the variant."""
     restored = direction == "restored"
     cost = [t - v for t, v in zip(total, variant, strict=True)] if restored else list(variant)
-    clusters = Clusters(
-        units=tuple(units),
-        branch=tuple(total) if restored else tuple(variant),
-        reference=tuple(variant) if restored else None,
-        errored=(0,) * len(units),
-        bounds=None,
-    )
+    clusters = kl_clusters(units, total, variant) if restored else kl_clusters(units, variant)
     _, _, nats, interval = summarize(clusters, "paired_mean" if restored else "mean")
     share, share_interval = share_of(cost, total)
     return Blame(
@@ -258,10 +253,8 @@ def as_served(
     engine: str, weights: int, units: Sequence[int], total: Sequence[float], served: Sequence[float]
 ) -> AsServed:
     """The figures of the pass as that engine computes; `total` and `served` are KL sums per document."""
-    none = (0,) * len(units)
-    alone = Clusters(units=tuple(units), branch=tuple(served), errored=none)
-    paired = Clusters(units=tuple(units), branch=tuple(served), reference=tuple(total), errored=none)
-    _, _, kl, kl_interval = summarize(alone, "mean")
+    paired = kl_clusters(units, served, total)
+    _, _, kl, kl_interval = summarize(kl_clusters(units, served), "mean")
     _, _, extra, extra_interval = summarize(paired, "paired_mean")
     return AsServed(
         engine=engine,

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from q36eval.errors import UsageError
 from q36eval.files import read_listed
@@ -120,6 +121,23 @@ def joined(documents: Sequence[CorpusDocument], characters: int) -> list[CorpusD
         )
         for part in whole
     ]
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> str: ...
+
+
+ItemT = TypeVar("ItemT", bound=_Keyed)
+
+
+def in_turn(items: Iterable[ItemT], slice_of: Callable[[ItemT], str]) -> list[ItemT]:
+    """One item of each slice, then the next of each; within a slice by content hash, so nobody chooses."""
+    slices: dict[str, list[ItemT]] = {}
+    for item in sorted(items, key=lambda item: item.key):
+        slices.setdefault(slice_of(item), []).append(item)
+    ranks = range(max(map(len, slices.values()), default=0))
+    return [members[rank] for rank in ranks for _, members in sorted(slices.items()) if rank < len(members)]
 
 
 def clusters_sha256(clusters: Mapping[str, str | None]) -> str:

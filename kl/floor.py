@@ -9,15 +9,15 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 
 from q36eval.engines.base import Engine, Perturbation, ScoreRequest
+from q36eval.kl.corpus import in_turn
 from q36eval.kl.divergence import TokenFigures
 from q36eval.kl.floor_file import VERSION, FloorFigures, PerturbationFloor, ReferenceFloor
 from q36eval.kl.scoring import Scorer
-from q36eval.probes import Digest, WorkItem
+from q36eval.probes import Digest, Progress, WorkItem
 from q36eval.records import Clusters, DeploymentIdentity, Interval
 from q36eval.stats import summarize
 
@@ -31,12 +31,6 @@ LEAST_SCORED = 32
 """A request cut to its first tokens must keep at least so many to score."""
 
 
-class Ticks(Protocol):
-    """What is told of the progress."""
-
-    def advance(self, count: int = 1) -> None: ...
-
-
 def measure_floor(
     reference: Engine,
     capture: Mapping[str, Digest],
@@ -44,7 +38,7 @@ def measure_floor(
     slices: Mapping[str, str],
     identity: DeploymentIdentity,
     suite_sha256: str,
-    progress: Ticks,
+    progress: Progress,
 ) -> ReferenceFloor:
     """Score a sample of `items` (`slices`: the slice of each key) perturbed, and compare with what was captured.
 
@@ -58,25 +52,11 @@ def measure_floor(
     return ReferenceFloor(version=VERSION, identity=identity, suite_sha256=suite_sha256, perturbations=tuple(measured))
 
 
-def perturbation_count(engine: Engine) -> int:
-    """How many perturbations `measure_floor` goes through."""
-    return len(engine.perturbations())
-
-
 def chosen(items: Sequence[WorkItem], slices: Mapping[str, str], tokens: int, least: int) -> list[WorkItem]:
-    """Items of every slice in turn, by content hash and so by no one's choice, up to `tokens` and at least `least`."""
-    by_slice: dict[str, list[WorkItem]] = {}
-    for item in sorted(items, key=lambda item: item.key):
-        by_slice.setdefault(slices[item.key], []).append(item)
-    order = [
-        members[rank]
-        for rank in range(max(map(len, by_slice.values()), default=0))
-        for _, members in sorted(by_slice.items())
-        if rank < len(members)
-    ]
+    """Items of every slice in turn, up to `tokens` and at least `least`."""
     sample: list[WorkItem] = []
     spent = 0
-    for item in order:
+    for item in in_turn(items, lambda item: slices[item.key]):
         spent += sum(len(request.token_ids) for request in item.scores)
         if spent > tokens and len(sample) >= least:
             break

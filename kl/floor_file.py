@@ -20,9 +20,7 @@ VERSION = 2
 SEAL = "floor_sha256"
 """The key of the file that holds the hash of all the rest."""
 
-MEASURED_AGAIN = "delete it, and it is measured again"
-CAPTURED_AGAIN = "copy the pack again, or capture it anew"
-"""What to do about a floor that cannot be used: here, and where only a pack of the reference is at hand."""
+ADVICE = "delete it to measure it again; if it belongs to a pack, copy the pack again or capture a new one"
 
 UNKNOWN = Interval(lower=0.0, upper=math.inf, level=0.95, method="none: the largest of several")
 
@@ -162,11 +160,11 @@ def write_floor(path: Path, floor: ReferenceFloor) -> None:
     write_atomically(path, canonical_json(body | {SEAL: json_sha256(body)}, indent=1))
 
 
-def load_floor(path: Path, remedy: str = MEASURED_AGAIN) -> ReferenceFloor | None:
+def load_floor(path: Path) -> ReferenceFloor | None:
     """The floor in that file, whoever's it is; None when there is no such file.
 
     Raises:
-        UsageError: it cannot be read, or its contents are not those that were written; says the `remedy`.
+        UsageError: it cannot be read, or its contents are not those that were written.
     """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
@@ -178,19 +176,17 @@ def load_floor(path: Path, remedy: str = MEASURED_AGAIN) -> ReferenceFloor | Non
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise UsageError(
             "floor-damaged",
-            f"The noise floor {path} is damaged: its contents are not those that were measured; {remedy}.",
+            f"The noise floor {path} is damaged: its contents are not those that were measured; {ADVICE}.",
         ) from error
 
 
-def read_floor(
-    path: Path, identity: DeploymentIdentity, suite_sha256: str, remedy: str = MEASURED_AGAIN
-) -> ReferenceFloor | None:
+def read_floor(path: Path, identity: DeploymentIdentity, suite_sha256: str) -> ReferenceFloor | None:
     """The floor in that file; None when there is no such file.
 
     Raises:
         UsageError: it is damaged, or it is another reference's or another suite's: names what differs.
     """
-    floor = load_floor(path, remedy)
+    floor = load_floor(path)
     if floor is None:
         return None
     differing = floor.identity.differing_fields(identity)
@@ -200,6 +196,6 @@ def read_floor(
         raise UsageError(
             "floor-identity",
             f"The noise floor {path} was measured for another reference or suite ({', '.join(differing)} differ); "
-            f"{remedy}.",
+            f"{ADVICE}.",
         )
     return floor

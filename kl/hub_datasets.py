@@ -2,25 +2,24 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from q36eval.errors import UsageError
+from q36eval.hub import called, check_revision, load_split
 from q36eval.kl.corpus import CorpusDocument, cluster_of
 
-WIKITEXT_TITLE = r"^ = [^=].* = $"
+WIKITEXT_TITLE = re.compile(r"^ = [^=].* = $")
 """An article's first line in wikitext-2 and wikitext-103; sections have ` = = Title = = `."""
 
 
 class HubDataset(BaseModel):
     """One split of a dataset, and how its rows become documents.
 
-    `rows`: every row is a document. `articles`: rows are lines; a line that matches `title` between blank lines begins
-    a document, what comes before the first is left out. `whole`: all rows joined are one document. Long ones are cut
+    `rows`: every row is a document. `articles`: rows are lines of WikiText; a title between blank lines begins a
+    document, what comes before the first is left out. `whole`: all rows joined are one document. Long ones are cut
     into `max_pieces` of at most `piece_characters`, each a document, and what is cut from one text is one cluster.
     """
 
@@ -39,21 +38,12 @@ class HubDataset(BaseModel):
     """The column that names what rows share; rows with equal values are one cluster, across splits and languages."""
     slice: Annotated[str, Field(min_length=1)]
     documents: Literal["rows", "articles", "whole"] = "rows"
-    title: str = WIKITEXT_TITLE
     skip_documents: Annotated[int, Field(ge=0)] = 0
     max_documents: Annotated[int, Field(ge=1)] | None = None
     piece_characters: Annotated[int, Field(ge=100)] | None = None
     max_pieces: Annotated[int, Field(ge=1)] = 1
     drop_duplicates: bool = False
     """Keep the first of several equal texts, which are refused otherwise."""
-
-    @model_validator(mode="after")
-    def _title_is_a_pattern(self) -> Self:
-        try:
-            re.compile(self.title)
-        except re.error as error:
-            raise ValueError(f"title is no regular expression: {error}") from error
-        return self
 
     @model_validator(mode="after")
     def _rows_have_clusters(self) -> Self:
@@ -64,7 +54,7 @@ class HubDataset(BaseModel):
     @property
     def called(self) -> str:
         """How a person calls it."""
-        return self.name if self.config is None else f"{self.name} ({self.config})"
+        return called(self.name, self.config)
 
     @property
     def prefix(self) -> str:
@@ -80,8 +70,8 @@ def read_dataset(source: HubDataset) -> list[CorpusDocument]:
     Raises:
         UsageError: it is not cached (says how to cache it) or only at another revision, or has no such split or column.
     """
-    dataset = _cached(source)
-    _check_revision(source, dataset)
+    dataset, commit = load_split(source.name, source.config, source.split, offline=True)
+    check_revision(source.name, source.config, commit, source.revision)
     return documents_of(source, {name: dataset[name] for name in _columns(source, dataset.column_names)})
 
 
@@ -126,8 +116,8 @@ def documents_of(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> li
             row = f"Row {number} of the split {source.split!r} of {source.called}"
             cluster = f"{source.name}#{cluster_of(shared[number], source.cluster, row)}"
         for part, text in enumerate(parts):
-            called = name if len(parts) == 1 else f"{name}.{part}"
-            documents.append(CorpusDocument(id=called, slice=source.slice, text=text, cluster=cluster))
+            own = name if len(parts) == 1 else f"{name}.{part}"
+            documents.append(CorpusDocument(id=own, slice=source.slice, text=text, cluster=cluster))
     return documents
 
 
@@ -150,14 +140,13 @@ def pieces(text: str, characters: int | None, count: int) -> Iterator[str]:
         text = text[len(part) :]
 
 
-def articles(lines: Sequence[str], title: str = WIKITEXT_TITLE) -> Iterator[str]:
-    """Lines joined per article: each begins at a line that matches `title` and stands between blank lines."""
-    pattern = re.compile(title)
+def articles(lines: Sequence[str]) -> Iterator[str]:
+    """Lines joined per article: each begins at a title between blank lines."""
     bare = [line.rstrip("\n") for line in lines]
     starts = [
         number
         for number, line in enumerate(bare)
-        if pattern.match(line)
+        if WIKITEXT_TITLE.match(line)
         and (number == 0 or not bare[number - 1].strip())
         and (number + 1 == len(bare) or not bare[number + 1].strip())
     ]
@@ -177,86 +166,8 @@ def _texts(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> Iterator
             )
     rows = [source.joined_by.join(row) for row in zip(*parts, strict=True)]
     if source.documents == "articles":
-        yield from articles(rows, source.title)
+        yield from articles(rows)
     elif source.documents == "whole":
         yield "".join(line if line.endswith("\n") else f"{line}\n" for line in rows)
     else:
         yield from rows
-
-
-def _cached(source: HubDataset) -> Any:
-    """The split as `datasets` has it in its cache."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise UsageError(
-            "package-missing", "Datasets need the package `datasets`; install it, or name files instead."
-        ) from error
-
-    with _offline():
-        try:
-            # by its address, so that no folder of that name in the working directory is taken for it
-            return datasets.load_dataset(f"hf://datasets/{source.name}", source.config, split=source.split)
-        except (FileNotFoundError, ConnectionError) as error:
-            raise UsageError("dataset-missing", _not_cached(source)) from error
-        except ValueError as error:
-            if "cache" in str(error):  # the dataset is there and this configuration is not
-                raise UsageError("dataset-missing", _not_cached(source)) from error
-            raise UsageError(
-                "dataset-unreadable", f"The dataset {source.called} cannot be read: {_one_line(error)}."
-            ) from error
-        except Exception as error:  # whatever a damaged cache makes it raise
-            raise UsageError(
-                "dataset-unreadable", f"The dataset {source.called} cannot be read: {_one_line(error)}."
-            ) from error
-
-
-@contextmanager
-def _offline() -> Iterator[None]:
-    """What HF_HUB_OFFLINE=1 does, for a process that may have imported the libraries without it; and quietly."""
-    import datasets
-    import huggingface_hub.constants as hub
-
-    before = datasets.config.HF_HUB_OFFLINE, hub.HF_HUB_OFFLINE, datasets.logging.get_verbosity()
-    bars = datasets.are_progress_bars_disabled()
-    datasets.config.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE = True
-    datasets.logging.set_verbosity_error()
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        datasets.config.HF_HUB_OFFLINE, hub.HF_HUB_OFFLINE = before[:2]
-        datasets.logging.set_verbosity(before[2])
-        if not bars:
-            datasets.enable_progress_bars()
-
-
-def _check_revision(source: HubDataset, dataset: Any) -> None:
-    """The cache keeps a dataset below the commit it came from."""
-    commit = Path(dataset.cache_files[0]["filename"]).parent.name if dataset.cache_files else ""
-    if source.revision is not None and not commit.startswith(source.revision):
-        raise UsageError(
-            "dataset-revision",
-            f"The dataset {source.called} is cached at revision {commit or 'unknown'}, not at {source.revision}; "
-            f"{_how_to_cache(source)}.",
-        )
-
-
-def _not_cached(source: HubDataset) -> str:
-    return f"The dataset {source.called} is not in the local cache of `datasets`; {_how_to_cache(source)}."
-
-
-def _how_to_cache(source: HubDataset) -> str:
-    arguments = [repr(source.name)]
-    if source.config is not None:
-        arguments.append(repr(source.config))
-    if source.revision is not None:
-        arguments.append(f"revision={source.revision!r}")
-    return (
-        f'with network run python -c "from datasets import load_dataset; load_dataset({", ".join(arguments)})", '
-        f"or point HF_DATASETS_CACHE to where it is"
-    )
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(".")

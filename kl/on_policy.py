@@ -16,15 +16,14 @@ from pydantic import Field, ValidationError
 
 from q36eval.chat import TemplateLimitError, TemplateRaisedError, rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest
-from q36eval.engines.retrying import with_retry
+from q36eval.engines.retries import with_retry
 from q36eval.errors import EngineError, UsageError
 from q36eval.files import canonical_json, json_sha256, write_atomically
 from q36eval.locks import exclusive
 from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity, Record
 
-SAMPLED_AGAIN = "delete the file and they are sampled anew"
-"""What to do about answers that cannot be used, where the reference is at hand."""
+ADVICE = "delete the file to sample them again; if it belongs to a pack, copy the pack again or capture a new one"
 
 FORMAT = 2
 """Version of the file and of how answers come about; another version samples anew."""
@@ -140,7 +139,6 @@ def kept_or_sampled(
     settings: OnPolicySettings,
     load_reference: Callable[[], Engine],
     progress: Progress,
-    remedy: str = SAMPLED_AGAIN,
 ) -> OnPolicyAnswers:
     """The answers kept below `root`; sampled first if there are none, by one process at a time.
 
@@ -159,7 +157,7 @@ def kept_or_sampled(
                 write_answers(
                     path, OnPolicyAnswers(sampled, sample_answers(load_reference(), prompts, settings, progress))
                 )
-    return read_answers(path, sampled, remedy)
+    return read_answers(path, sampled)
 
 
 def sample_answers(
@@ -236,12 +234,11 @@ def write_answers(path: Path, answers: OnPolicyAnswers) -> None:
     write_atomically(path, canonical_json(header).encode() + b"\n" + answers.lines)
 
 
-def read_answers(path: Path, expected: Sampled | None = None, remedy: str = SAMPLED_AGAIN) -> OnPolicyAnswers:
+def read_answers(path: Path, expected: Sampled | None = None) -> OnPolicyAnswers:
     """Read a file of answers, wherever it lies.
 
     Raises:
-        UsageError: it cannot be read, is damaged, or was not made by what is `expected`; names the fields and says the
-            `remedy`.
+        UsageError: it cannot be read, is damaged, or was not made by what is `expected`; names the fields.
     """
     try:
         first, _, rest = path.read_bytes().partition(b"\n")
@@ -255,11 +252,11 @@ def read_answers(path: Path, expected: Sampled | None = None, remedy: str = SAMP
             "file-unreadable", f"The sampled answers {path} cannot be read: {error.strerror}; check the path."
         ) from error
     except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise UsageError("sampled-answers-damaged", f"The sampled answers {path} are damaged; {remedy}.") from error
+        raise UsageError("sampled-answers-damaged", f"The sampled answers {path} are damaged; {ADVICE}.") from error
     if expected is not None and sampled != expected:
         different = [name for name in Sampled.model_fields if getattr(sampled, name) != getattr(expected, name)]
         raise UsageError(
             "sampled-answers-identity",
-            f"The sampled answers {path} were made with another {', '.join(different)}; {remedy}.",
+            f"The sampled answers {path} were made with another {', '.join(different)}; {ADVICE}.",
         )
     return OnPolicyAnswers(sampled, answers)

@@ -14,7 +14,7 @@ from q36eval.files import json_sha256
 from q36eval.kl.acceptance import acceptance_sums
 from q36eval.kl.breakdown import Tokens, entropy_ranges, position_ranges, token_measurements
 from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
-from q36eval.kl.declared import Held, declared_figures
+from q36eval.kl.declared_gap import Held, declared_figures
 from q36eval.kl.divergence import TokenFigures
 from q36eval.kl.measurements import document_measurements
 from q36eval.kl.on_policy import OnPolicyAnswer

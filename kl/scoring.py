@@ -142,13 +142,6 @@ class FigureBuffer:
         )
 
 
-def fused_figures(reference_logits: Tensor, branch_logits: Tensor, labels: Tensor) -> TokenFigures:
-    """As `kl.divergence.token_figures`, of float32 logits [T, V] on a GPU."""
-    buffer = FigureBuffer(len(labels), reference_logits.device)
-    buffer.fill(0, reference_logits, branch_logits, labels)
-    return buffer.figures()
-
-
 @cache
 def _kernel() -> Any:
     """The compiled kernel; Triton is imported where a GPU wants it, and nowhere else."""

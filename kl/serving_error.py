@@ -14,8 +14,8 @@ from torch import Tensor
 
 from q36eval.engines import Engine, ScoreRequest
 from q36eval.errors import EngineError
-from q36eval.gate.fault import Arithmetic, Fault, fault_of
-from q36eval.kl.attribution import Pass, Sample, each_scored
+from q36eval.gate.fault_layer import Arithmetic, Fault, fault_of
+from q36eval.kl.attribution import Pass, Sample, each_scored, kl_clusters
 from q36eval.kl.divergence import token_figures
 from q36eval.kl.scoring import CPU_TILE_BYTES
 from q36eval.records import Clusters, DeploymentIdentity, Interval
@@ -74,8 +74,6 @@ class ServingError(BaseModel):
     excess_interval: Interval
     paired: Clusters
     arithmetic: Arithmetic
-    gpu: str = ""
-    """What GPUs make of the checkpoint's quantized inputs, in words."""
     known: KnownFault | None = None
     """Where the engine is known to compute this checkpoint from other scales than its own."""
 
@@ -161,14 +159,13 @@ def serving_error(
     whole: Sequence[float],
     floor: Sequence[float] | None,
     arithmetic: Arithmetic,
-    gpu: str = "",
     known: tuple[int, Sequence[float]] | None = None,
 ) -> ServingError:
     """The figures of KL sums per document, each in the order of `chosen.documents`.
 
     `known` is of how many weights the engine is known to take other scales, and KL(branch decoded so || as served).
     """
-    paired = clusters_of(chosen, serving, checkpoint)
+    paired = kl_clusters(chosen.units, serving, checkpoint)
     _, _, excess, excess_interval = summarize(paired, "paired_mean")
     return ServingError(
         engine=engine,
@@ -182,7 +179,6 @@ def serving_error(
         excess_interval=excess_interval,
         paired=paired,
         arithmetic=arithmetic,
-        gpu=gpu,
         known=None if known is None else _known(chosen, *known, serving),
     )
 
@@ -194,21 +190,11 @@ def _known(chosen: Sample, weights: int, rest: Sequence[float], serving: Sequenc
 def nearer(chosen: Sample, one: Sequence[float], other: Sequence[float]) -> float:
     """Below zero where the sums of `one` are smaller than those of `other`, above where larger; 0 where the 95 %
     interval of their paired difference holds 0."""
-    _, _, _, interval = summarize(clusters_of(chosen, one, other), "paired_mean")
+    _, _, _, interval = summarize(kl_clusters(chosen.units, one, other), "paired_mean")
     return -1.0 if interval.upper < 0 else 1.0 if interval.lower > 0 else 0.0
 
 
 def _layer(chosen: Sample, sums: Sequence[float]) -> LayerError:
-    clusters = clusters_of(chosen, sums)
+    clusters = kl_clusters(chosen.units, sums)
     _, _, kl, interval = summarize(clusters, "mean")
     return LayerError(kl=kl, interval=interval, clusters=clusters)
-
-
-def clusters_of(chosen: Sample, sums: Sequence[float], other: Sequence[float] | None = None) -> Clusters:
-    """KL sums of the documents of `chosen`, in their order, beside their tokens."""
-    return Clusters(
-        units=tuple(chosen.units),
-        branch=tuple(sums),
-        reference=None if other is None else tuple(other),
-        errored=(0,) * len(sums),
-    )

@@ -155,16 +155,14 @@ TOKENS_BEFORE = 40
 TOKENS_AFTER = 12
 
 
-def worst_tokens(
-    table: pa.Table, token_ids: Mapping[str, Sequence[int]], tokenizer: Any, count: int = COUNT
-) -> list[WorstToken]:
-    """The `count` rows of a tokens table with the greatest KL(p || q), worst first.
+def worst_tokens(table: pa.Table, token_ids: Mapping[str, Sequence[int]], tokenizer: Any) -> list[WorstToken]:
+    """The `COUNT` rows of a tokens table with the greatest KL(p || q), worst first.
 
     `token_ids` are each document's by its item key; what is around a token is cut at the document's ends.
     """
     divergence = table["forward_kl"].to_numpy().astype(np.float64)
     ranked = np.where(np.isnan(divergence), np.inf, divergence)
-    rows = np.argsort(-ranked, kind="stable")[:count]
+    rows = np.argsort(-ranked, kind="stable")[:COUNT]
     return [_described(row, token_ids[row["item_key"]], tokenizer) for row in table.take(rows).to_pylist()]
 
 

@@ -28,6 +28,7 @@ from q36eval.kl.measurements import (
     non_finite_tokens,
 )
 from q36eval.kl.planning import request_tensors, scored_states, scored_tokens
+from q36eval.kl.probe import KLProbe
 from q36eval.kl.scoring import Scorer
 from q36eval.metrics import ALL, METRICS
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
@@ -138,7 +139,7 @@ ELEMENTS_PER_STEP = 2**24
 
 
 class TopKProbe(Probe):
-    """A lower bound of the divergence on the documents of `base`, a `kl.probe.KLProbe`.
+    """A lower bound of the divergence on the documents of `base`.
 
     It works from `top_k` log-probabilities a position. `full` are hidden-state digests of the same documents (with the
     head), where there are any: with them the exact divergence is computed too, and the gap reported.
@@ -149,7 +150,7 @@ class TopKProbe(Probe):
 
     top_k: int
 
-    def __init__(self, base: Probe, top_k: int, full: Mapping[str, Digest] | None = None) -> None:
+    def __init__(self, base: KLProbe, top_k: int, full: Mapping[str, Digest] | None = None) -> None:
         self.base, self._full = base, full
         self.top_k = top_k
         settings = {"base": base.suite_sha256, "top_k": top_k, "version": 1}
@@ -197,16 +198,11 @@ class TopKProbe(Probe):
                 probe=self.name,
                 group="corpus, top-k",
                 item_key=item.key,
-                cluster=self._cluster_of(item.key),
+                cluster=self.base.cluster_of(item.key),
                 branch=Answer(score=score, error=error, detail=detail),
                 reference=Answer(score=None, detail={"tokens": tokens}),
             )
         ]
-
-    def _cluster_of(self, item_key: str) -> str:
-        """As the other probe has it; the item itself where it has none."""
-        known = getattr(self.base, "cluster_of", None)
-        return item_key if known is None else str(known(item_key))
 
     def _sums(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
         bound = self._bounds(engine, item, results, reference)

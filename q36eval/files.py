@@ -104,8 +104,10 @@ def _refuse_repeated_keys(root: yaml.Node) -> None:
             waiting += [part for pair in node.value for part in pair]
 
 
-def read_yaml(path: Path, model: type[ModelT], what: str) -> ModelT:
+def read_yaml(path: Path, model: type[ModelT], what: str, *, aliases: bool = True) -> ModelT:
     """A YAML file that a person wrote, validated; `what` is what the sentences call it, as "family file".
+
+    `aliases` is that of `parse_yaml`.
 
     Raises:
         UsageError: every problem in one sentence that names the file, and the line or the key.
@@ -117,12 +119,12 @@ def read_yaml(path: Path, model: type[ModelT], what: str) -> ModelT:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("file-unreadable", f"The {what} {path} cannot be read: {error}.") from error
     try:
-        return model.model_validate(parse_yaml(text))
+        return model.model_validate(parse_yaml(text, aliases=aliases))
     except YamlProblem as error:
         where = str(path) if error.line is None else f"{path}:{error.line}"
         raise UsageError("yaml-malformed", f"The {what} {where} is not YAML: {error.problem}.") from error
     except ValidationError as error:
-        raise UsageError("file-invalid", f"The {what} {path} is wrong at {_first_problem(error, model)}.") from error
+        raise UsageError("file-invalid", f"The {what} {path} is wrong at {first_problem(error, model)}.") from error
 
 
 def read_our_yaml(path: Path) -> Any:
@@ -134,7 +136,8 @@ def read_our_yaml(path: Path) -> Any:
     return parse_yaml(path.read_text(encoding="utf-8"))
 
 
-def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
+def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first wrong key of what was validated as `model`, and what is wrong with it."""
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"]) or "the top level"
     message = problem["msg"].removeprefix("Value error, ")

@@ -74,7 +74,7 @@ def stoppable() -> Iterator[None]:
 @contextmanager
 def surviving_hangup() -> Iterator[None]:
     """Within, the terminal may go away: what is measured is measured to its end."""
-    with _handling({signal.SIGHUP: _stay} if hasattr(signal, "SIGHUP") else {}):
+    with _handling({signal.SIGHUP: _stay}):
         yield
 
 
@@ -123,7 +123,7 @@ def _handling(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
 
 def left_to_the_parent() -> None:
     """In a forked worker: its parent decides what a signal means, and ends it."""
-    for number in (*STOPPING, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
+    for number in (*STOPPING, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 

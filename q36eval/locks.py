@@ -1,16 +1,12 @@
 """Exclusive locks between processes, on files: the system frees one when its holder dies, however it dies."""
 
 import errno
+import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-try:
-    import fcntl
-except ImportError:  # a system without it, such as Windows
-    fcntl = None  # type: ignore[assignment]
 
 _CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 """What a file system answers that knows no locks."""
@@ -21,7 +17,7 @@ _held: set[int] = set()
 
 @contextmanager
 def exclusive(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock file `path`, made if need be; without locks on this system it excludes nobody.
+    """Hold the lock file `path`, made if need be; on a file system without locks it excludes nobody.
 
     When another holds it, `waiting` is called once and its turn awaited; without `waiting` that is an error, after a
     tenth of a second in which whoever only looks (`is_held`) lets go. The file stays: were it removed, two could hold
@@ -46,8 +42,6 @@ def is_held(path: Path) -> bool:
     """Whether another process, or another part of this one, holds the lock file; it is not made."""
     if not path.exists():
         return False
-    if fcntl is None:
-        return False
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -60,8 +54,6 @@ def is_held(path: Path) -> bool:
 
 
 def _lock(descriptor: int, waiting: Callable[[], None] | None) -> None:
-    if fcntl is None:
-        return
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,5 +76,4 @@ def _leave_to_the_parent() -> None:
     _held.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
+os.register_at_fork(after_in_child=_leave_to_the_parent)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
-from q36eval.measured_on import MeasuredOn
+from q36eval.measurement_facts import MeasuredOn
 from q36eval.records import DeclaredFigure, ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 if TYPE_CHECKING:

@@ -34,6 +34,16 @@ def text_config(layers: str, num_experts: int, **overrides: Any) -> Any:
     return Qwen3_5MoeTextConfig(**(settings | overrides))
 
 
+def random_model(layers: str = "LFL", num_experts: int = 4, width: int = 64, seed: int = 5) -> Any:
+    """A model with random weights in float32: so close to exact values that a wrong mask or state stands out, while in
+    BF16 two shapes of one product may round differently, and a random model's argmax is often close."""
+    from transformers import Qwen3_5MoeForCausalLM
+
+    torch.manual_seed(seed)
+    inner = {"moe_intermediate_size": width // 2, "shared_expert_intermediate_size": width // 2}
+    return Qwen3_5MoeForCausalLM(text_config(layers, num_experts, hidden_size=width, **inner)).float().eval()
+
+
 def round_to_integers(weight: torch.Tensor, bits: int, group: int = 32) -> torch.Tensor:
     """Symmetric round-to-nearest of `weight` [..., columns] in groups of columns, back in its own dtype."""
     groups = weight.float().reshape(*weight.shape[:-1], -1, group)

@@ -62,7 +62,7 @@ def attribute(
     from q36eval.kl.corpus import corpus_sha256
     from q36eval.run.attribution import Plan, record
     from q36eval.run.attribution import attribute as run
-    from q36eval.run.material import corpus_of
+    from q36eval.run.materials import corpus_of
     from q36eval.run.serving_error import ServingPlan
 
     paths = Paths.default()
@@ -136,8 +136,9 @@ def _tell_apart(plan: "ServingPlan", family: str, branch: str, paths: Paths, as_
 
 def _print(attribution: "Attribution", title: str) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
+
+    from q36eval.app.cli.tables import plain_table
 
     console = Console()
     interval = attribution.kl_interval
@@ -149,14 +150,14 @@ def _print(attribution: "Attribution", title: str) -> None:
         )
     )
     for kind, heading in (("class", "class of tensors"), ("layers", "layers"), ("cell", "class and layers")):
-        names = [b.suspect for b in ranked(attribution, kind)]
-        if not names:
-            continue
-        table = Table(heading, "restored, KL falls", "share", "alone, KL is", "share", box=None, padding=(0, 1))
-        for name in names:
-            restored, alone = (_one(attribution, kind, name, direction) for direction in ("restored", "alone"))
-            table.add_row(*(Text(cell) for cell in (name, *_cells(restored), *_cells(alone))))
-        console.print(table)
+        rows = []
+        for blame in ranked(attribution, kind):
+            alone = next(b for b in attribution.blames if (b.suspect, b.direction) == (blame.suspect, "alone"))
+            rows.append((blame.suspect, *_cells(blame), *_cells(alone)))
+        if rows:
+            console.print(
+                plain_table((heading, "restored, KL falls", "share", "alone, KL is", "share"), rows, right=())
+            )
     if attribution.as_served is not None:
         served = attribution.as_served
         lower, upper = served.extra_interval.lower, served.extra_interval.upper
@@ -176,10 +177,6 @@ def ranked(attribution: "Attribution", kind: str) -> "list[Blame]":
     return sorted(mine, key=lambda blame: -blame.nats)
 
 
-def _one(attribution: "Attribution", kind: str, name: str, direction: str) -> "Blame":
-    return next(b for b in attribution.blames if (b.kind, b.suspect, b.direction) == (kind, name, direction))
-
-
 def _cells(blame: "Blame") -> tuple[str, str]:
     share = blame.share_interval
     return f"{blame.nats:.3g}", f"{blame.share:.0%} [{share.lower:.0%}, {share.upper:.0%}]"
@@ -191,42 +188,22 @@ def write_attribution(attribution: "Attribution", title: str, file: Path) -> Non
     Raises:
         UsageError: the file cannot be written.
     """
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
+    from q36eval.app.figures.kl import Point
+    from q36eval.app.figures.kl_plots import DIRECTIONS, layers_figure, write_page
 
-    from q36eval.app.figures.kl_plots import DIRECTIONS
+    def point(blame: "Blame") -> Point:
+        return Point(
+            blame.suspect, sum(blame.clusters.units), blame.nats, blame.nats_interval.lower, blame.nats_interval.upper
+        )
 
-    kinds = [kind for kind in KINDS if any(blame.kind == kind for blame in attribution.blames)]
-    figure = make_subplots(rows=len(kinds), cols=1, subplot_titles=[KINDS[kind] for kind in kinds])
-    for row, kind in enumerate(kinds, start=1):
-        for direction, color in (("restored", "#3b6fb6"), ("alone", "#d98032")):
-            mine = [blame for blame in attribution.blames if (blame.kind, blame.direction) == (kind, direction)]
-            errors = {
-                "type": "data",
-                "symmetric": False,
-                "array": [blame.nats_interval.upper - blame.nats for blame in mine],
-                "arrayminus": [blame.nats - blame.nats_interval.lower for blame in mine],
-            }
-            figure.add_trace(
-                go.Bar(
-                    x=[blame.suspect for blame in mine],
-                    y=[blame.nats for blame in mine],
-                    error_y=errors,
-                    name=DIRECTIONS[direction],
-                    legendgroup=direction,
-                    showlegend=row == 1,
-                    marker_color=color,
-                    customdata=[[blame.share] for blame in mine],
-                    hovertemplate="%{x}<br>%{y:.3g} nats/token, %{customdata[0]:.0%} of the KL",
-                ),
-                row=row,
-                col=1,
-            )
-        figure.update_yaxes(title_text="nats/token", row=row, col=1)
-    heading = f"{title}: KL {attribution.kl:.3g} nats/token"
-    figure.update_layout(title=heading, barmode="group", height=360 * len(kinds), template="plotly_white")
+    figures = {}
+    for kind, words in KINDS.items():
+        mine = [blame for blame in attribution.blames if blame.kind == kind]
+        if mine:
+            by_direction = {each: [point(blame) for blame in mine if blame.direction == each] for each in DIRECTIONS}
+            figures[f"KL {words}"] = layers_figure(by_direction, words)
     try:
-        file.write_text(figure.to_html(include_plotlyjs=True, full_html=True), encoding="utf-8")
+        write_page(file, f"{title}: KL {attribution.kl:.3g} nats/token", figures)
     except OSError as error:
         raise UsageError(
             "file-unwritable", f"The plot cannot be written to {file} ({error.strerror}); what it shows was printed."

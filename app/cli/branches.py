@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
 from q36eval.app.targets import load_family
 from q36eval.config import Family
@@ -17,7 +17,7 @@ def branches(
         typer.Argument(
             metavar="[BRANCH]",
             help="Describe this branch; all are listed by default.",
-            autocompletion=completing.branches,
+            autocompletion=completion.branches,
         ),
     ] = None,
     family: FamilyOption = None,
@@ -52,25 +52,20 @@ def _describe(chosen: Family, name: str, as_json: bool) -> None:
         f"{chosen.name}/{name}: {branch.description}",
         f"  scheme   {branch.scheme}",
         f"  source   {branch.source}",
+        f"  lanes    {', '.join(branch.lanes)}",
+        f"  KV cache {', '.join(branch.kv_cache_dtypes)}",
     ]
-    lines.append(f"  lanes    {', '.join(branch.lanes)}")
-    lines.append(f"  KV cache {', '.join(branch.kv_cache_dtypes)}")
     if branch.source.path is None:
         size = "its weights" if branch.size_gib is None else f"about {branch.size_gib:g} GiB of weights"
         lines.append(f"  needs    {size} on this machine; then: q36eval gate --family {chosen.name} --branch FOLDER")
-    told = [
+    template = branch.chat_template
+    facts = [
         *(("stores", f"{one.tensors}: {one.stored}", one.source) for one in branch.stores),
         *(("ships", ": ".join(filter(None, (one.part, one.stored, one.says))), one.source) for one in branch.ships),
-        *(
-            [("template", f"its own: {branch.chat_template.sha256}", branch.chat_template.source)]
-            if branch.chat_template is not None
-            else []
-        ),
+        *([] if template is None else [("template", f"its own: {template.sha256}", template.source)]),
         *(("serving", f"{fact.what}: {fact.value}", fact.source) for fact in branch.serving),
         *(("figure", f"{figure.metric}: {figure.value}", figure.source) for figure in branch.figures),
     ]
-    sources = sorted({source for *_, source in told})
-    lines += [f"  {kind:<8} {text}{f' ({source})' if len(sources) > 1 else ''}" for kind, text, source in told]
-    lines += [f"  these by {sources[0]}"] if len(sources) == 1 else []
+    lines += [f"  {kind:<8} {text} ({source})" for kind, text, source in facts]
     lines += [f"  note     {note}" for note in branch.notes]
     print("\n".join(lines))

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,19 +82,9 @@ def canaries(
             "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, check and new.",
         )
 
-    paths = Paths.default()
+    paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
-    request = request_of(
-        ProbeName.CANARIES,
-        branch,
-        family,
-        reference=reference,
-        reference_pack=reference_pack,
-        suite=suite,
-        engine=engine,
-        paths=paths,
-    )
-    request = replace(request, canaries=chosen)
+    request = request_of(ProbeName.CANARIES, *asked, engine=engine, canaries=chosen)
     if repeat > 1 or batch_size:
         return _repeated(request, repeat, batch_size or [], paths, as_json=as_json)
     return _once(request, paths, as_json=as_json)
@@ -164,8 +153,7 @@ def list_canaries(
     chosen = load_family(family, paths)
     draws = draws_per_family(suite or chosen.suite)
     specs = load_specs(own=own, skills=None, n=draws)
-    known = [load_family(file.stem, paths) for file in sorted(paths.families.glob("*.yaml"))]
-    rows = [_row(spec, chosen, known) for spec in specs]
+    rows = [_row(spec, chosen) for spec in specs]
     if as_json:
         print_json([dict(zip(("id", "kind", "lanes", "n", "where", "why"), row, strict=True)) for row in rows])
         return int(ExitCode.PASS)
@@ -220,7 +208,8 @@ def check(
 
     shipped = sorted(SPECS_FOLDER.glob("*.yaml"))
     files = _files(places) if places else shipped
-    taken = {} if not places else {file.stem: file for file in shipped if file.resolve() not in _resolved(files)}
+    checked = {file.resolve() for file in files}
+    taken = {file.stem: file for file in shipped if places and file.resolve() not in checked}
     results = [_checked(file, taken) for file in files]
     bad = [result for result in results if not result["ok"]]
     if as_json:
@@ -240,24 +229,19 @@ def check(
     return int(ExitCode.USAGE if bad else ExitCode.PASS)
 
 
-def _row(spec: "CanarySpec", chosen: Family, known: "list[Family]") -> tuple[str, ...]:
+def _row(spec: "CanarySpec", chosen: Family) -> tuple[str, ...]:
     count = len(spec.must_pass or ()) if spec.family is None else spec.family.n
     lanes = ", ".join(lane.value for lane in spec.lanes)
-    return (spec.id, _kind(spec), lanes, str(count), _where(spec, chosen, known), " ".join(spec.why.split()))
+    where = "everywhere"
+    if spec.only_where_declared:
+        where = f"where {spec.skill} is declared{'' if spec.skill in chosen.skills else f'; not on {chosen.name}'}"
+    return (spec.id, _kind(spec), lanes, str(count), where, " ".join(spec.why.split()))
 
 
 def _kind(spec: "CanarySpec") -> str:
     if spec.family is not None:
         return "family"
     return "must pass" if spec.absolute else "fixed prompts"
-
-
-def _where(spec: "CanarySpec", chosen: Family, known: "list[Family]") -> str:
-    if not spec.only_where_declared:
-        return "everywhere"
-    named = ", ".join(family.name for family in known if spec.skill in family.skills) or "no family yet"
-    here = "" if spec.skill in chosen.skills else f"; not on {chosen.name}"
-    return f"where {spec.skill} is declared: {named}{here}"
 
 
 def _tokenizer(chosen: Family, reference: str | None, paths: Paths) -> tuple[Any, str]:
@@ -282,9 +266,8 @@ def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
     if tokenizer is not None:
         prompt = rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
     answer = case.answer
-    parts = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
+    parts = decisions(answer, case.checks, case.expected, case.tools)
     places = [{"kind": one.kind, "right": answer[one.start : one.end], "wrong": list(one.wrong)} for one in parts]
-    places += [{"kind": "place", "right": place.right, "wrong": list(place.wrong)} for place in case.places]
     return {
         "name": case.name,
         "prompt": prompt,
@@ -297,14 +280,14 @@ def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
 
 
 def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> Iterator[str]:
-    from q36eval.app.dashboard.inert import block, line
+    from q36eval.app.dashboard.escape import block, line
 
     settings = spec.generation
     yield line(f"{spec.id} ({_kind(spec)}; {', '.join(spec.lanes)}; skill {spec.skill})")
     yield line(spec.why)
     thinking = "on" if settings.enable_thinking else "off"
     yield f"{settings.decoding}, thinking {thinking}, at most {settings.max_new_tokens} tokens"
-    yield f"checks: {', '.join(spec.checks)}; decisive: {', '.join(spec.decisive) or 'all that its checks find'}"
+    yield f"checks: {', '.join(spec.checks)}"
     if why_none:
         yield f"The messages are shown as written, since there is no chat template here: {line(why_none)}"
     for case in cases:
@@ -334,10 +317,6 @@ def _files(places: list[Path]) -> list[Path]:
         else:
             raise UsageError("path-missing", f"There is no file or folder {place}; check the path.")
     return files
-
-
-def _resolved(files: list[Path]) -> set[Path]:
-    return {file.resolve() for file in files}
 
 
 def _checked(file: Path, taken: dict[str, Path]) -> dict[str, Any]:

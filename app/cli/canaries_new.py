@@ -37,7 +37,7 @@ def new(
 ) -> int:
     """Make a canary file from a transcript.
 
-    Works out expected values, checks and decisive places; never overwrites a file.
+    Works out expected values and checks; never overwrites a file.
     """
     from q36eval.canaries.scaffold import scaffold, yaml_text
     from q36eval.canaries.transcript import answer_text, read_transcript
@@ -53,15 +53,14 @@ def new(
         raise UsageError("option-empty", "The right answer is empty; give its text.")
     checks = dict(map(_check, check or ()))
     body = scaffold(read_transcript(transcript), answer, id, " ".join(why.split()), wrong=others, checks=checks)
-    places = body["must_pass"][0].get("decisive", [])
     remarks = [
         f"Made from {transcript.name}. Check by hand, then delete these remarks: names, addresses or secrets of "
         "customers in the messages;",
-        "the checks, their expected values (a schema may be inferred from one right value) and the decisive places.",
+        "the checks and their expected values.",
     ]
     _write(file, yaml_text(body, remarks))
     if as_json:
-        print_json({"file": str(file), "id": id, "checks": body["checks"], "decisive": places})
+        print_json({"file": str(file), "id": id, "checks": body["checks"]})
         return int(ExitCode.PASS)
     from rich.console import Console
     from rich.text import Text
@@ -70,8 +69,6 @@ def new(
 
     console = Console()
     console.print(Text(plain(f"{file}: {id}, judged by {', '.join(body['checks'])}", limit=2_000)))
-    for place in places:
-        console.print(Text(plain(f"decisive: {place['right']!r} against {', '.join(map(repr, place['wrong']))}")))
     console.print(Text("Read the remarks at the top of the file, then check it: q36eval canaries check FILE."))
     console.print(Text("Run it with: q36eval canaries --branch NAME --canaries FOLDER; gate takes --canaries too."))
     return int(ExitCode.PASS)

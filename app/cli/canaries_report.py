@@ -1,11 +1,9 @@
 """What `q36eval canaries --branch NAME` prints, and `--repeat N` after it: whether all runs agree."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.tables import plain_table
-from q36eval.app.figures.answers import shortened
+from q36eval.app.cli.tables import ANSWER_CHARACTERS, PROMPT_CHARACTERS, plain_table, print_run, short
 from q36eval.app.figures.canaries import (
     FAILURE_RATE,
     MARGIN_COLUMNS,
@@ -20,16 +18,14 @@ from q36eval.app.figures.canaries import (
 )
 from q36eval.app.figures.canary_items import (
     at_risk,
-    choices_words,
-    divergence_of,
-    first_difference,
     flips,
     margin_words,
+    parting_words,
     reasons,
 )
 from q36eval.canaries.must_pass import Standing
 from q36eval.canaries.outcomes import AT_RISK_NATS
-from q36eval.records import Answer, ItemOutcome, ProbeName
+from q36eval.records import ItemOutcome, ProbeName
 from q36eval.reports.story import unable_words
 from q36eval.reports.text import number, plain
 from q36eval.run.canary_repeats import Agreement, Differing, Repeat
@@ -49,10 +45,6 @@ LABELS = {
 }
 FLIPS_SHOWN = 3
 AT_RISK_SHOWN = 10
-PROMPT_CHARACTERS = 240
-ANSWER_CHARACTERS = 160
-AROUND_DIFFERENCE = 40
-"""Characters shown of each answer before and after the place where they part."""
 
 
 def canary_run(run: "RunRecord", history: "History") -> CanaryRun:
@@ -62,15 +54,7 @@ def canary_run(run: "RunRecord", history: "History") -> CanaryRun:
 
 def print_summary(run: "RunRecord", history: "History") -> None:
     """Must-pass outcomes, rates, margins, what is at risk, the first flips, and what was not measured."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
-    console.print(Text(plain(f"{run.family}/{run.branch}, run {run.id}"), style="bold"))
-    for part in summary_parts(canary_run(run, history)):
-        console.print(part)
-    for failure in history.failures(run.id):
-        console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
+    print_run(run, history, summary_parts(canary_run(run, history)))
 
 
 def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
@@ -123,7 +107,7 @@ def _flip_parts(flipped: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
 
     for direction, title in (("regression", "lost"), ("improvement", "gained")):
         chosen = [item for item in flipped if item.flip == direction]
-        shown = _one_of_each(chosen)[:FLIPS_SHOWN]
+        shown = chosen[:FLIPS_SHOWN]
         if chosen:
             more = f", {len(shown)} of them in full" if len(shown) < len(chosen) else ""
             yield Text(f"\n{len(chosen)} answers {title}{more}:")
@@ -131,69 +115,27 @@ def _flip_parts(flipped: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
             yield from flip_lines(item)
 
 
-def _one_of_each(items: Sequence[ItemOutcome]) -> list[ItemOutcome]:
-    """The first of every canary, then the second, and so on."""
-    rank: Counter[str] = Counter()
-    ranked = []
-    for item in items:
-        ranked.append((rank[item.group], item))
-        rank[item.group] += 1
-    return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
-
-
 def flip_lines(item: ItemOutcome) -> Iterator["Text"]:
-    """A flip in full: question, both answers, what failed, where they part, and both models' choices there."""
+    """A flip in full: question, both answers, what failed, and where the answers part."""
     from rich.text import Text
 
     must = " (must pass)" if item.must_pass else ""
     yield Text(plain(f"{item.cluster}{must}"), style="bold")
-    yield Text(f"  prompt     {_short(item.prompt or '', PROMPT_CHARACTERS)}")
+    yield Text(f"  prompt     {short(item.prompt or '', PROMPT_CHARACTERS)}")
     if item.expected is not None:
-        yield Text(f"  expected   {_short(item.expected, ANSWER_CHARACTERS)}")
+        yield Text(f"  expected   {short(item.expected, ANSWER_CHARACTERS)}")
     wrong = item.branch if item.flip == "regression" else item.reference
     for name, answer in (("reference", item.reference), ("branch", item.branch)):
-        yield Text(f"  {name:<9}  {_short(answer.text or '', ANSWER_CHARACTERS)}")
+        yield Text(f"  {name:<9}  {short(answer.text or '', ANSWER_CHARACTERS)}")
     for reason in reasons(wrong):
         yield Text(f"  wrong      {plain(reason)}")
-    for line in parting_lines(item):
-        yield Text(f"  {plain(line)}")
-
-
-def parting_lines(item: ItemOutcome) -> list[str]:
-    """Where the two answers part: in characters, in tokens with both models' likeliest ones, and the margins."""
-    lines = []
-    reference, branch = item.reference.text or "", item.branch.text or ""
-    at = first_difference(reference, branch)
-    if at is not None:
-        pieces = (repr(_around(text, at)) for text in (reference, branch))
-        lines.append(f"part at character {at + 1}: {' against '.join(pieces)}")
-    for name, answer in (("reference", item.reference), ("branch", item.branch)):
-        lines += _divergence_lines(name, answer)
-    margin = margin_words(item)
-    return [*lines, margin] if margin else lines
-
-
-def _divergence_lines(name: str, answer: Answer) -> list[str]:
-    divergence = divergence_of(answer)
-    if divergence is None:
-        return []
-    top = f", its choices: {choices_words(divergence.top)}" if divergence.top else ""
-    return [f"token {divergence.position + 1}: the {name} says {divergence.said!r}{top}"]
-
-
-def _around(text: str, at: int) -> str:
-    start = max(0, at - AROUND_DIFFERENCE // 2)
-    cut = text[start : at + AROUND_DIFFERENCE]
-    return ("…" if start else "") + cut + ("…" if at + AROUND_DIFFERENCE < len(text) else "")
-
-
-def _short(text: str, most: int) -> str:
-    """One harmless line with the text's beginning and end."""
-    return plain(shortened(text, most), limit=2 * most)
+    for line in (parting_words(item), margin_words(item)):
+        if line:
+            yield Text(f"  {plain(line)}")
 
 
 def print_agreement(agreement: Agreement, repeats: Sequence[Repeat]) -> None:
-    """The verdict on repeatability, pass counts by run where they differ, and every question that did."""
+    """The verdict on repeatability, and every question that differs."""
     from rich.console import Console
     from rich.text import Text
 
@@ -201,10 +143,6 @@ def print_agreement(agreement: Agreement, repeats: Sequence[Repeat]) -> None:
     console.print(Text(f"\n{agreement_words(agreement)}", style="bold"))
     for name, repeat in zip(_names(repeats), repeats, strict=True):
         console.print(Text(plain(f"  {name}: run {repeat.run_id}")))
-    moved = [(group, counts) for group, counts in agreement.passed.items() if len(set(counts)) > 1]
-    if moved:
-        columns = ("right answers of", *_names(repeats))
-        console.print(plain_table(columns, [(group, *map(str, counts)) for group, counts in moved], right=()))
     for one in agreement.differing:
         console.print(Text(f"  {plain(_differing_words(one, repeats))}"))
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import BaseUrl, ServedModel
 from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
 from q36eval.config.paths import STATE, Paths
@@ -13,9 +13,7 @@ from q36eval.errors import ExitCode, UsageError
 
 def doctor(
     context: typer.Context,
-    ask_hub: Annotated[
-        bool, typer.Option("--hub", help="Also show whether the Hugging Face hub answers; waits at most 4 s.")
-    ] = False,
+    ask_hub: Annotated[bool, typer.Option("--hub", help="Also show whether the Hugging Face hub answers.")] = False,
     base_url: BaseUrl = None,
     served_model: ServedModel = None,
     branch: Annotated[
@@ -24,7 +22,7 @@ def doctor(
             "--branch",
             help="With --base-url: the branch that is served, by name or folder; shows what a gate could measure.",
             metavar="BRANCH|DIR",
-            autocompletion=completing.branches,
+            autocompletion=completion.branches,
         ),
     ] = None,
     batch_size: Annotated[

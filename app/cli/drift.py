@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.options import FamilyOption, JsonOption, Quiet, open_history, print_json
 from q36eval.app.targets import load_family
 from q36eval.config import Family
@@ -14,10 +14,13 @@ from q36eval.errors import ExitCode, UsageError
 from q36eval.metrics import metric_of_key
 
 if TYPE_CHECKING:
-    from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
+    from q36eval.drift import AgainstBlessed, BranchDrift
     from q36eval.history import History
 
-SHOWN = 12
+SHOWN = 24
+STATES = ("drifting", "incomparable", "too_few_runs", "stable")
+"""In the order in which metrics are shown."""
+
 WORST_FIRST = (ExitCode.FAIL, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
 
@@ -27,7 +30,7 @@ def drift(
         typer.Option(
             "--branch",
             help="Branch name, or path of a checkpoint folder; all branches by default.",
-            autocompletion=completing.branches,
+            autocompletion=completion.branches,
         ),
     ] = None,
     family: FamilyOption = None,
@@ -136,57 +139,20 @@ def _print(moved: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
         f"one false alarm in {moved.in_control_run_length:,.0f} runs, if nothing changes and runs scatter normally and "
         f"independently."
     )
-    watched = [metric for metric in moved.metrics if metric.watched]
-    for heading, metrics in _unsettled(watched):
-        lines = [f"{figure_name(one.key)}{_levels(one)}{_against(against.get(one.key))}" for one in metrics]
-        _print_group(heading, lines)
-    stable = [metric for metric in watched if metric.state.value == "stable"]
-    if stable:
-        lines = [f"{figure_name(one.key)}: {one.statement.removeprefix('Stable ').rstrip('.')}" for one in stable]
-        beside = [_against(against.get(one.key)) for one in stable]
-        _print_group("Stable:", [line + more for line, more in zip(lines, beside, strict=True)])
-
-
-def _print_group(heading: str, lines: list[str]) -> None:
-    from q36eval.app.cli.tables import print_plain
-
-    print()
-    print_plain(heading)
-    for line in lines[:SHOWN]:
-        print_plain(f"  {line}")
-    if len(lines) > SHOWN:
-        print_plain(f"  and {len(lines) - SHOWN} more; --metric TEXT picks some, --json lists all")
-
-
-def _unsettled(metrics: "list[MetricDrift]") -> "list[tuple[str, list[MetricDrift]]]":
-    """All that is not stable, by what is said of it; what drifts for the worse first."""
-    from q36eval.drift import DriftState
-
-    order = (DriftState.DRIFTING, DriftState.INCOMPARABLE, DriftState.TOO_FEW_RUNS)
-    grouped: dict[str, list[MetricDrift]] = {}
-    for metric in sorted(metrics, key=lambda one: (one.state is not DriftState.DRIFTING, not one.worse, one.key)):
-        if metric.state in order:
-            grouped.setdefault(_heading(metric), []).append(metric)
-    return sorted(grouped.items(), key=lambda group: order.index(group[1][0].state))
-
-
-def _heading(metric: "MetricDrift") -> str:
-    if metric.change is None:
-        return metric.statement
-    way = "worse" if metric.worse else "better"
-    return f"Drifting for the {way} since run {metric.since_run_id}; changed there: {metric.what_changed}."
+    watched = sorted(
+        (metric for metric in moved.metrics if metric.watched),
+        key=lambda one: (STATES.index(one.state.value), not one.worse, one.key),
+    )
+    for one in watched[:SHOWN]:
+        print_plain(f"  {figure_name(one.key)}: {one.statement.rstrip('.')}{_against(against.get(one.key))}")
+    if len(watched) > SHOWN:
+        print_plain(f"  and {len(watched) - SHOWN} more; --metric TEXT picks some, --json lists all")
 
 
 def figure_name(key: str) -> str:
     """A figure's title beside its key."""
     metric, slice = metric_of_key(key)
     return f"{metric.titled(slice)} ({key})"
-
-
-def _levels(metric: "MetricDrift") -> str:
-    if metric.change is None:
-        return ""
-    return f": {metric.accepted_level:.4g} -> {metric.level:.4g} ({metric.change:+.3g} {metric.unit})"
 
 
 def _against(paired: "AgainstBlessed | None") -> str:

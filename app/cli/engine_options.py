@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.engines import EngineOptions, check_options, opens_checkpoints
 from q36eval.errors import UsageError
 
@@ -69,7 +69,7 @@ def option_of(name: str) -> Any:
         help=option.help,
         metavar=option.metavar,
         min=1 if EngineOptions.__dataclass_fields__[name].type == int | None else None,
-        autocompletion=completing.engines if name == "kind" else None,
+        autocompletion=completion.engines if name == "kind" else None,
     )
 
 

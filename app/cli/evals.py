@@ -1,7 +1,5 @@
 """`q36eval evals`: the lm-eval suites alone. They measure and do not decide."""
 
-from dataclasses import replace
-
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
@@ -39,22 +37,10 @@ def evals(
     """
     from q36eval.app.cli.evals_report import evals_body, print_summary
 
-    paths = Paths.default()
-    request = replace(
-        request_of(
-            ProbeName.EVALS,
-            branch,
-            family,
-            reference=reference,
-            reference_pack=reference_pack,
-            suite=suite,
-            engine=engine,
-            paths=paths,
-        ),
-        max_items=max_items,
-    )
+    paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
+    request = request_of(ProbeName.EVALS, *asked, engine=engine, max_items=max_items)
     if plan:
-        from q36eval.app.cli.planning import show_runs
+        from q36eval.app.cli.plan_command import show_runs
 
         return show_runs([request], paths, as_json=as_json)
     run, history = measured(request, paths)

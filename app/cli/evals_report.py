@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.tables import plain_table
-from q36eval.app.figures.answers import shortened
+from q36eval.app.cli.tables import ANSWER_CHARACTERS, PROMPT_CHARACTERS, plain_table, print_run, short
 from q36eval.app.figures.evals import (
     GROUP_COLUMNS,
     PART_COLUMNS,
@@ -21,7 +20,6 @@ from q36eval.app.figures.evals import (
     perplexity_rows,
     seconds_by_group,
 )
-from q36eval.measured_on import recorded_unverified
 from q36eval.records import ProbeName
 from q36eval.reports.evals_figures import DEFAULT_RECOVERY, EvalsFigures, effective_words, figures_json
 from q36eval.reports.text import plain
@@ -35,31 +33,12 @@ if TYPE_CHECKING:
 FLIPS_SHOWN = 5
 """Of each direction; `--json` lists all."""
 
-PROMPT_CHARACTERS = 240
-ANSWER_CHARACTERS = 160
-
 
 def print_summary(run: "RunRecord", history: "History") -> None:
     """Groups, RULER by length, perplexity, the largest flips, and what was not measured."""
-    from rich.console import Console
-    from rich.text import Text
-
     figures = EvalsFigures(history.measurements(run.id))
     items = history.items(run.id, ProbeName.EVALS)
-    console = Console()
-    console.print(Text(plain(f"{run.family}/{run.branch}, run {run.id}"), style="bold"))
-    if not figures.measured:
-        console.print(Text("No item was scored."))
-    seconds = seconds_by_group(items, figures)
-    for part in _parts(figures, seconds):
-        console.print(part)
-    for part in _flip_parts(flips_of(items)):
-        console.print(part)
-    unverified = recorded_unverified(run.provenance)
-    if unverified is not None:
-        console.print(Text(plain(unverified)))
-    for failure in history.failures(run.id):
-        console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
+    print_run(run, history, [*_parts(figures, seconds_by_group(items, figures)), *_flip_parts(flips_of(items))])
 
 
 def evals_body(run: "RunRecord", history: "History") -> dict[str, Any]:
@@ -75,6 +54,8 @@ def evals_body(run: "RunRecord", history: "History") -> dict[str, Any]:
 def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["RenderableType"]:
     from rich.text import Text
 
+    if not figures.measured:
+        yield Text("No item was scored.")
     groups = group_rows(figures, seconds)
     if groups:
         yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 9, 10, 11))
@@ -109,13 +90,8 @@ def _flip_lines(flip: Flip) -> Iterator["Text"]:
     from rich.text import Text
 
     yield Text(plain(flip_words(flip)), style="bold")
-    yield Text(f"  prompt     {_short(flip.prompt, PROMPT_CHARACTERS)}")
+    yield Text(f"  prompt     {short(flip.prompt, PROMPT_CHARACTERS)}")
     if flip.expected is not None:
-        yield Text(f"  expected   {_short(flip.expected, ANSWER_CHARACTERS)}")
-    yield Text(f"  reference  {_short(flip.reference.text or '', ANSWER_CHARACTERS)}")
-    yield Text(f"  branch     {_short(flip.branch.text or '', ANSWER_CHARACTERS)}")
-
-
-def _short(text: str, most: int) -> str:
-    """One harmless line with the text's beginning and end."""
-    return plain(shortened(text, most), limit=2 * most)
+        yield Text(f"  expected   {short(flip.expected, ANSWER_CHARACTERS)}")
+    yield Text(f"  reference  {short(flip.reference.text or '', ANSWER_CHARACTERS)}")
+    yield Text(f"  branch     {short(flip.branch.text or '', ANSWER_CHARACTERS)}")

@@ -1,16 +1,15 @@
 """`q36eval gate`: measure branches and decide."""
 
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.options import (
     BranchOption,
@@ -34,30 +33,17 @@ from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
-from q36eval.errors import Q36Error, UsageError
+from q36eval.errors import UsageError
 from q36eval.interrupts import surviving_hangup
 from q36eval.records import ProbeName
 from q36eval.run.request import CanaryChoice, Request, probes_for
 
 
 class GateCommand(TyperCommand):
-    """Takes the reports of an earlier gate away even where its own options cannot be read."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As every command, but for what an error leaves behind."""
-        given = list(args)
-        try:
-            return super().parse_args(ctx, args)
-        except typer.Exit:
-            raise
-        except Exception:
-            out = _values(given, "--out")
-            with suppress(Q36Error):  # what is wrong with the options is said, and of one error alone
-                clear_reports(Path(out[-1]) if out and out[-1].strip() else None, _values(given, "--branch"))
-            raise
+    """Removes the reports of an earlier gate before it begins, and annotates whatever ends it in a GitHub job."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Take those reports away first; in a GitHub job, annotate whatever ends the gate."""
+        """Remove the reports first, then run."""
         from q36eval.app.cli.github_output import announcing
 
         branches, as_json = ctx.params["branch"], ctx.params["as_json"]
@@ -66,11 +52,6 @@ class GateCommand(TyperCommand):
             clear_reports(ctx.params["out"], branches)
         with announcing(branches, sys.stderr if as_json else sys.stdout):
             return super().invoke(ctx)
-
-
-def _values(arguments: list[str], option: str) -> list[str]:
-    following = [value for name, value in pairwise(arguments) if name == option]
-    return following + [each.partition("=")[2] for each in arguments if each.startswith(f"{option}=")]
 
 
 @engine_options()
@@ -86,15 +67,15 @@ def gate(
         typer.Option(
             help="Policy name or file; the suite's or the family's by default.",
             metavar="NAME|FILE",
-            autocompletion=completing.policies,
+            autocompletion=completion.policies,
         ),
     ] = None,
     skip: Annotated[
         list[ProbeName] | None,
-        typer.Option(help="Skip this probe (weights, kl, evals, canaries or served); its criteria cannot pass."),
+        typer.Option(help="Skip this probe; its criteria cannot pass."),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN", autocompletion=completing.runs)
+        str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN", autocompletion=completion.runs)
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the reports into this folder.", metavar="PATH", parser=folder_to_write)
@@ -151,6 +132,7 @@ def gate(
         against = None
         with collecting(found):
             against = resolve_reference(reference, reference_pack, chosen, paths)
+        refuse(problem for problem in found if problem.code == "branch-unknown")  # whatever else is wrong
         request = partial(
             Request,
             family=chosen,

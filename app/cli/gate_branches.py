@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from q36eval.app.cli.github_output import announce, announce_unjudged
 from q36eval.app.cli.options import Quiet, note, print_json, say, worst
 from q36eval.app.cli.report_formats import document_of, folder_name, make_report_folder, report_json, write_reports
-from q36eval.app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
+from q36eval.app.reviewing.recommendation import Candidate, Recommendation, recommend, sentences, size_words
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
-from q36eval.history.deciding import WaiverSource
+from q36eval.history.decisions import WaiverSource
 from q36eval.run.request import Request, Target
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Branches:
         Raises:
             UsageError, CorruptCheckpointError: one cannot be measured.
         """
-        from q36eval.app.cli.planning import show_runs
+        from q36eval.app.cli.plan_command import show_runs
 
         wanted = []
         for target in self._targets:
@@ -115,7 +115,7 @@ class Branches:
 
     def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:
         """The one branch's finished run, decided again from history; `policy` is the one named."""
-        from q36eval.app.reviewing.redeciding import decide_again
+        from q36eval.app.reviewing.redecision import decide_again
 
         self.make_folders()
         (name,), (folder,) = self._names, self._folders

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 
 if TYPE_CHECKING:
     from q36eval.gate import CriterionResult
     from q36eval.history import RunRecord
-    from q36eval.history.comparing import ComparedCriterion, ComparedMeasurement, Comparison, PairedDifference
+    from q36eval.history.run_comparison import ComparedCriterion, ComparedMeasurement, Comparison, PairedDifference
 
 SHOWN_FIELD = 24
 """Characters of a value that differs: enough to tell two hashes apart."""
@@ -20,10 +20,10 @@ SHOWN_FIELD = 24
 def compare(
     a: Annotated[
         str,
-        typer.Argument(help="First run: id, unique prefix, or latest.", metavar="A", autocompletion=completing.runs),
+        typer.Argument(help="First run: id, unique prefix, or latest.", metavar="A", autocompletion=completion.runs),
     ],
     b: Annotated[
-        str, typer.Argument(help="Second run, compared with the first.", metavar="B", autocompletion=completing.runs)
+        str, typer.Argument(help="Second run, compared with the first.", metavar="B", autocompletion=completion.runs)
     ],
     metric: Annotated[
         list[str] | None, typer.Option(help="Also compare metrics whose key contains this.", metavar="TEXT")
@@ -36,7 +36,7 @@ def compare(
     The runs may be of one branch or of two. A difference is that of B and A, paired item by item where both evaluated
     the same. Each interval holds by itself; among many, some miss.
     """
-    from q36eval.history.comparing import compare as beside
+    from q36eval.history.run_comparison import compare as beside
 
     history = open_history()
     one, other = history.get_run(a), history.get_run(b)

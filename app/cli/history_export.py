@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.history_list import (
     RunsOfBranch,
     RunsOfFamily,
@@ -24,14 +24,11 @@ from q36eval.errors import UsageError
 if TYPE_CHECKING:
     from q36eval.history import History, RunFilter, RunSummary
 
-TABLES = ("runs", "measurements", "items")
-FORMATS = ("parquet", "csv")
-
 
 def export(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(help="Run ids, unique prefixes, or latest.", metavar="RUN…", autocompletion=completing.runs),
+        typer.Argument(help="Run ids, unique prefixes, or latest.", metavar="RUN…", autocompletion=completion.runs),
     ] = None,
     out: Annotated[
         Path | None,
@@ -45,9 +42,9 @@ def export(
     since: SinceOption = None,
     until: UntilOption = None,
     table: Annotated[
-        str | None, typer.Option(help=f"Write this table instead of an archive: {', '.join(TABLES)}.")
+        Literal["runs", "measurements", "items"] | None, typer.Option(help="Write this table instead of an archive.")
     ] = None,
-    format: Annotated[str, typer.Option("--format", help="Format of the table: parquet or csv.")] = "parquet",
+    format: Annotated[Literal["parquet", "csv"], typer.Option("--format", help="Format of the table.")] = "parquet",
     as_json: JsonOption = False,
 ) -> None:
     """Export runs as an archive, or as a table.
@@ -115,9 +112,6 @@ def _export_table(
 ) -> list[Path]:
     from q36eval.app.history.analysis import write_table
 
-    if table not in TABLES or format not in FORMATS:
-        what, given, known = ("format", format, FORMATS) if table in TABLES else ("table", table, TABLES)
-        raise UsageError("option-value", f"There is no {what} {given!r}; it is one of {', '.join(known)}.")
     if out is None and format != "csv":
         raise UsageError("option-missing", "Parquet cannot be printed; name a file with --out, or give --format csv.")
     if out is not None and out.is_dir():
@@ -150,7 +144,6 @@ def take_in(
                 "archive": str(file),
                 "added": imported.added,
                 "known": imported.known,
-                "otherwise": imported.otherwise,
                 "verdicts_differ": imported.says,
             }
         )
@@ -159,7 +152,5 @@ def take_in(
         print_plain(f"{file}: {len(imported.added):,} runs imported, {len(imported.known):,} were here already.")
         for sentence in imported.says:
             print_plain(f"  {sentence}")
-        for run_id in imported.otherwise:
-            print_plain(f"  {run_id} has another decision here than in the archive; the one here stands.")
     if as_json:
         print_json(done)

@@ -9,14 +9,14 @@ from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.config.paths import Paths
 
 if TYPE_CHECKING:
-    from q36eval.app.history.collecting import Plan, Removal
+    from q36eval.app.history.garbage_collection import Plan, Removal
 
 KINDS = {
-    "run": ("run", "runs"),
-    "file": ("file of runs", "files of runs"),
-    "folder": ("working folder of a run", "working folders of runs"),
-    "pack": ("reference pack", "reference packs"),
-    "copy": ("copy of the database", "copies of the database"),
+    "run": "runs",
+    "file": "files of runs",
+    "folder": "working folders of runs",
+    "pack": "reference packs",
+    "copy": "copies of the database",
 }
 SHOWN = 10
 LONGEST_DAYS = 36_500
@@ -42,7 +42,7 @@ def gc(
 
     A run that was ever blessed or signed is always retained. A reference pack is captured again when it is needed.
     """
-    from q36eval.app.history.collecting import Retention, plan, remove
+    from q36eval.app.history.garbage_collection import Retention, plan, remove
 
     retention = None if keep_days is None else Retention(keep_days, keep_newest)
     paths = Paths.default()
@@ -72,21 +72,18 @@ def _print(planned: "Plan", shown: "list[Removal]", dry_run: bool) -> None:
     from q36eval.app.cli.tables import print_plain
 
     verb = "would be removed" if dry_run else "removed"
-    for kind, (one_of_them, several) in KINDS.items():
+    for kind, words in KINDS.items():
         of_kind = [one for one in shown if one.kind == kind]
         if not of_kind:
             continue
         size = sum(one.size_bytes for one in of_kind)
-        words = one_of_them if len(of_kind) == 1 else several
-        print(f"{len(of_kind):,} {words} {verb}{f', {size / MIB:,.1f} MiB' if size else ''}:")
+        print(f"{words} {verb}: {len(of_kind):,}, {size / MIB:,.1f} MiB")
         for one in of_kind[:SHOWN]:
             print_plain(f"  {one.name}  {one.why}")
         if len(of_kind) > SHOWN:
             print(f"  and {len(of_kind) - SHOWN:,} more; --json names them all")
     if planned.texts:
         print(f"{planned.texts:,} texts that no run refers to {verb}, {planned.texts_bytes / MIB:,.1f} MiB.")
-    if any(one.kind == "run" for one in shown) and dry_run:
-        print("Texts that only these runs refer to are removed with them.")
     for note in planned.notes:
         print_plain(note)
     remaining = [] if dry_run else [one for one in planned.removals if one not in shown]

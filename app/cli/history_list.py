@@ -1,13 +1,12 @@
 """`q36eval history list`: the runs that match, newest first, a page at a time."""
 
 import json
-from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.errors import UsageError
 from q36eval.records import Verdict
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 MOST = 1_000_000
 
 StateOption = Annotated[
-    str | None, typer.Option("--run-state", help="Only runs that are running, finished or interrupted.")
+    Literal["running", "finished", "interrupted"] | None, typer.Option("--run-state", help="Only runs in this state.")
 ]
 VerdictOption = Annotated[
-    str | None, typer.Option("--verdict", help="Only runs with this verdict: PASS, FAIL or INCONCLUSIVE.")
+    Verdict | None, typer.Option("--verdict", help="Only runs with this verdict.", case_sensitive=False)
 ]
 SinceOption = Annotated[
     str | None,
@@ -32,10 +31,10 @@ UntilOption = Annotated[
     typer.Option("--until", help="Only runs started on this day or earlier (UTC).", metavar="YYYY-MM-DD[THH:MM]"),
 ]
 RunsOfFamily = Annotated[
-    str | None, typer.Option("--family", help="Only runs of this family.", autocompletion=completing.families)
+    str | None, typer.Option("--family", help="Only runs of this family.", autocompletion=completion.families)
 ]
 RunsOfBranch = Annotated[
-    str | None, typer.Option("--branch", help="Only runs of this branch.", autocompletion=completing.branches)
+    str | None, typer.Option("--branch", help="Only runs of this branch.", autocompletion=completion.branches)
 ]
 
 
@@ -74,22 +73,22 @@ def run_filter(
     family: str | None,
     branch: str | None,
     state: str | None = None,
-    verdict: str | None = None,
+    verdict: Verdict | None = None,
     since: str | None = None,
     until: str | None = None,
 ) -> "RunFilter":
     """The options as a filter; a day without an hour is meant whole.
 
     Raises:
-        UsageError: no such state or verdict, no date, or an end before the beginning.
+        UsageError: no date, or an end before the beginning.
     """
     from q36eval.history import RunFilter, RunState
 
     wanted = RunFilter(
         family=family,
         branch=branch,
-        state=None if state is None else RunState(_one_of("run-state", state.lower(), RunState)),
-        verdict=None if verdict is None else Verdict(_one_of("verdict", verdict.upper(), Verdict)),
+        state=None if state is None else RunState(state),
+        verdict=verdict,
         since=None if since is None else _moment(since, time.min),
         until=None if until is None else _moment(until, time.max),
     )
@@ -114,13 +113,6 @@ def check_known(history: "History", wanted: "RunFilter") -> None:
     for what, name, known in named:
         if known and name is not None and name not in known:
             raise UsageError("run-unmatched", f"No run has the {what} {name!r}; {closest(name, known)}.")
-
-
-def _one_of(what: str, given: str, known: Iterable[str]) -> str:
-    values = [str(value) for value in known]
-    if given not in values:
-        raise UsageError("option-value", f"There is no {what} {given!r}; it is one of {', '.join(values)}.")
-    return given
 
 
 def _moment(text: str, of_day: time) -> datetime:

@@ -10,7 +10,7 @@ from q36eval.errors import ExitCode
 from q36eval.provenance import provenance
 
 if TYPE_CHECKING:
-    from q36eval.app.reviewing.replaying import Replay, Retrial
+    from q36eval.app.reviewing.replay import Replay, Retrial
     from q36eval.history import History, RunRecord
 
 SHOWN = 20
@@ -18,7 +18,7 @@ SHOWN = 20
 
 def show_replay(history: "History", record: "RunRecord", as_json: bool) -> int:
     """Decide a run again, and print whether the report is the same to the byte: exit 1 when not."""
-    from q36eval.app.reviewing.replaying import replay
+    from q36eval.app.reviewing.replay import replay
 
     replayed = replay(history, record)
     if as_json:
@@ -80,7 +80,7 @@ def _other_versions(run: "RunRecord") -> list[str]:
 
 def show_under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
     """Print what another policy says of a run; returns the exit code that `gate` would give."""
-    from q36eval.app.reviewing.replaying import retry
+    from q36eval.app.reviewing.replay import retry
 
     paths = Paths.default()
     retrial = retry(history, record, load_policy(policy, load_family(None, paths), paths))

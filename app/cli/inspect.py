@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import DeviceOption, check_device
 from q36eval.app.cli.options import (
     BRANCH_HELP,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def inspect(
     checkpoint: Annotated[
-        str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", autocompletion=completing.branches)
+        str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", autocompletion=completion.branches)
     ],
     against: Annotated[
         str | None, typer.Option(help="Also list the stored tensors that differ from this one.", metavar="BRANCH|PATH")

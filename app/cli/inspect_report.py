@@ -1,12 +1,12 @@
 """An inspection as tables. Names and messages come from files: they are text of one line, never markup or control."""
 
 from collections import Counter
-from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from q36eval.app.cli.tables import plain_table
 from q36eval.checkpoints.inspection import AgainstReport, Inspection, Section, Severity
 from q36eval.reports.text import SENTENCE, plain
 
@@ -60,33 +60,41 @@ def _findings(console: Console, inspection: Inspection) -> None:
 
 
 def _coverage(inspection: Inspection) -> Table:
-    table = _table("coverage", "class", "declared", "stored", ">n", ">bits each", ">bytes")
-    for row in inspection.coverage:
-        size = f"{row.bits_per_weight:.2f}"
-        _add(table, row.tensor_class, row.declared, row.stored, str(row.count), size, f"{row.stored_bytes:,}")
-    return table
+    columns = ("coverage", "declared", "stored", "n", "bits each", "bytes")
+    rows = [
+        (
+            row.tensor_class,
+            row.declared,
+            row.stored,
+            str(row.count),
+            f"{row.bits_per_weight:.2f}",
+            f"{row.stored_bytes:,}",
+        )
+        for row in inspection.coverage
+    ]
+    return plain_table(columns, rows, right=(3, 4, 5))
 
 
 def _errors(console: Console, inspection: Inspection) -> None:
-    console.print()
-    table = _table("relative error against the reference", "class", "stored", *_ERROR_COLUMNS)
-    for row in inspection.errors:
-        if row.worst_relative_error > 0:
-            median, worst = f"{row.median_relative_error:.4f}", f"{row.worst_relative_error:.4f}"
-            used = "unknown" if row.worst_bound_usage is None else f"{row.worst_bound_usage:.0%}"
-            decibels = (f"{row.median_sqnr_db:.1f}", f"{row.worst_sqnr_db:.1f}")
-            _add(table, row.tensor_class, row.stored, str(row.count), median, worst, *decibels, used)
-    if table.row_count:
-        console.print(table)
+    columns = ("relative error", "stored", "n", "median", "worst", "median dB", "worst dB", "of bound")
+    rows = [
+        (
+            *(row.tensor_class, row.stored, str(row.count)),
+            *(f"{row.median_relative_error:.4f}", f"{row.worst_relative_error:.4f}"),
+            *(f"{row.median_sqnr_db:.1f}", f"{row.worst_sqnr_db:.1f}"),
+            "unknown" if row.worst_bound_usage is None else f"{row.worst_bound_usage:.0%}",
+        )
+        for row in inspection.errors
+        if row.worst_relative_error > 0
+    ]
+    if rows:
+        console.print(plain_table(columns, rows, right=range(2, 8)))
     for row in inspection.errors:
         if row.worst_relative_error > 0:
             console.print(_text(f"worst of {row.tensor_class} as {row.stored}: {row.worst}"), soft_wrap=True)
     exact = [f"{row.count} {row.tensor_class}" for row in inspection.errors if row.worst_relative_error == 0]
     if exact:
         console.print(_text(f"equal to the reference: {', '.join(exact)}"), soft_wrap=True)
-
-
-_ERROR_COLUMNS = (">n", ">median", ">worst", ">median dB", ">worst dB", ">of bound")
 
 
 def _left_out(inspection: Inspection, reason: str) -> str:
@@ -98,31 +106,15 @@ def _left_out(inspection: Inspection, reason: str) -> str:
 
 
 def _against(console: Console, against: AgainstReport) -> None:
-    table = _table(f"stored tensors against {against.path}", "class", ">identical", ">different")
-    for kind in sorted({*against.identical, *against.different}):
-        _add(table, kind, str(against.identical.get(kind, 0)), str(against.different.get(kind, 0)))
-    console.print(table)
+    kinds = sorted({*against.identical, *against.different})
+    rows = [(kind, str(against.identical.get(kind, 0)), str(against.different.get(kind, 0))) for kind in kinds]
+    console.print(_text(f"stored tensors against {against.path}"), soft_wrap=True)
+    console.print(plain_table(("class", "identical", "different"), rows, right=(1, 2)))
     for name, how in list(against.differences.items())[:SHOWN]:
         console.print(Text("  ").append_text(_text(f"{name}: {how}")), soft_wrap=True)
     more = len(against.differences) - SHOWN
     if more > 0:
         console.print(Text(f"  and {more} more (--json lists them all)"))
-
-
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=_text(title), title_justify="left", padding=(0, 0))
-    for heading in headings:
-        right = heading.startswith(">")
-        table.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
-    return table
-
-
-def _add(table: Table, *cells: str) -> None:
-    table.add_row(*_texts(cells))
-
-
-def _texts(cells: Iterable[str]) -> list[Text]:
-    return [_text(cell) for cell in cells]
 
 
 def _text(content: str, style: str = "") -> Text:

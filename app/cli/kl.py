@@ -1,6 +1,5 @@
 """`q36eval kl`: the KL probe alone. It measures and does not decide."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -49,23 +48,10 @@ def kl(
     from q36eval.app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
 
     check_plot(plot, top_k, reference_pack)
-    paths = Paths.default()
-    request = replace(
-        request_of(
-            ProbeName.KL,
-            branch,
-            family,
-            reference=reference,
-            reference_pack=reference_pack,
-            suite=suite,
-            engine=engine,
-            paths=paths,
-        ),
-        corpus=corpus,
-        top_k=top_k,
-    )
+    paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
+    request = request_of(ProbeName.KL, *asked, engine=engine, corpus=corpus, top_k=top_k)
     if plan:
-        from q36eval.app.cli.planning import show_runs
+        from q36eval.app.cli.plan_command import show_runs
 
         return show_runs([request], paths, as_json=as_json)
     run, history = measured(request, paths)

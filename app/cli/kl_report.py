@@ -6,11 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.tables import plain_table
+from q36eval.app.cli.tables import plain_table, print_run
 from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of, interval_words
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
-from q36eval.measured_on import recorded_unverified
 from q36eval.reports.text import number, plain
 
 if TYPE_CHECKING:
@@ -32,13 +31,7 @@ def check_file(file: Path) -> None:
     Raises:
         UsageError: it is a folder or in none, it may not be written, or plotly is not installed.
     """
-    if file.is_dir():
-        raise UsageError(
-            "path-is-folder", f"{file} is a folder; name the HTML file to write, such as {file / 'attribution.html'}."
-        )
-    if not file.parent.is_dir():
-        raise UsageError("folder-missing", f"The folder {file.parent} does not exist; name a file in one that does.")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
         raise UsageError("file-unwritable", f"{file} may not be written; name another file.")
     if find_spec("plotly") is None:
         raise UsageError("package-missing", "The plot needs plotly: install q36eval[ui].")
@@ -83,22 +76,9 @@ def artifacts(run: "RunRecord", history: "History", paths: Paths) -> tuple[Path 
 
 def print_summary(run: "RunRecord", history: "History", paths: Paths) -> None:
     """Headline, breakdowns, worst tokens, where every token is, and what was not measured."""
-    from rich.console import Console
-    from rich.text import Text
-
-    figures = KLFigures(history.measurements(run.id))
     tokens, worst = artifacts(run, history, paths)
-    console = Console()
-    console.print(Text(plain(f"{run.family}/{run.branch}, run {run.id}"), style="bold"))
-    for part in _parts(figures, worst):
-        console.print(part)
-    if tokens is not None:
-        console.print(Text(f"every token: {tokens}"), soft_wrap=True)
-    unverified = recorded_unverified(run.provenance)
-    if unverified is not None:
-        console.print(Text(plain(unverified)))
-    for failure in history.failures(run.id):
-        console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
+    where = [] if tokens is None else [f"every token: {tokens}"]
+    print_run(run, history, [*_parts(KLFigures(history.measurements(run.id)), worst), *where])
 
 
 def kl_body(run: "RunRecord", history: "History", paths: Paths) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.completion import shell_complete
 
-from q36eval import starting
+from q36eval import startup_lines
 from q36eval.app.cli import (
     attribute,
     branches,
@@ -35,7 +35,7 @@ from q36eval.app.cli import (
     ui,
     watch,
 )
-from q36eval.app.cli.everywhere import with_everywhere
+from q36eval.app.cli.common_options import with_everywhere
 from q36eval.app.cli.options import PRECEDENCE, print_json, say, worst
 from q36eval.app.cli.streams import tolerant_output
 from q36eval.config.paths import Paths
@@ -80,7 +80,7 @@ def _program(
     ] = False,
 ) -> None:
     if context.invoked_subcommand not in FOLLOWED:
-        starting.over()
+        startup_lines.over()
 
 
 app.command("gate", cls=gate.GateCommand)(gate.gate)
@@ -133,7 +133,7 @@ def _run() -> int:
     except Q36Error as error:
         problems = getattr(error, "problems", ())
         if len(problems) > 1:
-            return _failed_by(problems, error.exit_code)
+            return _failed_by([(problem.code, problem.message) for problem in problems], error.exit_code)
         return _failed(error.code, " ".join([str(error), *_notes(error)]), error.exit_code)
     except typer.Exit as leave:
         return leave.exit_code
@@ -156,19 +156,17 @@ def _run() -> int:
 
 def _failed(code: str, sentence: str, exit_code: ExitCode) -> ExitCode:
     """Print what is wrong with its code, and as a document where one is read."""
-    say(f"{sentence} [{code}]")
-    if "--json" in sys.argv[1:]:
-        print_json({"error": {"code": code, "message": sentence, "exit_code": int(exit_code)}})
-    return exit_code
+    return _failed_by([(code, sentence)], exit_code)
 
 
-def _failed_by(problems: Sequence[Any], exit_code: ExitCode) -> ExitCode:
-    """Print every problem that blocks a request on a line of its own."""
-    for problem in problems:
-        say(f"{problem.message} [{problem.code}]")
+def _failed_by(problems: Sequence[tuple[str, str]], exit_code: ExitCode) -> ExitCode:
+    """Print every problem on a line of its own."""
+    for code, sentence in problems:
+        say(f"{sentence} [{code}]")
     if "--json" in sys.argv[1:]:
-        listed = [{"code": problem.code, "message": problem.message} for problem in problems]
-        print_json({"error": {**listed[0], "exit_code": int(exit_code), "problems": listed}})
+        listed = [{"code": code, "message": sentence} for code, sentence in problems]
+        several = {"problems": listed} if len(listed) > 1 else {}
+        print_json({"error": {**listed[0], "exit_code": int(exit_code), **several}})
     return exit_code
 
 

@@ -8,7 +8,6 @@ from q36eval.app.cli.options import open_history, resolve_reference
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
-from q36eval.engines import EngineOptions
 from q36eval.errors import ExitCode
 from q36eval.records import ProbeName
 from q36eval.run.request import Request
@@ -21,18 +20,17 @@ def request_of(
     probe: ProbeName,
     branch: str,
     family: str | None,
-    *,
     reference: str | None,
     reference_pack: Path | None,
     suite: str | None,
-    engine: EngineOptions,
-    paths: Paths,
+    **more: Any,
 ) -> Request:
-    """What one probe is to measure, as its command's options say.
+    """What one probe is to measure, as its command's options say; `more` are fields of a request.
 
     Raises:
         UsageError: an unknown family, branch or reference.
     """
+    paths = Paths.default()
     chosen = load_family(family, paths)
     return Request(
         family=chosen,
@@ -41,8 +39,8 @@ def request_of(
         suite=suite or chosen.suite,
         policy=None,
         probes=(probe,),
-        engine=engine,
         reference_pack=reference_pack,
+        **more,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import resolve
 from q36eval.config import Family
@@ -28,16 +28,16 @@ BranchOption = Annotated[
     typer.Option(
         "--branch",
         help="Branch name, or path of a checkpoint folder; repeat it for several.",
-        autocompletion=completing.branches,
+        autocompletion=completion.branches,
     ),
 ]
-OneBranch = Annotated[str, typer.Option("--branch", help=BRANCH_HELP, autocompletion=completing.branches)]
+OneBranch = Annotated[str, typer.Option("--branch", help=BRANCH_HELP, autocompletion=completion.branches)]
 ReferenceOption = Annotated[
     str | None,
     typer.Option(
         "--reference",
         help="Reference branch or folder; the family's reference by default.",
-        autocompletion=completing.branches,
+        autocompletion=completion.branches,
     ),
 ]
 FamilyOption = Annotated[
@@ -46,11 +46,11 @@ FamilyOption = Annotated[
         "--family",
         help="Family name or file; the sandbox by default.",
         metavar="NAME|FILE",
-        autocompletion=completing.families,
+        autocompletion=completion.families,
     ),
 ]
 RunArgument = Annotated[
-    str, typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN", autocompletion=completing.runs)
+    str, typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN", autocompletion=completion.runs)
 ]
 SuiteOption = Annotated[
     str | None,
@@ -58,7 +58,7 @@ SuiteOption = Annotated[
         "--suite",
         help="A shipped suite or a .yaml file, with =DIR if its data was frozen with --out; the family's by default.",
         metavar="NAME|FILE[=DIR]",
-        autocompletion=completing.suites,
+        autocompletion=completion.suites,
     ),
 ]
 
@@ -113,37 +113,6 @@ PANELS = {
     "Decision and reports": ("--waivers-from", "--require-sign-off", "--out", "--details", "--json"),
 }
 """The headings of the longest help pages, and what stands under each; the rest is under Options."""
-
-METAVARS = {
-    "--branch": "BRANCH",
-    "--reference": "BRANCH|DIR",
-    "--family": "FAMILY",
-    "--format": "FORMAT",
-    "--out": "DIR",
-    "--owner": "NAME",
-    "--name": "NAME",
-    "--reason": "WHY",
-    "--why": "WHY",
-    "--criterion": "ID",
-    "--canary": "ID",
-    "--id": "ID",
-    "--slice": "SLICE",
-    "--metric": "TEXT",
-    "--check": "CHECK",
-    "--skill": "SKILL",
-    "--run-state": "STATE",
-    "--verdict": "VERDICT",
-    "--table": "TABLE",
-    "--address": "ADDRESS",
-    "--port": "PORT",
-    "--probe": "PROBE",
-    "--skip": "PROBE",
-    "--max-new-tokens": "TOKENS",
-    "--budget": "TOKENS",
-    "--keep-days": "DAYS",
-    "--repeat": "N",
-}
-"""What help pages show for the value of an option that names none itself."""
 
 
 class Quiet:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.options import JsonOption, OwnCanaries, SuiteOption, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
@@ -21,7 +21,7 @@ ForFamily = Annotated[
 ]
 PolicyArgument = Annotated[
     str,
-    typer.Argument(help="A shipped policy, or a .yaml file.", metavar="NAME|FILE", autocompletion=completing.policies),
+    typer.Argument(help="A shipped policy, or a .yaml file.", metavar="NAME|FILE", autocompletion=completion.policies),
 ]
 
 
@@ -69,8 +69,8 @@ def check(
     """
     from dataclasses import asdict
 
-    from q36eval.app.policies.checking import check_policy
     from q36eval.app.policies.files import policy_file
+    from q36eval.app.policies.policy_check import check_policy
 
     paths = Paths.default()
     checked = check_policy(policy_file(policy, paths), paths, family, suite, canaries)
@@ -88,10 +88,6 @@ def check(
         print(
             f"{plain(checked.file)}: {verdict}" + (f" (for {checked.checked_for})" if checked.checked_for else "") + "."
         )
-        for sentence in checked.unseen:
-            print(plain(f"texts: {sentence}"))
-        if checked.floor:
-            print(f"noise floor: {plain(checked.floor)}.")
     return int(ExitCode.PASS if checked.sound else ExitCode.USAGE)
 
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.table import Column
 from rich.text import Text
 
-from q36eval import starting
+from q36eval import startup_lines
 from q36eval.app.cli.options import Quiet
 from q36eval.interrupts import surviving_hangup
 from q36eval.probes import Progress
@@ -71,11 +71,11 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._lines = (
             None
             if drawn or Quiet.wanted
-            else starting.Lines(self._line, SECONDS_BEFORE_FIRST_LINE, SECONDS_BETWEEN_LINES)
+            else startup_lines.Lines(self._line, SECONDS_BEFORE_FIRST_LINE, SECONDS_BETWEEN_LINES)
         )
 
     def __enter__(self) -> Self:
-        starting.over()
+        startup_lines.over()
         self._entered.enter_context(surviving_hangup())
         self._progress.start()
         if self._lines is not None:
@@ -90,12 +90,9 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
                 self._lines.end()
             self._progress.left = ""
             self._progress.stop()
-            if kind is None:
-                self._note_memory()
 
     def stage(self, title: str, total: int) -> None:
         """Begin a stage of `total` items."""
-        self._note_memory()
         self._stage, self._done, self._total, self._begun, self._within = title, 0, total, time.monotonic(), ""
         if self._lines is not None:
             print(f"{title}: {total:,} items" if total > 1 else title, file=sys.stderr, flush=True)
@@ -133,19 +130,6 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         if not Quiet.wanted:
             self._console.print(Text(plain(sentence, SENTENCE)), soft_wrap=True)
 
-    def _note_memory(self) -> None:
-        """Where the stage that ends ran on a GPU: what its tensors took, and what the allocator held for them."""
-        torch = sys.modules.get("torch")
-        if not self._stage or torch is None or not torch.cuda.is_initialized():
-            return
-        from q36eval.engines.device_memory import held_on_devices
-
-        for held in held_on_devices():
-            self.note(
-                f"after {self._stage}: {held.device} holds {_gib(held.allocated)} GiB allocated and "
-                f"{_gib(held.reserved)} reserved; at most {_gib(held.most_allocated)} and {_gib(held.most_reserved)}"
-            )
-
     def _tell_left(self) -> None:
         now = time.monotonic()
         if self._progress.disable or now - self._told < 1.0 or self._task is None:
@@ -162,7 +146,11 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
             return f"preparing, {so_far}"
         if self._done >= self._total > 0:
             return f"after {where}: {so_far}"
-        parts = [where if self._total <= 1 else f"{where}: {self._done:,} of {self._total:,} ({self._share()})"]
+        parts = [
+            where
+            if self._total <= 1
+            else f"{where}: {self._done:,} of {self._total:,} ({self._done / self._total:.0%})"
+        ]
         if self._done and self._total > 1:
             parts.append(f"{self._done / seconds:.3g} a second")
         parts.append(self._within or so_far)
@@ -170,10 +158,3 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         if not left and self._done and self._total > 1:
             left = f"≈ {duration(seconds / self._done * (self._total - self._done))}"
         return ", ".join([*parts, *([f"remaining: {left}"] if left else [])])
-
-    def _share(self) -> str:
-        return f"{self._done / self._total:.0%}"
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:,.1f}"

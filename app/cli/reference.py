@@ -2,9 +2,7 @@
 
 import json
 import sys
-from collections import Counter
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,7 +92,7 @@ def capture(
         canaries=CanaryChoice(own=canaries),
     )
     if plan:
-        from q36eval.app.cli.planning import show_plans
+        from q36eval.app.cli.plan_command import show_plans
         from q36eval.run.workload import planned_capture
 
         return show_plans([planned_capture(wanted, paths)], as_json=as_json)
@@ -155,12 +153,12 @@ def show(
 
 def _floors(folder: Path) -> "list[ReferenceFloor]":
     """The noise floors that a pack holds; a damaged one is `--verify`'s to name."""
-    from q36eval.kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
+    from q36eval.kl.floor_file import VERSION, load_floor
 
     floors = []
     for file in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
         with suppress(UsageError):
-            floors.append(load_floor(file, CAPTURED_AGAIN))
+            floors.append(load_floor(file))
     return [floor for floor in floors if floor is not None]
 
 
@@ -200,44 +198,21 @@ def _verify(pack: Path | None, as_json: bool) -> int:
 
 def _damage_beside(folder: Path) -> list[str]:
     """What is wrong with the sampled answers and the noise floors that lie beside a pack's captures."""
-    from q36eval.kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
+    from q36eval.kl.floor_file import VERSION, load_floor
     from q36eval.kl.on_policy import read_answers
 
     damaged = []
     for answers in sorted(folder.glob("on-policy-*.jsonl")):
         try:
-            read_answers(answers, remedy=CAPTURED_AGAIN)
+            read_answers(answers)
         except UsageError as error:
             damaged.append(str(error))
-    damaged += _lacking_answers(folder)
     for floor in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
         try:
-            load_floor(floor, CAPTURED_AGAIN)
+            load_floor(floor)
         except UsageError as error:
             damaged.append(str(error))
     return damaged
-
-
-def _lacking_answers(folder: Path) -> list[str]:
-    """The captures of a pack that scored sampled answers which no file beside them holds."""
-    from q36eval.kl.on_policy import read_answers
-    from q36eval.kl.planning import answers_sha256
-    from q36eval.references import load_header
-
-    held: set[str] = set()
-    for path in folder.glob("on-policy-*.jsonl"):
-        with suppress(UsageError):  # reported already
-            held.add(answers_sha256([answer.key for answer in read_answers(path).answers]))
-    lacking = []
-    for path in sorted(header.parent for header in folder.glob("*/capture.json")):
-        with suppress(UsageError):
-            wanted = load_header(path).suite.get("answers")
-            if wanted and wanted not in held:
-                lacking.append(
-                    f"The sampled answers that {path} scored ({wanted[:16]}) are in no whole file "
-                    f"{folder / 'on-policy-*.jsonl'}; copy the pack again, or capture it anew."
-                )
-    return lacking
 
 
 def _packs(named: Path | None, may_be_none: bool = False) -> list[Path]:
@@ -315,8 +290,9 @@ def _mb(count: int) -> str:
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
+
+    from q36eval.app.cli.tables import plain_table
 
     console = Console()
     for pack in sorted({row["pack"] for row in rows}):
@@ -327,65 +303,46 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
             where = identity["settings"].get("device", "")
             answered = f"{identity['engine']} ({identity['engine_version']}, {where})"
             console.print(Text(f"  checkpoint {identity['checkpoint_sha256'][:16]}, answered by {answered}"))
-        console.print(Text(f"  {_mb(mine[0]['pack_bytes'])}, {_days(mine[0])}"))
-        table = Table("probe", "kind", "suite", "items", "tokens", "size", "state", box=None, padding=(0, 1))
+        console.print(
+            Text(f"  {_mb(mine[0]['pack_bytes'])}, captured {mine[0]['captured']}, last used {mine[0]['last_used']}")
+        )
+        cells = []
         for row in mine:
             kind = row.get("kind", "") + (f" {row['top_k']}" if row.get("top_k") else "")
             counts = [f"{row[name]:,}" if name in row else "" for name in ("items", "tokens")]
             size = _mb(row["bytes"]) if "bytes" in row else ""
             suite = row.get("suite_sha256", "")[:12]
-            cells = (row.get("probe", row["capture"]), kind, suite, *counts, size, row["state"])
-            table.add_row(*(Text(str(cell), no_wrap=True) for cell in cells))
-        console.print(table)
+            cells.append((row.get("probe", row["capture"]), kind, suite, *counts, size, row["state"]))
+        console.print(plain_table(PACK_COLUMNS, cells, right=(3, 4, 5)))
         for row in mine:
             for reason in (row[name] for name in ("damage", "lacking") if name in row):
                 console.print(Text(f"  {reason}"))
-    alike = Counter(checkpoint for checkpoint, _ in {(_checkpoint(row), row["pack"]) for row in rows} if checkpoint)
-    if any(count > 1 for count in alike.values()):
-        advice = "Several packs are of one checkpoint: an engine, a library or a setting changed between them. "
-        advice += "`q36eval history gc --keep-days 30` removes those that were not used for 30 days, and old runs."
-        console.print(Text(advice))
     if not rows:
         console.print(Text("No pack was captured yet; `q36eval reference capture` makes one."))
 
 
-def _checkpoint(row: dict[str, Any]) -> str | None:
-    return row["identity"]["checkpoint_sha256"] if "identity" in row else None
-
-
-def _days(row: dict[str, Any]) -> str:
-    """When a pack was captured and last used, in days."""
-    now = datetime.now(UTC)
-    words = []
-    for name, said in (("captured", "captured"), ("last_used", "last used")):
-        days = (now - datetime.fromisoformat(row[name])).days
-        words.append(f"{said} {'today' if days < 1 else 'yesterday' if days == 1 else f'{days:,} days ago'}")
-    return ", ".join(words)
-
-
+PACK_COLUMNS = ("probe", "kind", "suite", "items", "tokens", "size", "state")
 COLUMNS = ("perturbation", "KL", "95 % interval", "p99", "max", "top-1", "PPL ratio", "docs", "tokens", "s")
 
 
 def _print_floor(measured: "ReferenceFloor") -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(*COLUMNS, title="the reference against itself, in nats/token")
-    for row in measured.perturbations:
-        if "all" in row.slices:
-            table.add_row(*(Text(cell) for cell in _cells(row.name, row.slices["all"], row.seconds)))
-    by_slice = Table("slice", "KL, nats/token", "under", "documents", title="largest of each slice")
-    for name in dict.fromkeys(name for row in measured.perturbations for name in row.slices):
-        largest = measured.largest("kl_divergence", name)
-        if largest is not None:
-            figures = largest.slices[name]
-            by_slice.add_row(
-                *(Text(cell) for cell in (name, f"{figures.kl:.3g}", largest.name, str(figures.documents)))
-            )
+    from q36eval.app.cli.tables import plain_table
+
     console = Console()
-    console.print(table)
-    console.print(by_slice)
+    console.print(Text("the reference against itself, in nats/token"))
+    rows = [
+        (row.name, *_cells(row.slices["all"], row.seconds)) for row in measured.perturbations if "all" in row.slices
+    ]
+    console.print(plain_table(COLUMNS, rows, right=range(1, len(COLUMNS))))
+    largest = []
+    for name in dict.fromkeys(name for row in measured.perturbations for name in row.slices):
+        row = measured.largest("kl_divergence", name)
+        if row is not None:
+            largest.append((name, f"{row.slices[name].kl:.3g}", row.name, str(row.slices[name].documents)))
+    console.print(plain_table(("slice", "largest KL", "under", "documents"), largest, right=(1, 3)))
     for row in measured.perturbations:
         if row.skipped is not None:
             console.print(Text(f"not measured: {row.name} ({row.what}): {row.skipped}"))
@@ -393,10 +350,9 @@ def _print_floor(measured: "ReferenceFloor") -> None:
             console.print(Text(f"did not move: {row.name} is bit-identical here, so it says nothing about the noise"))
 
 
-def _cells(name: str, figures: "FloorFigures", seconds: float) -> tuple[str, ...]:
+def _cells(figures: "FloorFigures", seconds: float) -> tuple[str, ...]:
     interval = figures.kl_interval
     return (
-        name,
         f"{figures.kl:.2g}",
         f"[{interval.lower:.2g}, {interval.upper:.2g}]",
         f"{figures.kl_p99:.2g}",

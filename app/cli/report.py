@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
 from q36eval.app.cli.history_replay import show_under_policy
 from q36eval.app.cli.options import DetailsOption, note, open_history
-from q36eval.app.cli.report_formats import FORMATS, check_format, document_of
+from q36eval.app.cli.report_formats import FORMATS, Format, document_of
 from q36eval.app.cli.streams import write_document
 from q36eval.errors import ExitCode, Q36Error, StorageError, UsageError
 from q36eval.files import write_atomically
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 def report(
     run: Annotated[
         str | None,
-        typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN", autocompletion=completing.runs),
+        typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN", autocompletion=completion.runs),
     ] = None,
-    format: Annotated[
-        str | None, typer.Option("--format", help=f"Report format: {', '.join(FORMATS)}; markdown by default.")
-    ] = None,
+    format: Annotated[Format | None, typer.Option("--format", help="Report format; markdown by default.")] = None,
     into: Annotated[
         Path | None,
         typer.Option(help="With --format card: update this model card; its own text stays.", metavar="FILE"),
@@ -40,7 +38,7 @@ def report(
         typer.Option(
             help="Show what this policy says of the same evidence instead; nothing is stored.",
             metavar="NAME|FILE",
-            autocompletion=completing.policies,
+            autocompletion=completion.policies,
         ),
     ] = None,
     details: DetailsOption = False,
@@ -70,7 +68,7 @@ def report(
     if (details or as_json) and format not in (None, "json" if as_json else None):
         raise UsageError("option-conflict", "--details and --json are formats of their own; leave --format out.")
     drawn = details or (format is None and not as_json and sys.stdout.isatty())
-    format = check_format("json" if as_json else format or "markdown")
+    format = "json" if as_json else format or "markdown"
     if into is not None and format != "card":
         raise UsageError("option-missing", "--into puts a section into a model card; give --format card with it.")
     from rich.console import Console
@@ -100,12 +98,11 @@ def _what_came_after(run: "RunRecord", history: "History") -> str | None:
     """
     if run.verdict is not Verdict.PASS:
         return None
-    from q36eval.app.dashboard.models.front import since_words
-    from q36eval.app.shipping import Fronts, OfHistory
+    from q36eval.app.standing import OfHistory, Standings, since_words
 
-    key, today = (run.family, run.branch), datetime.now(UTC)
+    today = datetime.now(UTC)
     try:
-        now = Fronts(OfHistory(history), today, key).of(key)
+        now = Standings(OfHistory(history), today).of((run.family, run.branch))
     except Q36Error as error:  # of another run: this one's report is there all the same
         note(f"How {run.branch} stands now cannot be told: {error}")
         return None

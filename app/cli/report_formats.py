@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from q36eval.errors import StorageError, UsageError
 from q36eval.files import write_atomically
@@ -22,14 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportFormat:
-    """`file` is its name in a report folder, `writer` names `module:function`, which gives its text.
-
-    `mark` is found in every file that the writer made, and in none that somebody else did.
-    """
+    """`file` is its name in a report folder, `writer` names `module:function`, which gives its text."""
 
     file: str
     writer: str
-    mark: str
 
     def text(self, document: "Document") -> str:
         """The report in this format."""
@@ -38,47 +34,23 @@ class ReportFormat:
         return write(document)
 
 
-_SUMMARY = r"\A# .*\n\nRun \S+, policy .*, exit code \d"
+Format = Literal["json", "markdown", "junit", "github", "html", "card"]
 
-_PAGE = r'(?s)\A<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Con.*q36eval'
-_CARD = r"(?s)\A(---\n.*?\n---\n)?\s*<!-- q36eval: begin -->(?!.*end -->\s*\S)"
-
-FORMATS = {
-    "json": ReportFormat("report.json", "q36eval.reports.json_report:to_json", r'"schema": "urn:q36eval:report:'),
-    "markdown": ReportFormat("report.md", "q36eval.reports.markdown_report:to_markdown", _SUMMARY),
-    "junit": ReportFormat("junit.xml", "q36eval.reports.junit_report:to_junit", r'<testsuites name="q36eval"'),
-    "github": ReportFormat("github-summary.md", "q36eval.reports.github_report:to_summary", _SUMMARY),
-    "html": ReportFormat("report.html", "q36eval.reports.html_report:to_html", _PAGE),
-    # a whole card of ours: one with text of somebody's own is theirs
-    "card": ReportFormat("card.md", "q36eval.reports.card_report:to_card", _CARD),
+FORMATS: dict[Format, ReportFormat] = {
+    "json": ReportFormat("report.json", "q36eval.reports.json_report:to_json"),
+    "markdown": ReportFormat("report.md", "q36eval.reports.markdown_report:to_markdown"),
+    "junit": ReportFormat("junit.xml", "q36eval.reports.junit_report:to_junit"),
+    "github": ReportFormat("github-summary.md", "q36eval.reports.github_report:to_summary"),
+    "html": ReportFormat("report.html", "q36eval.reports.html_report:to_html"),
+    "card": ReportFormat("card.md", "q36eval.reports.card_report:to_card"),
 }
-
-SHORT = {"md": "markdown"}
-"""Other names of formats, as people type them."""
-
-LONGEST_REPORT = 64 << 20
-"""Bytes; a longer file is none of ours."""
-
-
-def check_format(named: str) -> str:
-    """The format that is meant.
-
-    Raises:
-        UsageError: there is no such format.
-    """
-    meant = SHORT.get(named, named)
-    if meant not in FORMATS:
-        raise UsageError("option-value", f"There is no report format {meant!r}; formats are: {', '.join(FORMATS)}.")
-    return meant
 
 
 def make_report_folder(folder: Path | None, distinct: bool) -> None:
-    """Make the folder before anything is measured, and take the reports of an earlier gate away.
-
-    A gate that is interrupted, or whose disk fills, must not leave what a pipeline would take for its reports.
+    """Make the folder before anything is measured.
 
     Raises:
-        UsageError: it cannot be made, a report cannot be replaced, or two branches would write into the same one.
+        UsageError: it cannot be made, or two branches would write into the same one.
     """
     if folder is None:
         return
@@ -93,22 +65,12 @@ def make_report_folder(folder: Path | None, distinct: bool) -> None:
         raise UsageError(
             "folder-unwritable", f"The report folder {folder} cannot be made: {error.strerror}."
         ) from error
-    for kind in FORMATS.values():
-        file = folder / kind.file
-        try:
-            if file.exists() and not file.is_symlink():  # a link leads where somebody wants it to
-                file.unlink()
-        except OSError as error:
-            raise UsageError(
-                "file-unwritable", f"The earlier report {file} cannot be replaced: {error.strerror}."
-            ) from error
 
 
 def clear_reports(out: Path | None, branches: Sequence[str]) -> None:
-    """Take the reports of earlier gates out of `out`, and of the folders in it that several branches write into.
+    """Remove the reports of earlier gates from `out`, and from the folders in it that several branches write into.
 
-    Done before anything else, checks of options too: a gate that ends early must not leave what a pipeline would take
-    for its reports. A file is one of ours by its name and by what it holds.
+    A gate does so before anything else: if it ends early, a pipeline must not take an earlier report for its own.
 
     Raises:
         UsageError: one cannot be removed.
@@ -120,18 +82,12 @@ def clear_reports(out: Path | None, branches: Sequence[str]) -> None:
         for kind in FORMATS.values():
             file = Path(os.path.realpath(folder / kind.file))  # of a link what it leads to
             try:
-                if _is_ours(file, kind):
+                if file.is_file() or file.is_dir():
                     file.unlink()
             except OSError as error:
                 raise UsageError(
-                    "file-unwritable", f"The earlier report {file} cannot be removed: {error.strerror}."
+                    "file-unwritable", f"The earlier report {file} cannot be replaced: {error.strerror}."
                 ) from error
-
-
-def _is_ours(file: Path, kind: ReportFormat) -> bool:
-    if not file.is_file() or file.stat().st_size > LONGEST_REPORT:
-        return False
-    return re.search(kind.mark, file.read_text(encoding="utf-8", errors="replace")) is not None
 
 
 def folder_name(branch: str) -> str:
@@ -173,7 +129,7 @@ def document_of(run: "RunRecord", history: "History") -> "Document":
     Raises:
         UsageError: the run has no verdict.
     """
-    from q36eval.app.figures.deciding import deciding_answer, deciding_items, since_decided
+    from q36eval.app.figures.deciding_answers import deciding_answer, deciding_items, since_decided
     from q36eval.app.figures.layer_at_fault import layer_of
     from q36eval.reports import Document
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.options import (
     FamilyOption,
     JsonOption,
@@ -32,7 +32,7 @@ app = typer.Typer(no_args_is_help=True, help="Bless and sign runs; write, list a
 IN_FORCE = "in force"
 
 AnyBranch = Annotated[
-    str | None, typer.Option("--branch", help="Only waivers of this branch.", autocompletion=completing.branches)
+    str | None, typer.Option("--branch", help="Only waivers of this branch.", autocompletion=completion.branches)
 ]
 
 
@@ -53,7 +53,7 @@ def waive(
         typer.Option(
             help="Policy whose criterion ids it uses; the family's by default.",
             metavar="NAME|FILE",
-            autocompletion=completing.policies,
+            autocompletion=completion.policies,
         ),
     ] = None,
     ahead: Annotated[
@@ -67,7 +67,7 @@ def waive(
     and is refused where it would change nothing of the newest.
     """
     import q36eval.app.reviewing.effects as effecting
-    import q36eval.app.reviewing.waiving as waiving
+    import q36eval.app.reviewing.waivers as waiving
     from q36eval.app.cli.tables import print_plain
     from q36eval.gate import Waiver
     from q36eval.reports.next_step import full_record
@@ -140,7 +140,10 @@ def list_waivers(
     from q36eval.app.cli.tables import plain_table
 
     columns = ("number", "of", "excuses", "owner", "reason", "expires", "state")
-    rows = [[_cell(column, record, today) for column in columns] for record in shown]
+    rows = [
+        [str(row[column]) if column != "of" else f"{row['family']}/{row['branch']}" for column in columns]
+        for row in (_row(record, today) for record in shown)
+    ]
     Console().print(plain_table(columns, rows, [0], [0, 5]))
 
 
@@ -151,7 +154,7 @@ def revoke(
         typer.Argument(
             help="Number of a waiver, as `review list` shows it; or a run, whose blessing is revoked.",
             metavar="NUMBER|RUN",
-            autocompletion=completing.runs,
+            autocompletion=completion.runs,
         ),
     ],
     owner: Annotated[str | None, typer.Option(help="Who revokes it.")] = None,
@@ -229,7 +232,7 @@ def sign_off(
     only. It changes nothing else.
     """
     from q36eval.app.cli.tables import print_plain
-    from q36eval.history.deciding import sign
+    from q36eval.history.decisions import sign
     from q36eval.reports.next_step import branch_option
 
     history = open_history()
@@ -261,7 +264,7 @@ def _date(text: str) -> date:
 
 def _policies(named: str | None, family: Family, runs: "list[RunRecord]", paths: Paths) -> "list[Policy]":
     """Those whose ids a waiver may use: the one named, else the family's and those that judged the branch."""
-    from q36eval.history.deciding import policy_of
+    from q36eval.history.decisions import policy_of
 
     kept = [] if named is not None else [policy_of(run) for run in runs]
     return [load_policy(named, family, paths), *kept]
@@ -273,7 +276,7 @@ def _records(branch: str | None, family: str | None) -> "list[WaiverRecord]":
     Raises:
         UsageError: nothing bears that branch's name: a slip of the pen would export no waivers at all.
     """
-    from q36eval.app.reviewing.waiving import check_branch
+    from q36eval.app.reviewing.waivers import check_branch
 
     paths = Paths.default()
     chosen = load_family(family, paths)
@@ -297,15 +300,13 @@ def _written(family: str, branch: str, waiver: dict[str, Any]) -> dict[str, Any]
     return {"family": family, "branch": branch, **waiver}
 
 
-def _cell(column: str, record: "WaiverRecord", today: date) -> str:
-    return f"{record.family}/{record.branch}" if column == "of" else str(_row(record, today)[column])
-
-
 def _row(record: "WaiverRecord", today: date) -> dict[str, Any]:
-    written = _written(record.family, record.branch, record.waiver.model_dump(mode="json"))
-    dates = {
-        name: None if at is None else at.isoformat()
-        for name, at in (("added", record.added), ("revoked", record.revoked))
+    return {
+        "number": record.number,
+        **_written(record.family, record.branch, record.waiver.model_dump(mode="json")),
+        "excuses": record.waiver.scope,
+        "state": _state(record, today),
+        "revoked_by": record.revoked_by,
+        "added": record.added.isoformat(),
+        "revoked": None if record.revoked is None else record.revoked.isoformat(),
     }
-    about = {"excuses": record.waiver.scope, "state": _state(record, today), "revoked_by": record.revoked_by}
-    return {"number": record.number, **written, **about, **dates}

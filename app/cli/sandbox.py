@@ -29,8 +29,8 @@ def build(
     An installed q36eval has no weights: they are fetched into the state folder. What is not committed whole is built.
     Each file is checked against its manifest, those of the evals and the corpus too.
     """
-    from q36eval.app.sandbox import BRANCHES, names, verify
     from q36eval.app.sandbox import build as build_branch
+    from q36eval.app.sandbox import names, verify
     from q36eval.app.sandbox_files import fetch
     from q36eval.evals.frozen import verify as verify_frozen
 
@@ -49,11 +49,10 @@ def build(
         raise CorruptCheckpointError("sandbox-damaged", " ".join(problems))
     for folder in ("tasks", "corpus"):
         verify_frozen(paths.data / folder / "sandbox")
-    about = {each.name: f"{each.recipe}; as in {each.as_in}" for each in BRANCHES}
     folders = {}
     for name in wanted:
         folders[name] = str(build_branch(name, paths.sandbox, paths.built))
         if not as_json:
-            print(f"{name}: {folders[name]} ({about[name]})")
+            print(f"{name}: {folders[name]}")
     if as_json:
         print_json(folders)

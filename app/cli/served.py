@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import BaseUrl, ServedModel, check_engine
 from q36eval.app.cli.one_probe import run_body
 from q36eval.app.cli.options import (
@@ -39,7 +39,7 @@ def served(
         typer.Option(
             help="Policy name or file; of it the criteria of the probe served.",
             metavar="NAME|FILE",
-            autocompletion=completing.policies,
+            autocompletion=completion.policies,
         ),
     ] = SERVED_POLICY,
     against: Annotated[
@@ -81,8 +81,8 @@ def served(
     from q36eval.app.cli.served_report import print_served, server_name
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.measure import measure
-    from q36eval.run.served import alone
-    from q36eval.served.declared import PROMPTS_A_CONVERSATION, Plan
+    from q36eval.run.served_lane import alone
+    from q36eval.served.declared_server import PROMPTS_A_CONVERSATION, Plan
 
     if difference and against is None:
         raise UsageError(

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from q36eval.app.cli.tables import plain_table
 from q36eval.gate import CriterionResult, GateReport
 from q36eval.history import RunRecord
 from q36eval.records import Measurement
@@ -33,14 +33,9 @@ def print_served(
     if verdict_only:
         return
     by_key = {measurement.key: measurement for measurement in measurements}
-    table = Table(
-        "criterion", "changed", "unchanged", "of", "difference", "margin", "verdict", box=None, padding=(0, 1)
-    )
-    for result in report.criteria:
-        table.add_row(
-            *(Text(plain(cell)) for cell in _cells(result)), Text(result.verdict, style=STYLES[result.verdict])
-        )
-    console.print(table)
+    columns = ("criterion", "changed", "unchanged", "of", "difference", "margin", "verdict")
+    rows = [(*_cells(result), Text(result.verdict, style=STYLES[result.verdict])) for result in report.criteria]
+    console.print(plain_table(columns, rows, right=(1, 2, 3)))
     for result in report.criteria:
         measurement = by_key.get(_key(result))
         if result.verdict != "PASS":

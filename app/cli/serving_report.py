@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from q36eval.gate.fault import ARITHMETICS, CONCLUSIONS
+from q36eval.gate.fault_layer import ARITHMETICS, CONCLUSIONS
 from q36eval.kl.serving_error import KnownFault, LayerError, ServingError
 
 
@@ -20,7 +20,7 @@ def print_serving_error(error: ServingError, title: str) -> None:
     console.print(Text(CONCLUSIONS[error.at_fault]))
     if error.known is not None:
         console.print(Text(_of_known(error.engine, error.known)))
-    console.print(Text(" ".join(filter(None, [ARITHMETICS[error.arithmetic], error.gpu]))))
+    console.print(Text(ARITHMETICS[error.arithmetic]))
 
 
 def _of_known(engine: str, known: KnownFault) -> str:

@@ -1,12 +1,21 @@
 """Tables on the console, in which no text is read as markup."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from q36eval.app.figures.answers import shortened
+from q36eval.measurement_facts import recorded_unverified
 from q36eval.reports.text import SENTENCE, plain
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
+
+    from q36eval.history import History, RunRecord
+
+PROMPT_CHARACTERS = 240
+ANSWER_CHARACTERS = 160
+"""How much of a prompt and of an answer a flip shows."""
 
 
 def plain_table(
@@ -28,6 +37,27 @@ def plain_table(
 def print_plain(sentence: str) -> None:
     """A line of harmless text on standard output, with its indentation."""
     print(sentence[: len(sentence) - len(sentence.lstrip(" "))] + plain(sentence, SENTENCE))
+
+
+def short(text: str, most: int) -> str:
+    """One harmless line with the text's beginning and end."""
+    return plain(shortened(text, most), limit=2 * most)
+
+
+def print_run(run: "RunRecord", history: "History", parts: "Iterable[RenderableType]") -> None:
+    """The run's name, its figures (a string is one line, never broken), unverified data, and what was not measured."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    console.print(Text(plain(f"{run.family}/{run.branch}, run {run.id}"), style="bold"))
+    for part in parts:
+        console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
+    unverified = recorded_unverified(run.provenance)
+    if unverified is not None:
+        console.print(Text(plain(unverified)))
+    for failure in history.failures(run.id):
+        console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
 
 
 def _line(cell: str) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from q36eval.app.cli.options import say
 from q36eval.app.dashboard.guard import is_loopback
-from q36eval.app.dashboard.started import LOCAL, READ_ONLY, TRUSTED
+from q36eval.app.dashboard.launch_options import LOCAL, READ_ONLY, TRUSTED
 from q36eval.errors import UsageError
 from q36eval.interrupts import closing
 

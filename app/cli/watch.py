@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from q36eval.app.cli import completing
+from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import BaseUrl, ServedModel
 from q36eval.app.cli.options import (
     FamilyOption,
@@ -43,7 +43,7 @@ def watch(
         str | None,
         typer.Option(
             help="Branch that is served, or a folder with its tokenizer and configuration.",
-            autocompletion=completing.branches,
+            autocompletion=completion.branches,
         ),
     ] = None,
     base_url: BaseUrl = None,
@@ -52,7 +52,7 @@ def watch(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="Policy name or file; watch by default.", metavar="NAME|FILE", autocompletion=completing.policies
+            help="Policy name or file; watch by default.", metavar="NAME|FILE", autocompletion=completion.policies
         ),
     ] = None,
     every: Annotated[

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.escape import line
+from q36eval.app.dashboard.launch_options import Started, shown_source
 from q36eval.app.dashboard.reviewer import draw_login
-from q36eval.app.dashboard.started import Started, shown_source
 from q36eval.errors import Q36Error
 
 # Tables and charts need the width that Streamlit leaves empty. Nobody's text is in it. (No docstring: Streamlit would

@@ -7,9 +7,9 @@ from typing import Any
 
 import streamlit as st
 
+from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.guard import asked_on_this_machine
-from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.started import Started
+from q36eval.app.dashboard.launch_options import Started
 from q36eval.errors import UsageError
 
 

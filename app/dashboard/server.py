@@ -19,8 +19,8 @@ from q36eval.app.cli.streams import tolerant_output
 from q36eval.app.dashboard import views
 from q36eval.app.dashboard.front_page import FrontPage
 from q36eval.app.dashboard.guard import LOOPBACK, Guard
-from q36eval.app.dashboard.look import PRIMARY
-from q36eval.app.dashboard.started import READ_ONLY
+from q36eval.app.dashboard.launch_options import READ_ONLY
+from q36eval.app.dashboard.verdict_style import PRIMARY
 
 LATE = ("pandas", "plotly.graph_objects", "plotly.subplots", "plotly.io", "scipy.stats", "pyarrow.parquet", "PIL.Image")
 """What charts, tables, tests of significance and the browser tab's icon import when they are first drawn."""

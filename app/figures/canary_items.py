@@ -123,22 +123,12 @@ def failure_words(failure: dict[str, str]) -> str:
 
 
 def reasons(answer: Answer) -> list[str]:
-    """Why an answer is wrong or missing, one plain sentence each; whose fault it is where that is known."""
+    """Why an answer is wrong or missing, one plain sentence each."""
     if answer.error is not None:
         return [f"errored: {answer.error}"]
     if answer.unreadable is not None:
         return [f"cannot be read: {answer.unreadable}"]
-    failures = [failure_words(failure) for failure in failures_of(answer)]
-    fault = answer.detail.get("fault")
-    return [*failures, f"the fault is the {fault}'s"] if isinstance(fault, str) else failures
-
-
-def first_difference(reference: str, branch: str) -> int | None:
-    """The 0-based character at which two texts part; None where they are equal."""
-    if reference == branch:
-        return None
-    pairs = zip(reference, branch, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(reference), len(branch)))
+    return [failure_words(failure) for failure in failures_of(answer)]
 
 
 def margin_words(item: ItemOutcome) -> str | None:
@@ -149,11 +139,6 @@ def margin_words(item: ItemOutcome) -> str | None:
     what = f" ({after.decision})" if after.decision else ""
     at = f" at {after.right!r} against {after.wrong!r}" if after.right or after.wrong else ""
     return f"margin {before.nats:.3g} → {after.nats:.3g} nats{at}{what}"
-
-
-def choices_words(top: Sequence[tuple[str, float]]) -> str:
-    """Tokens with their probabilities in percent, the likeliest first."""
-    return ", ".join(f"{text!r} {100 * math.exp(min(log_prob, 0.0)):.3g} %" for text, log_prob in top)
 
 
 def _float(value: Any) -> float | None:

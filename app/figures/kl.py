@@ -194,9 +194,9 @@ def grouping_of(slice_name: str) -> tuple[str, str]:
     return ("slice", slice_name) if match is None else (match.group(1), match.group(2))
 
 
-def interval_words(interval: Interval, scale: float = 1.0) -> str:
+def interval_words(interval: Interval) -> str:
     """Both bounds; where neither is identified, why."""
-    lower, upper = (scale * bound for bound in (interval.lower, interval.upper))
+    lower, upper = interval.lower, interval.upper
     if not math.isfinite(upper) and interval.method.startswith("none"):
         why = interval.method.split(": ", 1)[-1]
         return f"≥ {number(lower)}; no upper bound: {why}" if math.isfinite(lower) and lower > 0 else why

@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from q36eval.app.dashboard.inert import figure_text
-from q36eval.app.dashboard.look import BLUE, ORANGE, RED, TEAL
+from q36eval.app.dashboard.escape import figure_text
+from q36eval.app.dashboard.verdict_style import BLUE, ORANGE, RED, TEAL
 from q36eval.app.figures.kl import Point
 
 BINS_PER_DECADE = 8
@@ -99,7 +99,6 @@ def binned(divergences: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArr
 def points_figure(
     points: Sequence[Point],
     title: str,
-    color: str = BLUE,
     *,
     line: bool = False,
     held_against: Mapping[str, Mapping[str, float]] | None = None,
@@ -109,7 +108,7 @@ def points_figure(
     `held_against` gives by name what else is known of some groups ("margin", "noise floor"), drawn as a dash at each.
     The axis is logarithmic where the groups lie far apart and all that is drawn is above zero.
     """
-    figure = series_figure({"": points}, title, [color], line=line)
+    figure = series_figure({"": points}, title, [BLUE], line=line)
     drawn = [v for point in points for v in (point.mean, point.lower, point.upper) if v is not None]
     drawn += [value for values in (held_against or {}).values() for value in values.values()]
     if drawn and min(drawn) > 0 and max(drawn) > FAR_APART * min(drawn):

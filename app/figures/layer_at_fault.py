@@ -4,7 +4,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from q36eval.engines.base import IN_PROCESS
-from q36eval.gate.fault import ARITHMETICS, EXCESS, SERVING, Fault, LayerAtFault, LayerFigure, fault_of
+from q36eval.gate.fault_layer import ARITHMETICS, EXCESS, SERVING, Fault, LayerAtFault, LayerFigure, fault_of
 from q36eval.records import Measurement, ProbeName, Verdict
 
 if TYPE_CHECKING:

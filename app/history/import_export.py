@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from q36eval.app.history.importing import decided_here
+from q36eval.app.history.run_import import decided_here
 from q36eval.config import Paths
 from q36eval.errors import StorageError, UsageError
-from q36eval.history import Artifact, Decision, History, RunRecord, RunState, WholeRun
+from q36eval.history import Artifact, History, RunRecord, RunState, WholeRun
 from q36eval.history.archive import RUN_ID, Reader, Writer, reading, writing
-from q36eval.history.moving import put_run, whole_run
 from q36eval.history.run_files import NAMES, RunFiles, sha256_of
+from q36eval.history.run_transfer import put_run, whole_run
 from q36eval.locks import is_held
 from q36eval.records import Record
 from q36eval.run.drift import keep_drifts
@@ -77,13 +77,12 @@ def _add(writer: Writer, history: History, whole: WholeRun, files: RunFiles, say
 class Imported:
     """What an import did: runs that it added, and runs that were there already.
 
-    `otherwise` are known runs with another decision in the archive; the one here stays. `says` is a sentence on every
-    added run whose evidence gives another verdict than its archive.
+    `says` is a sentence on every added run whose evidence gives another verdict than its archive. The decision over a
+    known run stays.
     """
 
     added: tuple[str, ...]
     known: tuple[str, ...]
-    otherwise: tuple[str, ...]
     says: tuple[str, ...]
 
 
@@ -116,11 +115,9 @@ def take_in(history: History, state: Path, file: Path) -> Imported:
                     for artifact in whole.about.artifacts:  # the same content, or `_check` had refused it
                         history.add_artifact(artifact)
         keep_drifts(history)
-        known = tuple(run_id for run_id in archive.manifest.runs if run_id in here)
         return Imported(
             added=tuple(run_id for run_id in archive.manifest.runs if run_id not in here),
-            known=known,
-            otherwise=tuple(run_id for run_id in known if not _same_decision(here[run_id], archive.run(run_id).run)),
+            known=tuple(run_id for run_id in archive.manifest.runs if run_id in here),
             says=tuple(says),
         )
 
@@ -166,12 +163,6 @@ def _check(archive: Reader, history: History, theirs: WholeRun, here: RunRecord 
 def _measured(run: RunRecord) -> str:
     """The run's record without its decision, by its JSON, in which no NaN differs from itself."""
     return run.model_copy(update={"verdict": None, "report": None, "circumstances": None}).model_dump_json()
-
-
-def _same_decision(one: RunRecord | Decision, other: RunRecord) -> bool:
-    decided = [(decision.report, decision.circumstances) for decision in (one, other)]
-    texts = [[None if part is None else part.model_dump_json() for part in parts] for parts in decided]
-    return texts[0] == texts[1]
 
 
 def _lines(records: Sequence[Record]) -> list[str]:

@@ -9,7 +9,7 @@ from q36eval.errors import UsageError
 from q36eval.gate import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.gate.evidence import is_of
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import circumstances_then, evidence_of, policy_of, unsigned_report
+from q36eval.history.decisions import circumstances_then, evidence_of, policy_of, unsigned_report
 from q36eval.records import ProbeName, Verdict
 from q36eval.reports.story import not_evaluated, stopped_early
 

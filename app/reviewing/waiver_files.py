@@ -14,7 +14,7 @@ from q36eval.errors import UsageError
 from q36eval.files import read_yaml
 from q36eval.gate import Waiver
 from q36eval.history import WaiverRecord
-from q36eval.history.deciding import WaiverSource
+from q36eval.history.decisions import WaiverSource
 
 LONGEST_DAYS = 366
 """A waiver is an exception for a while: for good, the policy is changed."""

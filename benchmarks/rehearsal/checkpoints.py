@@ -157,9 +157,9 @@ def _decode_shard(branch: Path, folder: Path, file: str) -> tuple[str, list[str]
     names = (folder / file).with_suffix(".json")
     if not names.is_file():
         torch.set_num_threads(1)
-        weights = index_weights(open_checkpoint(branch), light=True).weights
+        weights = index_weights(open_checkpoint(branch)).weights
         own = {name: weight for name, weight in weights.items() if weight.parts[0][1].file.name == file}
-        decoded = {name: weight.decode_light(weight.read_parts()).bfloat16() for name, weight in own.items()}
+        decoded = {name: weight.decode(weight.read_parts()).bfloat16() for name, weight in own.items()}
         save_file(decoded, (folder / file).resolve())  # a link would be replaced
         names.write_text(json.dumps(list(decoded)))
     return file, json.loads(names.read_text())

@@ -9,13 +9,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from q36eval import starting
+from q36eval import startup_lines
 
 
 def main() -> None:
     """Runs the command, which exits with its own code."""
     folder, *command = sys.argv[1:]
-    starting.begin()
+    startup_lines.begin()
     from benchmarks.rehearsal.records import RECORDS
     from q36eval.engines import opening
     from q36eval.engines.base import IN_PROCESS
@@ -29,7 +29,7 @@ def main() -> None:
     try:
         command_line()
     finally:
-        starting.over()
+        startup_lines.over()
         RECORDS.write()
 
 

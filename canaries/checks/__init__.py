@@ -16,7 +16,7 @@ answers hold choices, one that returns `Decision`s; make a `Check` of them in th
 `CHECKS`. Then explain it in docs/canaries.md, and give tests/canaries/labelled right and wrong answers with labels.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from q36eval.canaries.checks.base import (
@@ -38,7 +38,7 @@ from q36eval.canaries.checks.patterns import pattern
 from q36eval.canaries.checks.prose import first_loop
 from q36eval.canaries.checks.text import enum_member, exact_code, exact_lines, exact_text, ordered_list
 from q36eval.canaries.checks.tool_calls import QWEN3_XML, no_tool_call, tool_call, tool_calls
-from q36eval.canaries.checks.tool_parser import Call, CallFacts, Reply, call_facts, check_tools, fault_of, parse_reply
+from q36eval.canaries.checks.tool_parser import Call, Reply, call_facts, check_tools, parse_reply, same_calls
 
 CHECKS_VERSION = 4
 """Part of the suite's hash: raised with every change by which some text is judged differently, each with what changed.
@@ -86,16 +86,10 @@ def run_checks(text: str, names: Sequence[str], expected: dict[str, Any], tools:
     return [failure for name in names for failure in CHECKS[name](text, expected, tools)]
 
 
-def decisions(
-    text: str,
-    names: Sequence[str],
-    expected: dict[str, Any],
-    tools: Tools = (),
-    kinds: Collection[str] | None = None,
-) -> list[Decision]:
+def decisions(text: str, names: Sequence[str], expected: dict[str, Any], tools: Tools = ()) -> list[Decision]:
     """The choices that made `text` right under the named checks, in order of place.
 
-    A check that `text` fails gives none. `kinds` keeps only these kinds; None keeps all.
+    A check that `text` fails gives none.
 
     Raises:
         KeyError: an unknown check.
@@ -103,8 +97,7 @@ def decisions(
         NotJudgedError: a check ran out of time.
     """
     made = [decision for name in names for decision in CHECKS[name].decisions(text, expected, tools)]
-    kept = [decision for decision in made if kinds is None or decision.kind in kinds]
-    return sorted(dict.fromkeys(kept), key=lambda decision: (decision.start, decision.end))
+    return sorted(dict.fromkeys(made), key=lambda decision: (decision.start, decision.end))
 
 
 __all__ = [
@@ -114,7 +107,6 @@ __all__ = [
     "QWEN3_XML",
     "WRONG_CONCLUSION",
     "Call",
-    "CallFacts",
     "Check",
     "Decision",
     "Expected",
@@ -126,9 +118,9 @@ __all__ = [
     "check_json_value",
     "check_tools",
     "decisions",
-    "fault_of",
     "first_loop",
     "outcome_of",
     "parse_reply",
     "run_checks",
+    "same_calls",
 ]

@@ -5,9 +5,12 @@ misread, and so was a date; and a word that the question affirms is not to be de
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
+
+from q36eval.canaries.checks.base import Failure, place_of, shown
+from q36eval.canaries.checks.prose import Piece
 
 
 class Claim(NamedTuple):
@@ -42,6 +45,21 @@ _AMOUNT_DIGITS = 5
 """Numbers whose sums and differences are looked at: so many, and of so many digits, which years and counts lack."""
 
 _MONEY = re.compile(r"[ \u00a0]?(?:Kč|korun|CZK|EUR|€|,-|crowns)")
+
+
+def false_sentences(
+    check: str, text: str, prose: Piece, known: Sequence[str], affirmed: Sequence[str]
+) -> Iterator[Failure]:
+    """Claims of `prose` that nothing in `known` bears out, or that contradict what is `affirmed`."""
+    said = text[prose.start : prose.end]
+    for claims, message in (
+        (unknown_numbers(said, known), "a number that was not given"),
+        (unknown_dates(said, known), "a day that was not given"),
+        (denials(said, affirmed), "the contrary of what was said"),
+    ):
+        for claim in claims:
+            place = place_of(text, prose.start + claim.at)
+            yield Failure(check, "false_sentence", place, f"{message}: {shown(claim.said)}")
 
 
 def unknown_numbers(prose: str, known: Iterable[str]) -> Iterator[Claim]:

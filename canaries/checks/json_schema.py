@@ -10,10 +10,8 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import extend
 from referencing import Registry
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
 
-from q36eval.canaries.checks.base import MAX_FAILURES, Failure, NotJudgedError, shown
+from q36eval.canaries.checks.base import MAX_FAILURES, Failure, shown
 from q36eval.canaries.checks.json_values import plain
 from q36eval.canaries.checks.patterns import compiled, search
 from q36eval.files import canonical_json
@@ -70,16 +68,10 @@ def _checked(schema: str) -> Any:
         raise ValueError(f"the schema is not a JSON Schema: {error.json_path}: {shown(error.message)}") from error
     except RecursionError as error:
         raise ValueError("the schema is nested too deeply") from error
-    # an empty registry: a reference to elsewhere is refused, never fetched
-    validator = _Validator(written, registry=Registry())
-    resource = DRAFT202012.create_resource(written)
-    resolver = Registry().with_resource("", resource).resolver_with_root(resource)
-    parts = list(_subschemas(written, "$"))
-    known = {id(part) for _, part in parts}
-    for place, part in parts:
-        _check_keywords(part, place)
-        _check_references(part, place, resolver, known)
-    return validator
+    references = {"#", *(f"#/$defs/{name}" for name in written.get("$defs", ()))}
+    for place, part in _subschemas(written, "$"):
+        _check_keywords(part, place, references)
+    return _Validator(written, registry=Registry())  # an empty registry: nothing is ever fetched
 
 
 def _subschemas(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -97,26 +89,22 @@ def _subschemas(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]
                 yield from _subschemas(part, f"{place}.{key}.{name}")
 
 
-def _check_keywords(schema: dict[str, Any], place: str) -> None:
-    """What the metaschema lets pass although it cannot be used."""
+def _check_keywords(schema: dict[str, Any], place: str, references: Collection[str]) -> None:
+    """What the metaschema lets pass although it cannot be used.
+
+    A reference leads to a part of the schema that is checked itself, never to elsewhere or to another keyword.
+    """
     if "patternProperties" in schema:
         raise ValueError(f"the schema's patternProperties ({place}) cannot be time-limited; name the properties")
     if "pattern" in schema:
         compiled(schema["pattern"], f"the schema's pattern ({place})")
-
-
-def _check_references(schema: dict[str, Any], place: str, resolver: Any, known: Collection[int]) -> None:
-    """A reference leads to a part of the schema that was checked itself, never to elsewhere or to another keyword."""
+    if "$id" in schema and place != "$":
+        raise ValueError(f"the schema's $id ({place}) would change what references mean; remove it")
     for key in ("$ref", "$dynamicRef"):
-        if key not in schema:
-            continue
-        written = f"the schema's {key} {shown(schema[key])} ({place})"
-        try:
-            part = resolver.lookup(schema[key]).contents
-        except (Unresolvable, ValueError) as error:
-            raise ValueError(f"{written} does not resolve within it") from error
-        if not isinstance(part, bool) and id(part) not in known:
-            raise ValueError(f"{written} does not lead to a schema; move its target under $defs")
+        if key in schema and schema[key] not in references:
+            raise ValueError(
+                f"the schema's {key} {shown(schema[key])} ({place}) must be # or name one of its own $defs"
+            )
 
 
 def check_schema(schema: Any) -> None:
@@ -127,7 +115,6 @@ def check_schema(schema: Any) -> None:
     """
     if not isinstance(schema, dict):
         raise ValueError(f"the schema must be a mapping, not {shown(schema)}")
-    check_json_value(schema, "the schema")
     _checked(canonical_json(schema))
 
 
@@ -155,15 +142,13 @@ def schema_failures(check: str, value: Any, schema: dict[str, Any], base: str = 
     """What the schema says against `value`, by JSON path from `base`; the first of them where there are many.
 
     Raises:
-        NotJudgedError: a pattern of the schema ran out of time, or one of its references leads nowhere.
+        NotJudgedError: a pattern of the schema ran out of time.
     """
     if _count(value) > MAX_VALUES:
         return [Failure(check, "schema", base, f"more than {MAX_VALUES} values: not validated")]
     validator = _checked(canonical_json(schema))
     try:
         errors = list(islice(validator.iter_errors(plain(value)), MAX_FAILURES))
-    except Unresolvable as error:  # a part with an $id of its own, against which its references are read
-        raise NotJudgedError(f"a reference of the schema does not resolve: {shown(str(error))}") from error
     except (RecursionError, OverflowError) as error:
         return [Failure(check, "schema", base, f"cannot be validated: {type(error).__name__}")]
     messages = sorted((base + error.json_path[1:], shown(error.message)) for error in errors)

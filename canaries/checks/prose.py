@@ -98,9 +98,9 @@ def sentences(text: str) -> list[Piece]:
         line_end = match.group() == "\n"
         if (line_end and text[start : match.start()].rstrip().endswith(",")) or not (line_end or _ends(text, match)):
             continue
-        pieces.append(_trimmed(text, start, match.end()))
+        pieces.append(trimmed(text, start, match.end()))
         start = match.end()
-    pieces.append(_trimmed(text, start, len(text)))
+    pieces.append(trimmed(text, start, len(text)))
     return [piece for piece in pieces if _LETTER_OR_DIGIT.search(text, piece.start, piece.end)]
 
 
@@ -119,7 +119,8 @@ def _ends(text: str, mark: re.Match[str]) -> bool:
     return not any(pattern.search(before) for pattern in _ENDS_NOTHING)
 
 
-def _trimmed(text: str, start: int, end: int) -> Piece:
+def trimmed(text: str, start: int, end: int) -> Piece:
+    """`text[start:end]` without the white space around it."""
     inner = text[start:end]
     begin = start + len(inner) - len(inner.lstrip())
     return Piece(begin, max(begin, start + len(inner.rstrip())))

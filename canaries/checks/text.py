@@ -23,7 +23,7 @@ from q36eval.canaries.checks.base import (
     shown,
     text_code,
 )
-from q36eval.canaries.checks.prose import Piece
+from q36eval.canaries.checks.prose import Piece, trimmed
 
 _QUOTES = (
     ("„", "“"), ("„", "”"), ("“", "”"), ("‚", "‘"), ("‘", "’"), ("»", "«"), ("«", "»"), ('"', '"'), ("'", "'"),
@@ -44,7 +44,7 @@ def value_within(text: str, start: int = 0, end: int | None = None) -> Piece:
     end = len(text) if end is None else end
     stopped = False
     for _ in range(_MAX_DEPTH):
-        start, end = _trimmed(text, start, end)
+        start, end = trimmed(text, start, end)
         if not stopped and end - start > 1 and text[end - 1] == "." and text[end - 2] != ".":
             end, stopped = end - 1, True
             continue
@@ -52,7 +52,7 @@ def value_within(text: str, start: int = 0, end: int | None = None) -> Piece:
         if pair is None:
             return Piece(start, end)
         start, end = start + len(pair[0]), end - len(pair[1])
-    return Piece(*_trimmed(text, start, end))
+    return Piece(*trimmed(text, start, end))
 
 
 def within_one_pair(text: str, start: int, end: int) -> Piece:
@@ -76,12 +76,6 @@ def _around(text: str, start: int, end: int, pair: tuple[str, str]) -> bool:
         and text.startswith(opening, start, end)
         and text.endswith(closing, start, end)
     )
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    inner = text[start:end]
-    begin = start + len(inner) - len(inner.lstrip())
-    return begin, max(begin, start + len(inner.rstrip()))
 
 
 _LINE = re.compile(r"\S[^\n]*")
@@ -168,10 +162,7 @@ _OPENS = re.compile(r"```[a-zA-Z]*")
 
 
 def _value(text: str, exactly: bool) -> Piece:
-    if exactly:
-        start = len(text) - len(text.lstrip())
-        return Piece(start, max(start, len(text.rstrip())))
-    return value_within(text)
+    return trimmed(text, 0, len(text)) if exactly else value_within(text)
 
 
 def _read(said: str, wanted: list[str], exactly: bool) -> str:
@@ -215,12 +206,9 @@ def _pieces(text: str, expected: ExpectedList) -> list[Piece]:
 
 def _item(text: str, start: int, end: int, exactly: bool, *, last: bool = False) -> Piece:
     """One item; only the last may have a full stop after it."""
-    place = value_within(text, start, end)
     if exactly or (not last and text[start:end].rstrip().endswith(".")):
-        inner = text[start:end]
-        begin = start + len(inner) - len(inner.lstrip())
-        return Piece(begin, max(begin, start + len(inner.rstrip())))
-    return place
+        return trimmed(text, start, end)
+    return value_within(text, start, end)
 
 
 def _ordered_list(text: str, expected: ExpectedList, tools: Tools) -> Iterator[Failure]:

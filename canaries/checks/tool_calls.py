@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 from pydantic import ConfigDict, Field, model_validator
 
 from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of, shown
-from q36eval.canaries.checks.grounding import denials, unknown_dates, unknown_numbers
-from q36eval.canaries.checks.json_schema import check_json_value, schema_failures
+from q36eval.canaries.checks.grounding import false_sentences
+from q36eval.canaries.checks.json_schema import schema_failures
 from q36eval.canaries.checks.json_values import differences, json_decisions, tokens
-from q36eval.canaries.checks.prose import first_foreign, first_loop, scripts_exist
+from q36eval.canaries.checks.prose import Piece, first_foreign, first_loop, scripts_exist
 from q36eval.canaries.checks.tool_parser import (
     OPEN,
     Call,
@@ -107,11 +107,6 @@ class WantedCall(Expected):
     name: str
     arguments: dict[str, Any]
 
-    @model_validator(mode="after")
-    def _arguments_are_json(self) -> "WantedCall":
-        check_json_value(self.arguments, "arguments")
-        return self
-
 
 class ExpectedCall(ExpectedAround):
     """`name` and `arguments` of the one right call."""
@@ -119,26 +114,12 @@ class ExpectedCall(ExpectedAround):
     name: str
     arguments: dict[str, Any]
 
-    @model_validator(mode="after")
-    def _arguments_are_json(self) -> "ExpectedCall":
-        check_json_value(self.arguments, "arguments")
-        return self
-
-    @property
-    def call(self) -> WantedCall:
-        """Without what is around it."""
-        return WantedCall(name=self.name, arguments=self.arguments)
-
 
 class ExpectedCalls(ExpectedAround):
     """`calls`: all the right calls of one turn, in this order unless `any_order`."""
 
     calls: Annotated[list[WantedCall], Field(min_length=1)]
     any_order: bool = False
-
-
-class ExpectedNoCall(Expected):
-    """Nothing is needed to see that no call was made."""
 
 
 def _form_failures(check: str, reply: Reply, expected: ExpectedAround) -> Iterator[Failure]:
@@ -178,13 +159,7 @@ def _before_failures(
         yield Failure(check, "false_sentence", place_of(text, refused), "says that no tool fits, and calls one")
     if expected.known is not None:
         known = [*expected.known, *(json.dumps(call.arguments, ensure_ascii=False) for call in wanted)]
-        for claims, message in (
-            (unknown_numbers(before, known), "a number that was not given"),
-            (unknown_dates(before, known), "a day that was not given"),
-            (denials(before, known), "the contrary of what was said"),
-        ):
-            for claim in claims:
-                yield Failure(check, "false_sentence", place_of(text, claim.at), f"{message}: {shown(claim.said)}")
+        yield from false_sentences(check, text, Piece(0, len(before)), known, known)
 
 
 def _call_failures(check: str, call: Call, wanted: WantedCall, offered: Schemas) -> Iterator[Failure]:
@@ -218,8 +193,9 @@ def _tool_call(text: str, expected: ExpectedCall, tools: Tools) -> Iterator[Fail
     if len(reply.calls) > 1:
         yield Failure(check, "several_calls", "answer", f"{len(reply.calls)} calls instead of one")
     for call in reply.calls[:1]:
-        yield from _call_failures(check, call, expected.call, schemas_by_name(tools))
-        yield from _before_failures(check, text, reply.before, expected, [expected.call])
+        wanted = WantedCall(name=expected.name, arguments=expected.arguments)
+        yield from _call_failures(check, call, wanted, schemas_by_name(tools))
+        yield from _before_failures(check, text, reply.before, expected, [wanted])
 
 
 def _tool_calls(text: str, expected: ExpectedCalls, tools: Tools) -> Iterator[Failure]:
@@ -268,7 +244,7 @@ def _matched(calls: Sequence[Call], wanted: Sequence[WantedCall], offered: Schem
     return matched
 
 
-def _no_tool_call(text: str, expected: ExpectedNoCall, tools: Tools) -> Iterator[Failure]:
+def _no_tool_call(text: str, expected: Expected, tools: Tools) -> Iterator[Failure]:
     reply = parse_reply(text)
     if reply.tries_a_call:
         names = ", ".join(shown(call.name) for call in reply.calls[:5]) or "a malformed call"
@@ -278,4 +254,4 @@ def _no_tool_call(text: str, expected: ExpectedNoCall, tools: Tools) -> Iterator
 
 tool_call = Check("tool_call", ExpectedCall, _tool_call, _decide_calls)
 tool_calls = Check("tool_calls", ExpectedCalls, _tool_calls, _decide_calls)
-no_tool_call = Check("no_tool_call", ExpectedNoCall, _no_tool_call, _decide_no_call)
+no_tool_call = Check("no_tool_call", Expected, _no_tool_call, _decide_no_call)

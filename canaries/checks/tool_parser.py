@@ -1,7 +1,7 @@
 """Tool calls read from raw text (Qwen's XML and the older Hermes JSON), their arguments typed by the tools' schemas.
 
 Server-side parsers have bugs of their own, so a model is judged on what it wrote. Nothing here knows the right calls:
-`call_facts` says what holds of any call, `fault_of` who is to blame for a wrong one.
+`call_facts` says what holds of any call, `same_calls` whether a server's parser read the same ones.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from q36eval.canaries.checks.base import Failure, Tools, place_of, shown
+from q36eval.canaries.checks.base import Tools, place_of, shown
 from q36eval.canaries.checks.json_schema import check_schema, schema_failures
 from q36eval.canaries.checks.json_values import StrictJSONError, plain, read_json, same_json, strict_json
 
@@ -278,9 +278,6 @@ def _read(raw: str, kind: str) -> Any:
     return value if isinstance(value, {"array": list, "object": dict}.get(kind, object)) else _UNREADABLE
 
 
-Fault = Literal["model", "parser", "server"]
-
-
 @dataclass(frozen=True)
 class CallFacts:
     """`called`: whether a call was made, well formed or not. `schema_ok`: whether every call was well formed, of an
@@ -308,34 +305,18 @@ def call_facts(text: str, tools: Tools) -> CallFacts:
     return CallFacts(called=True, schema_ok=ok)
 
 
-def fault_of(
-    failures: Sequence[Failure],
-    text: str | None,
-    tools: Tools,
-    served_calls: Sequence[Mapping[str, Any]] | None,
-) -> Fault | None:
-    """Who is to blame: the model for a wrong raw text, the server's parser for what it made of a right one.
+def same_calls(text: str, tools: Tools, served: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a server's parser made the calls of the raw text.
 
     Args:
-        failures: what the checks say of the raw text.
-        text: the raw text; None where the engine ended in an error instead, which is the server's fault.
+        text: the raw text.
         tools: the offered tools.
-        served_calls: the calls as the server parsed them from the same raw text, as `{"name", "arguments"}` or
-            OpenAI's `{"function": {"name", "arguments"}}`, the arguments as an object or as its JSON text; None where
-            the engine gives raw text only.
-
-    Returns:
-        None where nothing is wrong.
+        served: the calls as the server parsed them, as `{"name", "arguments"}` or OpenAI's `{"function": {"name",
+            "arguments"}}`, the arguments as an object or as its JSON text.
     """
-    if text is None:
-        return "server"
-    if failures:
-        return "model"
-    if served_calls is None:
-        return None
     offered = schemas_by_name(tools)
     ours = [[call.name, typed_arguments(call, offered.get(call.name, {}))] for call in parse_reply(text).calls]
-    return None if same_json(ours, [_served(call) for call in served_calls]) else "parser"
+    return same_json(ours, [_served(call) for call in served])
 
 
 def _served(call: Mapping[str, Any]) -> list[Any]:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from q36eval.canaries.generators.words import CITIES, code, iso_date, koruna, person, pick, spaced
+from q36eval.canaries.generators.words import CITIES, code, iso_date, koruna, person, pick, question, spaced
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 2, 4
@@ -66,12 +66,7 @@ def copy_exact(rng: random.Random) -> ChatExample:
     label = "Záznam" if czech else "Record"
     prompt = f"{ask}\n{label}: {shown}." if rng.random() < 0.5 else f"{label}: {shown}.\n{ask}"
     wanted = [values[index] for index in chosen]
-    return ChatExample(
-        key=f"copy_exact:{shown}:{chosen}",
-        messages=({"role": "user", "content": prompt},),
-        answer="\n".join(wanted),
-        expected={"lines": wanted},
-    )
+    return question(f"copy_exact:{shown}:{chosen}", prompt, "\n".join(wanted), {"lines": wanted})
 
 
 REFERENCES_MIN, REFERENCES_MAX = 3, 5
@@ -146,12 +141,8 @@ def copy_references(rng: random.Random) -> ChatExample:
     shown = "\n".join(f"{label}: {value}" for label, value in zip(labels, values, strict=True))
     ask = (COPY_CS if czech else COPY_EN).format(what=", ".join(called[index] for index in chosen))
     wanted = [values[index] for index in chosen]
-    return ChatExample(
-        key=f"copy_references:{shown}:{chosen}",
-        messages=({"role": "user", "content": f"{shown}\n\n{ask}"},),
-        answer="\n".join(wanted),
-        expected={"lines": wanted, "formatting": False},
-    )
+    expected = {"lines": wanted, "formatting": False}
+    return question(f"copy_references:{shown}:{chosen}", f"{shown}\n\n{ask}", "\n".join(wanted), expected)
 
 
 NAMES = ("total", "limit", "count", "price", "offset", "weight", "index", "ratio", "level", "width", "delay", "score")
@@ -208,9 +199,5 @@ def copy_code(rng: random.Random) -> ChatExample:
     text = written(rng, rng.sample(NAMES, 3))
     fenced = f"```{language}\n{text}\n```"
     ask = CODE_CS if rng.random() < CZECH_SHARE else CODE_EN
-    return ChatExample(
-        key=f"copy_code:{text}",
-        messages=({"role": "user", "content": f"{ask}\n\n{fenced}"},),
-        answer=fenced,
-        expected={"code": text, "fence": True, "one_block": True},
-    )
+    expected = {"code": text, "fence": True, "one_block": True}
+    return question(f"copy_code:{text}", f"{ask}\n\n{fenced}", fenced, expected)

@@ -82,18 +82,15 @@ class Offer(NamedTuple):
     key: str
 
 
-def _percent_line(price: int, percent: int) -> tuple[str, int, int]:
+def _percent_line(price: int, percent: int) -> tuple[str, int]:
+    """The line that works a discount out, and the price that is left."""
     off = price * percent // 100
-    final = price - off
-    return (
-        f"{percent} % z {koruna(price)} = {koruna(off)}, {spaced(price)} − {spaced(off)} = {koruna(final)}",
-        off,
-        final,
-    )
+    line = f"{percent} % z {koruna(price)} = {koruna(off)}, {spaced(price)} − {spaced(off)} = {koruna(price - off)}"
+    return line, price - off
 
 
 def _percent_offer(rng: random.Random, price: int, percent: int) -> Offer:
-    line, _, final = _percent_line(price, percent)
+    line, final = _percent_line(price, percent)
     text = pick(
         rng,
         (
@@ -119,9 +116,9 @@ def _amount_offer(rng: random.Random, price: int, amount: int) -> Offer:
     return Offer(text, (line,), price, ({"amount": amount},), final, f"{price}-{amount}")
 
 
-def _whole_percent(rng: random.Random, step: int = PRICE_STEP) -> tuple[int, int]:
+def _whole_percent(rng: random.Random) -> tuple[int, int]:
     while True:
-        price, percent = step_number(rng, PRICE_MIN, PRICE_MAX, step), pick(rng, PERCENTS)
+        price, percent = step_number(rng, PRICE_MIN, PRICE_MAX, PRICE_STEP), pick(rng, PERCENTS)
         if price * percent % 100 == 0:
             return price, percent
 
@@ -203,10 +200,10 @@ def discount_compare(rng: random.Random, last_line: LastLine = "free") -> ChatEx
 
 def _two_step_offer(rng: random.Random, price: int) -> Offer:
     first = pick(rng, STEP_PERCENTS)
-    line, _, between = _percent_line(price, first)
+    line, between = _percent_line(price, first)
     if rng.random() < 0.6:
         second = pick(rng, STEP_PERCENTS)
-        line2, _, final = _percent_line(between, second)
+        line2, final = _percent_line(between, second)
         said, then = f"{second} %", {"percent": second}
     else:
         amount = step_number(rng, AMOUNT_STEP, max(AMOUNT_STEP, between // 2 // AMOUNT_STEP * AMOUNT_STEP), AMOUNT_STEP)
@@ -254,7 +251,7 @@ def discount_three_shops(rng: random.Random, last_line: LastLine = "free") -> Ch
 
 def _threshold_offer(rng: random.Random, price: int, percent: int, threshold: int) -> Offer:
     if price > threshold:
-        line, _, final = _percent_line(price, percent)
+        line, final = _percent_line(price, percent)
         line = f"{koruna(price)} je nad {koruna(threshold)}, {line}"
     else:
         line, final = f"{koruna(price)} není nad {koruna(threshold)}, bez slevy {koruna(price)}", price

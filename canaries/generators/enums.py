@@ -3,7 +3,7 @@
 import random
 from typing import NamedTuple
 
-from q36eval.canaries.generators.words import TOWN_OF, TOWNS, code, pick, step_number
+from q36eval.canaries.generators.words import TOWN_OF, TOWNS, code, pick, question, step_number
 from q36eval.examples import ChatExample
 
 LATENCY_MAX_MS, LATENCY_STEP_MS = 9_990, 10
@@ -61,10 +61,6 @@ SOURCES_CS = ("Tiket {}: {}.", "Zpráva {}: {}.", "Hlášení {}: {}.")
 SOURCES_EN = ("Ticket {}: {}.", "Message {}: {}.")
 
 
-def _chat(key: str, prompt: str, answer: str, expected: dict[str, object]) -> ChatExample:
-    return ChatExample(key=key, messages=({"role": "user", "content": prompt},), answer=answer, expected=expected)
-
-
 def _select_by_meaning(rng: random.Random) -> ChatExample:
     choice = pick(rng, CHOICES)
     offered = rng.sample(list(choice.members), 3 + int(rng.random() * (len(choice.members) - 2)))
@@ -74,7 +70,7 @@ def _select_by_meaning(rng: random.Random) -> ChatExample:
     ask = pick(rng, ASK_CS if choice.czech else ASK_EN).format(what=choice.what, listing=", ".join(offered))
     prompt = f"{source}\n{ask}" if rng.random() < 0.6 else f"{ask}\n{source}"
     key = f"enum_select:{ticket}:{report}:{','.join(offered)}"
-    return _chat(key, prompt, answer, {"value": answer, "options": offered})
+    return question(key, prompt, answer, {"value": answer, "options": offered})
 
 
 def _select_by_threshold(rng: random.Random) -> ChatExample:
@@ -111,7 +107,7 @@ def _select_by_threshold(rng: random.Random) -> ChatExample:
             ),
         )
     key = f"enum_select:{limits}:{value}:{answer}"
-    return _chat(key, prompt, answer, {"value": answer, "options": list(names)})
+    return question(key, prompt, answer, {"value": answer, "options": list(names)})
 
 
 def enum_select(rng: random.Random) -> ChatExample:
@@ -147,7 +143,7 @@ def enum_order(rng: random.Random) -> ChatExample:
     given = f"{'Tiket' if czech else 'Ticket'} {ticket}: {', '.join(values)}"
     prompt = f"{ask}\n{given}" if rng.random() < 0.6 else f"{given}\n{ask}"
     key = f"enum_order:{ticket}:{stated[0]}:{','.join(values)}"
-    return _chat(key, prompt, ", ".join(ordered), {"items": ordered, "separator": "comma"})
+    return question(key, prompt, ", ".join(ordered), {"items": ordered, "separator": "comma"})
 
 
 OFFERED_MIN, OFFERED_MAX = 20, 36
@@ -174,11 +170,6 @@ ORDER = (
 )
 
 
-def _ask(kind: str, key: str, text: str, answer: str, expected: dict[str, object]) -> ChatExample:
-    messages = ({"role": "user", "content": text},)
-    return ChatExample(key=f"{kind}:{key}", messages=messages, answer=answer, expected=expected)
-
-
 def enum_long(rng: random.Random) -> ChatExample:
     """One of up to three dozen towns, named in the genitive beside another one; the answer is the list's own form."""
     offered = rng.sample(
@@ -190,9 +181,9 @@ def enum_long(rng: random.Random) -> ChatExample:
     sent = pick(rng, SENT).format(code=ticket, **forms)
     ask = pick(rng, PICK).format(listing=", ".join(offered))
     text = f"{sent}\n{ask}" if rng.random() < 0.6 else f"{ask}\n{sent}"
-    key = f"{ticket}:{target}:{','.join(offered)}"
+    key = f"enum_long:{ticket}:{target}:{','.join(offered)}"
     exactly = "přesně jako v seznamu" in ask
-    return _ask("enum_long", key, text, target, {"value": target, "options": offered, "exactly": exactly})
+    return question(key, text, target, {"value": target, "options": offered, "exactly": exactly})
 
 
 def enum_order_long(rng: random.Random) -> ChatExample:
@@ -204,5 +195,5 @@ def enum_order_long(rng: random.Random) -> ChatExample:
     ask = pick(rng, ORDER).format(listing=", ".join(stated))
     given = f"Vstup {ticket}: {', '.join(values)}"
     text = f"{ask}\n{given}" if rng.random() < 0.6 else f"{given}\n{ask}"
-    key = f"{ticket}:{','.join(stated)}:{','.join(values)}"
-    return _ask("enum_order_long", key, text, ", ".join(ordered), {"items": ordered, "separator": "comma"})
+    key = f"enum_order_long:{ticket}:{','.join(stated)}:{','.join(values)}"
+    return question(key, text, ", ".join(ordered), {"items": ordered, "separator": "comma"})

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from q36eval.canaries.generators.discount import SYSTEMS, LastLine, discount_compare
 from q36eval.canaries.generators.recall import context
-from q36eval.canaries.generators.words import CITIES, FIRST_NAMES_F, FIRST_NAMES_M, PRODUCTS, TOWN_OF, pick
+from q36eval.canaries.generators.words import CITIES, FIRST_NAMES_F, FIRST_NAMES_M, PRODUCTS, TOWN_OF, pick, question
 from q36eval.examples import ChatExample
 
 LONG_CHARACTERS = 6_000
@@ -74,12 +74,8 @@ def _long_question(rng: random.Random) -> tuple[str, str, str]:
 def stability(rng: random.Random) -> ChatExample:
     """A text of a few hundred words; judged is whether it stays sound and ends, not what it says."""
     key, prompt, answer = _long_question(rng)
-    return ChatExample(
-        key=f"stability:{key}",
-        messages=({"role": "user", "content": prompt},),
-        answer=answer,
-        expected={"stable": LANGUAGE, "style": {"mentions": key.split(":")[1:3]}},
-    )
+    expected = {"stable": LANGUAGE, "style": {"mentions": key.split(":")[1:3]}}
+    return question(f"stability:{key}", prompt, answer, expected)
 
 
 def stability_long_context(rng: random.Random, characters: int = LONG_CHARACTERS) -> ChatExample:
@@ -128,24 +124,19 @@ def instruction_order(rng: random.Random) -> ChatExample:
     if rng.random() < 0.4:
         prompt = f"{pick(rng, NOTES_EN)}\n{prompt}"
     lines = [f"- {_ADVICE[number]}" for number in range(bullets - 1)] + [f"- Nakonec přijde na řadu {word}."]
-    return ChatExample(
-        key=f"instruction_order:{subject}:{first}:{word}:{banned}:{COUNTED[bullets]}:{most}",
-        messages=({"role": "user", "content": prompt},),
-        answer="\n".join([f"{first}: {subject} krok za krokem.", *lines]),
-        expected={
-            "style": {
-                "bullets": bullets,
-                "bullet": "dash",
-                "first_word": first,
-                "colon": True,
-                "language": "cs",
-                "max_words": most,
-                "contains": [word],
-                "lacks": [banned],
-            },
-            "stable": SHORT_PROSE,
-        },
-    )
+    style = {
+        "bullets": bullets,
+        "bullet": "dash",
+        "first_word": first,
+        "colon": True,
+        "language": "cs",
+        "max_words": most,
+        "contains": [word],
+        "lacks": [banned],
+    }
+    key = f"instruction_order:{subject}:{first}:{word}:{banned}:{COUNTED[bullets]}:{most}"
+    answer = "\n".join([f"{first}: {subject} krok za krokem.", *lines])
+    return question(key, prompt, answer, {"style": style, "stable": SHORT_PROSE})
 
 
 _ADVICE = (

@@ -6,10 +6,11 @@ schema's order.
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from q36eval.canaries.generators.words import CITIES, PRODUCTS, PRODUCTS_EN, code, iso_date, person, pick
+from q36eval.canaries.generators.words import CITIES, PRODUCTS, PRODUCTS_EN, code, iso_date, person, pick, question
 from q36eval.examples import ChatExample
 from q36eval.files import canonical_json
 
@@ -78,15 +79,30 @@ def minified(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def expected_json(prompt: str, value: Any, schema: dict[str, Any]) -> dict[str, Any]:
-    """What the check of bare JSON is to know: a prompt that wants "only the JSON" does not say that no fence may be."""
+def object_schema(properties: dict[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
+    """An object of these properties and no others, all of them required unless `required` names some."""
+    wanted = list(properties if required is None else required)
+    return {"type": "object", "properties": properties, "required": wanted, "additionalProperties": False}
+
+
+def schema_of(drawn: Mapping[str, tuple[Field, Value]]) -> dict[str, Any]:
+    """The schema of an object with these fields."""
+    return object_schema({name: {"type": field.type} for name, (field, _) in drawn.items()})
+
+
+def described(schema: dict[str, Any], czech: bool) -> str:
+    """The line of a prompt that states the schema."""
+    return f"{'Schéma' if czech else 'Schema'}: {minified(schema)}"
+
+
+def asked_for(kind: str, prompt: str, value: Any, schema: dict[str, Any]) -> ChatExample:
+    """A prompt whose answer is that value under that schema, as bare JSON.
+
+    A prompt that wants "only the JSON" leaves open whether the JSON may stand in a fence.
+    """
     fence = {"fence": True} if any(words in prompt for words in _FENCE_IS_LEFT_OPEN) else {}
-    return {"object": value, "schema": schema, **fence}
-
-
-def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
-    """An object of exactly these properties."""
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    key = f"{kind}:{canonical_json(value, ascii_only=False)}"
+    return question(key, prompt, minified(value), {"object": value, "schema": schema, **fence})
 
 
 def draw_fields(rng: random.Random, fields: tuple[Field, ...], count: int) -> dict[str, tuple[Field, Value]]:
@@ -112,23 +128,17 @@ def _extraction(
     task = pick(rng, TASKS_CS if czech else TASKS_EN)
     opening = pick(rng, OPENINGS_CS if czech else OPENINGS_EN)
     body = f"{opening}{text}."
-    described = f"{'Schéma' if czech else 'Schema'}: {minified(schema)}"
-    prompt = f"{task}\n{described}\n{body}" if rng.random() < 0.6 else f"{body}\n{task}\n{described}"
-    return ChatExample(
-        key=f"{kind}:{canonical_json(value, ascii_only=False)}",
-        messages=({"role": "user", "content": prompt},),
-        answer=minified(value),
-        expected=expected_json(prompt, value, schema),
-    )
+    line = described(schema, czech)
+    prompt = f"{task}\n{line}\n{body}" if rng.random() < 0.6 else f"{body}\n{task}\n{line}"
+    return asked_for(kind, prompt, value, schema)
 
 
 def json_flat(rng: random.Random) -> ChatExample:
     """Strings, integers and booleans in one flat object."""
     czech = rng.random() < CZECH_SHARE
     drawn = draw_fields(rng, FIELDS, FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
-    schema = object_schema({name: {"type": field.type} for name, (field, _) in drawn.items()})
     value = {name: value for name, (_, value) in drawn.items()}
-    return _extraction(rng, "json_flat", ", ".join(clauses_of(rng, drawn, czech)), schema, value, czech)
+    return _extraction(rng, "json_flat", ", ".join(clauses_of(rng, drawn, czech)), schema_of(drawn), value, czech)
 
 
 def _items(rng: random.Random, czech: bool) -> tuple[list[dict[str, Any]], str]:
@@ -150,7 +160,6 @@ def json_nested(rng: random.Random) -> ChatExample:
     czech = rng.random() < CZECH_SHARE
     customer = draw_fields(rng, CUSTOMER_FIELDS, 2)
     order = draw_fields(rng, ORDER_FIELDS, 2)
-    nested = object_schema({name: {"type": field.type} for name, (field, _) in customer.items()})
     if rng.random() < 0.5:
         array, said = _items(rng, czech)
         item_schema = object_schema({"name": {"type": "string"}, "count": {"type": "integer"}})
@@ -161,7 +170,7 @@ def json_nested(rng: random.Random) -> ChatExample:
     parts: list[tuple[str, dict[str, Any], Any]] = [
         (name, {"type": field.type}, value) for name, (field, value) in order.items()
     ]
-    parts.append(("customer", nested, {name: value for name, (_, value) in customer.items()}))
+    parts.append(("customer", schema_of(customer), {name: value for name, (_, value) in customer.items()}))
     parts.append((array_name, {"type": "array", "items": item_schema}, array))
     rng.shuffle(parts)
     sentences = [", ".join(clauses_of(rng, customer, czech)), ", ".join(clauses_of(rng, order, czech)), said]
@@ -293,10 +302,9 @@ def json_types(rng: random.Random) -> ChatExample:
     rng.shuffle(said)
     schema = object_schema({trap.name: trap.schema for trap in traps})
     head = f"{'Záznam' if czech else 'Record'} {code(rng)}:\n" + "\n".join(said)
-    described = f"{'Schéma' if czech else 'Schema'}: {minified(schema)}"
-    task = f"{pick(rng, TYPED_TASKS_CS if czech else TYPED_TASKS_EN)}\n{described}"
+    task = f"{pick(rng, TYPED_TASKS_CS if czech else TYPED_TASKS_EN)}\n{described(schema, czech)}"
     prompt = f"{head}\n\n{task}" if rng.random() < 0.6 else f"{task}\n\n{head}"
-    return _example("json_types", prompt, value, schema)
+    return asked_for("json_types", prompt, value, schema)
 
 
 PROSE_CS = (
@@ -318,15 +326,14 @@ def json_in_prose(rng: random.Random) -> ChatExample:
     count = PROSE_FIELDS_MIN + int(rng.random() * (PROSE_FIELDS_MAX - PROSE_FIELDS_MIN + 1))
     drawn = draw_fields(rng, FIELDS, count)
     value: dict[str, Any] = {name: each for name, (_, each) in drawn.items()}
-    schema = object_schema({name: {"type": field.type} for name, (field, _) in drawn.items()})
     body = f"{'Zpráva' if czech else 'Message'} {iso_date(rng)}: {', '.join(clauses_of(rng, drawn, czech))}."
     asks = PROSE_CS if czech else PROSE_EN
     ask = pick(rng, asks)
-    prompt = f"{body}\n{ask}\n{'Schéma' if czech else 'Schema'}: {minified(schema)}"
+    schema = schema_of(drawn)
     before, after = (
         ("Tady jsou údaje ze zprávy.", "Děkuji.") if czech else ("Here is what the message says.", "Thanks.")
     )
-    example = _example("json_in_prose", prompt, value, schema)
+    example = asked_for("json_in_prose", f"{body}\n{ask}\n{described(schema, czech)}", value, schema)
     answer = f"{before}\n\n```json\n{example.answer}\n```\n\n{after}"
     expected = {
         **example.expected,
@@ -344,13 +351,4 @@ def json_in_prose(rng: random.Random) -> ChatExample:
             "finished": True,
         },
     }
-    return ChatExample(key=example.key, messages=example.messages, answer=answer, expected=expected)
-
-
-def _example(kind: str, prompt: str, value: dict[str, Any], schema: dict[str, Any]) -> ChatExample:
-    return ChatExample(
-        key=f"{kind}:{canonical_json(value, ascii_only=False)}",
-        messages=({"role": "user", "content": prompt},),
-        answer=minified(value),
-        expected=expected_json(prompt, value, schema),
-    )
+    return replace(example, answer=answer, expected=expected)

@@ -15,15 +15,14 @@ from q36eval.canaries.generators.json_objects import (
     TASKS_CS,
     TASKS_EN,
     Field,
+    asked_for,
     clauses_of,
+    described,
     draw_fields,
-    expected_json,
-    minified,
-    object_schema,
+    schema_of,
 )
 from q36eval.canaries.generators.words import code, pick
 from q36eval.examples import ChatExample
-from q36eval.files import canonical_json
 
 DOCUMENTS = 16
 """Texts for each language and length."""
@@ -135,7 +134,7 @@ def _one_record(rng: random.Random, characters: int, czech: bool) -> ChatExample
     opening = pick(rng, OPENINGS_CS if czech else OPENINGS_EN)
     record = f"{opening}{', '.join(clauses_of(rng, drawn, czech))}."
     task = pick(rng, TASKS_CS if czech else TASKS_EN)
-    return _example(f"{record}\n{context(rng, characters, czech)}\n{task}", "", drawn, czech)
+    return _example(f"{record}\n{context(rng, characters, czech)}\n{task}", "recall", drawn, czech)
 
 
 @lru_cache(maxsize=4 * DOCUMENTS)
@@ -159,17 +158,10 @@ def _one_of(rng: random.Random, characters: int, records: int, czech: bool) -> C
     name, drawn = kept[int(rng.random() * max(1, records // 2))]
     fields = rng.sample(sorted(drawn), FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
     ask = (ASK_CS if czech else ASK_EN).format(code=name)
-    return _example(f"{text}\n{ask}", f"{name}:", {field: drawn[field] for field in fields}, czech)
+    return _example(f"{text}\n{ask}", f"recall:{name}", {field: drawn[field] for field in fields}, czech)
 
 
-def _example(text: str, key: str, drawn: Drawn, czech: bool) -> ChatExample:
+def _example(text: str, kind: str, drawn: Drawn, czech: bool) -> ChatExample:
     """The question after `text`, which ends with what is to be done."""
-    value = {name: value for name, (_, value) in drawn.items()}
-    schema = object_schema({name: {"type": field.type} for name, (field, _) in drawn.items()})
-    prompt = f"{text}\n{'Schéma' if czech else 'Schema'}: {minified(schema)}"
-    return ChatExample(
-        key=f"recall:{key}{canonical_json(value, ascii_only=False)}",
-        messages=({"role": "user", "content": prompt},),
-        answer=minified(value),
-        expected=expected_json(prompt, value, schema),
-    )
+    value, schema = {name: value for name, (_, value) in drawn.items()}, schema_of(drawn)
+    return asked_for(kind, f"{text}\n{described(schema, czech)}", value, schema)

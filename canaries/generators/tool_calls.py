@@ -138,7 +138,7 @@ def tool_arguments(rng: random.Random) -> ChatExample:
     rng.shuffle(offered)
     request, arguments = chosen.request(rng, czech)
     return ChatExample(
-        key=f"tool_arguments:{request}:{','.join(sorted(tool.name for tool in offered))}",
+        key=_key("tool_arguments", request, offered),
         messages=_instructed(EXACT_CS if czech else EXACT_EN, request),
         answer=call_text(chosen.name, arguments),
         tools=tuple(tool.schema for tool in offered),
@@ -158,15 +158,14 @@ def _two_requests(rng: random.Random, czech: bool, offered: list[Tool]) -> list[
 def tool_parallel(rng: random.Random) -> ChatExample:
     """Two independent requests in one message: two calls in one turn, in either order."""
     czech = rng.random() < CZECH_SHARE
-    offered = rng.sample(TOOLS, OFFERED_MIN + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1)))
+    offered = _offer(rng)
     drawn = _two_requests(rng, czech, offered)
     request = (" A ještě: " if czech else " And also: ").join(text for _, text, _ in drawn)
-    shown = sorted(offered, key=lambda tool: tool.name)
     return ChatExample(
-        key=f"tool_parallel:{request}:{','.join(tool.name for tool in shown)}",
+        key=_key("tool_parallel", request, offered),
         messages=_instructed(TOGETHER_CS if czech else TOGETHER_EN, request),
         answer="\n".join(call_text(tool.name, arguments) for tool, _, arguments in drawn),
-        tools=tuple(tool.schema for tool in shown),
+        tools=tuple(tool.schema for tool in sorted(offered, key=lambda tool: tool.name)),
         expected={
             "calls": [{"name": tool.name, "arguments": arguments} for tool, _, arguments in drawn],
             "any_order": True,
@@ -191,14 +190,13 @@ class Step(NamedTuple):
 
 _STRING: dict[str, Any] = {"type": "string"}
 _INTEGER: dict[str, Any] = {"type": "integer"}
-FIND_CUSTOMER = tool_schema("find_customer", "Find a customer by name", {"name": _STRING}, ["name"])
-FIND_ORDER = tool_schema("find_order", "The latest order of a customer", {"customer_id": _INTEGER}, ["customer_id"])
-CANCEL_ORDER = tool_schema("cancel_order", "Cancel an order", {"order_id": _STRING, "reason": _STRING}, ["order_id"])
+FIND_CUSTOMER = tool_schema("find_customer", "Find a customer by name", {"name": _STRING})
+FIND_ORDER = tool_schema("find_order", "The latest order of a customer", {"customer_id": _INTEGER})
+CANCEL_ORDER = tool_schema("cancel_order", "Cancel an order", {"order_id": _STRING, "reason": _STRING}, ["reason"])
 PAY_INVOICE = tool_schema(
-    "pay_invoice", "Pay an invoice", {"account": _STRING, "amount": _INTEGER, "reference": _STRING},
-    ["account", "amount", "reference"],
-)  # fmt: skip
-READ_INVOICE = tool_schema("read_invoice", "What an invoice states", {"invoice": _STRING}, ["invoice"])
+    "pay_invoice", "Pay an invoice", {"account": _STRING, "amount": _INTEGER, "reference": _STRING}
+)
+READ_INVOICE = tool_schema("read_invoice", "What an invoice states", {"invoice": _STRING})
 STEP_TOOLS = (FIND_CUSTOMER, FIND_ORDER, CANCEL_ORDER, PAY_INVOICE, READ_INVOICE)
 
 
@@ -262,12 +260,10 @@ ORDER_DETAILS = tool_schema(
         "with_items": {"type": "boolean"},
         "warehouse": {"type": ["string", "null"], "description": "null for all warehouses"},
     },
-    ["order_id", "with_items", "warehouse"],
 )  # fmt: skip
 WITHDRAW_ORDER = tool_schema(
-    "withdraw_order", "Withdraw the order that an invoice is for", {"invoice": _STRING, "refund": {"type": "boolean"}},
-    ["invoice", "refund"],
-)  # fmt: skip
+    "withdraw_order", "Withdraw the order that an invoice is for", {"invoice": _STRING, "refund": {"type": "boolean"}}
+)
 BESIDE = (FIND_CUSTOMER, FIND_ORDER, PAY_INVOICE)
 """Tools that cannot be meant where an order is to be withdrawn."""
 

@@ -5,10 +5,11 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from q36eval.canaries.generators.json_objects import object_schema
 from q36eval.canaries.generators.words import (
     CITIES,
     PRODUCTS,
@@ -33,16 +34,34 @@ class Tool(NamedTuple):
     request: Callable[[random.Random, bool], Asked]
 
 
-def tool_schema(name: str, description: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+def tool_schema(
+    name: str, description: str, properties: dict[str, Any], optional: Sequence[str] = ()
+) -> dict[str, Any]:
+    """In OpenAI's form: every argument is required but the `optional` ones."""
+    required = [key for key in properties if key not in optional]
     parameters = {"type": "object", "properties": properties, "required": required}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+def _tool(
+    request: Callable[[random.Random, bool], Asked],
+    name: str,
+    description: str,
+    properties: dict[str, Any],
+    optional: Sequence[str] = (),
+) -> Tool:
+    return Tool(name, tool_schema(name, description, properties, optional), request)
 
 
 _STRING: dict[str, Any] = {"type": "string"}
 _INTEGER: dict[str, Any] = {"type": "integer"}
 _BOOLEAN: dict[str, Any] = {"type": "boolean"}
 _DATE: dict[str, Any] = {"type": "string", "format": "date"}
-_STRINGS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+_NUMBER: dict[str, Any] = {"type": "number"}
+
+
+def _array(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
 
 
 def _enum(*values: str) -> dict[str, Any]:
@@ -180,105 +199,41 @@ def _room(rng: random.Random, czech: bool) -> Asked:
 
 
 TOOLS = (
-    Tool(
-        "get_weather",
-        tool_schema("get_weather", "Weather in a city", {"city": _STRING, "date": _DATE}, ["city"]),
-        _weather,
+    _tool(_weather, "get_weather", "Weather in a city", {"city": _STRING, "date": _DATE}, optional=["date"]),
+    _tool(_order, "order_status", "State of an order", {"order_id": _STRING}),
+    _tool(
+        _email, "send_email", "Send an e-mail", {"to": _STRING, "subject": _STRING, "urgent": _BOOLEAN},
+        optional=["urgent"],
     ),
-    Tool("order_status", tool_schema("order_status", "State of an order", {"order_id": _STRING}, ["order_id"]), _order),
-    Tool(
-        "send_email",
-        tool_schema(
-            "send_email", "Send an e-mail", {"to": _STRING, "subject": _STRING, "urgent": _BOOLEAN}, ["to", "subject"]
-        ),
-        _email,
+    _tool(
+        _meeting, "schedule_meeting", "Plan a meeting",
+        {"date": _DATE, "minutes": _INTEGER, "people": _array(_STRING)},
     ),
-    Tool(
-        "schedule_meeting",
-        tool_schema(
-            "schedule_meeting",
-            "Plan a meeting",
-            {"date": _DATE, "minutes": _INTEGER, "people": _STRINGS},
-            ["date", "minutes", "people"],
-        ),
-        _meeting,
+    _tool(
+        _transfer, "transfer_money", "Send money",
+        {"account": _STRING, "amount": _INTEGER, "currency": _enum("CZK", "EUR", "USD")},
     ),
-    Tool(
-        "transfer_money",
-        tool_schema(
-            "transfer_money",
-            "Send money",
-            {"account": _STRING, "amount": _INTEGER, "currency": _enum("CZK", "EUR", "USD")},
-            ["account", "amount", "currency"],
-        ),
-        _transfer,
+    _tool(
+        _lights, "set_light", "Switch a light",
+        {"room": _enum("kitchen", "bedroom", "lounge", "hall"), "on": _BOOLEAN, "level": _INTEGER}, optional=["level"],
     ),
-    Tool(
-        "set_light",
-        tool_schema(
-            "set_light",
-            "Switch a light",
-            {"room": _enum("kitchen", "bedroom", "lounge", "hall"), "on": _BOOLEAN, "level": _INTEGER},
-            ["room", "on"],
-        ),
-        _lights,
+    _tool(
+        _ticket, "open_ticket", "Open a support ticket",
+        {"title": _STRING, "severity": _enum("low", "medium", "high")},
     ),
-    Tool(
-        "open_ticket",
-        tool_schema(
-            "open_ticket",
-            "Open a support ticket",
-            {"title": _STRING, "severity": _enum("low", "medium", "high")},
-            ["title", "severity"],
-        ),
-        _ticket,
+    _tool(
+        _search, "search_catalogue", "Find products", {"query": _STRING, "max_price": _INTEGER, "in_stock": _BOOLEAN},
+        optional=["max_price", "in_stock"],
     ),
-    Tool(
-        "search_catalogue",
-        tool_schema(
-            "search_catalogue",
-            "Find products",
-            {"query": _STRING, "max_price": _INTEGER, "in_stock": _BOOLEAN},
-            ["query"],
-        ),
-        _search,
+    _tool(
+        _translate, "translate", "Translate a text", {"text": _STRING, "target": _enum("de", "en", "pl", "fr")}
     ),
-    Tool(
-        "translate",
-        tool_schema(
-            "translate",
-            "Translate a text",
-            {"text": _STRING, "target": _enum("de", "en", "pl", "fr")},
-            ["text", "target"],
-        ),
-        _translate,
+    _tool(_reminder, "add_reminder", "Add a reminder", {"date": _DATE, "text": _STRING}),
+    _tool(
+        _invoice, "create_invoice", "Issue an invoice", {"customer": _STRING, "total": _INTEGER, "paid": _BOOLEAN}
     ),
-    Tool(
-        "add_reminder",
-        tool_schema("add_reminder", "Add a reminder", {"date": _DATE, "text": _STRING}, ["date", "text"]),
-        _reminder,
-    ),
-    Tool(
-        "create_invoice",
-        tool_schema(
-            "create_invoice",
-            "Issue an invoice",
-            {"customer": _STRING, "total": _INTEGER, "paid": _BOOLEAN},
-            ["customer", "total", "paid"],
-        ),
-        _invoice,
-    ),
-    Tool(
-        "book_room",
-        tool_schema(
-            "book_room",
-            "Book a hotel room",
-            {"start": _DATE, "nights": _INTEGER, "guests": _INTEGER},
-            ["start", "nights", "guests"],
-        ),
-        _room,
-    ),
-)
+    _tool(_room, "book_room", "Book a hotel room", {"start": _DATE, "nights": _INTEGER, "guests": _INTEGER}),
+)  # fmt: skip
 
 
 def hermes_text(name: str, arguments: Arguments) -> str:
@@ -294,17 +249,6 @@ def call_text(name: str, arguments: Arguments) -> str:
         written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         lines += [f"<parameter={key}>", written, "</parameter>"]
     return "\n".join([*lines, "</function>", "</tool_call>"])
-
-
-_NUMBER: dict[str, Any] = {"type": "number"}
-
-
-def _array(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _create_order(rng: random.Random, czech: bool) -> Asked:
@@ -401,70 +345,43 @@ def _profile(rng: random.Random, czech: bool) -> Asked:
 
 
 NESTED_TOOLS = (
-    Tool(
-        "create_order",
-        tool_schema(
-            "create_order",
-            "Create an order",
-            {
-                "customer": _object({"name": _STRING, "city": _STRING}, ["name", "city"]),
-                "items": _array(_object({"name": _STRING, "count": _INTEGER}, ["name", "count"])),
-                "deliver_on": _DATE,
-                "note": _STRING,
-            },
-            ["customer", "items"],
-        ),
-        _create_order,
+    _tool(
+        _create_order, "create_order", "Create an order",
+        {
+            "customer": object_schema({"name": _STRING, "city": _STRING}),
+            "items": _array(object_schema({"name": _STRING, "count": _INTEGER})),
+            "deliver_on": _DATE,
+            "note": _STRING,
+        },
+        optional=["deliver_on", "note"],
     ),
-    Tool(
-        "buy_tickets",
-        tool_schema(
-            "buy_tickets",
-            "Buy train tickets",
-            {
-                "passengers": _array(_STRING),
-                "legs": _array(_object({"from": _STRING, "to": _STRING, "date": _DATE}, ["from", "to", "date"])),
-                "seat_class": _enum("first", "second"),
-            },
-            ["passengers", "legs"],
-        ),
-        _trip,
+    _tool(
+        _trip, "buy_tickets", "Buy train tickets",
+        {
+            "passengers": _array(_STRING),
+            "legs": _array(object_schema({"from": _STRING, "to": _STRING, "date": _DATE})),
+            "seat_class": _enum("first", "second"),
+        },
+        optional=["seat_class"],
     ),
-    Tool(
-        "store_readings",
-        tool_schema(
-            "store_readings",
-            "Store what a sensor measured",
-            {"sensor": _STRING, "taken_on": _DATE, "values": _array(_NUMBER), "unit": _enum("celsius", "kelvin")},
-            ["sensor", "taken_on", "values", "unit"],
-        ),
-        _readings,
+    _tool(
+        _readings, "store_readings", "Store what a sensor measured",
+        {"sensor": _STRING, "taken_on": _DATE, "values": _array(_NUMBER), "unit": _enum("celsius", "kelvin")},
     ),
-    Tool(
-        "invite",
-        tool_schema(
-            "invite",
-            "Invite people to a meeting",
-            {
-                "date": _DATE,
-                "people": _array(_object({"name": _STRING, "role": _enum(*ROLES)}, ["name", "role"])),
-                "online": {"type": "boolean"},
-            },
-            ["date", "people"],
-        ),
-        _invitation,
+    _tool(
+        _invitation, "invite", "Invite people to a meeting",
+        {
+            "date": _DATE,
+            "people": _array(object_schema({"name": _STRING, "role": _enum(*ROLES)})),
+            "online": _BOOLEAN,
+        },
+        optional=["online"],
     ),
-    Tool(
-        "update_customer",
-        tool_schema(
-            "update_customer",
-            "Change what is stored of a customer; only what is given is changed",
-            {
-                "customer_id": _INTEGER,
-                "changes": _object({"name": _STRING, "city": _STRING, "emails": _array(_STRING)}, []),
-            },
-            ["customer_id", "changes"],
-        ),
-        _profile,
+    _tool(
+        _profile, "update_customer", "Change what is stored of a customer; only what is given is changed",
+        {
+            "customer_id": _INTEGER,
+            "changes": object_schema({"name": _STRING, "city": _STRING, "emails": _array(_STRING)}, required=[]),
+        },
     ),
-)
+)  # fmt: skip

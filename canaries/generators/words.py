@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from q36eval.examples import ChatExample
 
 T = TypeVar("T")
 
@@ -23,6 +25,11 @@ PRODUCTS_EN = (
 def pick(rng: random.Random, options: Sequence[T]) -> T:
     """One of `options`, uniformly; about three times as fast as `rng.choice`."""
     return options[int(rng.random() * len(options))]
+
+
+def question(key: str, prompt: str, answer: str, expected: dict[str, Any]) -> ChatExample:
+    """A conversation of one message: the prompt."""
+    return ChatExample(key=key, messages=({"role": "user", "content": prompt},), answer=answer, expected=expected)
 
 
 def step_number(rng: random.Random, low: int, high: int, step: int) -> int:

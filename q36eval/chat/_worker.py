@@ -11,6 +11,7 @@ answer is the CPU seconds, a letter and UTF-8.
 import _thread
 import marshal
 import os
+import resource
 import signal
 import struct
 import sys
@@ -31,9 +32,8 @@ def main(libraries: str, cpu_seconds: int, memory_bytes: int, lifeline: int) -> 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipes
     sys.path.append(libraries)
     environment = _environment()
-    if lifeline >= 0:
-        _thread.stack_size(256 * 1024)
-        _thread.start_new_thread(_end_with, (lifeline,))
+    _thread.stack_size(256 * 1024)
+    _thread.start_new_thread(_end_with, (lifeline,))
     limit_cpu = _limits(cpu_seconds, memory_bytes)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     compiled: dict[int, Any] = {}
@@ -55,13 +55,8 @@ def _end_with(lifeline: int) -> None:
 def _limits(cpu_seconds: int, memory_bytes: int) -> Callable[[float], None]:
     """Limit what the process may take; returns what begins a rendering's CPU time.
 
-    Where the system knows no limits (Windows), or does not hold to that of memory (macOS), the parent's clock and the
-    limit of the output remain.
+    macOS does not hold to that of memory: the parent's clock and the limit of the output remain.
     """
-    try:
-        import resource
-    except ImportError:
-        return lambda begun: None
     for which, value in (("RLIMIT_CORE", 0), ("RLIMIT_AS", memory_bytes), ("RLIMIT_FSIZE", 0)):
         try:
             _, hard = resource.getrlimit(getattr(resource, which))

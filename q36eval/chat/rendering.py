@@ -44,8 +44,6 @@ class Limits:
 
 
 SLOW = 0.1
-POLLS = hasattr(select, "poll")
-"""Whether the system tells of pipes when there is something to read; Windows does not."""
 
 
 class TemplateRaisedError(Q36Error):
@@ -63,8 +61,7 @@ class TemplateLimitError(CorruptCheckpointError):
 class Renderer:
     """Renders templates, given as text, one at a time; threads take turns, and a forked process has its own worker.
 
-    Whether memory is limited depends on the system: on Linux it is; macOS does not hold to the limit, so that there
-    CPU time and the length of the output are; Windows has neither, and `wall_seconds` ends an endless template.
+    Memory is limited on Linux. macOS does not hold to that limit: there CPU time and the length of the output are.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -143,12 +140,11 @@ class _Worker:
         assert jinja2.origin is not None, "it is a package of files"
         libraries = str(Path(jinja2.origin).parents[1])
         lifeline, self._lifeline = os.pipe()
-        given = (lifeline,) if os.name == "posix" else ()
-        numbers = (limits.cpu_seconds, limits.memory_bytes, lifeline if given else -1)
+        numbers = (limits.cpu_seconds, limits.memory_bytes, lifeline)
         command = [sys.executable, "-I", "-S", "-B", str(WORKER), libraries, *map(str, numbers)]
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=given
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=(lifeline,)
             )
         except OSError as error:
             os.close(self._lifeline)
@@ -172,13 +168,6 @@ class _Worker:
         most = self._limits.output_bytes + self._limits.output_factor * len(sent)
         request = marshal.dumps((number, None if known else template, most, variables))
         deadline = time.monotonic() + self._limits.wall_seconds
-        if not POLLS:  # what it does not answer in time is ended, and the end of its output is read
-            timer = threading.Timer(self._limits.wall_seconds, self._process.kill)
-            timer.start()
-            try:
-                return self._answered(request, most, deadline)
-            finally:
-                timer.cancel()
         return self._answered(request, most, deadline)
 
     def _answered(self, request: bytes, most: int, deadline: float) -> tuple[float, bytes, str]:
@@ -197,30 +186,27 @@ class _Worker:
         assert self._process.stdout is not None, "it was started with pipes"
         descriptor, parts = self._process.stdout.fileno(), []
         while count:
-            if POLLS and not _readable(descriptor, deadline):
+            if not _readable(descriptor, deadline):
                 raise self._late()
             part = os.read(descriptor, min(count, 2**20))
             if not part:
-                raise self._late() if time.monotonic() > deadline else self._ended()
+                raise self._ended()
             parts.append(part)
             count -= len(part)
         return b"".join(parts)
 
     def _late(self) -> Q36Error:
         self._process.kill()
-        seconds = f"{self._limits.wall_seconds:g} s"
-        if sys.platform == "win32":
-            return TemplateLimitError("template-limit", f"it takes more than {seconds}")
         return EngineError(
             "render-timeout",  # what computed so long was ended before
-            f"Rendering a chat template took more than {seconds}, and less than {self._limits.cpu_seconds} s of CPU "
-            f"time: this machine is too busy; run the command again.",
+            f"Rendering a chat template took more than {self._limits.wall_seconds:g} s, and less than "
+            f"{self._limits.cpu_seconds} s of CPU time: this machine is too busy; run the command again.",
         )
 
     def _ended(self) -> Q36Error:
         """Why it is no more there."""
         status = self._process.wait()
-        if sys.platform != "win32" and status == -signal.SIGXCPU:
+        if status == -signal.SIGXCPU:
             return TemplateLimitError("template-limit", f"it takes more than {self._limits.cpu_seconds} s of CPU time")
         if status in (-signal.SIGSEGV, -signal.SIGABRT):
             return TemplateLimitError("template-limit", "it is nested so deeply that it crashes Python")

@@ -1,6 +1,6 @@
 """Checkpoints: reading Hugging Face folders exactly, decoding every format, filling every parameter once.
 
-A tensor goes from `header` (where its bytes lie) and `reader` (the folder) through `names`, `schemes` and `groups`
+A tensor goes from `header` (where its bytes lie) and `reader` (the folder) through `names` and `schemes`
 (what the configuration says of it) to a `LogicalWeight` of `weights`, is decoded by a module of `formats`, and put into
 its parameter by `loader`, which also installs what `emulation` and `kv_cache` do to activations, keys and values.
 `hashing` and `tokenizer` say what a checkpoint is, `inspection` whether it is what it says.

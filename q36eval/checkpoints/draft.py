@@ -14,10 +14,10 @@ from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeRMSNo
 
 from q36eval.checkpoints import emulation
 from q36eval.checkpoints.architecture import Architecture, Outline
-from q36eval.checkpoints.filling import Decoder, plan_of, stacked
 from q36eval.checkpoints.loader import compute_buffers, input_schemes
 from q36eval.checkpoints.names import DRAFT_HEAD, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.weight_slots import Decoder, plan_of, stacked
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import UsageError
 

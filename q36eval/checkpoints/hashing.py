@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints.held import HeldFolder
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.files import canonical_json
 
 

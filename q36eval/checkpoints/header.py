@@ -5,35 +5,17 @@ Layout: https://github.com/huggingface/safetensors#format (8-byte little-endian 
 
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.checkpoints.held import HeldFile
+from q36eval.checkpoints.open_files import HeldFile, unique
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:
     import torch
 
-DTYPE_BYTES = {
-    "BOOL": 1,
-    "U8": 1,
-    "I8": 1,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "F8_E8M0": 1,
-    "I16": 2,
-    "U16": 2,
-    "F16": 2,
-    "BF16": 2,
-    "I32": 4,
-    "U32": 4,
-    "F32": 4,
-    "I64": 8,
-    "U64": 8,
-    "F64": 8,
-}
 TORCH_DTYPES = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -52,6 +34,7 @@ TORCH_DTYPES = {
     "U64": "uint64",
     "F64": "float64",
 }
+DTYPE_BYTES = {name: max(int(re.sub(r"\D+", "", name.partition("_")[0]) or 8) // 8, 1) for name in TORCH_DTYPES}
 MAX_HEADER_BYTES = 100_000_000
 """What the format allows."""
 MAX_TENSORS = 500_000
@@ -114,67 +97,36 @@ def as_stored(data: bytearray, dtype: str, shape: tuple[int, ...]) -> "torch.Ten
     return torch.frombuffer(data, dtype=kind).reshape(shape) if data else torch.empty(shape, dtype=kind)
 
 
-@dataclass(frozen=True)
-class Header:
-    """The tensors of a file whose entries are sound, and everything that is wrong with it, one sentence each.
-
-    `impossible` tells, by name, of tensors whose bytes are where they should be but whose shape no tensor can have.
-    """
-
-    entries: dict[str, TensorEntry]
-    faults: tuple[str, ...]
-    impossible: dict[str, str] = field(default_factory=dict)
-
-
 def read_header(file: Path | HeldFile) -> dict[str, TensorEntry]:
     """The tensors of one file, by name.
 
     Raises:
-        CorruptCheckpointError: truncated, malformed, out of bounds, overlapping, or with bytes that belong to nothing.
+        CorruptCheckpointError: truncated, malformed, out of bounds, overlapping, with bytes that belong to nothing, or
+            with a shape that no tensor can have.
     """
-    header = examine_header(file)
-    faults = [*header.faults, *header.impossible.values()]
-    if faults:
-        raise CorruptCheckpointError("header-malformed", faults[0])
-    return header.entries
-
-
-def examine_header(file: Path | HeldFile) -> Header:
-    """The same with every fault told, not only the first one.
-
-    Raises:
-        CorruptCheckpointError: there is no header to speak of.
-    """
-    faults: list[str] = []
     held = file if isinstance(file, HeldFile) else HeldFile(file)
-    file = held.path
-    document, data_begin, size = _raw_header(held, faults)
+    document, data_begin = _raw_header(held)
     entries: dict[str, TensorEntry] = {}
-    impossible: dict[str, str] = {}
-    extents: list[tuple[int, int, str]] = []
     for name, fields in document.items():
         if name == "__metadata__":
-            if not _is_metadata(fields):
-                faults.append(f"{file}: __metadata__ does not map names to text; download the file again.")
+            if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
+                raise _malformed(held, "__metadata__ does not map names to text; download the file again")
             continue
-        offsets = _offsets(fields)
-        fault = _fault(fields, offsets)
+        fault = _fault(fields)
         if fault is not None:
-            faults.append(f"{file}: tensor {name!r} {fault}.")
-        if offsets is None:
-            continue
-        begin, end = data_begin + offsets[0], data_begin + offsets[1]
-        extents.append((begin, end, name))
-        counted = 0 < end - begin < MAX_TENSOR_BYTES  # where there is no fault, the shape takes what the offsets say
-        if fault is None and not (counted or _can_be(fields["shape"], DTYPE_BYTES[fields["dtype"]])):
-            impossible[name] = f"{file}: tensor {name!r} has a shape that no tensor can have."
-        elif fault is None:
-            entries[name] = TensorEntry(name, file, fields["dtype"], tuple(fields["shape"]), begin, end)
-    return Header(entries, (*faults, *_layout_faults(file, sorted(extents), data_begin, size)), impossible)
+            raise _malformed(held, f"tensor {name!r} {fault}")
+        begin, end = (data_begin + offset for offset in fields["data_offsets"])
+        entries[name] = TensorEntry(name, held.path, fields["dtype"], tuple(fields["shape"]), begin, end)
+    _check_layout(held, entries, data_begin)
+    return entries
 
 
-def _raw_header(held: HeldFile, faults: list[str]) -> tuple[dict[str, Any], int, int]:
-    """The JSON header, where the data begin, and the file's size; names that come twice are added to `faults`."""
+def _malformed(held: HeldFile, what: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError("header-malformed", f"{held.path}: {what}.")
+
+
+def _raw_header(held: HeldFile) -> tuple[dict[str, Any], int]:
+    """The JSON header, and where the data begin."""
     file, size = held.path, held.size
     length = int.from_bytes(held.read(0, 8), "little")
     if size >= 8 and MAX_HEADER_BYTES < length <= size - 8:
@@ -186,44 +138,25 @@ def _raw_header(held: HeldFile, faults: list[str]) -> tuple[dict[str, Any], int,
         raise CorruptCheckpointError(
             "file-truncated", f"{file}: truncated before the end of its header; download the file again."
         )
-    blob = held.read(8, length)
-
-    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        document = dict(pairs)
-        if len(document) == len(pairs):
-            return document
-        document = {}
-        for key, value in pairs:
-            if key in document:
-                faults.append(f"{file}: the header holds {key!r} twice; download the file again.")
-            document.setdefault(key, value)
-        return document
-
     try:
         # as UTF-8, which the format asks for: Python alone would also take UTF-16
-        document = json.loads(blob.decode("utf-8"), object_pairs_hook=build)
+        document = json.loads(held.read(8, length).decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(
             "header-malformed", f"{file}: the header is not JSON ({error}); download the file again."
         ) from error
     if not isinstance(document, dict):
-        raise CorruptCheckpointError(
-            "header-malformed", f"{file}: the header is not a JSON object; download the file again."
-        )
+        raise _malformed(held, "the header is not a JSON object; download the file again")
     if len(document) > MAX_TENSORS:
         raise CorruptCheckpointError(
             "header-too-large",
             f"{file}: the header lists {len(document):,} tensors, more than the {MAX_TENSORS:,} that are read of one "
             f"file; download it again.",
         )
-    return document, 8 + length, size
+    return document, 8 + length
 
 
 _FIELDS = {"dtype", "shape", "data_offsets"}
-
-
-def _is_metadata(fields: Any) -> bool:
-    return isinstance(fields, dict) and all(isinstance(value, str) for value in fields.values())
 
 
 def _is_extent(value: Any) -> bool:
@@ -235,48 +168,38 @@ def _is_extent(value: Any) -> bool:
     return True
 
 
-def _offsets(fields: Any) -> tuple[int, int] | None:
-    """Where a tensor says it lies, even if the rest of its entry is wrong; None when it does not say so."""
-    offsets: Any = fields.get("data_offsets") if isinstance(fields, dict) else None
-    if not _is_extent(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        return None
-    return offsets[0], offsets[1]
-
-
-def _can_be(shape: list[int], item_bytes: int) -> bool:
-    """Whether the sizes can be counted with; an empty tensor may claim any."""
-    return math.prod(max(size, 1) for size in shape) * item_bytes < MAX_TENSOR_BYTES
-
-
-def _fault(fields: Any, offsets: tuple[int, int] | None) -> str | None:
-    """What is wrong with one tensor's entry by itself, which says that it lies at these offsets."""
+def _fault(fields: Any) -> str | None:
+    """What is wrong with one tensor's entry by itself."""
     if not isinstance(fields, dict) or fields.keys() != _FIELDS:
         return "has a malformed header entry; download the file again"
-    dtype, shape = fields["dtype"], fields["shape"]
+    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         return f"has the unknown dtype {dtype!r}"
-    if not _is_extent(shape) or offsets is None:
+    if not _is_extent(shape) or not _is_extent(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         return "has a malformed shape or offsets"
     if len(shape) > MAX_DIMENSIONS or max(shape, default=0) > MAX_TENSOR_BYTES * 2:
         return "has a malformed shape"
-    if offsets[1] - offsets[0] != math.prod(shape) * DTYPE_BYTES[dtype]:
-        return f"takes {offsets[1] - offsets[0]} bytes, not what {dtype} {shape} needs"
+    size = offsets[1] - offsets[0]
+    if size != math.prod(shape) * DTYPE_BYTES[dtype]:
+        return f"takes {size} bytes, not what {dtype} {shape} needs"
+    if not size and math.prod(max(each, 1) for each in shape) * DTYPE_BYTES[dtype] >= MAX_TENSOR_BYTES:
+        return "has a shape that no tensor can have"  # an empty tensor may claim any size
     return None
 
 
-def _layout_faults(file: Path, extents: list[tuple[int, int, str]], data_begin: int, size: int) -> Iterator[str]:
-    """Tensors out of bounds, overlapping or with bytes between them, in the order of their bytes."""
-    beyond = [(end, name) for _, end, name in extents if end > size]
-    if beyond:
-        end, name = beyond[0]
-        more = f" and {len(beyond) - 1} more lie beyond it" if len(beyond) > 1 else ""
-        yield f"{file}: truncated, tensor {name!r} ends at byte {end} of {size}{more}; download the file again."
+def _check_layout(held: HeldFile, entries: dict[str, TensorEntry], data_begin: int) -> None:
+    """Refuse tensors out of bounds or overlapping, and bytes that belong to none."""
+    in_order = sorted(entries.values(), key=lambda entry: (entry.begin, entry.end, entry.name))
+    beyond = next((entry for entry in in_order if entry.end > held.size), None)
+    if beyond is not None:
+        what = f"truncated, tensor {beyond.name!r} ends at byte {beyond.end} of {held.size}; download the file again"
+        raise _malformed(held, what)
     expected = data_begin
-    for begin, end, name in extents:
-        if begin < expected:
-            yield f"{file}: tensor {name!r} overlaps the tensor before it."
-        elif begin > expected:
-            yield f"{file}: tensor {name!r} follows bytes that belong to nothing."
-        expected = max(expected, end)
-    if expected < size:
-        yield f"{file}: {size - expected} bytes after its last tensor belong to nothing."
+    for entry in in_order:
+        if entry.begin < expected:
+            raise _malformed(held, f"tensor {entry.name!r} overlaps the tensor before it")
+        if entry.begin > expected:
+            raise _malformed(held, f"tensor {entry.name!r} follows bytes that belong to nothing")
+        expected = entry.end
+    if expected < held.size:
+        raise _malformed(held, f"{held.size - expected} bytes after its last tensor belong to nothing")

@@ -9,8 +9,8 @@ Another dtype is one more entry in `ROUND_TRIPS`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -170,20 +170,8 @@ def scales_matter(checkpoint: Checkpoint, dtype: str) -> bool:
     return any(bool((scale != 1).any()) for layer in kv_cache_scales(checkpoint).values() for scale in layer.values())
 
 
-@contextmanager
-def using_scales(model: "nn.Module", which: str | None) -> Iterator[None]:
-    """Inside the block every quantized cache of the model has those scales; with None it is not quantized at all."""
-    before = {getattr(module, _USED) for module in model.modules() if hasattr(module, _USED)}
-    use_scales(model, which)
-    try:
-        yield
-    finally:
-        for used in before:  # all layers had the same
-            use_scales(model, used)
-
-
 def use_scales(model: "nn.Module", which: str | None) -> None:
-    """As `using_scales`, from here on."""
+    """From here on every quantized cache of the model has those scales; with None it is not quantized at all."""
     for module in model.modules():
         if hasattr(module, _USED):
             setattr(module, _USED, which)

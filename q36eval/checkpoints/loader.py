@@ -9,14 +9,14 @@ import torch
 
 from q36eval.checkpoints import delta_states, emulation, kv_cache
 from q36eval.checkpoints.architecture import Architecture, Outline
-from q36eval.checkpoints.as_served import changes_as_served, check_as_served
-from q36eval.checkpoints.filling import Decoder, Sizes, StoredLayers, plan_of, stacked
 from q36eval.checkpoints.formats import ActivationScheme
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, kv_cache_scales
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.packed import pack
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED, check_placement
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
+from q36eval.checkpoints.served_arithmetic import changes_as_served, check_as_served
+from q36eval.checkpoints.weight_slots import Decoder, Sizes, StoredLayers, plan_of, stacked
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights
 from q36eval.errors import UsageError
 
@@ -25,15 +25,14 @@ from q36eval.errors import UsageError
 class LoadReport:
     """What a load found.
 
-    `formats` counts logical weights by class of tensor and stored format, `stored_bytes` sums what they take;
-    `left_out` names the stored tensors that are no part of the text model, by reason; `quantized_inputs` counts the
-    modules whose activation quantization is emulated, `ignored_inputs` those whose quantization was switched off;
-    `kv_cache_dtype` is what keys and values are stored in, as emulated; `as_served` counts the weights that were
-    decoded from something else than what is stored, as an engine does.
+    `formats` counts logical weights by class of tensor and stored format; `left_out` names the stored tensors that are
+    no part of the text model, by reason; `quantized_inputs` counts the modules whose activation quantization is
+    emulated, `ignored_inputs` those whose quantization was switched off; `kv_cache_dtype` is what keys and values are
+    stored in, as emulated; `as_served` counts the weights that were decoded from something else than what is stored, as
+    an engine does.
     """
 
     formats: dict[str, dict[str, int]]
-    stored_bytes: dict[str, int]
     left_out: dict[str, tuple[str, ...]]
     quantized_inputs: int = 0
     ignored_inputs: int = 0
@@ -68,8 +67,8 @@ def load_model(
     """Decode a checkpoint folder into the causal model of its architecture.
 
     `kv_cache_dtype` is one of `q36eval.checkpoints.kv_cache.KV_CACHE_DTYPES`; None takes what the checkpoint declares.
-    `as_served` is as in `q36eval.checkpoints.as_served`: weights that this engine is known to compute from something
-    else than what is stored are decoded from that; None takes each as it is stored. `kv_scales` is one of
+    `as_served` is as in `q36eval.checkpoints.served_arithmetic`: weights that this engine is known to compute from
+    something else than what is stored are decoded from that; None takes each as it is stored. `kv_scales` is one of
     `q36eval.checkpoints.kv_cache.KV_SCALES`; None takes those that are stored. The state dtypes are of
     `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the recurrent state in float32 and that of the
     convolution in the model's dtype. `placement` is one of `q36eval.checkpoints.placements.PLACEMENTS`; None takes the
@@ -200,9 +199,7 @@ def compute_buffers(model: Any, device: torch.device) -> None:
 
 def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str, as_served: int) -> LoadReport:
     formats: dict[str, Counter[str]] = defaultdict(Counter)
-    stored: Counter[str] = Counter()
     for weight in index.weights.values():
         formats[weight.tensor_class][weight.scheme.format] += 1
-        stored[weight.tensor_class] += weight.stored_bytes
     by_class = {name: dict(counts) for name, counts in formats.items()}
-    return LoadReport(by_class, dict(stored), index.left_out, used, ignored, cache_dtype, as_served)
+    return LoadReport(by_class, index.left_out, used, ignored, cache_dtype, as_served)

@@ -26,6 +26,8 @@ _FUSED = re.compile(r"(?P<module>(?P<experts>.*\.mlp\.experts)\.(?P<which>gate_u
 _FUSED_PARTS = {"": "weight", "_scale_inv": "weight_scale_inv", "_activation_scale": "activation_scale"}
 """What transformers appends to the name of a fused expert parameter where its per-expert files have `.weight…`."""
 
+_EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
+
 KV_CACHE_SCALES = "KV-cache scales"
 DRAFT_HEAD = "multi-token prediction"
 _LEFT_OUT = (
@@ -86,6 +88,15 @@ def fused_experts(module: str) -> tuple[str, tuple[str, ...]] | None:
     if not match or match["suffix"]:
         return None
     return match["experts"], ("gate", "up") if match["which"] == "gate_up" else ("down",)
+
+
+def fused_place(name: str) -> tuple[str, int, str] | None:
+    """(fused parameter, expert, projection) that holds an expert's weight when experts are stored as one tensor."""
+    match = _EXPERT.fullmatch(name)
+    if not match:
+        return None
+    fused = "down_proj" if match["projection"] == "down" else "gate_up_proj"
+    return f"{match['experts']}.{fused}", int(match["index"]), match["projection"]
 
 
 def beginnings(name: str) -> list[str]:

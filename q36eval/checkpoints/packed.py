@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from q36eval.checkpoints.alike import Parts
-from q36eval.checkpoints.stacking import FP4, Stack, covers, decode_each, decode_stack, fp4_rows
+from q36eval.checkpoints.expert_stacks import FP4, Stack, covers, decode_each, decode_stack, fp4_rows
+from q36eval.checkpoints.stored_groups import Parts
 from q36eval.checkpoints.weights import INPUT_PARTS
 
 DECODED_AT_ONCE = 2**25

@@ -4,19 +4,18 @@ Sizes that config.json gives are checked before anything is as large as they say
 billion layers or experts, and whoever lists them does not come to an end.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from q36eval.checkpoints.gguf.checkpoint import open_gguf
 from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf, model_files
-from q36eval.checkpoints.gguf.opening import open_gguf
 from q36eval.checkpoints.header import TensorEntry, read_header
-from q36eval.checkpoints.held import HeldFolder
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.scheme import Scheme
-from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -91,11 +90,6 @@ class Checkpoint:
         """The folder."""
         return self.held.path
 
-    @cached_property
-    def files(self) -> tuple[Path, ...]:
-        """The weight files, by name."""
-        return tuple(sorted({entry.file for entry in self.tensors.values()}))
-
     def read(self, name: str) -> "torch.Tensor":
         """One stored tensor, exactly as stored, on the CPU.
 
@@ -137,15 +131,19 @@ def check_folder(folder: Path) -> None:
     if is_gguf(folder):
         model_files(folder)
         return
-    if not folder.is_dir():
-        raise UsageError(
-            "folder-missing",
-            f"{folder} is not a folder: name one with config.json and safetensors files, or a .gguf file.",
-        )
+    _need_folder(folder)
     if not (folder / "config.json").exists() and not any(folder.glob("*.safetensors*")):
         raise UsageError(
             "not-a-checkpoint",
             f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.",
+        )
+
+
+def _need_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise UsageError(
+            "folder-missing",
+            f"{folder} is not a folder: name one with config.json and safetensors files, or a .gguf file.",
         )
 
 
@@ -166,11 +164,7 @@ def open_checkpoint(path: str | Path | HeldFolder) -> Checkpoint:
     if isinstance(held, HeldGguf):
         return _open_gguf(held)
     folder = held.path
-    if not folder.is_dir():
-        raise UsageError(
-            "folder-missing",
-            f"{folder} is not a folder: name one with config.json and safetensors files, or a .gguf file.",
-        )
+    _need_folder(folder)
     config = held.json("config.json")
     fault = sizes_fault(config)
     if fault is not None:
@@ -182,15 +176,64 @@ def open_checkpoint(path: str | Path | HeldFolder) -> Checkpoint:
         raise CorruptCheckpointError(
             "index-malformed", f"{folder / INDEX_FILE}: weight_map does not map tensors to files of its folder."
         )
-    tensors: dict[str, TensorEntry] = {}
-    for file in _weight_files(held, weight_map):
-        for name, entry in read_header(held.files[file]).items():
-            if name in tensors:
-                both = f"{tensors[name].file} and {folder / file}"
-                raise CorruptCheckpointError("tensor-duplicate", f"tensor {name!r} is stored in both {both}.")
-            tensors[name] = entry
-    _check_index(folder, weight_map, tensors)
+    tensors, faults = read_weights(held, weight_map)
+    if faults:
+        raise faults[0].error
     return Checkpoint(held, config, tensors)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a file or a stored tensor: rule and subject of a finding, and what a strict reader raises."""
+
+    rule: str
+    subject: str
+    error: Q36Error
+
+
+def read_weights(held: HeldFolder, weight_map: Mapping[str, str]) -> tuple[dict[str, TensorEntry], list[Fault]]:
+    """The tensors of the index's files or the single file, and of the MTP head's; and all faults of files and index."""
+    named, present = set(weight_map.values()) or {SINGLE_FILE}, set(held.weight_files)
+    faults = [
+        Fault("missing-file", name, UsageError("file-missing", f"{held.path / name} is missing: {_AGAIN}"))
+        for name in sorted(named - present)
+    ]
+    faults += [
+        _mismatch("stray-file", name, f"{held.path}: {name} is not named in the index; remove it or fix the index.")
+        for name in sorted(present - named - {MTP_FILE})
+    ]
+    tensors: dict[str, TensorEntry] = {}
+    for file in sorted(present & (named | {MTP_FILE})):
+        try:
+            entries = read_header(held.files[file])
+        except CorruptCheckpointError as error:
+            faults.append(Fault("unreadable-file", file, error))
+            continue
+        for name, entry in entries.items():
+            if name in tensors:
+                twice = f"tensor {name!r} is stored in both {tensors[name].file} and {entry.file}."
+                faults.append(Fault("stored-twice", name, CorruptCheckpointError("tensor-duplicate", twice)))
+            tensors.setdefault(name, entry)
+    if weight_map and not any(fault.rule == "unreadable-file" for fault in faults):
+        faults += _index_faults(held.path / INDEX_FILE, weight_map, tensors)
+    return tensors, faults
+
+
+_AGAIN = "download the checkpoint again (only safetensors are read)."
+
+
+def _mismatch(rule: str, subject: str, message: str) -> Fault:
+    return Fault(rule, subject, CorruptCheckpointError("index-mismatch", message))
+
+
+def _index_faults(index: Path, weight_map: Mapping[str, str], tensors: Mapping[str, TensorEntry]) -> Iterator[Fault]:
+    """Every tensor the index names is in the file it says, and every tensor of those files is in the index."""
+    for name, file in weight_map.items():
+        if name not in tensors or tensors[name].file.name != file:
+            yield _mismatch("index", name, f"{index} names tensor {name!r} in {file}, which lacks it.")
+    for name, entry in tensors.items():
+        if name not in weight_map and entry.file.name != MTP_FILE:
+            yield _mismatch("index", name, f"{entry.file}: tensor {name!r} is not named in {INDEX_FILE}.")
 
 
 def _open_gguf(held: HeldGguf) -> Checkpoint:
@@ -208,36 +251,6 @@ def is_weight_map(weight_map: Any) -> bool:
     if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
         return False
     return all(Path(file).name == file for file in set(weight_map.values()))
-
-
-def _weight_files(held: HeldFolder, weight_map: dict[str, str]) -> list[str]:
-    """The files that hold the weights: those of the index or the single file, and the MTP head's."""
-    names, present = set(weight_map.values()) or {SINGLE_FILE}, set(held.weight_files)
-    for name in sorted(names - present):
-        raise UsageError(
-            "file-missing", f"{held.path / name} is missing: download the checkpoint again (only safetensors are read)."
-        )
-    strays = sorted(present - names - {MTP_FILE})
-    if strays:
-        raise CorruptCheckpointError(
-            "index-mismatch", f"{held.path}: {strays[0]} is not named in the index; remove it or fix the index."
-        )
-    return sorted(names | (present & {MTP_FILE}))
-
-
-def _check_index(folder: Path, weight_map: dict[str, str], tensors: dict[str, TensorEntry]) -> None:
-    """Every tensor the index names is in the file it says, and every tensor of those files is in the index."""
-    for name, file in weight_map.items():
-        if name not in tensors or tensors[name].file.name != file:
-            raise CorruptCheckpointError(
-                "index-mismatch", f"{folder / INDEX_FILE} names tensor {name!r} in {file}, which lacks it."
-            )
-    if weight_map:
-        for name, entry in tensors.items():
-            if name not in weight_map and entry.file.name != MTP_FILE:
-                raise CorruptCheckpointError(
-                    "index-mismatch", f"{entry.file}: tensor {name!r} is not named in {INDEX_FILE}."
-                )
 
 
 def one_line(error: Exception) -> str:

@@ -15,8 +15,8 @@ from q36eval.errors import CorruptCheckpointError
 class Scheme:
     """How one weight is stored, and how its module's input is quantized before use.
 
-    `compressed` is the compressed-tensors `QuantizationScheme` where there is one (or our own reading of it, `Group`);
-    `settings` holds what the other formats need.
+    `compressed` is the compressed-tensors `QuantizationScheme` where there is one; `settings` holds what the other
+    formats need.
     """
 
     format: str

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints.groups import is_pair, read_groups
 from q36eval.checkpoints.integer_schemes import AUTO_ROUND, auto_round, awq, gptq, signs_scales
 from q36eval.checkpoints.names import beginnings, canonical, endings, module_type, split_part
 from q36eval.checkpoints.patterns import matches_pattern
@@ -31,11 +30,8 @@ OWN_FILE = "hf_quant_config.json"
 _METHODS = ("compressed-tensors", "gptq", "awq", "auto-round", "modelopt", "fp8")
 
 
-def scheme_resolver(checkpoint: Checkpoint, light: bool = False) -> SchemeOf:
+def scheme_resolver(checkpoint: Checkpoint) -> SchemeOf:
     """Read the quantization configuration, wherever the producer put it.
-
-    With `light`, compressed-tensors is imported only for what leaves a question: its schemes then serve the decoders
-    that need no library, and those only.
 
     Raises:
         UsageError: a quantization method this loader does not decode.
@@ -43,7 +39,7 @@ def scheme_resolver(checkpoint: Checkpoint, light: bool = False) -> SchemeOf:
             by the resolver, where an entry is about some modules only).
     """
     with _wrong_kinds_told(checkpoint):
-        resolve = _resolver(checkpoint, light)
+        resolve = _resolver(checkpoint)
 
     def resolve_named(module: str, parts: frozenset[str]) -> Scheme:
         with _wrong_kinds_told(checkpoint):
@@ -65,7 +61,7 @@ def _wrong_kinds_told(checkpoint: Checkpoint) -> Iterator[None]:
         ) from error
 
 
-def _resolver(checkpoint: Checkpoint, light: bool) -> SchemeOf:
+def _resolver(checkpoint: Checkpoint) -> SchemeOf:
     if checkpoint.schemes is not None:
         stored = checkpoint.schemes
         return lambda module, parts: stored.get(module, PLAIN)
@@ -75,7 +71,7 @@ def _resolver(checkpoint: Checkpoint, light: bool) -> SchemeOf:
     if method == "none":
         return lambda module, parts: PLAIN
     if method == "compressed-tensors":
-        return _compressed_tensors(checkpoint.path, config, light)
+        return _compressed_tensors(checkpoint.path, config)
     if method == "gptq":
         return gptq(checkpoint.path, config)
     if method == "awq":
@@ -128,14 +124,14 @@ def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str,
             )
 
 
-def _compressed_tensors(folder: Path, config: dict[str, Any], light: bool) -> SchemeOf:
+def _compressed_tensors(folder: Path, config: dict[str, Any]) -> SchemeOf:
     # The library no longer reads `actorder: group`, under which older checkpoints store their `weight_g_idx`.
     groups_given = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
     ordered = [name for name, group in groups_given.items() if _actorder(group) == "group"]
     current = copy.deepcopy(config)
     for name in ordered:
         current["config_groups"][name]["weights"]["actorder"] = None
-    parsed = (read_groups(current) if light else None) or _as_the_library_reads(folder, current)
+    parsed = _as_the_library_reads(folder, current)
     groups = list(parsed.config_groups.values())
     ignored, targeted = listed(parsed.ignore or []), [listed(group.targets) for group in groups]
     check_patterns(folder, [pattern for _, patterns in (ignored, *targeted) for pattern in patterns])
@@ -272,6 +268,11 @@ def leave_inputs(groups: dict[str, Any]) -> bool:
     )
 
 
+def _is_pair(value: Any) -> bool:
+    """Whether a value read from JSON is a list of two sizes."""
+    return isinstance(value, list) and len(value) == 2 and all(type(size) is int and size > 0 for size in value)
+
+
 def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:
     if config.get("fmt", "e4m3") != "e4m3":
         raise UsageError("scheme-unsupported", f"{folder}: FP8 in {config['fmt']!r} is not decoded; known: e4m3.")
@@ -282,7 +283,7 @@ def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:
             "activations-unsupported",
             f"{folder}: activation_scheme {inputs!r} is not emulated; known: dynamic, static.",
         )
-    if block is not None and not is_pair(block):
+    if block is not None and not _is_pair(block):
         raise CorruptCheckpointError(
             "config-invalid",
             f"{folder}/config.json: weight_block_size is {json.dumps(block)}; two sizes or null are needed.",

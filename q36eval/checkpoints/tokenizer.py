@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.hashing import json_sha256
-from q36eval.checkpoints.held import SLOW_TOKENIZER_FILES, TEXT_FILES, HeldFolder
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
+from q36eval.checkpoints.open_files import SLOW_TOKENIZER_FILES, TEXT_FILES, HeldFolder
 from q36eval.checkpoints.reader import one_line
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 

@@ -133,6 +133,17 @@ class LogicalWeight:
         """The tensors it is stored in."""
         return tuple(entry.name for _, entry in self.parts)
 
+    @property
+    def is_plain(self) -> bool:
+        """Stored as it is, not quantized."""
+        return self.plain_shape is not None
+
+    @property
+    def plain_shape(self) -> tuple[int, ...] | None:
+        """The shape of a plain weight, from the header alone; None for a quantized one."""
+        parts = dict(self.parts)
+        return parts["weight"].shape if parts.keys() == {"weight"} and self.scheme.format == "plain" else None
+
     def read(self, device: "torch.device | str" = "cpu") -> "tuple[torch.Tensor, ActivationScheme | None]":
         """The weight, decoded on `device` in its decoder's precision, and the quantization of its module's input.
 
@@ -156,16 +167,6 @@ class LogicalWeight:
         """
         with self.named_faults():
             return FORMATS[self.scheme.format].decode(tensors, self.scheme)
-
-    def decode_light(self, tensors: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
-        """The same bits as `decode`, without importing the format's own library.
-
-        Raises:
-            CorruptCheckpointError: the stored parts do not fit together.
-        """
-        layout = FORMATS[self.scheme.format]
-        with self.named_faults():
-            return (layout.light or layout.decode)(tensors, self.scheme)
 
     def activations(self) -> ActivationScheme | None:
         """The quantization of its module's input, from the small tensors that describe it; None where there is none.
@@ -253,14 +254,13 @@ class WeightIndex:
 
 
 def index_weights(
-    checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = None, light: bool = False, part: str | None = None
+    checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = None, part: str | None = None
 ) -> WeightIndex:
     """Group the stored tensors of the text model into logical weights; nothing is decoded yet.
 
     With `part` those that are left out of it for that reason (`names.left_out_as`), such as the draft head.
 
-    With `faults`, what is wrong with a module's weight is put there, under its canonical name, and not raised. `light`
-    is for weights that are only inspected, with `decode_light` (see `scheme_resolver`).
+    With `faults`, what is wrong with a module's weight is put there, under its canonical name, and not raised.
 
     Raises:
         CorruptCheckpointError: a part is missing, unexpected, or two stored tensors mean the same part.
@@ -284,7 +284,7 @@ def index_weights(
             _fault(name, CorruptCheckpointError("tensor-duplicate", twice), faults)
         modules[name][stored_part] = stored
         stored_module[name] = module
-    resolve = scheme_resolver(checkpoint, light)
+    resolve = scheme_resolver(checkpoint)
     weights: dict[str, LogicalWeight] = {}
     for module, parts in modules.items():
         try:

@@ -4,7 +4,7 @@ Pydantic models that refuse unknown keys. May import `q36eval.errors` and `q36ev
 line loads this package before it knows what it will do.
 """
 
-from q36eval.config.answering import Answering, Budget, SamplingSettings, Thinking
+from q36eval.config.answer_budgets import Answering, Budget, SamplingSettings, Thinking
 from q36eval.config.family import Branch, Family, Figure, Source
 from q36eval.config.paths import Paths
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from q36eval.config.answering import Answering, Written
+from q36eval.config.answer_budgets import Answering, Written
 from q36eval.errors import UsageError
 from q36eval.files import read_yaml
 from q36eval.records import Lane
@@ -95,7 +95,6 @@ class Branch(Written):
     size_gib: float | None = None
     checkpoint_sha256: str | None = None
     """As `q36eval.checkpoints.checkpoint_sha256` gives it: what a pack of it must have been captured from."""
-    built_on_first_use: bool = False
     stores: tuple[Stored, ...] = ()
     ships: tuple[Shipped, ...] = ()
     chat_template: OwnTemplate | None = None

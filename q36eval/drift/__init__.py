@@ -7,7 +7,6 @@ levels, `judging` says it in states and sentences, `records` is what is reported
 """
 
 from q36eval.drift.charts import IN_CONTROL_RUN_LENGTH
-from q36eval.drift.judging import FEWEST_RUNS, branch_drift, drift
 from q36eval.drift.records import (
     AgainstBlessed,
     BranchDrift,
@@ -17,6 +16,7 @@ from q36eval.drift.records import (
     MetricDrift,
     pair_with_blessed,
 )
+from q36eval.drift.verdicts import FEWEST_RUNS, branch_drift, drift
 
 __all__ = [
     "FEWEST_RUNS",

@@ -50,12 +50,12 @@ class Limits:
 
 
 @cache
-def limits_for(metrics: int, run_length: float = IN_CONTROL_RUN_LENGTH) -> Limits:
-    """Limits under which `metrics` stable metrics together raise one false alarm in `run_length` runs, or fewer.
+def limits_for(metrics: int) -> Limits:
+    """Limits under which `metrics` stable metrics raise one false alarm in `IN_CONTROL_RUN_LENGTH` runs, or fewer.
 
     Every chart of every metric gets an equal share of the rate (Bonferroni), however they are correlated.
     """
-    each = run_length * max(1, metrics)
+    each = IN_CONTROL_RUN_LENGTH * max(1, metrics)
     chart = each * CHARTS
     return Limits(each, _ewma_limit(chart), _cusum_limit(chart), _shift_limit(chart))
 

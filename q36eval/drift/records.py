@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from q36eval.gate.blessed import against_blessed
+from q36eval.gate.blessed_run import against_blessed
 from q36eval.records import Direction, Interval, Measurement, Reason, Record, Verdict
 
 FINDINGS_VERSION = 1

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from q36eval.checkpoints.as_served import check_as_served
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales
 from q36eval.checkpoints.placements import check_placement
+from q36eval.checkpoints.served_arithmetic import check_as_served
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.errors import EngineError, UsageError
 from q36eval.records import DeploymentIdentity
@@ -317,10 +317,8 @@ class Generated:
     """The continuation: `text` is decoded without end-of-turn tokens, cut before a stop string.
 
     `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token that
-    came after `token_ids`, where one did and the engine tells. `served_calls` are the tool calls that a server's own
-    parser made of the text, as `{"name", "arguments"}`; None where the engine gives the text alone. `seconds`,
-    `repeated_seconds` and `permanent` are those of `Scored`. So many `rows` the batch that answered had, this one
-    included; 0 where the engine does not know.
+    came after `token_ids`, where one did and the engine tells. `seconds`, `repeated_seconds` and `permanent` are those
+    of `Scored`. So many `rows` the batch that answered had, this one included; 0 where the engine does not know.
     """
 
     request: GenerationRequest
@@ -333,13 +331,27 @@ class Generated:
     repeated_seconds: float = 0.0
     permanent: bool = False
     rows: int = 0
-    served_calls: "tuple[Mapping[str, Any], ...] | None" = None
 
 
 Request = ScoreRequest | GenerationRequest
 Result = Scored | Generated
 Batch = Sequence[Request]
 """Requests of one kind that an engine computes together."""
+
+
+def failed(request: Request, reason: str, *, permanent: bool = False) -> Any:
+    """The result of a request that got no answer."""
+    if isinstance(request, ScoreRequest):
+        return Scored(request, None, error=reason, permanent=permanent)
+    return Generated(request, (), "", "error", error=reason, permanent=permanent)
+
+
+def parted(requests: Sequence[Any], problem_of: Callable[[Any], str | None]) -> tuple[list[Any], list[Any]]:
+    """The requests without a problem, and the results of the others, which no second attempt would change."""
+    problems = [problem_of(request) for request in requests]
+    pairs = list(zip(requests, problems, strict=True))
+    refused = [failed(request, problem, permanent=True) for request, problem in pairs if problem is not None]
+    return [request for request, problem in pairs if problem is None], refused
 
 
 @dataclass(frozen=True)
@@ -511,6 +523,13 @@ class Engine(ABC):
         """Tell a person, if there is one."""
         if self._notify is not None:
             self._notify(sentence)
+
+    def notify_once(self, sentence: str) -> None:
+        """As `notify`, however often it is said."""
+        told: set[str] = self.__dict__.setdefault("_told", set())
+        if sentence not in told:
+            told.add(sentence)
+            self.notify(sentence)
 
     def use_kv_scales(self, which: str | None) -> None:
         """Compute with these scales of a quantized KV cache from here on (`q36eval.checkpoints.kv_cache`); with None

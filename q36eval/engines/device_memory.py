@@ -2,17 +2,16 @@
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 
 from q36eval.checkpoints.emulation import InputQuantizer
-from q36eval.checkpoints.filling import PackedSize, Sizes
 from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
+from q36eval.checkpoints.weight_slots import PackedSize, Sizes
 from q36eval.engines.attention import is_usable
 from q36eval.engines.memory_plan import Costs, Room
 from q36eval.memory import available_bytes
@@ -147,30 +146,3 @@ def give_back(device: torch.device) -> None:
 def pinned_bytes(size: int) -> int:
     """What pinned host memory for `size` bytes takes: torch asks for the next power of two, of every tensor."""
     return 1 << max(0, size - 1).bit_length()
-
-
-@dataclass(frozen=True)
-class Held:
-    """Bytes of one device that torch's tensors take and that its allocator holds, now and at most."""
-
-    device: str
-    allocated: int
-    reserved: int
-    most_allocated: int
-    most_reserved: int
-
-
-def held_on_devices() -> list[Held]:
-    """Of every GPU that this process uses; the greatest are those since this was called last."""
-    held = []
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return []
-    for index in range(torch.cuda.device_count()):
-        most_allocated = torch.cuda.max_memory_allocated(index)
-        if not most_allocated:
-            continue
-        most_reserved = torch.cuda.max_memory_reserved(index)
-        allocated, reserved = torch.cuda.memory_allocated(index), torch.cuda.memory_reserved(index)
-        held.append(Held(f"cuda:{index}", allocated, reserved, most_allocated, most_reserved))
-        torch.cuda.reset_peak_memory_stats(index)
-    return held

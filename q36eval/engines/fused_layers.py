@@ -14,7 +14,7 @@ from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
 from q36eval.checkpoints import experts
 from q36eval.checkpoints.gpu import has_triton
-from q36eval.engines import attention, tuned
+from q36eval.engines import attention, kernel_choices
 
 VERSION = 4
 """Raised with every change that may move a number on a GPU; part of the identity of what runs there."""
@@ -49,7 +49,7 @@ def install() -> None:
     linear = modeling.Qwen3_5MoeGatedDeltaNet
     linear.forward = _linear(linear.forward)
     attention.install(_is_on)
-    tuned.settle()
+    kernel_choices.settle()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from q36eval.checkpoints.architecture import Architecture
 from q36eval.checkpoints.emulation import InputQuantizer
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.base import EngineSettings

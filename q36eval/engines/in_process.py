@@ -22,15 +22,15 @@ from q36eval.checkpoints import (
     open_checkpoint,
     tokenizer_sha256,
 )
-from q36eval.checkpoints.as_served import check_as_served
 from q36eval.checkpoints.draft import draft_bytes, load_draft_head
 from q36eval.checkpoints.gpu import has_triton
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales, declared_kv_cache_dtype
 from q36eval.checkpoints.loader import planned_model
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.placements import LAYERS, check_placement
 from q36eval.checkpoints.reader import one_line
+from q36eval.checkpoints.served_arithmetic import check_as_served
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.engines import cpu_products, fused_layers
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
@@ -39,7 +39,7 @@ from q36eval.engines.layer_by_layer import LayerByLayerEngine
 from q36eval.engines.memory_plan import MemoryPlan, plan_memory
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import as_settings
-from q36eval.engines.perturbed import perturbations
+from q36eval.engines.perturbation import perturbations
 from q36eval.engines.resident import ResidentEngine, workers_of
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
@@ -96,19 +96,14 @@ class InProcessEngine(ResidentEngine):
         """Decode the checkpoint strictly and wrap it.
 
         Raises:
-            UsageError: no such folder, batches of no rows, or a format that is not decoded.
+            UsageError: no such folder, or a format that is not decoded.
             CorruptCheckpointError: a tensor is missing, unexpected, used twice or of the wrong shape, or a file of the
                 checkpoint cannot be read.
             EngineError: it does not fit into memory, or a file cannot be read.
             ChangedError: a file changed while it was loaded.
         """
         settings = as_settings(settings)
-        _check_rows(settings)
-        check_as_served(settings.as_served)
-        check_placement(settings.placement)
-        check_kv_scales(settings.kv_scales)
-        check_state_dtype(settings.recurrent_state_dtype)
-        check_state_dtype(settings.conv_state_dtype)
+        _check_values(settings)
         _check_kernels(settings.device)
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
         with opened_once():
@@ -125,7 +120,7 @@ class InProcessEngine(ResidentEngine):
                     loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows
                 )
             engine.draft_head, engine.draft_fault = _draft_head(loaded, settings)
-            held.verify(after_reading=True)  # so what was loaded is what the identity is of
+            held.check(after_reading=True)  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
 
@@ -137,7 +132,6 @@ class InProcessEngine(ResidentEngine):
             UsageError: no such folder, a placement that is none, or a format that is not decoded.
             CorruptCheckpointError: a tensor is missing or unexpected.
         """
-        _check_rows(settings)
         _check_kernels(settings.device)
         logging.set_verbosity_error()
         device = torch.device(settings.device)
@@ -159,15 +153,10 @@ class InProcessEngine(ResidentEngine):
         """From the files, the settings and the version of our numbers.
 
         Raises:
-            UsageError: a KV cache or an engine's fusing that is not emulated, or batches of no rows.
+            UsageError: a KV cache or an engine's fusing that is not emulated.
         """
         settings = as_settings(settings)
-        _check_rows(settings)
-        check_as_served(settings.as_served)
-        check_placement(settings.placement)
-        check_kv_scales(settings.kv_scales)
-        check_state_dtype(settings.recurrent_state_dtype)
-        check_state_dtype(settings.conv_state_dtype)
+        _check_values(settings)
         folder, device, kv_cache_dtype = hold(settings.folder), settings.device, settings.kv_cache_dtype
         if kv_cache_dtype is None:
             kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
@@ -230,6 +219,10 @@ def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> tuple[Any, str
         return None, str(error)
 
 
-def _check_rows(settings: EngineSettings) -> None:
-    if settings.batch_rows is not None and settings.batch_rows < 1:
-        raise UsageError("option-value", f"Batches of {settings.batch_rows} rows hold no request; give at least 1.")
+def _check_values(settings: EngineSettings) -> None:
+    """Refuse a value that an option does not have."""
+    check_as_served(settings.as_served)
+    check_placement(settings.placement)
+    check_kv_scales(settings.kv_scales)
+    check_state_dtype(settings.recurrent_state_dtype)
+    check_state_dtype(settings.conv_state_dtype)

@@ -13,16 +13,16 @@ from typing import Any
 
 import torch
 
-from q36eval.checkpoints.alike import give_back_pinned
-from q36eval.checkpoints.filling import StoredLayers
-from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.placements import LAYERS
+from q36eval.checkpoints.stored_groups import give_back_pinned
+from q36eval.checkpoints.weight_slots import StoredLayers
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
-from q36eval.engines.device_memory import costs_of, pinned_bytes
+from q36eval.engines.device_memory import UNKNOWN_BYTES, costs_of, pinned_bytes
 from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
 from q36eval.engines.memory_plan import Costs, Room, rounded_down
-from q36eval.engines.perturbed import of_batches
+from q36eval.engines.perturbation import of_batches
 from q36eval.engines.resident import ResidentEngine, right_padded, scored
 from q36eval.engines.shared_prefix import common_prefix, rest_of, scored_after
 from q36eval.memory import available_bytes
@@ -31,9 +31,6 @@ from q36eval.records import DeploymentIdentity
 NO_ANSWERS = "a model that is run layer by layer generates no answers"
 STATES_SHARE = 0.5
 """Of the host memory that is free, so much may be taken by hidden states between two layers."""
-
-UNKNOWN_BYTES = 8 * 2**30
-"""Taken as free where the system does not say."""
 
 Outcome = tuple[list[ScoreRequest], list[Scored] | Exception]
 
@@ -115,7 +112,7 @@ class LayerByLayerEngine(ResidentEngine):
         started = time.monotonic()
         with self._held.being_read():
             layer_pass.run(self._advanced)
-        self._held.verify(after_reading=True)  # what was computed is of the bytes that the identity is of
+        self._held.check(after_reading=True)  # what was computed is of the bytes that the identity is of
         seconds = time.monotonic() - started
         tokens = sum(segment.ids.numel() for segment in segments)
         for batch, place, prefix in zip(batches, places, prefixes, strict=True):

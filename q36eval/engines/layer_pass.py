@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
 
-from q36eval.checkpoints.filling import StoredLayers
+from q36eval.checkpoints.weight_slots import StoredLayers
 from q36eval.engines.device_memory import give_back, is_out_of_memory
 from q36eval.engines.memory_plan import CHUNK_TOKENS
 from q36eval.engines.passes import spans

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from q36eval.engines.base import failed
 from q36eval.engines.batches import RequestT
 from q36eval.engines.device_memory import is_out_of_memory
 from q36eval.engines.forks import ResultT
@@ -14,13 +15,12 @@ def in_parts(
     batch: Sequence[RequestT],
     *,
     smaller: Callable[[RequestT, int], bool],
-    failed: Callable[[RequestT, str], ResultT],
     given_back: Callable[[], bool],
 ) -> list[ResultT]:
     """The results of `call` of a batch; where memory runs out, of its halves, and so on down to one row.
 
     A row that is too much alone is computed in smaller passes: `call` gets how often its passes are halved, as long as
-    `smaller` says that they can be. What fits in no way is `failed`, with the reason. Between two attempts memory is
+    `smaller` says that they can be. What fits in no way is an error, with the reason. Between two attempts memory is
     `given_back`, which says whether that was memory of earlier batches: then the whole may fit now.
 
     Raises:
@@ -36,7 +36,7 @@ def in_parts(
         if len(batch) > 1:
             middle = (len(batch) + 1) // 2
             halves = (batch[:middle], batch[middle:])
-            parts = (in_parts(call, each, smaller=smaller, failed=failed, given_back=given_back) for each in halves)
+            parts = (in_parts(call, each, smaller=smaller, given_back=given_back) for each in halves)
             return [result for part in parts for result in part]
         halvings += 1
         if not smaller(batch[0], halvings):

@@ -13,6 +13,7 @@ from q36eval.checkpoints.kv_cache import use_scales
 from q36eval.checkpoints.packed import weight_bytes
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines import cpu_products, fused_layers
+from q36eval.engines.answer_endings import end_ids, finished
 from q36eval.engines.base import (
     Batch,
     Divided,
@@ -23,6 +24,8 @@ from q36eval.engines.base import (
     Result,
     Scored,
     ScoreRequest,
+    failed,
+    parted,
 )
 from q36eval.engines.batches import (
     MAX_SPREAD,
@@ -33,7 +36,6 @@ from q36eval.engines.batches import (
 )
 from q36eval.engines.decoding import decode
 from q36eval.engines.device_memory import costs_of, give_back, is_out_of_memory, room_of
-from q36eval.engines.finishing import end_ids, finished
 from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
 from q36eval.engines.memory_plan import CHUNK_TOKENS, Costs, MemoryPlan, Room, plan_memory
 from q36eval.engines.numerics import float32_logits
@@ -83,7 +85,6 @@ class ResidentEngine(Engine):
         self._halvings = 0
         """How often the passes over the row under way are halved."""
         self._splits = multiprocessing.Value("q", 0)  # of its workers too
-        self._told_of_splits = self._told_of_steps = False
 
     draft_head: Any = None
     """The checkpoint's `DraftHead`, where it ships one."""
@@ -156,7 +157,7 @@ class ResidentEngine(Engine):
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         """Final hidden states of every request, in batches of similar length, right-padded."""
-        usable, refused = self._that_fit(requests)
+        usable, refused = parted(requests, self._unusable)
         yield from (each for each in refused if each.request.key not in known)
         for results in self._computed_scores(with_news(self._score_batches(usable), known)):
             yield from new_results(results, known)
@@ -166,20 +167,15 @@ class ResidentEngine(Engine):
 
         Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
         """
-        usable, refused = self._that_can_be_answered(requests)
+        usable, refused = parted(requests, self._unusable)
         yield from (each for each in refused if each.request.key not in known)
         for results in self._computed_answers(with_news(self._answer_batches(usable), known)):
             yield from new_results(results, known)
 
     def divided(self, requests: Sequence[Request]) -> Divided:
-        scores = [each for each in requests if isinstance(each, ScoreRequest)]
-        if scores:
-            usable, refused = self._that_fit(scores)
-            return Divided([*self._score_batches(usable)], refused)
-        prompts, unanswered = self._that_can_be_answered(
-            [each for each in requests if isinstance(each, GenerationRequest)]
-        )
-        return Divided([*self._answer_batches(prompts)], unanswered)
+        usable, refused = parted(requests, self._unusable)
+        scores = len(requests) > 0 and isinstance(requests[0], ScoreRequest)
+        return Divided([*(self._score_batches(usable) if scores else self._answer_batches(usable))], refused)
 
     def computed(self, batches: Iterable[Batch]) -> Iterator[list[Result]]:
         batches = list(batches)
@@ -190,63 +186,42 @@ class ResidentEngine(Engine):
         for answers in self._computed_answers(filter(None, prompts)):
             yield [*answers]
 
-    def _that_fit(self, requests: Sequence[ScoreRequest]) -> tuple[list[ScoreRequest], list[Scored]]:
-        """The requests that fit the context, and the errors of the others."""
-        problems = {request.key: self._unusable(len(request.token_ids)) for request in requests}
-        usable = [request for request in requests if problems[request.key] is None]
-        refused = [request for request in requests if problems[request.key] is not None]
-        return usable, [Scored(each, None, error=problems[each.key], permanent=True) for each in refused]
-
-    def _that_can_be_answered(
-        self, requests: Sequence[GenerationRequest]
-    ) -> tuple[list[GenerationRequest], list[Generated]]:
-        """The requests that fit the context with their budgets, and the errors of the others."""
-        usable, refused = [], []
-        for request in requests:
-            problem = self._unusable(len(request.token_ids), request.max_new_tokens)
-            if problem is None:
-                usable.append(request)
-            else:
-                refused.append(Generated(request, (), "", "error", error=problem, permanent=True))
-        return usable, refused
-
     def _computed_scores(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[list[Scored]]:
         # anew for every call: between two of them, another model may lend this one its parts
         self._last_prefix = LastPrefix(self._model, self._chunk)
         for batch, results in self._scored_batches(batches):
             if isinstance(results, Exception):
-                results = [Scored(request, None, f"engine: {results}") for request in batch]
+                results = [failed(request, f"engine: {results}") for request in batch]
             yield results
 
     def _computed_answers(self, batches: Iterable[list[GenerationRequest]]) -> Iterator[list[Generated]]:
         self._last_prefix = LastPrefix(self._model, self._chunk)
-        for batch, results in self._computed(self._generate_batch, batches, _no_answer):
+        for batch, results in self._computed(self._generate_batch, batches):
             if isinstance(results, Exception):
-                results = [Generated(request, (), "", "error", f"engine: {results}") for request in batch]
+                results = [failed(request, f"engine: {results}") for request in batch]
             yield results
 
     def _scored_batches(
         self, batches: Iterable[list[ScoreRequest]]
     ) -> Iterator[tuple[list[ScoreRequest], list[Scored] | Exception]]:
         """Every batch with its results, or what prevented them."""
-        return self._computed(self._score_batch, batches, _not_scored)
+        return self._computed(self._score_batch, batches)
 
     def _computed(
         self,
         call: Callable[[list[RequestT]], list[ResultT]],
         batches: Iterable[list[RequestT]],
-        failed: Callable[[RequestT, str], ResultT],
     ) -> Iterator[tuple[list[RequestT], list[ResultT] | Exception]]:
         """`call` of every batch in order, over forked workers where the model is small and runs on a CPU.
 
-        A batch that runs out of memory is computed in parts; what fits in none has `failed`. On a GPU the next batch is
+        A batch that runs out of memory is computed in parts; what fits in none is an error. On a GPU the next batch is
         under way before one is handed out, so that the device does not wait for whoever takes it.
         """
-        call = partial(self._in_parts, call, failed)
+        call = partial(self._in_parts, call)
         workers = self._workers()
         if workers > 1:
             for done in in_forks(partial(timed, call), list(batches), workers):
-                self._tell_of_splits()
+                self._tell()
                 yield done
             return
         ahead = 1 if self.device.type == "cuda" else 0
@@ -259,8 +234,7 @@ class ResidentEngine(Engine):
                 results = error
             watch.stop()
             under_way.append((batch, results, watch))
-            self._tell_of_splits()
-            self._tell_of_steps()
+            self._tell()
             while len(under_way) > ahead:
                 yield _with_times(*under_way.popleft())
         for waiting in under_way:
@@ -277,7 +251,6 @@ class ResidentEngine(Engine):
     def _in_parts(
         self,
         call: Callable[[list[RequestT]], list[ResultT]],
-        failed: Callable[[RequestT, str], ResultT],
         batch: list[RequestT],
     ) -> list[ResultT]:
         def smaller(request: RequestT, halvings: int) -> bool:
@@ -302,7 +275,7 @@ class ResidentEngine(Engine):
                     self._splits.value += 1
             return earlier
 
-        return in_parts(computed, batch, smaller=smaller, failed=failed, given_back=given_back)
+        return in_parts(computed, batch, smaller=smaller, given_back=given_back)
 
     @property
     def splits(self) -> int:
@@ -319,20 +292,16 @@ class ResidentEngine(Engine):
     def _chunk(self, rows: int, width: int) -> int:
         return self.plan.chunk(rows, width, self._halvings)
 
-    def _tell_of_splits(self) -> None:
-        """Once: whoever reads a log is to know it, and need not hear of each."""
-        if self.splits and not self._told_of_splits:
-            self._told_of_splits = True
-            self.notify(OUT_OF_MEMORY_SAID)
-
-    def _tell_of_steps(self) -> None:
-        """Once, where they are slow and a log would not show why."""
+    def _tell(self) -> None:
+        """What a log is to show once: batches in parts, and steps that are slow for no reason that it shows."""
+        if self.splits:
+            self.notify_once(OUT_OF_MEMORY_SAID)
         reason = None if self._step_memory is None else self._step_memory.not_recorded
-        if reason is not None and not self._told_of_steps:
-            self._told_of_steps = True
-            self.notify(f"{NOT_RECORDED_SAID}: {' '.join(reason.split())[:200]}")
+        if reason is not None:
+            self.notify_once(f"{NOT_RECORDED_SAID}: {' '.join(reason.split())[:200]}")
 
-    def _unusable(self, length: int, budget: int = 0) -> str | None:
+    def _unusable(self, request: Request) -> str | None:
+        length, budget = len(request.token_ids), request.max_new_tokens if isinstance(request, GenerationRequest) else 0
         needed = f"{length} tokens and a budget of {budget} for the answer" if budget else f"{length} tokens"
         if length + budget > self._context_length:
             return f"{needed} do not fit the context of {self._context_length}"
@@ -405,14 +374,6 @@ def drafted(
 def workers_of(device: torch.device, weight_bytes: int) -> int:
     """The processes that compute batches of a model side by side."""
     return usable_workers() if device.type == "cpu" and weight_bytes <= FORKED_WEIGHT_BYTES else 1
-
-
-def _not_scored(request: ScoreRequest, reason: str) -> Scored:
-    return Scored(request, None, error=reason)
-
-
-def _no_answer(request: GenerationRequest, reason: str) -> Generated:
-    return Generated(request, (), "", "error", error=reason)
 
 
 def right_padded(batch: Sequence[ScoreRequest]) -> torch.Tensor:

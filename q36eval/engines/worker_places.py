@@ -35,8 +35,8 @@ def check(options: EngineOptions) -> None:
     """Refuse what workers cannot have.
 
     Raises:
-        UsageError: no number of workers, a client's address, a GPU by its number, layers one at a time, or Ray is not
-            installed.
+        UsageError: a cluster without a number of workers, a client's address, a GPU by its number, layers one at a
+            time, or Ray is not installed.
     """
     if options.workers is None:
         if options.ray is not None:
@@ -50,8 +50,6 @@ def check(options: EngineOptions) -> None:
             f"ray={options.ray} is the address of a Ray client server, which workers do not use; give HOST:PORT of "
             f"the cluster's head (6379 unless it was started with another), or auto on one of its nodes.",
         )
-    if options.workers < 1:
-        raise UsageError("option-value", f"--workers {options.workers} leaves nobody to compute; give at least 1.")
     if options.device not in ("cpu", "cuda", "cuda:0"):
         raise UsageError(
             "device-conflict",

@@ -14,7 +14,7 @@ meaning and range in `policy.Margin`, its words in `policy_schema.MarginPart`.
 """
 
 from q36eval.gate.attempts import Attempts, EarlierGate, ReusedAnswers, Tried, attempts_of
-from q36eval.gate.decide import decide
+from q36eval.gate.decision import decide
 from q36eval.gate.policy import NON_FINITE, Criterion, Informative, Margin, Policy, SchemeFigure
 from q36eval.gate.report import (
     RULES,

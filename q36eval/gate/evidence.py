@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from q36eval.gate.blessed import measured
+from q36eval.gate.blessed_run import measured
 from q36eval.gate.headroom import is_anomalous
-from q36eval.gate.judge import judge, why_unfinished
+from q36eval.gate.judgement import judge, why_unfinished
 from q36eval.gate.noise import floor_of, is_floor
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult

@@ -20,16 +20,13 @@ that it answered is evidence on the branch, for it or against it.
 
 @dataclass(frozen=True)
 class _Rule:
-    """One census that no policy allows to be more than zero."""
+    """One census that no policy allows to be more than `allowed`."""
 
     id: str
     probe: ProbeName
     metric: str
     source: str
-
-    @property
-    def judges(self) -> tuple[ProbeName, str]:
-        return self.probe, self.metric
+    allowed: float = 0.0
 
 
 RULES = (
@@ -75,40 +72,35 @@ def with_integrity(policy: Policy, measurements: Sequence[Measurement]) -> Polic
     """
     counted = {(m.probe, m.metric) for m in measurements if not m.value <= 0}
     asked_for = {(c.probe, c.metric) for c in policy.criteria}
-    added = [_repeats_itself(drift, policy) for drift in drifts(measurements)]
+    added = [_criterion(_repeats_itself(drift), policy) for drift in drifts(measurements)]
     for rule in RULES:
         lacking = not any(_is_the_rule(rule, criterion, policy) for criterion in policy.criteria)
-        if rule.judges in counted | asked_for and lacking:
+        if (rule.probe, rule.metric) in counted | asked_for and lacking:
             added.append(_criterion(rule, policy))
     return policy.model_copy(update={"criteria": (*policy.criteria, *added)}) if added else policy
 
 
-def _repeats_itself(drift: Measurement, policy: Policy) -> Criterion:
-    """The rule that such a run is not measured, in all lanes."""
+def _repeats_itself(drift: Measurement) -> _Rule:
+    """The rule that such a run is not measured."""
     source = "answers of an engine that is not what it was say nothing of the branch; every policy holds this rule"
-    return Criterion(
-        id=_free_id(f"integrity.{drift.probe}-engine-drift", policy.criteria),
-        probe=drift.probe,
-        metric=ENGINE_DRIFT,
-        margin=Margin(kind="max_count", value=drift.reference_value or 0.0, source=source),
-        lanes=policy.lanes,
-        waivable=False,
-    )
+    name = f"integrity.{drift.probe}-engine-drift"
+    return _Rule(name, drift.probe, ENGINE_DRIFT, source, drift.reference_value or 0.0)
 
 
 def _criterion(rule: _Rule, policy: Policy) -> Criterion:
+    """The rule in all lanes of the policy."""
     return Criterion(
         id=_free_id(rule.id, policy.criteria),
         probe=rule.probe,
         metric=rule.metric,
-        margin=Margin(kind="max_count", value=0, source=rule.source),
+        margin=Margin(kind="max_count", value=rule.allowed, source=rule.source),
         lanes=policy.lanes,
         waivable=False,
     )
 
 
 def _is_the_rule(rule: _Rule, criterion: Criterion, policy: Policy) -> bool:
-    same = (criterion.probe, criterion.metric, criterion.slice) == (*rule.judges, "all")
+    same = (criterion.probe, criterion.metric, criterion.slice) == (rule.probe, rule.metric, "all")
     strict = criterion.margin.kind == "max_count" and criterion.margin.value < 1
     binding = criterion.tier == "blocking" and not criterion.waivable and set(criterion.lanes) == set(policy.lanes)
     return same and strict and binding

@@ -32,19 +32,9 @@ class PolicyModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def _is_none(value: object) -> bool:
-    """What a margin does not say is not written: signatures are of what was written."""
-    return value is None
-
-
-def _is_empty(schemes: object) -> bool:
-    """What names no scheme is written as it was before schemes were known: signatures are of what was written."""
-    return not schemes
-
-
-def _is_untitled(title: object) -> bool:
-    """A title is written where a person gave one."""
-    return not title
+def is_absent(value: object) -> bool:
+    """What is empty or not given is not written: signatures are of what was written."""
+    return not value
 
 
 class SchemeFigure(PolicyModel):
@@ -81,10 +71,10 @@ class Margin(PolicyModel):
     value: float
     against: Literal["reference", "blessed"] = "reference"
     source: str = Field(min_length=1)
-    beyond: float | None = Field(default=None, gt=0, exclude_if=_is_none)
-    beyond_margins: float | None = Field(default=None, gt=0, exclude_if=_is_none)
-    of: CriterionId | None = Field(default=None, exclude_if=_is_none)
-    schemes: tuple[SchemeFigure, ...] = Field(default=(), exclude_if=_is_empty)
+    beyond: float | None = Field(default=None, gt=0, exclude_if=is_absent)
+    beyond_margins: float | None = Field(default=None, gt=0, exclude_if=is_absent)
+    of: CriterionId | None = Field(default=None, exclude_if=is_absent)
+    schemes: tuple[SchemeFigure, ...] = Field(default=(), exclude_if=is_absent)
 
     @model_validator(mode="after")
     def _names_its_threshold(self) -> "Margin":
@@ -169,7 +159,7 @@ class Criterion(PolicyModel):
     """
 
     id: CriterionId
-    title: str = Field(default="", exclude_if=_is_untitled)
+    title: str = Field(default="", exclude_if=is_absent)
     probe: ProbeName
     metric: str = Field(min_length=1)
     slice: str = "all"

@@ -51,23 +51,6 @@ def policy_problems(path: Path, shipped: Path | None = None) -> tuple[str, ...]:
     return ()
 
 
-def extended(path: Path, shipped: Path | None = None) -> tuple[Policy, ...]:
-    """The policies that the one in `path`, which is valid, is made of, the nearest first.
-
-    Raises:
-        UsageError: a file is missing, is no YAML, or does not say what a policy says.
-    """
-    folder = shipped or Paths.default().policies
-    policies: list[Policy] = []
-    try:
-        while (named := PolicyFile.model_validate(_document(path)).extends) is not None:
-            path = _parent(path, named, folder)
-            policies.append(_resolved(path, folder, ()))
-    except _PolicyError as error:
-        raise UsageError("policy-invalid", error.sentences[0]) from error
-    return tuple(policies)
-
-
 def _resolved(path: Path, shipped: Path, below: tuple[Path, ...]) -> Policy:
     place = real_path(path)
     chain = (*below, place)
@@ -116,7 +99,8 @@ def _document(path: Path) -> dict[Any, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _PolicyError(_missing_file_sentence(path, error)) from error
+        said = getattr(error, "strerror", None) or type(error).__name__
+        raise _PolicyError(f"policy file {path} cannot be read ({said}).") from error
     try:
         document = parse_yaml(text)
     except YamlProblem as error:
@@ -124,14 +108,6 @@ def _document(path: Path) -> dict[Any, Any]:
     if not isinstance(document, dict):
         raise _PolicyError(f"policy {path} must be a mapping with the keys {', '.join(KEYS[PolicyFile])}.")
     return document
-
-
-def _missing_file_sentence(path: Path, error: Exception) -> str:
-    siblings = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
-    beside = f"; {path.parent} holds {', '.join(siblings)}" if siblings else ""
-    said = getattr(error, "strerror", None) or type(error).__name__
-    reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({said})"
-    return f"policy file {path} {reason}{beside}."
 
 
 def _problem(error: ErrorDetails, places: Sequence[str] = ()) -> str:
@@ -175,9 +151,8 @@ def _keys_at(location: tuple[int | str, ...]) -> str:
     return ", ".join(KEYS[level])
 
 
-THRESHOLD = ("beyond",)
 THRESHOLD_OF = ("beyond_margins", "of")
-"""The two ways to name the threshold of a share; a policy names one."""
+"""One of two ways to name the threshold of a share; the other is `beyond`, and a policy names one."""
 DECIDES = ("kind", "value", "against", "beyond", "beyond_margins", "of")
 """What of a margin its source speaks of."""
 
@@ -231,7 +206,7 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
 
 def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     changed = change.get("margin", {})
-    replaced = (*(THRESHOLD_OF if "beyond" in changed else ()), *(THRESHOLD if "beyond_margins" in changed else ()))
+    replaced = THRESHOLD_OF if "beyond" in changed else ("beyond",) if "beyond_margins" in changed else ()
     margin = {**{key: value for key, value in inherited["margin"].items() if key not in replaced}, **changed}
     if inherited["margin"].get("schemes") or "schemes" in changed:
         inside = [
@@ -328,7 +303,7 @@ def _doubling(criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Of two thresholds only one would hold."""
     for number, criterion in enumerate(criteria):
         margin = criterion.get("margin", {})
-        if any(key in margin for key in THRESHOLD) and any(key in margin for key in THRESHOLD_OF):
+        if "beyond" in margin and any(key in margin for key in THRESHOLD_OF):
             yield f"criteria[{number}].margin: the threshold is beyond, or beyond_margins and of; name one of the two"
 
 

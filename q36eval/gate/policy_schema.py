@@ -18,40 +18,6 @@ Number = Annotated[float, Strict()]
 Whole = Annotated[int, Strict()]
 """The same, of integers."""
 
-_MARGIN_BY_KIND: dict[str, Any] = {
-    "allOf": [
-        {
-            "if": {"properties": {"kind": {"enum": ["min_recovery", "min_retention"]}}, "required": ["kind"]},
-            "then": {"properties": {"value": {"exclusiveMinimum": 0, "maximum": 1}}},
-        },
-        {
-            "if": {"properties": {"kind": {"const": "max_share"}}, "required": ["kind"]},
-            "then": {"properties": {"value": {"exclusiveMinimum": 0, "exclusiveMaximum": 1}}},
-        },
-        {
-            "if": {"properties": {"kind": {"enum": ["max_value", "max_count", "max_share"]}}, "required": ["kind"]},
-            "then": {"properties": {"against": {"const": "reference"}}},
-        },
-        {"not": {"required": ["beyond", "beyond_margins"]}},
-        {"not": {"required": ["beyond", "of"]}},
-    ]
-}
-_WHOLE_WITHOUT_EXTENDS: dict[str, Any] = {
-    "if": {"not": {"required": ["extends"]}},
-    "then": {
-        "required": ["criteria"],
-        "properties": {
-            "criteria": {
-                "minItems": 1,
-                "items": {
-                    "required": ["id", "probe", "metric", "margin", "lanes"],
-                    "properties": {"margin": {"required": ["kind", "value", "source"]}},
-                },
-            }
-        },
-    },
-}
-
 
 @with_config(_STRICT)
 class SchemePart(TypedDict, total=False):
@@ -75,7 +41,7 @@ class SchemePart(TypedDict, total=False):
     ]
 
 
-@with_config(_STRICT | {"json_schema_extra": _MARGIN_BY_KIND})
+@with_config(_STRICT)
 class MarginPart(TypedDict, total=False):
     """How much may be lost, and where that figure comes from."""
 
@@ -183,13 +149,6 @@ class CriterionPart(TypedDict, total=False):
 class PolicyFile(PolicyModel):
     """A policy file of q36eval: which measurements decide about a release, by which margin, for which lane."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        json_schema_extra=_WHOLE_WITHOUT_EXTENDS,
-    )
-
     name: str = Field(min_length=1, description="What reports call it; never the name of a policy that it extends.")
     description: str = Field(default="", description="What it is for.")
     purpose: Purpose = Field(
@@ -230,7 +189,10 @@ KEYS: dict[type[Any], tuple[str, ...]] = {
 
 
 def policy_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a policy file, for editors. What inheritance gives is beyond it."""
+    """The JSON Schema (2020-12) of a policy file, for editors: its keys and their values one by one.
+
+    What a kind of margin demands, and what inheritance gives, is beyond it.
+    """
     schema = _untitled(TypeAdapter(PolicyFile).json_schema())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": TITLE, **schema}
 

@@ -15,7 +15,7 @@ import numpy as np
 from q36eval.gate.noise import below_floor
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, MoreItems, Remedy, Supplies
-from q36eval.records import Direction, Measurement, ProbeName, Verdict
+from q36eval.records import Direction, Measurement, ProbeName, Reason, Verdict
 from q36eval.stats import loss_limit
 
 PROBABILITY = 0.8
@@ -54,47 +54,14 @@ def _remedy(
     kind = "documents" if criterion.probe is ProbeName.KL else "items"
     scored = None if result.counts is None else result.counts.scored
     plain = Remedy(criterion=criterion.id, kind=kind, items=scored)
-    if result.infrastructure:
-        return plain.model_copy(
-            update={"code": "errored", "note": "the errored items must be measured first; more items do not help"}
-        )
-    if criterion.margin.kind == "max_count":
-        return plain.model_copy(
-            update={
-                "code": "faults-counted",
-                "note": "faults are counted, so every item must be measured; more items do not help",
-            }
-        )
-    if result.anomalous:
-        return plain.model_copy(
-            update={
-                "code": "anomalous-gain",
-                "note": "the gain is implausibly large: a reviewer must look at it and sign",
-            }
-        )
-    if measurement is None:
-        return plain.model_copy(
-            update={"code": "not-measured", "note": "it was not measured, so no chance can be estimated"}
-        )
-    if below_floor(criterion, result.noise_floor) is not None:
-        return plain.model_copy(
-            update={
-                "code": "below-noise-floor",
-                "note": "its margin lies below the noise floor, which more items do not change",
-            }
-        )
-    if result.verdict is CriterionVerdict.INCONCLUSIVE and result.p_pass >= 1.0 and result.reason not in OPEN_BOUND:
-        return plain.model_copy(
-            update={"code": result.code, "note": f"no chance can be estimated, since {result.reason}"}
-        )
+    why = _why_no_number(criterion, result, measurement)
+    if why is not None:
+        return plain.model_copy(update={"code": why.code, "note": why.text})
+    assert measurement is not None, "else there is a reason"
     spread = _spread(criterion, result, measurement)
     if spread is None:
-        return plain.model_copy(
-            update={
-                "code": "too-few-scored",
-                "note": "too few items were scored to estimate the spread, so no chance can be estimated",
-            }
-        )
+        note = "too few items were scored to estimate the spread, so no chance can be estimated"
+        return plain.model_copy(update={"code": "too-few-scored", "note": note})
     plain = plain.model_copy(update={"items": spread.items})
     least = criterion.min_scored if kind == "items" else (criterion.min_clusters or 0)
     needed, lossless = (spread.needed(loss, least) for loss in (spread.loss, spread.lossless))
@@ -106,6 +73,23 @@ def _remedy(
             "options": tuple(_options(criterion, spread, by_key, supplies, needed, lossless)),
         }
     )
+
+
+def _why_no_number(criterion: Criterion, result: CriterionResult, measurement: Measurement | None) -> Reason | None:
+    """Why more items do not help, or why nothing is known of them; None where it can be estimated."""
+    if result.infrastructure:
+        return Reason("errored", "the errored items must be measured first; more items do not help")
+    if criterion.margin.kind == "max_count":
+        return Reason("faults-counted", "faults are counted, so every item must be measured; more items do not help")
+    if result.anomalous:
+        return Reason("anomalous-gain", "the gain is implausibly large: a reviewer must look at it and sign")
+    if measurement is None:
+        return Reason("not-measured", "it was not measured, so no chance can be estimated")
+    if below_floor(criterion, result.noise_floor) is not None:
+        return Reason("below-noise-floor", "its margin lies below the noise floor, which more items do not change")
+    if result.verdict is CriterionVerdict.INCONCLUSIVE and result.p_pass >= 1.0 and result.reason not in OPEN_BOUND:
+        return Reason(result.code, f"no chance can be estimated, since {result.reason}")
+    return None
 
 
 @dataclass(frozen=True)
@@ -122,11 +106,11 @@ class _Spread:
     lossless: float | None
     z: float
 
-    def chance(self, total: int, loss: float | None, *, nested: bool) -> float | None:
-        """Of PASS with `total` items of that loss; `nested` where the items asked so far are among them."""
+    def chance(self, total: int, loss: float | None) -> float | None:
+        """Of PASS with `total` items of that loss, those evaluated so far among them."""
         if loss is None:
             return None
-        kept = self.items if nested and total > self.items else 0
+        kept = self.items
         room = self.limit - self.z * self.sigma / math.sqrt(total) - (kept * self.loss + (total - kept) * loss) / total
         spread = self.sigma * math.sqrt(total - kept) / total
         return NORMAL.cdf(room / spread)
@@ -208,28 +192,28 @@ def _options(
 ) -> list[MoreItems]:
     """What exists or can be generated beyond what was asked, the fewest items first."""
     sources = [source for source in supplies.sources if source.probe is criterion.probe]
-    totals = [(source.option, source.total(criterion.slice, spread.items), source.nested) for source in sources]
+    totals = [(each.option, each.items.get(criterion.slice, 0)) for each in sources]
     planned = by_key.get(f"{criterion.probe}.{PLANNED}[{criterion.slice}]")
     accuracy = by_key.get(f"{criterion.probe}.{EVALUATED}[{criterion.slice}]")
     if planned is not None and accuracy is not None and accuracy.counts.total < planned.value:
         # in its own units, which are items here
-        totals.append(("--exhaustive", int(planned.value), True))
+        totals.append(("--exhaustive", int(planned.value)))
     if criterion.probe is ProbeName.CANARIES and supplies.draws is not None:
         totals += _more_draws(spread, supplies.draws, supplies.most_draws, needed or lossless)
     return [
         MoreItems(
             option=option,
             items=total,
-            chance=spread.chance(total, spread.loss, nested=nested) or 0.0,
-            chance_lossless=spread.chance(total, spread.lossless, nested=nested),
+            chance=spread.chance(total, spread.loss) or 0.0,
+            chance_lossless=spread.chance(total, spread.lossless),
         )
-        for option, total, nested in sorted(totals, key=lambda each: each[1] or 0)
-        if total is not None and total > spread.items
+        for option, total in sorted(totals, key=lambda each: each[1])
+        if total > spread.items
     ]
 
 
-def _more_draws(spread: _Spread, draws: int, most: int, needed: int | None) -> list[tuple[str, int | None, bool]]:
+def _more_draws(spread: _Spread, draws: int, most: int, needed: int | None) -> list[tuple[str, int]]:
     """As many draws of every family as the items needed take, or as can be had."""
     wanted = most if needed is None else math.ceil(draws * needed / spread.items)
     several = min(most, max(2 * draws, wanted))
-    return [(f"--draws {several}", spread.items * several // draws, True)] if several > draws else []
+    return [(f"--draws {several}", spread.items * several // draws)] if several > draws else []

@@ -9,34 +9,17 @@ from pydantic import Field, model_validator
 from q36eval.gate.attempts import Attempts, Tried
 from q36eval.gate.competence import Competence
 from q36eval.gate.noise import NoiseFloor
-from q36eval.gate.policy import Margin, Purpose, SchemeFigure, is_release
+from q36eval.gate.policy import Margin, Purpose, SchemeFigure, is_absent, is_release
 from q36eval.metrics import criterion_title
 from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
 
-def _is_absent(value: object) -> bool:
-    """What is empty or does not concern a criterion is not written."""
-    return not value
-
-
 class ItemSource(Record):
-    """Items of a probe that another option of the gate would ask.
-
-    `items` says by slice how many in all; `times` how many times as many in every other slice that it has, None where
-    it has no other. `nested` where the items asked so far are among them.
-    """
+    """Items of a probe that another option of the gate would evaluate, by slice, those evaluated so far among them."""
 
     probe: ProbeName
     option: str
     items: dict[str, int] = Field(default_factory=dict)
-    times: float | None = None
-    nested: bool = False
-
-    def total(self, slice_name: str, now: int) -> int | None:
-        """Items of a slice in all, of which `now` were asked; None where it has no such slice."""
-        if slice_name in self.items:
-            return self.items[slice_name]
-        return None if self.times is None else int(now * self.times)
 
 
 class Supplies(Record):
@@ -76,7 +59,7 @@ class Remedy(Record):
     hopeless: bool = False
     options: tuple[MoreItems, ...] = ()
     note: str = ""
-    code: str = Field(default="", exclude_if=_is_absent)
+    code: str = Field(default="", exclude_if=is_absent)
 
 
 NOTHING_FOUND = "NOTHING FOUND"
@@ -212,7 +195,7 @@ class CriterionResult(Record):
     """
 
     id: str
-    title: str = Field(default="", exclude_if=_is_absent)
+    title: str = Field(default="", exclude_if=is_absent)
     probe: ProbeName
     metric: str
     slice: str
@@ -220,7 +203,7 @@ class CriterionResult(Record):
     tier: Literal["blocking", "advisory"]
     verdict: CriterionVerdict
     reason: str
-    code: str = Field(default="", exclude_if=_is_absent)
+    code: str = Field(default="", exclude_if=is_absent)
     margin: Margin
     confidence: float
     unit: str | None = None
@@ -239,11 +222,11 @@ class CriterionResult(Record):
     noise_floor: NoiseFloor | None = None
     counts: Counts | None = None
     infrastructure: bool = False
-    competence: Competence | None = Field(default=None, exclude_if=_is_absent)
-    causes: FailureCauses | None = Field(default=None, exclude_if=_is_absent)
+    competence: Competence | None = Field(default=None, exclude_if=is_absent)
+    causes: FailureCauses | None = Field(default=None, exclude_if=is_absent)
     waived_by: tuple[Waiver, ...] = ()
-    held: HeldMargin | None = Field(default=None, exclude_if=_is_absent)
-    anomalous: bool = Field(default=False, exclude_if=_is_absent)
+    held: HeldMargin | None = Field(default=None, exclude_if=is_absent)
+    anomalous: bool = Field(default=False, exclude_if=is_absent)
 
     @property
     def heading(self) -> str:

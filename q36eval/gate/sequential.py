@@ -6,7 +6,7 @@ from datetime import date
 
 from q36eval.gate.headroom import may_be_anomalous
 from q36eval.gate.integrity import with_integrity
-from q36eval.gate.judge import judge
+from q36eval.gate.judgement import judge
 from q36eval.gate.margins import margins_held, with_thresholds
 from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy

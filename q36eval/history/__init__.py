@@ -1,6 +1,6 @@
 """What was measured, kept: runs, measurements, items, blessings, waivers and signatures."""
 
-from q36eval.history._opening import HistoryLostError
+from q36eval.history._connection import HistoryLostError
 from q36eval.history.records import (
     About,
     Artifact,

@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.history._opening import (
+from q36eval.history._connection import (
     WRITE,
     HistoryLostError,
     check_file,

@@ -17,7 +17,7 @@ from q36eval.history._database import Connected, upsert
 from q36eval.history._tables import timestamp
 from q36eval.history._texts import json_text, json_values, kept, numbered, text_value, texts_of, unreadable
 from q36eval.history.records import Artifact, EventKind, RunEvent, RunProgress, RunRecord, RunState
-from q36eval.records import DeploymentIdentity, Verdict
+from q36eval.records import DeploymentIdentity
 
 
 class Runs(Connected):
@@ -154,7 +154,6 @@ class Runs(Connected):
         family: str | None = None,
         branch: str | None = None,
         state: RunState | None = None,
-        verdict: Verdict | None = None,
         limit: int | None = None,
     ) -> list[RunRecord]:
         """Runs that match every given filter, newest first."""
@@ -164,7 +163,6 @@ class Runs(Connected):
             (columns.family, family),
             (columns.branch, branch),
             (columns.state, state),
-            (columns.verdict, verdict),
         ):
             if wanted is not None:
                 query = query.where(column == str(wanted))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from q36eval.errors import Q36Error
 from q36eval.history.archive import writing
-from q36eval.history.moving import whole_run
 from q36eval.history.records import RunState
+from q36eval.history.run_transfer import whole_run
 from q36eval.history.store import History
 
 FOLDER = "rescued"

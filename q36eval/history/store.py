@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, se
 
 from q36eval.history import _tables as tables
 from q36eval.history._database import upsert
-from q36eval.history._listing import Listing
 from q36eval.history._review import Review
+from q36eval.history._run_list import Listing
 from q36eval.history._runs import number_of
 from q36eval.history._tables import FIGURES, NEGATIVE_ZERO, figure, number_kind
 from q36eval.history._texts import (

@@ -5,20 +5,20 @@ another one. A file takes its name when its bytes have the hash that the pack's 
 name when all are there: what was half fetched is gone on with, and never used.
 """
 
-import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from q36eval.checkpoints.hashing import file_sha256
 from q36eval.errors import UsageError
-from q36eval.files import json_sha256
+from q36eval.files import json_sha256, replacing
 from q36eval.locks import exclusive
-from q36eval.references._files import cannot_write, inside, sha256_of, write_whole
+from q36eval.references._files import cannot_write, inside, remove_temporaries, sha256_of, write_whole
 from q36eval.references._manifest import HEADER_FILE, MANIFEST_FILE, FileEntry, Manifest
 
 BLOCK_BYTES = 8 * 2**20
@@ -29,16 +29,14 @@ LARGEST_SMALL_BYTES = 256 * 2**20
 USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
 QUERY = re.compile(r"\?[^\s'\"]*")
 
-Advanced = Callable[[int, int], None]
-
 
 def is_address(named: str) -> bool:
     """Whether a pack is named by an address, not by a folder of this machine's."""
     return "://" in named
 
 
-def fetched(address: str, cache: Path, advanced: Advanced = lambda done, of: None) -> Path:
-    """The folder below `cache` with the pack at an address; `advanced` is told of the bytes that are there.
+def fetched(address: str, cache: Path) -> Path:
+    """The folder below `cache` with the pack at an address.
 
     Raises:
         UsageError: nothing reads such addresses here, there is no finished pack, or a file is not what its manifest
@@ -64,7 +62,12 @@ def fetched(address: str, cache: Path, advanced: Advanced = lambda done, of: Non
                 if place.is_dir():  # something of it is gone; what is left is gone on with
                     shutil.rmtree(partial, ignore_errors=True)
                     place.rename(partial)
-                _fetch(system, root, named, partial, listed, advanced)
+                for name, entry in listed.items():
+                    path = inside(partial, name)
+                    if not _has_size(path, entry.bytes):  # it has its name since its hash was right
+                        _fetch_file(system, f"{root.rstrip('/')}/{name}", path, entry, f"{named}/{name}")
+                for folder in manifests:
+                    remove_temporaries(partial / folder)
                 for name, payload in small.items():
                     write_whole(inside(partial, name), payload)
                 partial.rename(place)
@@ -104,18 +107,13 @@ def _read_from(what: str) -> Iterator[None]:
 
 
 def _system(address: str) -> tuple[Any, str]:
-    named = shown(address)
-    try:
-        import fsspec
-    except ImportError as error:
-        raise UsageError(
-            "package-missing", f"{named} is read by fsspec, which is not installed here: pip install fsspec"
-        ) from error
+    import fsspec
+
     try:
         return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
     except Exception as error:  # of whichever library it chose
         raise UsageError(
-            "address-unsupported", f"Nothing here reads {named}: {shown(str(error)).rstrip('.')}."
+            "address-unsupported", f"Nothing here reads {shown(address)}: {shown(str(error)).rstrip('.')}."
         ) from error
 
 
@@ -150,71 +148,30 @@ def _manifests(small: Mapping[str, bytes], address: str) -> dict[str, Manifest]:
         try:
             manifest = Manifest.model_validate_json(payload)
         except ValidationError as error:
-            raise UsageError(
-                "pack-damaged", f"{address}/{name} is not what this version writes; copy the pack there again."
-            ) from error
+            raise _changed(f"{address}/{name}") from error
         if not manifest.intact:
-            raise UsageError("pack-damaged", f"{address}/{name} is not as it was written; copy the pack there again.")
+            raise _changed(f"{address}/{name}")
         manifests[folder] = manifest
     return manifests
 
 
-def _fetch(
-    system: Any,
-    root: str,
-    address: str,
-    place: Path,
-    listed: Mapping[str, FileEntry],
-    advanced: Advanced,
-) -> None:
-    total, there = sum(entry.bytes for entry in listed.values()), 0
-    place.mkdir(exist_ok=True)
-    for name, entry in listed.items():
-        path = inside(place, name)
-        if not _has_size(path, entry.bytes):  # it has its name since its hash was right
-            _fetch_file(system, f"{root.rstrip('/')}/{name}", path, entry, f"{address}/{name}")
-        there += entry.bytes
-        advanced(there, total)
+def _changed(named: str) -> UsageError:
+    return UsageError("pack-damaged", f"{named} is not what was captured; copy the pack there again.")
 
 
 def _fetch_file(system: Any, source: str, path: Path, entry: FileEntry, named: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(path.name + ".half")
-    digest, size = hashlib.sha256(), 0
-    try:
+    with replacing(path) as half:
         with half.open("wb") as writer:
             for block in _blocks(system, source, named):
-                digest.update(block)
-                size += len(block)
-                if size > entry.bytes:  # whatever follows, it is not what is listed, and it could fill the disk
-                    break
                 writer.write(block)
-    except UsageError:
-        with suppress(OSError):
-            half.unlink()
-        raise
-    if (digest.hexdigest(), size) != (entry.sha256, entry.bytes):
-        with suppress(OSError):
-            half.unlink()
-        raise UsageError(
-            "pack-damaged",
-            f"{named} is not what the pack's manifest lists ({_came(size, entry)}); copy the pack there again.",
-        )
-    half.rename(path)
-
-
-def _came(size: int, entry: FileEntry) -> str:
-    if size > entry.bytes:
-        return f"more than its {entry.bytes:,} bytes came"
-    return f"{size:,} of {entry.bytes:,} bytes came" if size < entry.bytes else "other bytes came"
+                if writer.tell() > entry.bytes:  # whatever follows is not what is listed, and could fill the disk
+                    break
+        if half.stat().st_size != entry.bytes or file_sha256(half) != entry.sha256:
+            raise _changed(named)
 
 
 def _blocks(system: Any, source: str, named: str) -> Iterator[bytes]:
-    with _read_from(named):
-        try:
-            reader = system.open(source, "rb")
-        except FileNotFoundError as error:
-            raise UsageError("pack-incomplete", f"{named} is missing; copy the pack there again.") from error
-        with reader:
-            while block := reader.read(BLOCK_BYTES):
-                yield block
+    with _read_from(named), system.open(source, "rb") as reader:
+        while block := reader.read(BLOCK_BYTES):
+            yield block

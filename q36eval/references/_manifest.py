@@ -114,17 +114,22 @@ def load_manifest(folder: Path) -> Manifest | None:
     Raises:
         UsageError: the manifest is damaged, names a file outside its folder, or a file is missing or truncated.
     """
-    path = folder / MANIFEST_FILE
-    try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+    manifest = _read(folder / MANIFEST_FILE)
+    if manifest is None:
         return None
-    except (OSError, ValidationError) as error:
-        raise UsageError("pack-unreadable", _unreadable(path, error)) from error
     faults = _faults(folder, manifest, hashed=False)
     if faults:
         raise UsageError("pack-damaged", f"{faults[0]}; copy the pack again, or delete {folder} and capture it anew.")
     return manifest
+
+
+def _read(path: Path) -> Manifest | None:
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise UsageError("pack-unreadable", _unreadable(path, error)) from error
 
 
 def damage(folder: Path) -> list[str]:
@@ -133,15 +138,14 @@ def damage(folder: Path) -> list[str]:
     Raises:
         UsageError: it is unfinished, or its manifest cannot be read or names a file outside its folder.
     """
-    path = folder / MANIFEST_FILE
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
+        manifest = _read(folder / MANIFEST_FILE)
+    except UsageError as error:
+        return [str(error)]
+    if manifest is None:
         raise UsageError(
             "pack-incomplete", f"The capture {folder} is unfinished; `q36eval reference capture` goes on with it."
-        ) from error
-    except (OSError, ValidationError) as error:
-        return [_unreadable(path, error)]
+        )
     return _faults(folder, manifest, hashed=True)
 
 

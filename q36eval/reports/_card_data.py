@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from q36eval.errors import UsageError
-from q36eval.measured_on import MeasuredOn, recorded_subject
+from q36eval.measurement_facts import MeasuredOn, recorded_subject
 from q36eval.reports._card_figures import CardFigure
 from q36eval.reports.text import plain
 

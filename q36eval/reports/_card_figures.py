@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from q36eval.gate.margins import held_words
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.measured_on import MeasuredOn, recorded
+from q36eval.measurement_facts import MeasuredOn, recorded
 from q36eval.metrics import Metric, metric_of, metric_of_key
 from q36eval.records import Counts, Interval, Measurement, ProbeName
 from q36eval.reports.evals_figures import EvalsFigures, percent, percent_interval, why_none

@@ -52,13 +52,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where names, plot and words stand, in pixels: side by side, or above each other where a screen is `narrow`.
+    """Where names, plot and words stand, in pixels, side by side.
 
     `row` is the height of a row and `bar` where its bar lies, `tall_row` and `tall_bar` of one whose name has its id
     below it.
     """
 
-    narrow: bool
     width: int
     left: int
     right: int
@@ -70,38 +69,29 @@ class Layout:
 
     def label(self, name: str, y: float, *, soft: bool = False, id: str | None = None) -> str:
         """The name of the row whose bar lies at `y`."""
-        place = f'x="{self.left}"' if self.narrow else f'x="{self.left - 14}" text-anchor="end"'
-        above = (-14 if id is None else -28) if self.narrow else (4 if id is None else -5)
-        words = _cut(name, 50 if self.narrow else 42)
-        label = f'<text class="{"part" if soft else "head"}" {place} y="{y + above}">{html(words)}</text>'
+        place, above = f'x="{self.left - 14}" text-anchor="end"', 4 if id is None else -5
+        label = f'<text class="{"part" if soft else "head"}" {place} y="{y + above}">{html(_cut(name, 42))}</text>'
         below = "" if id is None else f'<text class="tick" {place} y="{y + above + 15}">{html(_cut(id, 48))}</text>'
         return label + below
 
     def words(self, text: str, y: float, limit: int = 46, *, aside: int = 0, cls: str = "") -> str:
         """What is said of a row, `aside` pixels from where such words begin."""
-        x, down = (self.left + round(0.8 * aside), 22) if self.narrow else (self.right + 16 + aside, 4)
         of = f' class="{cls}"' if cls else ""
-        return f'<text{of} x="{x}" y="{y + down}">{html(_cut(text, limit))}</text>'
+        return f'<text{of} x="{self.right + 16 + aside}" y="{y + 4}">{html(_cut(text, limit))}</text>'
 
     def axis_title(self, words: str) -> str:
-        """The unit, beside the ticks or above them."""
-        x, y = (self.left, 12) if self.narrow else (self.right + 50, self.top - 14)
-        return f'<text class="tick" x="{x}" y="{y}">{html(words)}</text>'
+        """The unit, beside the ticks."""
+        return f'<text class="tick" x="{self.right + 50}" y="{self.top - 14}">{html(words)}</text>'
 
     def tick(self, x: float, words: str, height: float, *, limit: bool = False) -> tuple[str, str]:
-        """A line over the height of the plot, and its words; at either end they stay within a narrow screen."""
-        anchor = "middle"
-        if self.narrow and not self.left + 20 < x < self.right - 20:
-            anchor = "start" if x < self.width / 2 else "end"
+        """A line over the height of the plot, and its words."""
         return (
             _line("limit" if limit else "grid", x, self.top - 6, height - 4),
-            f'<text class="tick" x="{x:.1f}" y="{self.top - 14}" text-anchor="{anchor}">{html(words)}</text>',
+            f'<text class="tick" x="{x:.1f}" y="{self.top - 14}" text-anchor="middle">{html(words)}</text>',
         )
 
 
-WIDE = Layout(False, 1080, 300, 710, 30, row=26, bar=13, tall_row=34, tall_bar=17)
-NARROW = Layout(True, 350, 6, 344, 46, row=62, bar=30, tall_row=80, tall_bar=44)
-"""For a phone: 350 pixels of 390 are left between the page's edges."""
+LAYOUT = Layout(1080, 300, 710, 30, row=26, bar=13, tall_row=34, tall_bar=17)
 Drawing = Callable[[Layout], tuple[list[str], float]]
 """Draws a figure: its parts, and how tall they are."""
 
@@ -317,18 +307,11 @@ def _flips_row(group: Flips, axis: Axis, y: float, to: Layout) -> Iterator[str]:
 
 
 def _figure(title: str, summary: str, caption: str, draw: Drawing) -> str:
-    """`caption` is HTML already; who does not see the figure hears its title and `summary`.
-
-    It is drawn twice, for wide screens and for narrow ones; the style sheet shows one of the two.
-    """
-    said, drawings = html(f"{title}. {summary}"), []
-    for to in (WIDE, NARROW):
-        parts, height = draw(to)
-        drawn, cls = "\n".join(parts), "narrow" if to.narrow else "wide"
-        drawings.append(
-            f'<svg class="{cls}" viewBox="0 0 {to.width} {height}" role="img" aria-label="{said}">\n{drawn}\n</svg>'
-        )
-    return f"<figure>\n<figcaption>{caption}</figcaption>\n{''.join(drawings)}\n</figure>"
+    """`caption` is HTML already; who does not see the figure hears its title and `summary`."""
+    parts, height = draw(LAYOUT)
+    said, drawn = html(f"{title}. {summary}"), "\n".join(parts)
+    svg = f'<svg viewBox="0 0 {LAYOUT.width} {height}" role="img" aria-label="{said}">\n{drawn}\n</svg>'
+    return f'<figure>\n<figcaption>{caption}</figcaption>\n<div class="wide">{svg}</div>\n</figure>'
 
 
 def _line(cls: str, x: float, above: float, below: float) -> str:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from q36eval.chat.declared import recorded_template
-from q36eval.gate.fault import LayerAtFault
+from q36eval.chat.declared_template import recorded_template
+from q36eval.gate.fault_layer import LayerAtFault
 from q36eval.gate.report import GateReport, LaneResult
-from q36eval.measured_on import recorded_subject, recorded_unverified
+from q36eval.measurement_facts import recorded_subject, recorded_unverified
 from q36eval.records import DeploymentIdentity, Lane, Verdict
 from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures

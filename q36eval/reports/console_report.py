@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from q36eval.chat.declared import recorded_template
-from q36eval.gate.covering import policy_note, recorded_declaration
+from q36eval.chat.declared_template import recorded_template
 from q36eval.records import Verdict
-from q36eval.reports.deciding import ANSWERS_TITLE
+from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry, Gap
 from q36eval.reports.next_step import lapsing
-from q36eval.reports.story import by_id, decided_by, shared_engine, worst_first
+from q36eval.reports.story import by_id, decided_by, no_release_text, shared_engine, worst_first
 from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, plain, verdict_text
 
 if TYPE_CHECKING:
@@ -106,14 +105,10 @@ def _rests_on(document: Document) -> Iterator[str]:
         named = [result.name for result in document.report.criteria if waiver in result.waived_by]
         others = f" and {len(named) - 1} more" if named[1:] else ""
         yield f"waived until {waiver.expires} by {waiver.owner}: {named[0]}{others}"
-    fails, run = document.report.verdict is Verdict.FAIL, document.run
-    if not fails and run is not None and policy_note(document.report, run.provenance) is not None:
-        known = recorded_declaration(run.provenance)
-        against = known is not None and known.against
-        if against:
-            yield "held against another reference than the family's: its PASS is no leave to ship"
-        else:
-            yield "this policy asks less than the family's own: its PASS is no leave to ship"
+    run = document.run
+    why = no_release_text(document.report, run)
+    if document.report.verdict is not Verdict.FAIL and why is not None:
+        yield f"{why}: this PASS does not approve a release"
     own = None if run is None else recorded_template(run.provenance)
     if own is not None and own.is_own:
         yield f"asked by its own chat template, declared by {own.by}; the KL by the reference's"

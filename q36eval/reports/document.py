@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from q36eval.gate.fault import LayerAtFault
+from q36eval.gate.fault_layer import LayerAtFault
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
 from q36eval.records import Measurement, ProbeFailure
 from q36eval.reports import story
-from q36eval.reports.deciding import DecidingAnswer
+from q36eval.reports.deciding_answers import DecidingAnswer
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
 from q36eval.reports.next_step import NOTHING_SINCE, NextStep, Since, next_steps
 from q36eval.reports.text import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from q36eval.gate.report import GateReport
-from q36eval.paired import EffectiveLength, RecoveryAt, effective_length
+from q36eval.paired_figures import EffectiveLength, RecoveryAt, effective_length
 from q36eval.records import Interval, Measurement, ProbeName
 from q36eval.reports.text import number
 from q36eval.stats import mcnemar

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from q36eval.gate.report import CriterionVerdict, LaneResult
 from q36eval.records import DeploymentIdentity, Verdict
 from q36eval.reports._plots import MARK, criteria_plot, flips_plot, kl_plot, recovery_plot
-from q36eval.reports.deciding import ANSWERS_TITLE, DecidingAnswer
+from q36eval.reports.deciding_answers import ANSWERS_TITLE, DecidingAnswer
 from q36eval.reports.document import Document, Entry, Row, Section
 from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, block, html, number, verdict_text
 
@@ -176,11 +176,8 @@ td.id .soft { display: block; font-weight: 400; }
 .wide:focus-visible { outline: 2px solid var(--blue); }
 figure { margin: 0; }
 figcaption { color: var(--soft); font-size: 13px; margin: 4px 0 8px; }
-svg { display: block; width: 100%; height: auto; }
-svg.narrow { display: none; max-width: 460px; }
-@media screen and (max-width: 800px) { svg.wide { display: none; } svg.narrow { display: block; } }
+svg { display: block; width: 100%; min-width: 800px; height: auto; }
 svg text { font: 12px system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; fill: var(--ink); }
-svg.narrow text { paint-order: stroke; stroke: var(--back); stroke-width: 3px; stroke-linejoin: round; }
 svg .tick { fill: var(--soft); font-size: 11px; }
 svg .grid { stroke: var(--line); stroke-width: 1; }
 svg .limit { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 4 3; }

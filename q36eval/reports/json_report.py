@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from q36eval.files import canonical_json, printable_json
-from q36eval.gate.fault import LayerAtFault
+from q36eval.gate.fault_layer import LayerAtFault
 from q36eval.gate.report import Circumstances, GateReport
 from q36eval.records import DeploymentIdentity, Record, Verdict
 from q36eval.reports.document import Document

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from q36eval.reports.deciding import ANSWERS_TITLE
+from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry, Section
 from q36eval.reports.evals_figures import GroupFigures, percent, ratio_words, recovery_words, used_words
 from q36eval.reports.story import NOT_RIGHT, not_right_cell

@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from q36eval.chat.declared import recorded_template
+from q36eval.chat.declared_template import recorded_template
 from q36eval.errors import ExitCode
-from q36eval.gate.covering import policy_note
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.records import ProbeName, Verdict
-from q36eval.reports.story import chance_text, decided_by, names_text, stopped_early, waits_for_signature
+from q36eval.reports.story import (
+    chance_text,
+    decided_by,
+    names_text,
+    no_release_text,
+    stopped_early,
+    waits_for_signature,
+)
 from q36eval.reports.text import plain
 
 if TYPE_CHECKING:
@@ -87,7 +93,7 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
         if lapses is not None:
             why = f"before {lapses.expires} is over, when the waiver by {lapses.owner} lapses"
             yield NextStep(f"q36eval gate {branch_option(run)}", why)
-        ships = policy_note(report, run.provenance) is None
+        ships = no_release_text(report, run) is None
         if not ships:
             why = "by the family's own policy, against its reference: whether it may ship"
             yield NextStep(f"q36eval gate {branch_option(run)}", why)

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from q36eval.chat.declared import recorded_template
-from q36eval.engines.sides import shared_words
+from q36eval.chat.declared_template import recorded_template
+from q36eval.engines.comparability import shared_words
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
-from q36eval.gate.covering import policy_note
+from q36eval.gate.declaration import no_release
 from q36eval.gate.policy import Informative
 from q36eval.gate.report import (
     CERTAIN,
@@ -21,7 +21,7 @@ from q36eval.gate.report import (
     Stage,
     StageState,
 )
-from q36eval.measured_on import recorded_unverified
+from q36eval.measurement_facts import recorded_unverified
 from q36eval.records import FailureCauses, FamilyCompetence, Measurement, Verdict
 from q36eval.reports.text import figure_text, margin_text, number, why_text
 
@@ -194,7 +194,7 @@ def remedy_text(remedy: Remedy) -> str:
         parts.append(f"were nothing lost, {remedy.needed_lossless:,} would")
     parts += [_option_text(option, remedy.kind) for option in remedy.options]
     if not remedy.options and remedy.kind == "items":
-        parts.append("no suite here has more of them")
+        parts.append("more of them come with a larger suite (--suite NAME)")
     elif not remedy.options:
         parts.append("more of them come with a larger corpus (--corpus FILE)")
     return "; ".join(parts)
@@ -211,18 +211,23 @@ def chance_text(chance: float) -> str:
 
 
 def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
-    """What a reader should know beside the verdict: what is awaited, what the policy asks less than the family's,
+    """What a reader should know beside the verdict: what is awaited, why it approves no release,
     signatures, items that nothing vouches for, the gate's own notes."""
     signed = tuple(f"signed by {by.owner} at {by.at:%Y-%m-%d %H:%M} UTC: {by.reason}" for by in report.signed_by)
     awaited = ("a reviewer's sign-off is required and missing, so nothing passes yet",)
     tried = () if report.attempts is None else attempts_text(report.attempts)
     unverified = None if run is None else recorded_unverified(run.provenance)
     items = () if unverified is None else (unverified,)
-    less = None if run is None else policy_note(report, run.provenance)
-    asked = () if less is None else (less,)
+    why = no_release_text(report, run)
+    asked = () if why is None else (f"{why}; its PASS does not approve a release",)
     engine = shared_engine(run)
     shared = () if engine is None else (engine,)
     return (*(awaited if report.awaiting_sign_off else ()), *asked, *shared, *tried, *signed, *items, *report.notes)
+
+
+def no_release_text(report: GateReport, run: "RunRecord | None") -> str | None:
+    """Why a PASS approves no release; None where it does, and for a pre-check, which never passes."""
+    return None if run is None or report.purpose == "pre-check" else no_release(run.policy, run.provenance)
 
 
 def shared_engine(run: "RunRecord | None") -> str | None:

@@ -221,10 +221,9 @@ def verdict_text(result: CriterionResult) -> str:
     return f"{words} (waived)" if result.waived else words
 
 
-def name_text(result: CriterionResult, *, with_id: bool = True) -> str:
+def name_text(result: CriterionResult) -> str:
     """The criterion's title with its id, and a star where it is advisory."""
-    name = result.name if with_id else result.heading
-    return name if result.tier == "blocking" else f"{name}*"
+    return result.name if result.tier == "blocking" else f"{result.name}*"
 
 
 ADVISORY_NOTE = "* advisory: shown, never blocking"

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.as_served import ENGINE, changes_as_served
 from q36eval.checkpoints.inspection.configuration import NO_PART_OF_THE_COMPUTATION
-from q36eval.checkpoints.opened import opened_once
+from q36eval.checkpoints.open_checkpoints import opened_once
+from q36eval.checkpoints.served_arithmetic import ENGINE, changes_as_served
 from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, as_reference, open_engine

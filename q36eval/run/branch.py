@@ -2,16 +2,15 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from q36eval.chat import TemplateLimitError
-from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, prompts_of, recorded_template
+from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate, prompts_of, recorded_template
 from q36eval.checkpoints.inspection import Section
-from q36eval.checkpoints.opened import hold
-from q36eval.checkpoints.placements import LAYERS
-from q36eval.engines import Engine, identity_of, open_engine, planned
+from q36eval.checkpoints.open_checkpoints import hold
+from q36eval.engines import Engine, EngineSettings, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate import PolicyRule, Stage, StageState
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
@@ -27,12 +26,12 @@ from q36eval.run.memory_report import BATCHES, batches_line, limits, other_batch
 from q36eval.run.preflight import problems_after_capture, problems_of_plan, refuse
 from q36eval.run.progress import note
 from q36eval.run.reference import Reference
-from q36eval.run.request import Request, asks_endpoint
+from q36eval.run.request import Request, asks_endpoint, judges_serving_kl
 from q36eval.run.rounds import Planned, TokenizedDifferentlyError, not_evaluated_after, plan_once, run_probes
 from q36eval.run.serving_divergence import ServingAdds
 from q36eval.run.templates import family_template
-from q36eval.run.weights import promises_of
-from q36eval.served.declared import SERVING_KL
+from q36eval.run.weights import integrity, measurements, promises_of
+from q36eval.served.declared_server import SERVING_KL
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
@@ -96,11 +95,22 @@ class Running:
     """Where the files of runs are kept."""
     texts: "Callable[[], Sequence[CorpusDocument]]"
     """What the KL is measured on."""
+    generates: bool | None
+    """Whether the branch generates answers; None where its checkpoint cannot be read."""
     stages: list[Stage] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
+    _faults: list[str] | None = field(default=None, init=False)
+
     def __post_init__(self) -> None:
         self.sink = RunSink(self.history, self.run.id)
+
+    @property
+    def deployment(self) -> EngineSettings:
+        """The branch as it is opened; a resumed run keeps the cache scales that it judged."""
+        settings, begun = self.request.deployment, self.run.identity
+        judged = None if begun is None else begun.settings.get("kv_scales")
+        return settings if judged is None or settings.kv_scales is not None else replace(settings, kv_scales=judged)
 
     def measure(self) -> None:
         """Inspect, load and evaluate the branch.
@@ -119,9 +129,11 @@ class Running:
             self._stop_at_weights(inspection, damage[0].message if damage else None)
             return
         asked = self._reference_first()
-        adding = ServingAdds.of(self.request, self.history, self.run.id, self.reference.identity, self.sink, self.texts)
-        if adding is not None:  # before an engine that takes what memory it finds
-            adding.decode_first(self.progress)
+        adding = None
+        if judges_serving_kl(self.request):
+            of = (self.request, self.history, self.run.id, self.reference.identity, self.sink, self.texts)
+            adding = ServingAdds(*of)
+            adding.decode_first(self.progress)  # before an engine that takes what memory it finds
         branch = self._loaded(inspection)
         if branch is not None:
             self._compare(branch, inspection, asked, adding)
@@ -140,21 +152,17 @@ class Running:
             return None
         started = time.monotonic()
         try:
-            identity = identity_of(request.deployment)
-            # one that is loaded already would be planned around
-            plan = None if reference.load.is_loaded else planned(request.deployment)
+            identity = identity_of(self.deployment)
         except CorruptCheckpointError:
             return None
-        _check_resumed(self.run, identity, reference.identity)
-        if incomparable(identity, reference.identity, own_template=self._template() is not None):
+        if self._incomparable(identity) or self.generates is None:
             return None
         self.progress.stage("preparing what is asked", 1)
         try:
             whole = plan_once(self.probes, reference.tokenizer(), self.sink)
         except TemplateLimitError as error:
             raise UsageError(error.code, f"The reference cannot be used: {error}") from error
-        generates = plan is None or plan.room.placement != LAYERS
-        refuse(problems_of_plan(request.policy, whole.works, request, reference, generates=generates))
+        refuse(problems_of_plan(request.policy, whole.works, request, reference, generates=self.generates))
         captures = reference.captures(whole.works, self.progress)
         floor = self._floor(whole.works, captures)
         reference.load.forget()
@@ -169,17 +177,16 @@ class Running:
     def _loaded(self, inspection: "Inspection | None") -> Engine | None:
         """The branch; None where its checkpoint cannot be loaded, which is written down as the proven fault it is."""
         from q36eval.run.cache_scales import CACHE_SCALES, judge_worse_scales
-        from q36eval.run.weights import integrity, measurements
 
         self.progress.stage("reading the checkpoint", 1)
         started = time.monotonic()
         try:
-            branch = open_engine(self.request.deployment)
+            branch = open_engine(self.deployment)
         except CorruptCheckpointError as error:
             self._write([integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)]))
             self._skip(f"the checkpoint could not be loaded: {error}")
             return None
-        losses = judge_worse_scales(branch, self.request.deployment, self.texts)
+        losses = judge_worse_scales(branch, self.deployment, self.texts)
         if losses is not None:
             run = self.history.get_run(self.run.id)
             self.history.update_run(self.run.id, provenance=run.provenance | {CACHE_SCALES: str(losses)})
@@ -223,8 +230,7 @@ class Running:
         self, branch: Engine, inspection: "Inspection | None", asked: AskedBefore | None, adding: ServingAdds | None
     ) -> None:
         """Everything that needs both deployments."""
-        self._identified(branch.identity)
-        faults = incomparable(branch.identity, self.reference.identity, own_template=self._template() is not None)
+        faults = self._identified(branch.identity)
         known = [] if inspection is None else self._static(inspection, branch.ignores_activation_quantization, faults)
         if faults:
             self._skip(faults[0])
@@ -244,24 +250,34 @@ class Running:
         declared = recorded_template(self.history.get_run(self.run.id).provenance)
         return declared if declared is not None and declared.is_own else None
 
-    def _identified(self, identity: DeploymentIdentity) -> None:
-        _check_resumed(self.run, identity, self.reference.identity)
+    def _identified(self, identity: DeploymentIdentity) -> list[str]:
+        """Write down which two deployments are compared; returns why they cannot be."""
+        faults = self._incomparable(identity)
         self.history.update_run(self.run.id, identity=identity, reference_identity=self.reference.identity)
+        return faults
+
+    def _incomparable(self, identity: DeploymentIdentity) -> list[str]:
+        """Why the branch cannot be evaluated on the reference's items; looked at once, as soon as it is identified.
+
+        Raises:
+            UsageError: the run to resume began with another deployment.
+        """
+        if self._faults is None:
+            _check_resumed(self.run, identity, self.reference.identity)
+            own_template = self._template() is not None
+            self._faults = incomparable(identity, self.reference.identity, own_template=own_template)
+        return self._faults
 
     def _decided_by(self, inspection: "Inspection") -> tuple[str, ...]:
         """What the verdict stands by on the weights alone."""
-        from q36eval.run.weights import measurements
-
         return () if self.rule is None else self.rule.decided(measurements(inspection), {ProbeName.WEIGHTS})
 
     def _stop_at_weights(self, inspection: "Inspection", damage: str | None) -> None:
         """Nothing is loaded: the file is damaged, or the verdict stands by what it holds."""
-        from q36eval.run.weights import measurements
-
         figures, stands_by = measurements(inspection), self._decided_by(inspection)
         self._write(figures)
         if damage is None:
-            self._identified(identity_of(self.request.deployment))
+            self._identified(identity_of(self.deployment))
             reason = not_evaluated_after(WEIGHTS_STAGE, stands_by)
         else:
             reason = f"the checkpoint is damaged: {damage}"
@@ -273,8 +289,6 @@ class Running:
 
     def _static(self, inspection: "Inspection", not_as_served: bool, faults: list[str]) -> list[Measurement]:
         """Write what the inspection found, and why it says less than it could."""
-        from q36eval.run.weights import measurements
-
         figures = [
             measurement
             for measurement in measurements(inspection, faults)
@@ -294,7 +308,7 @@ class Running:
 
     def _served(self) -> list[Measurement]:
         """Ask the endpoint itself, without a reference; what is no endpoint is not measured so."""
-        from q36eval.run.served import ServedRequest, measure_served_branch, stage_of
+        from q36eval.run.served_lane import ServedRequest, measure_served_branch, stage_of
 
         started = time.monotonic()
         figures = measure_served_branch(ServedRequest.of(self.request), self.sink, self.progress)
@@ -311,15 +325,13 @@ class Running:
 
     def _evaluate(self, branch: Engine, known: Sequence[Measurement], asked: AskedBefore | None) -> None:
         """Everything that needs answers of the branch, against what is captured of the reference."""
-        from q36eval.run.weights import integrity
-
         reference, policy = self.reference, self.request.policy
         if policy is not None:
             policy = margins_held(policy, known).policy
 
         def captures_of(works: Sequence[Work]) -> Captures:
             if asked is None:
-                refuse(problems_of_plan(policy, works, self.request, reference))
+                refuse(problems_of_plan(policy, works, self.request, reference, generates=self.generates))
                 captures = reference.captures(works, self.progress)
             else:
                 captures = asked.captures

@@ -8,17 +8,16 @@ the deployment that loses more is judged.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import torch
 
 from q36eval.checkpoints.kv_cache import IGNORED, STORED, scales_matter
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.engines import Engine, EngineSettings, identity_of
 from q36eval.engines.base import ScoreRequest
-from q36eval.kl.attribution import Pass, hidden_states, in_turn
-from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.attribution import Pass, hidden_states
+from q36eval.kl.corpus import CorpusDocument, in_turn
 
 CACHE_SCALES = "kv_scales"
 """Under what a run's provenance says which scales were judged, and what both cost."""
@@ -76,7 +75,7 @@ def judge_worse_scales(engine: Engine, settings: EngineSettings, texts: Texts) -
 
 
 def _requests(engine: Engine, documents: Sequence[CorpusDocument]) -> list[ScoreRequest]:
-    chosen = list(islice(in_turn(documents), DOCUMENTS))
+    chosen = in_turn(documents, lambda document: document.slice)[:DOCUMENTS]
     ids = [tuple(engine.tokenizer.encode(one.text, add_special_tokens=False))[:TOKENS] for one in chosen]
     requests = [ScoreRequest(one.key, text, 1, CACHE_SCALES) for one, text in zip(chosen, ids, strict=True)]
     return [request for request in requests if len(request.token_ids) > 1]

@@ -10,9 +10,9 @@ from pathlib import Path
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.locks import exclusive
-from q36eval.probes import Probe, Progress, WorkItem
+from q36eval.probes import Digest, Probe, Progress, WorkItem
 from q36eval.records import ProbeName
-from q36eval.references import Capture, Kind, cannot_write, captures_in
+from q36eval.references import Capture, cannot_write, captures_in
 from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_up, refuse_unanswerable, second_items
 from q36eval.run.memory_report import batches_line, split_line
 
@@ -24,16 +24,6 @@ PASSES = "passes"
 
 _NOT_REQUESTED = ("key", "group", "shared", "likeliest", "whole", "named")
 """Fields of a request that are names, or say what it has in common with others or how much of its answer is read."""
-
-
-def kind_of(probe: Probe) -> tuple[Kind, int | None]:
-    """What a probe keeps of a reference, and of how many tokens a position where that is limited."""
-    return probe.kind, probe.top_k
-
-
-def suite_of(probe: Probe) -> dict[str, str]:
-    """What its suite's hash is made of, where the probe can say."""
-    return dict(probe.suite_fields)
 
 
 def requested_sha256(item: WorkItem) -> str:
@@ -67,9 +57,7 @@ def capture_reference(
     progress.stage("capturing the reference", sum(len(work.todo) for work in works))
     for work, item, results in finished_items(engine, works):
         if results.error is None:
-            digest = work.probe.digest(engine, item, results)
-            if digest.error is None:
-                captures[work.probe.name].add(item.key, digest, requested_sha256(item))
+            _keep(captures[work.probe.name], item, work.probe.digest(engine, item, results))
         progress.advance()
     for work in works:
         _capture_second(engine, work, captures[work.probe.name], progress)
@@ -88,10 +76,13 @@ def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Prog
     for _, item, results in finished_items(engine, [second]):
         if results.error is None:
             key = first_key(item.key)
-            digest = probe.digest_follow_up(engine, first[key], capture[key], results)
-            if digest.error is None:
-                capture.add(item.key, digest, requested_sha256(item))
+            _keep(capture, item, probe.digest_follow_up(engine, first[key], capture[key], results))
         progress.advance()
+
+
+def _keep(capture: Capture, item: WorkItem, digest: Digest) -> None:
+    if digest.error is None:
+        capture.add(item.key, digest, requested_sha256(item))
 
 
 def captured(

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from q36eval.canaries.specification import draws_per_family, for_family, load_specs
 from q36eval.canaries.summary import declared_figures as of_canaries
@@ -14,26 +13,24 @@ from q36eval.evals.suite import TaskGroup, read_suite
 from q36eval.evals.summaries import declared_figures as of_evals
 from q36eval.evals.summaries import only_data_tell
 from q36eval.gate import Criterion
-from q36eval.gate.judge import clusters_of_kind
+from q36eval.gate.judgement import clusters_of_kind
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.corpus_plan import plan_of
-from q36eval.kl.declared import DRAFT_ACCEPTANCE, DRAFT_GUESSES, Held
-from q36eval.kl.declared import declared_figures as of_texts
+from q36eval.kl.declared_gap import DRAFT_ACCEPTANCE, DRAFT_GUESSES, Held
+from q36eval.kl.declared_gap import declared_figures as of_texts
 from q36eval.kl.on_policy import OnPolicyPrompt
 from q36eval.kl.spans import KINDS
 from q36eval.metrics import METRICS, metric_of
 from q36eval.records import DeclaredFigure, Direction, ProbeName
 from q36eval.run.items import Work
-from q36eval.run.suites import SuitePlace, shipped_suites, suite_place
+from q36eval.run.suites import SuitePlace, suite_place
 from q36eval.run.weights import declared_figures as of_weights
-from q36eval.served.declared import declared_figures as of_served
+from q36eval.served.declared_server import declared_figures as of_served
 from q36eval.stats import (
     ESTIMATORS_OF_KIND,
-    GREATEST_LIMIT,
     as_expected,
     can_show,
     least_clusters,
-    tightest_limit,
     unseen_share,
 )
 
@@ -52,8 +49,7 @@ GROUPED_BY_TEXTS = ("position=", "entropy=")
 class Subject:
     """What a policy is checked for. `own` is a folder of a person's own canaries.
 
-    `corpus` says that a person's own texts are measured, `against_reference` that the reference's weights are here,
-    `code` that programs which the model writes may run.
+    `corpus` says that a person's own texts are measured, `code` that programs which the model writes may run.
     """
 
     family: Family
@@ -61,7 +57,6 @@ class Subject:
     own: Path | None = None
     draws: int | None = None
     corpus: bool = False
-    against_reference: bool = True
     code: bool = True
 
 
@@ -117,7 +112,7 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
     specs = for_family(load_specs(own=subject.own, n=draws, skills=subject.family.skills), subject.family.answers)
     groups = tuple(group for group in read_suite(place.file).groups if subject.code or not group.executes_code)
     figures = (
-        *of_weights(against_reference=subject.against_reference),
+        *of_weights(),
         *of_canaries(specs),
         *of_texts({name: Held() for name in texts or ()}, {f"kind={kind}": Held() for kind in KINDS}, whole),
         *of_evals(groups),
@@ -171,7 +166,7 @@ def never_passes(criterion: Criterion, declared: Declared) -> str | None:
 
 
 def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
-    """Why the figure is not yielded: what is instead, and which shipped suite has it. None where it may be."""
+    """Why the figure is not yielded: what is instead. None where it may be."""
     probe, metric, name = criterion.probe, criterion.metric, criterion.slice
     if probe not in declared.probes or criterion.key in declared.by_key or declared.open(probe, metric, name):
         return None
@@ -179,8 +174,7 @@ def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
         judged = dict.fromkeys(f.metric for f in declared.of(probe) if f.estimator != "derived")
         return f"the {probe} probe gives no metric {metric!r}; it gives {', '.join(judged) or 'nothing here'}"
     slices = [figure.slice for figure in declared.of(probe, metric)]
-    alike = [part for part in slices if "=" in name and part.startswith(name.partition("=")[0])]
-    near = list(dict.fromkeys([*alike, *difflib.get_close_matches(name, slices, NAMED), *slices]))
+    near = list(dict.fromkeys([*difflib.get_close_matches(name, slices, NAMED), *slices]))
     more = f" and {len(near) - NAMED} more" if len(near) > NAMED else ""
     subject = {
         ProbeName.WEIGHTS: "the weights probe gives",
@@ -189,12 +183,7 @@ def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
         ProbeName.CANARIES: f"the canaries of {declared.suite} for {declared.family} give",
         ProbeName.SERVED: "the served probe gives",
     }[probe]
-    having = []
-    for suite, file in shipped_suites().items() if probe is ProbeName.EVALS else ():
-        yielded = {figure.key for figure in of_evals(read_suite(file).groups)}
-        having += [suite] if suite != declared.suite and criterion.key in yielded else []
-    elsewhere = f"; {', '.join(having)} would have it" if having else ""
-    return f"{subject} no {metric} of {name!r}, but of {', '.join(near[:NAMED])}{more}{elsewhere}"
+    return f"{subject} no {metric} of {name!r}, but of {', '.join(near[:NAMED])}{more}"
 
 
 def _unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
@@ -245,19 +234,12 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
     # the most favourable of all: what the reference gets wrong, no branch can lose, and no recovery is of
     score = 1.0 if criterion.margin.kind == "min_recovery" else ASSUMED_SCORE
     identical = as_expected([1] * figure.items, score)
-    settings: dict[str, Any] = {
-        "confidence": criterion.confidence,
-        "direction": figure.direction,
-        "estimator": figure.estimator,
-    }
-    if can_show(identical, criterion.margin, **settings):
-        return None
-    least = tightest_limit(identical, criterion.margin.kind, **settings)
-    excluded = f"over {GREATEST_LIMIT:g}" if least is None else f"{least:.2g}"
-    return (
-        f"its margin of {criterion.margin.value:g} cannot be shown by the {figure.items} items of {criterion.slice}: "
-        f"even of the reference itself they exclude no loss below {excluded}"
-    )
+    shown = can_show(
+        identical, criterion.margin, confidence=criterion.confidence, direction=figure.direction,
+        estimator=figure.estimator,
+    )  # fmt: skip
+    by = f"by the {figure.items} items of {criterion.slice}, not even of the reference itself"
+    return None if shown else f"its margin of {criterion.margin.value:g} cannot be shown {by}"
 
 
 def _too_few_clusters(criterion: Criterion, figure: DeclaredFigure, suite: str) -> str | None:

@@ -14,16 +14,16 @@ from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest,
 from q36eval.engines.device_memory import give_back
 from q36eval.engines.head import Head
 from q36eval.errors import EngineError
-from q36eval.gate.fault import SERVING
+from q36eval.gate.fault_layer import SERVING
 from q36eval.gate.noise import floor_metric
 from q36eval.history import History
-from q36eval.kl.attribution import Sample, hidden_states, in_turn
-from q36eval.kl.corpus import CorpusDocument
-from q36eval.kl.serving_error import Side, clusters_of, divergence_sums_from
+from q36eval.kl.attribution import Sample, hidden_states, kl_clusters
+from q36eval.kl.corpus import CorpusDocument, in_turn
+from q36eval.kl.serving_error import Side, divergence_sums_from
 from q36eval.metrics import metric_of
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.serving_error import arithmetic_of, judged_side
-from q36eval.served.declared import SERVING_KL, SERVING_TEXTS
+from q36eval.served.declared_server import SERVING_KL, SERVING_TEXTS
 from q36eval.stats import summarize
 
 TOKENS = 64
@@ -58,11 +58,11 @@ class DecodedHere:
         chosen = beginnings(documents, engine.tokenizer)
         sides = {"weight-only": _side(engine, weight_only, chosen)}
         del engine
-        _give_back(options)
+        give_back(torch.device(options.device))  # the next one plans with it
         if quantizes_inputs and options.emulate_activations:
             emulated = replace(weight_only, emulate_activations=True)
             sides["emulated"] = _side(open_engine(emulated), emulated, chosen)
-            _give_back(options)
+            give_back(torch.device(options.device))
         return cls(chosen, sides, quantizes_inputs)
 
     def served_by(self, engine: Engine) -> Measurement:
@@ -78,7 +78,7 @@ class DecodedHere:
         sums, _ = divergence_sums_from(self.chosen, self.sides, engine)
         arithmetic = arithmetic_of(self.chosen, sums, quantizes_inputs=self.quantizes_inputs)
         judged = judged_side(arithmetic, sums)
-        clusters = clusters_of(self.chosen, sums[judged])
+        clusters = kl_clusters(self.chosen.units, sums[judged])
         _, _, kl, interval = summarize(clusters, "mean")
         tokens = sum(clusters.units)
         return metric_of(ProbeName.SERVED, SERVING_KL).measured(
@@ -91,15 +91,10 @@ class DecodedHere:
         )
 
 
-def _give_back(options: EngineOptions) -> None:
-    """The memory of an engine that nobody holds any more, whose parts know each other: the next one plans with it."""
-    give_back(torch.device(options.device))
-
-
 def beginnings(documents: Sequence[CorpusDocument], tokenizer: Any) -> Sample:
     """The first tokens of `SERVING_TEXTS` documents, of each source one, slice by slice in turn."""
     chosen: dict[str, tuple[CorpusDocument, ScoreRequest]] = {}
-    for document in in_turn(documents):
+    for document in in_turn(documents, lambda document: document.slice):
         source = document.cluster or document.key
         if source in chosen:
             continue

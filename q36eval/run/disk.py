@@ -1,12 +1,11 @@
 """How full a disk is, and whether a capture fits: reported before a gate begins, not hours later."""
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 CROWDED = 0.95
-"""The share of a file system, of its bytes or of its files, from which on a gate reports it."""
+"""The share of a file system from which on a gate reports it."""
 
 LEAST_BYTES = 1 << 20
 """What any run writes into history."""
@@ -14,30 +13,21 @@ LEAST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class FileSystem:
-    """What is left of the file system that `place` is on, or will be. Some count no files: `files` is then 0."""
+    """The size of a file system, and what is left of it."""
 
-    place: Path
     bytes: int
     free_bytes: int
-    files: int
-    free_files: int
 
     @property
     def used(self) -> float:
-        """The greater of the shares of bytes and of files that are taken."""
-        return max(1 - self.free_bytes / self.bytes if self.bytes else 0.0, self.files_used)
-
-    @property
-    def files_used(self) -> float:
-        """The share of files."""
-        return 1 - self.free_files / self.files if self.files else 0.0
+        """The share of bytes that are taken."""
+        return 1 - self.free_bytes / self.bytes if self.bytes else 0.0
 
     @property
     def words(self) -> str:
-        """`97 % full (1.20 GB are free)`, with the files where those are what is short."""
-        files = f" and {self.free_files:,} files" if self.files_used >= CROWDED else ""
+        """`97 % full (1.20 GB are free)`."""
         # rounded down: what is not full does not read as if it were
-        return f"{int(100 * self.used)} % full ({amount(self.free_bytes)}{files} are free)"
+        return f"{int(100 * self.used)} % full ({amount(self.free_bytes)} are free)"
 
 
 def amount(size: int) -> str:
@@ -48,19 +38,18 @@ def amount(size: int) -> str:
 def file_system(place: Path) -> FileSystem:
     """That of `place`, or of the nearest folder above it that exists."""
     there = next((each for each in (place, *place.parents) if each.exists()), Path("/"))
-    usage, files = shutil.disk_usage(there), os.statvfs(there)
-    # what is kept for root is no one's to use: as `df` counts it
-    return FileSystem(place, usage.used + usage.free, usage.free, files.f_files, files.f_favail)
+    usage = shutil.disk_usage(there)
+    return FileSystem(usage.used + usage.free, usage.free)  # what is kept for root is left out, as `df` does
 
 
-def lacking_room(missing: int, place: Path, at_least: str = "") -> str | None:
+def lacking_room(missing: int, place: Path) -> str | None:
     """Why a capture that takes `missing` more bytes does not fit below `place`; None where it fits."""
     free = file_system(place).free_bytes
     if missing <= free:
         return None
     return (
-        f"Capturing the reference takes {at_least}{amount(missing)} more in {place}, where {amount(free)} are "
-        f"free; make room, or name another state folder with --state."
+        f"Capturing the reference takes {amount(missing)} more in {place}, where {amount(free)} are free; "
+        f"make room, or name another state folder with --state."
     )
 
 

@@ -33,33 +33,17 @@ def floor_state(folder: Path, header: Header) -> str | None:
     Raises:
         UsageError: the file is damaged or another reference's.
     """
-    from q36eval.kl.floor_file import CAPTURED_AGAIN, floor_path, read_floor
+    from q36eval.kl.floor_file import floor_path, read_floor
 
     if header.probe is not ProbeName.KL or header.kind != "hidden-states":
         return None
     path = floor_path(folder, header.identity, header.suite_sha256)
-    floor = read_floor(path, header.identity, header.suite_sha256, CAPTURED_AGAIN)
+    floor = read_floor(path, header.identity, header.suite_sha256)
     if floor is not None and floor.usable:
         return None
     broke = "" if floor is None else f" (the engine failed: {', '.join(floor.failed)})"
     command = f"`q36eval reference capture --out {folder}`"
     return f"floor missing{broke}: finish with {command} and the options it was captured with"
-
-
-def adopt_floor(source: Path, captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path | None:
-    """Keep the floor in the file `source` (of a reference pack, say) as this reference's own; None without the file.
-
-    Raises:
-        UsageError: it is damaged, another reference's or another suite's.
-    """
-    from q36eval.kl.floor_file import read_floor, write_floor
-
-    floor = read_floor(source, identity, probe.suite_sha256)
-    if floor is None:
-        return None
-    path = floor_file(captures, identity, probe)
-    write_floor(path, floor)
-    return path
 
 
 def known_floor(reference: Reference, probes: Sequence[Probe]) -> list[Measurement]:
@@ -69,7 +53,7 @@ def known_floor(reference: Reference, probes: Sequence[Probe]) -> list[Measureme
         UsageError: the file is damaged or another reference's; or only a pack of the reference is at hand, so that no
             floor can be measured, and it has none.
     """
-    from q36eval.kl.floor_file import CAPTURED_AGAIN, MEASURED_AGAIN, measurements, read_floor
+    from q36eval.kl.floor_file import measurements, read_floor
 
     probe = next((probe for probe in probes if probe.name is ProbeName.KL), None)
     if probe is None:
@@ -81,8 +65,7 @@ def known_floor(reference: Reference, probes: Sequence[Probe]) -> list[Measureme
             raise UsageError(
                 "floor-missing", f"No margin of KL can be judged against the reference pack {captures}: {lacking}."
             )
-    remedy = MEASURED_AGAIN if pack is None else CAPTURED_AGAIN
-    floor = read_floor(floor_file(captures, reference.identity, probe), reference.identity, probe.suite_sha256, remedy)
+    floor = read_floor(floor_file(captures, reference.identity, probe), reference.identity, probe.suite_sha256)
     return [] if floor is None else list(measurements(floor))
 
 
@@ -113,16 +96,15 @@ class FloorKeeper:
         One that the engine broke on in part is kept with that said, so that a pack holds what could be measured, and
         measured again as long as the reference is at hand.
         """
-        from q36eval.kl.floor import measure_floor, perturbation_count
-        from q36eval.kl.floor_file import CAPTURED_AGAIN, MEASURED_AGAIN, read_floor, write_floor
+        from q36eval.kl.floor import measure_floor
+        from q36eval.kl.floor_file import read_floor, write_floor
         from q36eval.kl.probe import KLProbe
 
         probe = work.probe
         if not isinstance(probe, KLProbe):
             return None
         path, suite = floor_file(self.captures, self.identity, probe), probe.suite_sha256
-        remedy = CAPTURED_AGAIN if self.load_reference is None else MEASURED_AGAIN
-        floor = read_floor(path, self.identity, suite, remedy)
+        floor = read_floor(path, self.identity, suite)
         if self.load_reference is None or (floor is not None and not floor.failed):
             return floor
         waiting = "waiting for another run to measure the noise floor"
@@ -130,7 +112,7 @@ class FloorKeeper:
             floor = read_floor(path, self.identity, suite)
             if floor is None or floor.failed:
                 engine = self.load_reference()
-                self.progress.stage("measuring the noise floor", perturbation_count(engine))
+                self.progress.stage("measuring the noise floor", len(engine.perturbations()))
                 slices = {item.key: probe.slice_of(item.key) for item in work.items}
                 capture = captures[probe.name]
                 floor = measure_floor(engine, capture, work.items, slices, self.identity, suite, self.progress)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from q36eval.engines.base import Engine, Generated, Scored
-from q36eval.engines.retrying import Retried, with_retry
+from q36eval.engines.retries import Retried, with_retry
 from q36eval.errors import EngineError, UsageError
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem, in_group
 

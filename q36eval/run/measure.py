@@ -1,6 +1,5 @@
 """One run, put together: targets, engines, probes, history, decision."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -9,15 +8,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from q36eval.chat.declared import TEMPLATE, DeclaredTemplate, recorded_template
-from q36eval.checkpoints.opened import OpenFolders, opened_once, weight_paths
+from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate, recorded_template
+from q36eval.checkpoints.open_checkpoints import OpenFolders, opened_once
 from q36eval.config import Paths
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
-from q36eval.gate.covering import DECLARED, declaration
+from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.history import EventKind, History, HistoryLostError, RunRecord, RunState
 from q36eval.history.attempts import tried_before
-from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
+from q36eval.history.decisions import blessed_beside, circumstances_on, decided, evidence_of
 from q36eval.history.rescue import rescue
 from q36eval.history.run_files import RunFiles
 from q36eval.interrupts import closing
@@ -31,9 +30,8 @@ from q36eval.run.drift import keep_drifts
 from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
 from q36eval.run.probe_set import published_facts
 from q36eval.run.progress import Followed, note
-from q36eval.run.reference import Reference
 from q36eval.run.request import ALL_PROBES, Request
-from q36eval.run.served import ServedAlone, served_suite
+from q36eval.run.served_lane import ServedAlone, served_suite
 from q36eval.run.suites import supplies_of
 from q36eval.run.templates import family_template
 
@@ -61,7 +59,7 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
     for hint in (problem for problem in prepared.problems if not problem.blocks):
         progress.note(hint.message)
     refuse(prepared.problems)
-    reference, template = prepared.reference, prepared.template
+    template = prepared.template
     probes, failures = _probes(prepared, request, paths, progress)
     suites = {probe.name.value: probe.suite_sha256 for probe in probes} | served_suite(request)
     resume = request.resume
@@ -71,7 +69,8 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, template, history)
-            request = _by_its_own_policy(run, request)
+            if run.policy is not None:  # whose titles may differ: it is judged as it will be replayed
+                request = replace(request, policy=Policy.model_validate(run.policy))
         with _interruptible(history, run, paths, resumable=not request.stands_alone):
             # whoever collects for another history sees from now on that this one keeps files here
             with suppress(OSError):
@@ -81,7 +80,7 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
             for failure in failures:
                 history.add_failure(run.id, failure)
             followed = Followed(progress, history, run.id)
-            return _measure_run(request, reference, probes, folders, paths, history, run, followed)
+            return _measure_run(request, prepared, probes, folders, paths, history, run, followed)
 
 
 def _probes(
@@ -105,7 +104,7 @@ def _probes(
 
 def _measure_run(
     request: Request,
-    reference: Reference | None,
+    prepared: Prepared,
     probes: Sequence[Probe],
     folders: OpenFolders,
     paths: Paths,
@@ -116,14 +115,14 @@ def _measure_run(
     for probe in probes:
         probe.keep_in(paths.tokens(run.id))
     now = circumstances_of(request, history, run)
-    files = RunFiles(paths.state)
+    files, reference = RunFiles(paths.state), prepared.reference
     running: Running | ServedAlone
     if reference is None:
         running = ServedAlone(request, history, run.id, RunSink(history, run.id), progress)
     else:
         rule = stopping_rule(request, history, run, reference.identity, now)
         texts = partial(_texts, request, paths)
-        running = Running(request, reference, probes, history, run, progress, rule, files, texts)
+        running = Running(request, reference, probes, history, run, progress, rule, files, texts, prepared.generates)
     try:
         running.measure()
     except (UsageError, StorageError, ChangedError):
@@ -137,7 +136,7 @@ def _measure_run(
     # which deployment it was, and whose answers it took over, is known only since
     known = {
         "tried": tried_before(history, history.get_run(run.id)),
-        "supplies": supplies_of(request, probes, paths),
+        "supplies": supplies_of(request, probes),
     }
     now = now.model_copy(update=known)
     history.update_run(run.id, circumstances=now, timings=running.timings)
@@ -155,7 +154,7 @@ def _measure_run(
 
 def _texts(request: Request, paths: Paths) -> Sequence[CorpusDocument]:
     """What the KL is measured on, whichever probes are part of the run."""
-    from q36eval.run.material import corpus_of
+    from q36eval.run.materials import corpus_of
 
     return corpus_of(request.suite, request.corpus, paths)[1]
 
@@ -220,13 +219,10 @@ def _declaration(request: Request) -> dict[str, Any]:
     if request.policy is None or request.declared is None:
         return {}
     known = request.family.branches.get(request.branch.name)
-    sizes = [file.stat().st_size for file in weight_paths(request.branch.folder)]
     against = "" if request.reference is None else request.reference.name
     declared = declaration(
-        request.policy,
         request.declared,
         lanes=known.lanes if known else (),
-        size_bytes=sum(sizes) or None,
         is_reference=request.branch.name == request.family.reference,
         against=against if against in request.family.branches and against != request.family.reference else "",
         template=family_template(request.family, request.branch.name) or "",
@@ -258,9 +254,10 @@ def _reopen(
             "run-finished",
             f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off.",
         )
-    policy = None if request.policy is None else json.loads(request.policy.untitled.model_dump_json())
-    mine = (request.family.name, request.branch.name, suites, policy)
-    if (run.family, run.branch, run.suites, _untitled(run.policy)) != mine:
+    # without titles, which decide nothing
+    kept = None if run.policy is None else Policy.model_validate(run.policy).untitled
+    mine = (request.family.name, request.branch.name, suites, request.policy and request.policy.untitled)
+    if (run.family, run.branch, run.suites, kept) != mine:
         raise UsageError(
             "run-of-another-request",
             f"Run {run.id} was made for another request of {run.branch} (family, suite or policy differ); repeat its "
@@ -285,19 +282,6 @@ def _reopen(
         raise UsageError("run-changed", f"Run {run.id} cannot be resumed, start a new one. {run.provenance[CHANGED]}")
     history.clear_failures(run.id)
     return history.update_run(run.id, state=RunState.RUNNING)
-
-
-def _by_its_own_policy(run: RunRecord, request: Request) -> Request:
-    """The request with the policy that the run keeps, whose titles may differ: it is judged as it will be replayed."""
-    return request if run.policy is None else replace(request, policy=Policy.model_validate(run.policy))
-
-
-def _untitled(policy: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A policy as a run keeps it, without its criteria's titles, which decide nothing (`Policy.untitled`)."""
-    if policy is None:
-        return None
-    criteria = [{key: value for key, value in one.items() if key != "title"} for one in policy["criteria"]]
-    return {**policy, "criteria": criteria}
 
 
 @contextmanager

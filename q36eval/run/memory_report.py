@@ -1,10 +1,10 @@
-"""A plan of memory in words: one line for every run, and the whole of it for who wants to see it first."""
+"""A plan of memory: one line in words for every run, and the whole of it for programs."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
-from q36eval.engines.memory_plan import TYPICAL_TOKENS, MemoryPlan
+from q36eval.engines.memory_plan import MemoryPlan
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -51,42 +51,8 @@ def _whole(plan: MemoryPlan) -> int:
     return plan.room.free + plan.room.weights if plan.room.host else plan.room.total
 
 
-def memory_rows(plan: MemoryPlan) -> list[tuple[str, str, str]]:
-    """What takes how much, and why so: of memory that is planned with, and of each kind of batch in it."""
-    room, costs = plan.room, plan.costs
-    rows = [(_WEIGHTS[room.placement], size(room.weights), f"of {size(_whole(plan))}")]
-    if room.decoded:
-        what = "the largest layer" if room.placement == LAYERS else "the largest module, and on the way there"
-        rows.append(("decoded at a time", size(room.decoded), what))
-    rows.append(("logits of scored texts", size(costs.logits_tile), "while no batch is under way"))
-    if not room.host:
-        rows.append(("left for fragmentation", size(room.margin), "and for the device's own use"))
-    rows.append(("for batches", size(plan.batches), f"{size(room.free)} are free beside the weights"))
-    tokens = f"{plan.score_tokens:,} tokens"
-    rows.append(("  a scoring batch", size(costs.scoring(plan.score_tokens)), f"{tokens}, prefixes before them"))
-    if room.placement != LAYERS:
-        reading = costs.reading(1, plan.prompt_tokens, 0)
-        rows.append(("  reading prompts", size(reading), f"{plan.prompt_tokens:,} tokens together"))
-        half = TYPICAL_TOKENS // 2
-        held = plan.rows * costs.row(half, half)
-        rows.append(("  answering", size(held), f"{plan.rows} rows of {TYPICAL_TOKENS:,} tokens; of it"))
-        states = plan.rows * (costs.recurrent_row + costs.conv_row)
-        keys = plan.rows * TYPICAL_TOKENS * costs.kv_token
-        rows.append(("    recurrent and convolution states", size(states), "once; twice at their most"))
-        rows.append(("    keys and values", size(keys), "once; and room for them to grow"))
-        rows.append(("    logits of a step", size(plan.rows * costs.step_row), "with those for drawing"))
-    width = 128 * 1024
-    chunk = plan.chunk(1, width)
-    passes = "one pass" if chunk >= width else f"{chunk:,} tokens a pass"
-    rows.append(("  a row of 131,072 tokens", size(costs.reading(1, chunk, width - chunk)), passes))
-    longest = plan.longest_row
-    if longest is not None and longest < width:
-        rows.append(("  the longest row", f"{longest:,} tokens", "what is longer is an error, not a wrong answer"))
-    return rows
-
-
 def plan_document(plan: MemoryPlan) -> Mapping[str, Any]:
-    """The same for programs; bytes throughout."""
+    """The whole plan for programs; bytes throughout."""
     room = plan.room
     return {
         "device": room.device,

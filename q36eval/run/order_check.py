@@ -29,11 +29,6 @@ STATED_RATE = 0.06
 """Share of scores that an engine changes from run to run, at most: near-lossless branches change 2 to 6 % of them, and
 an engine that alone changes more cannot tell such a branch from its reference."""
 
-EXAMPLES = 3
-"""Disagreements that the note shows."""
-
-EXAMPLE_CHARACTERS = 60
-
 
 def first_answered(outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
     """First items that the branch answered, in the order of evaluation; texts that are only scored are no answers.
@@ -86,16 +81,19 @@ def check_order(
         again[outcome.item_key, outcome.group] = outcome.branch
         progress.advance()
     pairs = [(outcome, again[outcome.item_key, outcome.group]) for outcome in first]
-    differing = [(outcome, answer) for outcome, answer in pairs if _differ(outcome.branch, answer, deterministic)]
-    errored = [answer for _, answer in pairs if answer.score is None]
+    differing = sum(_differ(outcome.branch, answer, deterministic) for outcome, answer in pairs)
+    errored = [answer.error for _, answer in pairs if answer.score is None]
     repeats = work.probe.reference_repeats(outcomes)
     explained = most_disagreements(len(first), repeats, deterministic=deterministic)
+    note = f"of the first {len(first)} items {differing} came out otherwise when they were evaluated again at the end; "
+    note += f"the engine's own scatter explains {explained} at most"
+    note += f"; {len(errored)} could not be evaluated again: {errored[0]}" if errored else ""
     return METRICS[work.probe.name, ENGINE_DRIFT].counted(
-        len(differing),
+        differing,
         Counts(total=len(first), scored=len(first) - len(errored), errored=len(errored)),
         level=DEFAULT_LEVEL,
         reference_value=float(explained),
-        note=_note(len(first), differing, errored, explained),
+        note=note,
     )
 
 
@@ -115,25 +113,3 @@ def _differ(first: Answer, again: Answer, deterministic: bool) -> bool:
     if again.score is None:
         return False
     return first.score != again.score or (deterministic and first.text != again.text)
-
-
-def _note(
-    items: int, differing: Sequence[tuple[ItemOutcome, Answer]], errored: Sequence[Answer], explained: int
-) -> str:
-    sentences = [
-        f"of the first {items} items {len(differing)} came out otherwise when they were evaluated again at the end"
-    ]
-    sentences += [f"the engine's own scatter explains {explained} at most"]
-    if errored:
-        sentences.append(f"{len(errored)} could not be evaluated again: {errored[0].error}")
-    sentences += [
-        f"{outcome.group}: {_shown(outcome.branch)} at first, then {_shown(answer)}"
-        for outcome, answer in differing[:EXAMPLES]
-    ]
-    return "; ".join(sentences)
-
-
-def _shown(answer: Answer) -> str:
-    text = " ".join((answer.text or "").split())
-    cut = text if len(text) <= EXAMPLE_CHARACTERS else text[: EXAMPLE_CHARACTERS - 1] + "…"
-    return f"{cut!r} (score {answer.score:g})"

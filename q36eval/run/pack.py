@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from q36eval.chat import TemplateLimitError
-from q36eval.checkpoints.opened import opened_once
+from q36eval.checkpoints.open_checkpoints import opened_once
 from q36eval.config import Family, Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import EngineError, UsageError
@@ -14,8 +14,7 @@ from q36eval.kl.planning import scored_tokens
 from q36eval.probes import Progress, Sink
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.references import Capture, Kind, Pack, captures_in
-from q36eval.run.capture import kind_of
-from q36eval.run.disk import file_system
+from q36eval.run.disk import file_system, size_in
 from q36eval.run.floor import FloorKeeper, floor_state
 from q36eval.run.items import Work
 from q36eval.run.probe_set import Limits, Scored, build_probes, material
@@ -180,9 +179,7 @@ def _check_whole(capture: Capture, work: Work) -> None:
 def _estimate(works: Sequence[Work], reference: Reference, request: CaptureRequest) -> Estimate:
     hidden, vocabulary = widths(request.reference.folder)
     sizes = tuple(size_of(work, hidden, vocabulary, request.keep_head) for work in works)
-    present = sum(
-        file.stat().st_size for work in works for file in reference.open(work.probe).folder.rglob("*") if file.is_file()
-    )
+    present = sum(size_in(reference.open(work.probe).folder) for work in works)
     return Estimate(reference.root, sizes, present, file_system(reference.root).free_bytes)
 
 
@@ -206,7 +203,7 @@ def widths(folder: Path) -> tuple[int, int]:
 
 def size_of(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:
     """What a capture of all items in `work` takes."""
-    kind, top_k = kind_of(work.probe)
+    kind, top_k = work.probe.kind, work.probe.top_k
     ids = sum(len(request.token_ids) for item in work.items for request in item.scores)
     windows = sum(len(item.scores) for item in work.items)
     tokens = sum(scored_tokens(item) for item in work.items)

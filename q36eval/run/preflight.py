@@ -5,27 +5,26 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from q36eval.chat.declared import DeclaredTemplate
+from q36eval.chat.declared_template import DeclaredTemplate
+from q36eval.checkpoints.placements import LAYERS
 from q36eval.config import Paths
-from q36eval.engines import check_deployment, identity_of
+from q36eval.engines import EngineSettings, check_deployment, identity_of, planned
 from q36eval.engines.base import IN_PROCESS
-from q36eval.engines.sides import apart_words, engine_words, is_fair
-from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+from q36eval.engines.comparability import apart_words, engine_words, is_fair
+from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 from q36eval.evals.suite import code_execution_allowed
-from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Policy
-from q36eval.gate.judge import judge
+from q36eval.gate import Criterion, CriterionVerdict, Policy
+from q36eval.gate.judgement import judge
 from q36eval.gate.noise import margins_below_floor
-from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.planning import Material, refuse_reserved_slices
 from q36eval.probes import Captures, Digest, Probe, Progress
 from q36eval.records import ItemOutcome, Measurement, ProbeName
-from q36eval.references import captures_in
 from q36eval.run.declared_figures import (
     Declared,
     Subject,
@@ -38,18 +37,16 @@ from q36eval.run.declared_figures import (
 from q36eval.run.disk import CROWDED, LEAST_BYTES, file_system, lacking_room, size_in
 from q36eval.run.floor import known_floor
 from q36eval.run.items import Work, refuse_unanswerable
-from q36eval.run.material import context_and_overlap, corpus_of, on_policy_prompts
+from q36eval.run.materials import context_and_overlap, corpus_of, on_policy_prompts
 from q36eval.run.pack import size_of, widths
 from q36eval.run.probe_set import Limits, Scored, build_probes, limits_of, material
-from q36eval.run.reference import Reference, reference_of
+from q36eval.run.reference import Reference, beside_template, reference_of
 from q36eval.run.request import Request
-from q36eval.run.served import check_alone, too_few_asked
+from q36eval.run.served_lane import check_alone, too_few_asked
+from q36eval.run.suites import suite_place
 from q36eval.run.templates import declared_template
 from q36eval.run.weights import declared_figures as of_weights
 from q36eval.stats import MAX_ERRORED_SHARE
-
-CHARACTERS_PER_TOKEN = 8
-"""More characters than any token of our texts has on average, so a count of tokens by it is a lower bound."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +95,16 @@ class Prepared:
     """A request with what it needs opened; `problems` are what is missing or impossible, and notes.
 
     Where one blocks, the rest may be absent. `probes` are those whose items do not depend on the reference's answers;
-    with a pack, which holds those, all. `reference` is also None where an endpoint stands alone.
+    with a pack, which holds those, all. `reference` is also None where an endpoint stands alone. `generates` says
+    whether the branch generates answers: weights that do not fit the device are run layer by layer and only score. It
+    is None where the checkpoint cannot be read, which loading it reports.
     """
 
     problems: list[Problem]
     limits: Limits = field(default_factory=Limits)
     reference: Reference | None = None
     template: DeclaredTemplate | None = None
+    generates: bool | None = True
     probes: list[Probe] = field(default_factory=list)
 
     def add(self, code: str, message: str | None, *, blocks: bool = True) -> None:
@@ -127,6 +127,11 @@ def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Pr
             check_alone(request)
         return prepared
     absent = any(problem.blocks for problem in prepared.problems)
+    try:
+        suite_place(request.suite, paths)
+    except UsageError as error:  # every other check would meet it again
+        prepared.add(error.code, str(error))
+        return prepared
     with collecting(prepared.problems):
         prepared.add("policy-cannot-pass", _cannot_pass(request, paths))
     if request.reference is None and request.reference_pack is not None and request.policy is not None:
@@ -134,6 +139,8 @@ def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Pr
     if request.branch.folder.exists() or not absent:
         with collecting(prepared.problems, of_branch=True):
             check_deployment(request.deployment)
+            with suppress(EngineError):  # loading it reports that
+                prepared.generates = _generates(request.deployment)
         if request.reference is not None or request.reference_pack is not None or not absent:
             _open_reference(prepared, request, paths)
     prepared.limits = limits_of(request, prepared.reference)
@@ -149,6 +156,18 @@ def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Pr
     return prepared
 
 
+def _generates(deployment: EngineSettings) -> bool | None:
+    try:
+        plan = planned(deployment)
+    except CorruptCheckpointError:
+        return None
+    except UsageError as error:
+        if error.code != "file-missing":  # weights that are missing are a fault of the branch, which inspection reports
+            raise
+        return None
+    return plan is None or plan.room.placement != LAYERS
+
+
 def _no_material() -> Material:
     raise AssertionError("only the KL probe scores any")
 
@@ -162,10 +181,11 @@ def _open_reference(prepared: Prepared, request: Request, paths: Paths) -> None:
             prepared.add("engines-apart", apart and f"{apart}.", blocks=False)
         with collecting(prepared.problems, of_branch=True):
             prepared.template = declared_template(request, reference.identity.chat_template_sha256)
+            prepared.reference = beside_template(reference, request.branch.folder, prepared.template)
 
 
 def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:
-    """The texts of the KL and the perplexities: whether they can be scored, kept on disk and show enough."""
+    """The texts of the KL and the perplexities: whether they can be scored and show enough."""
     reference, lacking = prepared.reference, list[str]()
     if ProbeName.KL in request.probes:
         with collecting(prepared.problems):
@@ -173,8 +193,6 @@ def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:
             refuse_reserved_slices(corpus[1])
             context_and_overlap(corpus[0], request.family.context_length)
             prompts = [] if corpus[0].on_policy is None else on_policy_prompts(corpus[0].on_policy, paths)
-            if reference is not None:
-                prepared.add("disk-room", _capture_room(request, reference, corpus[1]))
             if request.top_k is None and request.reference_pack is None:  # a pack itself says what it holds
                 texts = request.suite if request.corpus is None else str(request.corpus)
                 figures = declared_of_corpus(corpus[1], prompts)
@@ -240,22 +258,22 @@ def all_probes(
 
 def crowded(places: Iterable[Path]) -> list[Problem]:
     """A note about each disk that is nearly full, and a problem about one that has no room for any run."""
-    found: dict[tuple[int, int], Problem] = {}
+    found: dict[int, Problem] = {}
     for place in places:
         disk = file_system(place)
-        if disk.free_bytes < LEAST_BYTES or (disk.files and disk.free_files == 0):
+        if disk.free_bytes < LEAST_BYTES:
             message = f"The disk of {place} is {disk.words}, too full to gate on; make room first."
-            found[disk.bytes, disk.files] = Problem("disk-full", message)
+            found[disk.bytes] = Problem("disk-full", message)
         elif disk.used >= CROWDED:
             message = f"The disk of {place} is {disk.words}; a gate that meets its end stops there, and is resumed."
-            found.setdefault((disk.bytes, disk.files), Problem("disk-crowded", message, blocks=False))
+            found.setdefault(disk.bytes, Problem("disk-crowded", message, blocks=False))
     return list(found.values())
 
 
 def problems_of_plan(
-    policy: Policy | None, works: Sequence[Work], request: Request, reference: Reference, *, generates: bool = True
+    policy: Policy | None, works: Sequence[Work], request: Request, reference: Reference, *, generates: bool | None
 ) -> list[Problem]:
-    """What only planned items show: criteria that none of them can pass, room for their capture, an engine that
+    """What only planned items show: criteria that none of them can pass, room for their capture, a branch that
     `generates` no answers to them."""
     found = []
     if policy is not None:
@@ -264,7 +282,7 @@ def problems_of_plan(
     room = _planned_room(works, reference)
     found += [] if room is None else [Problem("disk-room", room)]
     with collecting(found, of_branch=True):
-        refuse_unanswerable(generates, works, "branch")
+        refuse_unanswerable(generates is not False, works, "branch")
     return found
 
 
@@ -350,22 +368,6 @@ def answered_apart(request: Request, reference: Reference) -> str | None:
     )
 
 
-def _capture_room(request: Request, reference: Reference, documents: Sequence[CorpusDocument]) -> str | None:
-    """Why the capture surely has no room, by the least that it can take."""
-    if reference.load is None or reference.folder is None:
-        return None
-    try:
-        captures = captures_in(reference.root)
-        if any(header.probe == ProbeName.KL and manifest is not None for _, header, manifest in captures):
-            return None
-        hidden, vocabulary = widths(reference.folder)
-    except Q36Error:  # it is reported where it is used
-        return None
-    characters = sum(len(document.text) for document in documents)
-    least = 2 * hidden * (characters // CHARACTERS_PER_TOKEN + (vocabulary if request.top_k is None else 0))
-    return lacking_room(least - size_in(reference.root), reference.root, "at least ")
-
-
 def _planned_room(works: Sequence[Work], reference: Reference) -> str | None:
     """Why the rest of the capture has no room, by what is planned."""
     if reference.load is None or reference.folder is None:
@@ -432,15 +434,7 @@ def _not_shown(policy: Policy, criterion: Criterion, measurement: Measurement) -
     if result.p_pass > 1.0 - criterion.confidence:
         return (
             f"The policy {policy.name} requires {demand}, which {counts.scored} scored units of these items cannot "
-            f"show: a branch that answers each as the reference does could only be held to {_best(result)}; evaluate "
-            f"more items or widen the margin."
+            f"show, not even of a branch that answers each as the reference does; evaluate more items or widen the "
+            f"margin."
         )
     return None
-
-
-def _best(result: CriterionResult) -> str:
-    """The bound of the figure that would have to lie inside the margin, in the margin's own terms."""
-    if result.figure_interval is None:
-        return "nothing"
-    at_least = result.margin.kind in ("min_recovery", "min_retention")
-    return f"{result.figure_interval.lower if at_least else result.figure_interval.upper:.4g}"

@@ -4,31 +4,24 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
 from q36eval.config import Family, Paths
+from q36eval.kl.corpus import corpus_sha256
+from q36eval.measurement_facts import MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
-from q36eval.records import ProbeName
-from q36eval.run.material import corpus_of, material_of
+from q36eval.records import Lane, ProbeName
+from q36eval.run.corpora import unverified_texts
+from q36eval.run.materials import corpus_of, material_of
 from q36eval.run.reference import Reference
-from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice
+from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Request
 from q36eval.run.suites import suite_place
 
 if TYPE_CHECKING:
     from q36eval.canaries.probe import CanaryProbe
     from q36eval.evals.probe import EvalsProbe
     from q36eval.kl.planning import Material
-from typing import TYPE_CHECKING, Any
-
-from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
-from q36eval.kl.corpus import corpus_sha256
-from q36eval.kl.on_policy import SAMPLED_AGAIN
-from q36eval.measured_on import MeasuredOn, Subject
-from q36eval.records import Lane
-from q36eval.run.corpora import unverified_texts
-
-if TYPE_CHECKING:
-    from q36eval.run.request import Request
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,7 @@ class Limits:
     tokenizer_sha256: str | None = None
 
 
-def limits_of(request: "Request", reference: Reference | None) -> Limits:
+def limits_of(request: Request, reference: Reference | None) -> Limits:
     """How much of its suite a request evaluates."""
     return Limits(
         family=request.family,
@@ -68,7 +61,7 @@ def build_probes(
     suite: str,
     paths: Paths,
     material: "Callable[[], Material]",
-    limits: Limits | None = None,
+    limits: Limits,
     built: Sequence[Probe] = (),
 ) -> list[Probe]:
     """The probes that evaluate items, for that suite; `material` says what the KL probe scores.
@@ -80,7 +73,6 @@ def build_probes(
         UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be evaluated.
         EngineError: the reference could not answer what its sampled answers are made of.
     """
-    limits = limits or Limits()
     suite_place(suite, paths)
     before = {probe.name: probe for probe in built}
     # first what may lack its data: `material` may load the reference and let it answer for hours
@@ -142,23 +134,20 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
         UsageError: a corpus that cannot be used, or answers that a pack lacks.
         EngineError: the reference could not answer.
     """
-    from q36eval.kl.floor_file import CAPTURED_AGAIN
-
     corpus = corpus_of(scored.suite, scored.corpus, paths)
     if reference.pack is not None:  # said before the answers, which go with the documents, are missed
         documents = {"corpus": corpus_sha256(corpus[1])}
         reference.pack.check_suite(ProbeName.KL, documents)
-    remedy = SAMPLED_AGAIN if reference.pack is None else CAPTURED_AGAIN
     return material_of(
-        corpus, scored.family_context, reference.identity, reference.engine, reference.root, paths, progress, remedy
+        corpus, scored.family_context, reference.identity, reference.engine, reference.root, paths, progress
     )
 
 
 CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 
 
-def published_facts(request: "Request", probes: Sequence[Probe], paths: Paths) -> dict[str, Any]:
-    """`subject`, `measured_on` and `unverified` of a run's provenance (see `q36eval.measured_on`), as JSON values."""
+def published_facts(request: Request, probes: Sequence[Probe], paths: Paths) -> dict[str, Any]:
+    """`subject`, `measured_on` and `unverified` of a run, as JSON values (see `q36eval.measurement_facts`)."""
     measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
     return {
         "subject": _subject(request).model_dump(mode="json"),
@@ -170,7 +159,7 @@ def published_facts(request: "Request", probes: Sequence[Probe], paths: Paths) -
     }
 
 
-def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]:
+def _unverified(request: Request, probe: Probe, paths: Paths) -> Sequence[str]:
     """The repositories that a probe's frozen items are said to be from, where nothing vouches for it."""
     if probe.name is ProbeName.KL:
         own = request.corpus is not None
@@ -180,7 +169,7 @@ def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]
     return probe.unverified
 
 
-def _subject(request: "Request") -> Subject:
+def _subject(request: Request) -> Subject:
     family = request.family
     against = None if request.stands_alone else _reference(request)
     subject = Subject(base_model=family.base_model, reference=against)
@@ -191,7 +180,7 @@ def _subject(request: "Request") -> Subject:
     return subject.model_copy(update={**source, "scheme": branch.scheme})
 
 
-def _reference(request: "Request") -> str:
+def _reference(request: Request) -> str:
     family = request.family
     name = family.reference if request.reference is None else request.reference.name
     branch = family.branches.get(name)
@@ -200,7 +189,7 @@ def _reference(request: "Request") -> str:
     return f"{branch.scheme} of {branch.source.repository or family.base_model}"
 
 
-def _of_probe(request: "Request", probe: Probe) -> Mapping[str, MeasuredOn]:
+def _of_probe(request: Request, probe: Probe) -> Mapping[str, MeasuredOn]:
     if probe.name is ProbeName.KL:
         corpus = f"the suite {request.suite}" if request.corpus is None else request.corpus.stem
         return {"all": MeasuredOn(title=f"held-out texts: the corpus of {corpus}")}

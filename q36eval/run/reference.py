@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.chat.declared import DeclaredTemplate
+from q36eval.chat.declared_template import DeclaredTemplate
 from q36eval.checkpoints import load_tokenizer
 from q36eval.checkpoints.tokenizer import chat_templates
 from q36eval.config import Family, Paths
@@ -16,10 +16,10 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.probes import Probe, Progress
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references import Capture, Pack, mark_used, pack_folder
-from q36eval.run.capture import OpenCaptures, captured, kind_of, suite_of
+from q36eval.run.capture import OpenCaptures, captured
 from q36eval.run.items import Work
 from q36eval.run.request import Request, Target
-from q36eval.run.templates import declared_template, keep_templates, packed_templates, tokenizer_with
+from q36eval.run.templates import keep_templates, packed_templates, tokenizer_with
 
 if TYPE_CHECKING:
     import torch
@@ -36,11 +36,6 @@ class Loader:
         if self._engine is None:
             self._engine = self._load()
         return self._engine
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether it takes memory now."""
-        return self._engine is not None
 
     def forget(self) -> None:
         """Give its memory back, to other processes too: a branch may be another one's."""
@@ -85,9 +80,11 @@ class Reference:
 
     def open(self, probe: Probe) -> Capture:
         """What is captured for that probe."""
-        kind, top_k = kind_of(probe)
         restore = None if self.folder is None else self._head
-        return Capture(self.root, self.identity, probe.name, probe.suite_sha256, kind, top_k, restore, suite_of(probe))
+        return Capture(
+            self.root, self.identity, probe.name, probe.suite_sha256, probe.kind, probe.top_k, restore,
+            dict(probe.suite_fields),
+        )  # fmt: skip
 
     def fitted(self, probes: Sequence[Probe], top_k: int | None = None) -> list[Probe]:
         """The probes as they can be compared with it: those of bounds where requested, or where a pack holds no more.
@@ -99,7 +96,7 @@ class Reference:
         if self.pack is not None:
             fitted = [_fitted(probe, self.pack) for probe in fitted]
             for probe in fitted:
-                withheld = self.pack.capture_of(probe.name, probe.suite_sha256, suite_of(probe)).withheld
+                withheld = self.pack.capture_of(probe.name, probe.suite_sha256, dict(probe.suite_fields)).withheld
                 if withheld and self.folder is None:
                     raise UsageError(
                         "pack-text-withheld",
@@ -124,16 +121,13 @@ class Reference:
 
 
 def reference_of(request: Request, paths: Paths) -> Reference:
-    """What the branch is compared with.
+    """What the branch is compared with; its chat template is compared later (`beside_template`).
 
     Raises:
         UsageError: it cannot be used, or is not what the branch can be compared with.
     """
     if request.reference_pack is not None:
-        pack, branch = request.reference_pack, request.branch.folder
-        reference = packed_reference(pack, branch, request.reference, request.family)
-        template = declared_template(request, reference.identity.chat_template_sha256)
-        return beside_template(reference, branch, template)
+        return packed_reference(request.reference_pack, request.branch.folder, request.reference, request.family)
     if request.reference is None:
         raise UsageError(
             "reference-required", "There is no reference: name its checkpoint, or a pack that was captured from it."
@@ -226,9 +220,10 @@ def _fitted(probe: Probe, pack: Pack) -> Probe:
 
 def bounding(probe: Probe, top_k: int) -> Probe:
     """The KL probe as one that only bounds the divergence from below; every other probe as it is."""
+    from q36eval.kl.probe import KLProbe
     from q36eval.kl.topk import TopKProbe
 
-    return TopKProbe(probe, top_k) if probe.name is ProbeName.KL and not isinstance(probe, TopKProbe) else probe
+    return TopKProbe(probe, top_k) if isinstance(probe, KLProbe) else probe
 
 
 def _with_full(probe: Probe, open_capture: Callable[[Probe], Capture]) -> Probe:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from q36eval.config import Family
 from q36eval.engines import EngineOptions, EngineSettings
 from q36eval.records import ProbeName
-from q36eval.served.declared import SERVING_KL
-from q36eval.served.declared import Plan as ServedPlan
+from q36eval.served.declared_server import SERVING_KL
+from q36eval.served.declared_server import Plan as ServedPlan
 
 if TYPE_CHECKING:  # the command line imports this module before it knows that it will judge anything
     from q36eval.gate import Criterion, Policy
-    from q36eval.history.deciding import WaiverSource
+    from q36eval.history.decisions import WaiverSource
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 """What every gate measures."""
@@ -24,9 +24,10 @@ def probes_for(policy: "Policy") -> tuple[ProbeName, ...]:
     return (*ALL_PROBES, ProbeName.SERVED) if served else ALL_PROBES
 
 
-def judges_serving_kl(policy: "Policy | None") -> bool:
+def judges_serving_kl(request: "Request") -> bool:
     """Whether a criterion judges what the serving engine adds, which needs the branch decoded here too."""
-    return policy is not None and any(_of_serving_kl(criterion) for criterion in policy.criteria)
+    criteria = () if request.policy is None or ProbeName.SERVED not in request.probes else request.policy.criteria
+    return any(_of_serving_kl(criterion) for criterion in criteria)
 
 
 def asks_endpoint(request: "Request") -> bool:

@@ -7,19 +7,21 @@ batches. Nothing is decided here but, by a rule that is handed in, when enough w
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from q36eval.chat import TemplateLimitError
 from q36eval.engines.base import Engine
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.gate.integrity import drifts
 from q36eval.gate.report import CERTAIN, Stage, StageState
+from q36eval.gate.sequential import PolicyRule
 from q36eval.probes import Captures, Digest, ItemResults, OwnPrompts, Probe, Progress, Sink, WorkItem, in_group
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.items import BothSteps, Work, finished_items, known_of, refuse_unanswerable
+from q36eval.run.items import BothSteps, Work, finished_items, known_of
 from q36eval.run.order_check import check_order
 
 AGAIN = "evaluating again"
@@ -42,22 +44,6 @@ LIKELIEST_ALONE = (
     "its server gives log-probabilities of the likeliest tokens alone, and a divergence needs those of the whole "
     "vocabulary; start vLLM with --max-logprobs -1, or use --engine vllm; `q36eval kl --top-k` measures a lower bound"
 )
-
-
-class StoppingRule(Protocol):
-    """When enough was evaluated, of a task and of a branch."""
-
-    def judged(self, probe: ProbeName) -> frozenset[str]:
-        """Keys of the measurements that it judges of that probe."""
-        ...
-
-    def resolved_early(self, measurements: Sequence[Measurement]) -> frozenset[str]:
-        """Keys of those measurements that more items would not change the judgement of."""
-        ...
-
-    def decided(self, measurements: Sequence[Measurement], complete: frozenset[ProbeName]) -> tuple[str, ...]:
-        """What the verdict stands by whatever is still measured; nothing while it is open."""
-        ...
 
 
 @dataclass
@@ -89,7 +75,7 @@ def run_probes(
     probes: Sequence[Probe],
     sink: Sink,
     progress: Progress,
-    rule: StoppingRule | None = None,
+    rule: PolicyRule | None = None,
     measured: Sequence[Measurement] = (),
     own_template: Callable[[Mapping[ProbeName, OwnPrompts]], None] | None = None,
     planned: Planned | None = None,
@@ -130,7 +116,6 @@ def run_probes(
             f"the branch's tokenizer or chat template turns {differing} of {len(tokens)} requests into other tokens "
             f"than the reference's",
         )
-    refuse_unanswerable(branch.generates, works, "branch")
     captures = captures_of(works)
     _leave_out_unscored(branch, works, sink)
     seconds = time.monotonic() - started
@@ -160,14 +145,10 @@ def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Wor
     works = []
     for probe in probes:
         work = Work(probe, [])
-        try:
+        with recording_crash(work, sink):
             work.items = [in_group(item, probe.name) for item in probe.plan(tokenizer)]
             if not work.items:
                 raise ValueError("it planned nothing")
-        except Q36Error:
-            raise
-        except Exception as error:
-            fail_probe(work, sink, error)
         works.append(work)
     return works
 
@@ -211,30 +192,20 @@ def _lay_out_by_reference(work: Work, captures: Captures, sink: Sink) -> None:
     if work.failed is not None:
         return
     keys = [item.key for item in work.items]
-    try:
+    with recording_crash(work, sink):
         items = list(work.probe.know_reference(work.items, BothSteps(captures[work.probe.name], keys)))
         if len(items) != len(keys) or {item.key for item in items} != set(keys):
             raise ValueError("what the reference answered may change the order of the items, never which there are")
-    except Q36Error:
-        raise
-    except Exception as error:
-        fail_probe(work, sink, error)
-    else:
         work.items = items
 
 
 def _in_own_template(work: Work, tokenizer: Any, sink: Sink) -> OwnPrompts:
     """What the branch's own template makes of a probe's items, which are from here on asked so."""
-    if work.failed is not None:
-        return OwnPrompts(work.items)
-    try:
-        own = work.probe.in_own_template(work.items, tokenizer)
-    except Q36Error:
-        raise
-    except Exception as error:
-        fail_probe(work, sink, error)
-        return OwnPrompts(work.items)
-    work.items = list(own.items)
+    own = OwnPrompts(work.items)
+    if work.failed is None:
+        with recording_crash(work, sink):
+            own = work.probe.in_own_template(work.items, tokenizer)
+            work.items = list(own.items)
     return own
 
 
@@ -244,7 +215,7 @@ def measure_branch(
     captures: Captures,
     sink: Sink,
     progress: Progress,
-    rule: StoppingRule | None = None,
+    rule: PolicyRule | None = None,
     measured: Sequence[Measurement] = (),
 ) -> Evaluated:
     """Judge the items of every probe, stage by stage; write each outcome, and each finished probe's figures, at once.
@@ -282,7 +253,7 @@ class _Evaluation:
     captures: Captures
     sink: Sink
     progress: Progress
-    rule: StoppingRule | None
+    rule: PolicyRule | None
     measured: list[Measurement]
     """What the verdict may stand by: of complete probes, and of others what may be looked at early."""
     outcomes: list[ItemOutcome]
@@ -330,13 +301,9 @@ class _Evaluation:
 
     def check_order(self, work: Work) -> None:
         """Evaluate a probe's first items again; an engine that is not what it was ends the probe as a crash does."""
-        try:
+        figure = None
+        with recording_crash(work, self.sink):
             figure = check_order(self.engine, work, own_outcomes(work, self.outcomes), self.captures, self.progress)
-        except Q36Error:
-            raise
-        except Exception as error:
-            fail_probe(work, self.sink, error)
-            return
         figures = self._write([] if figure is None else [figure])
         for drift in drifts(figures):
             reason = f"the engine does not repeat itself: {drift.note}"
@@ -372,17 +339,14 @@ class _Evaluation:
         """The outcomes of one item, written at once; none where the probe crashed, which is recorded."""
         missing = Digest(error="the reference could not be measured on this item")
         reference = known_of(self.captures[work.probe.name], item.key) or missing
-        try:
+        compared: Sequence[ItemOutcome] = ()
+        with recording_crash(work, self.sink):
             outcomes = work.probe.compare(self.engine, item, results, reference)
             self.sink.add_items(outcomes)
-        except Q36Error:
-            raise
-        except Exception as error:
-            fail_probe(work, self.sink, error)
-            return ()
-        return outcomes
+            compared = outcomes
+        return compared
 
-    def _resolve_early(self, work: Work, number: int, rule: StoppingRule) -> Sequence[Measurement]:
+    def _resolve_early(self, work: Work, number: int, rule: PolicyRule) -> Sequence[Measurement]:
         """Mark the tasks of a probe of which all that is judged is clear after that round; a task not judged goes on.
 
         Returns what it looked at. A task that a resumed run knows later items of was open at this look: it is looked
@@ -435,7 +399,7 @@ class _Evaluation:
         probe = work.probe
         if work.failed is not None:
             return
-        try:
+        with recording_crash(work, self.sink):
             first = {outcome.item_key: outcome for outcome in own_outcomes(work, self.outcomes)}
             doubtful = [in_group(item, probe.name) for item in probe.doubtful(list(first.values()))]
             size = len(doubtful) if self.rule is None else PORTION
@@ -443,10 +407,6 @@ class _Evaluation:
                 self.outcomes += self._evaluated_again(probe, doubtful[start : start + size], first)
                 if self.rule is not None and self._decided(figures_of(work, self.outcomes, self.sink)):
                     return
-        except Q36Error:
-            raise
-        except Exception as error:
-            fail_probe(work, self.sink, error)
 
     def _evaluated_again(
         self, probe: Probe, items: list[WorkItem], first: Mapping[str, ItemOutcome]
@@ -469,18 +429,14 @@ def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[
     """The measurements of a probe from its outcomes so far; none where it crashed, which is recorded."""
     if work.failed is not None:
         return []
-    try:
+    with recording_crash(work, sink):
         measurements = list(work.probe.summarize(own_outcomes(work, outcomes)))
         keys = [measurement.key for measurement in measurements]
         if len(set(keys)) < len(keys):  # history keeps one figure per key: the second would silently replace the first
             twice = min(key for key in keys if keys.count(key) > 1)
             raise ValueError(f"it measured {twice} more than once, so none of its figures can be trusted")
-    except Q36Error:
-        raise
-    except Exception as error:
-        fail_probe(work, sink, error)
-        return []
-    return measurements
+        return measurements
+    return []
 
 
 def own_outcomes(work: Work, outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
@@ -498,8 +454,14 @@ def _task_name(work: Work, item: WorkItem) -> str:
     return item.task or item.stage or work.probe.name.value
 
 
-def fail_probe(work: Work, sink: Sink, error: Exception) -> None:
-    """Record that a probe crashed, and where; its figures are those of nothing."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    work.failed = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-    sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="crashed"))
+@contextmanager
+def recording_crash(work: Work, sink: Sink) -> Iterator[None]:
+    """Record that a probe crashed within, and where; its figures are those of nothing. Our own errors go on."""
+    try:
+        yield
+    except Q36Error:
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        work.failed = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="crashed"))

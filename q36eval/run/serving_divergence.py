@@ -10,8 +10,8 @@ from q36eval.errors import CorruptCheckpointError, EngineError
 from q36eval.history import History
 from q36eval.probes import Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
-from q36eval.run.request import Request, judges_serving_kl
-from q36eval.served.declared import SERVING_KL
+from q36eval.run.request import Request
+from q36eval.served.declared_server import SERVING_KL
 
 if TYPE_CHECKING:
     from q36eval.kl.corpus import CorpusDocument
@@ -37,21 +37,6 @@ class ServingAdds:
     seconds: float = 0.0
     _decoded: "DecodedHere | None" = field(default=None, init=False)
     _refused: bool = field(default=False, init=False)
-
-    @classmethod
-    def of(
-        cls,
-        request: Request,
-        history: History,
-        run_id: str,
-        reference: DeploymentIdentity,
-        sink: Sink,
-        texts: "Callable[[], Sequence[CorpusDocument]]",
-    ) -> "ServingAdds | None":
-        """None where no criterion asks for it, or the probe is not part of the run."""
-        if ProbeName.SERVED not in request.probes or not judges_serving_kl(request.policy):
-            return None
-        return cls(request, history, run_id, reference, sink, texts)
 
     def decode_first(self, progress: Progress) -> None:
         """Decode the branch while its serving engine is not started yet: later that may hold the whole device.

@@ -1,16 +1,16 @@
 """The checkpoint's error and the engine's, put together: three deployments of the same texts, one after the other."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 import torch
 
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.as_served import ENGINE, changes_as_served
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
+from q36eval.checkpoints.served_arithmetic import ENGINE, changes_as_served
 from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, EngineSettings, as_reference, open_engine, opens_checkpoints
@@ -18,7 +18,7 @@ from q36eval.engines.device_memory import give_back
 from q36eval.engines.head import Head
 from q36eval.engines.worker_places import gpus_of
 from q36eval.errors import CorruptCheckpointError, UsageError
-from q36eval.gate.fault import EXCESS, SERVING, Arithmetic
+from q36eval.gate.fault_layer import EXCESS, SERVING, Arithmetic
 from q36eval.history import History
 from q36eval.kl.attribution import Pass, Sample, hidden_states, sample
 from q36eval.kl.corpus import CorpusDocument
@@ -34,7 +34,6 @@ from q36eval.kl.serving_error import (
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
-from q36eval.run.arithmetic import gpu_here, gpu_words, input_kinds
 from q36eval.run.attribution import keep_figures
 
 WHOLE, KNOWN = "whole", "known, "
@@ -133,7 +132,6 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         whole=whole,
         floor=floor,
         arithmetic=arithmetic,
-        gpu=gpu_words(input_kinds(plan.branch), gpu_here()),
         known=(len(known), with_fault[judged]) if known else None,
     )
     return Told(told, served, reference.identity)
@@ -178,27 +176,21 @@ class _Measured:
     def of(cls, engine: Engine, settings: EngineSettings, chosen: Sample) -> "_Measured":
         """Score the texts; the states move out of the way of the next model, which may need all of the device."""
         on_host: Pass = {key: rows.cpu() for key, rows in hidden_states(engine, chosen.requests).items()}
-        return cls(Side(on_host, _HeadOnceAsked(settings)), engine.identity)
+        return cls(Side(on_host, _head_once_asked(settings)), engine.identity)
 
 
-class _HeadOnceAsked:
+def _head_once_asked(settings: EngineSettings) -> Callable[[torch.Tensor], torch.Tensor]:
     """A deployment's logits [T, V] of final states [T, H]; its head is read the first time, and takes no memory before.
 
-    Raises:
-        UsageError, CorruptCheckpointError: as `Head.of`.
-        ChangedError: something wrote to its files meanwhile.
+    It raises as `Head.of`, and ChangedError where something wrote to its files meanwhile.
     """
 
-    def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
+    @cache
+    def head() -> Head:
+        with hold(settings.folder).being_read():
+            return Head.of(settings)
 
-    @cached_property
-    def _head(self) -> Head:
-        with hold(self._settings.folder).being_read():
-            return Head.of(self._settings)
-
-    def __call__(self, states: torch.Tensor) -> torch.Tensor:
-        return self._head.logits(states)
+    return lambda states: head().logits(states)
 
 
 def _sums_of_opened(

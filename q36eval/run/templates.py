@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.chat.declared import DeclaredTemplate
+from q36eval.chat.declared_template import DeclaredTemplate
 from q36eval.config import Family
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.files import canonical_json

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from q36eval.checkpoints.inspection import Inspection, Promise, Section
+from q36eval.checkpoints.inspection.extra_modules import SHIPPED
 from q36eval.checkpoints.inspection.findings import OF_ITSELF
-from q36eval.checkpoints.inspection.left_out import SHIPPED
 from q36eval.config import Family
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.metrics import METRICS

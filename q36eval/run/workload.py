@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from q36eval.checkpoints import load_tokenizer
-from q36eval.checkpoints.opened import opened_once
+from q36eval.checkpoints.open_checkpoints import opened_once
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions, as_reference, planned
 from q36eval.engines.batches import generation_batches, scoring_batches, with_news
@@ -16,7 +16,7 @@ from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import ProbeName
 from q36eval.run.floor import floor_file
 from q36eval.run.items import Work
-from q36eval.run.material import corpus_of, material_of, on_policy_prompts
+from q36eval.run.materials import corpus_of, material_of, on_policy_prompts
 from q36eval.run.pack import CaptureRequest, reference_to_capture
 from q36eval.run.preflight import prepare, problems_of_plan, refuse
 from q36eval.run.probe_set import Limits, Scored, build_probes, material
@@ -77,7 +77,7 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
         if request.resume is None:
             # the KL's items depend on the reference's own answers, which nobody waits for here
             others = [work for work in works if work.probe.name is not ProbeName.KL]
-            refuse(problems_of_plan(request.policy, others, request, reference))
+            refuse(problems_of_plan(request.policy, others, request, reference, generates=prepared.generates))
         batches: dict[str, MemoryPlan] = {}
         own = planned(request.deployment)
         if own is not None:
@@ -174,9 +174,9 @@ def _stage(deployment: str, name: str, work: Work, plan: MemoryPlan | None) -> S
     new_answers = [request for request in answers if request.key not in known]
     scoring, answering = 0, 0
     if plan is not None:
-        scoring = _count(with_news(scoring_batches(scores, plan.score_tokens, plan.worth_sharing), known))
+        scoring = len([*with_news(scoring_batches(scores, plan.score_tokens, plan.worth_sharing), known)])
         rows_of: Callable[[int, int], int] | None = None if plan.cache_bytes is None else plan.rows_of
-        answering = _count(with_news(generation_batches(answers, plan.prompt_tokens, plan.rows, rows_of), known))
+        answering = len([*with_news(generation_batches(answers, plan.prompt_tokens, plan.rows, rows_of), known)])
     return StagePlan(
         deployment,
         name,
@@ -189,10 +189,6 @@ def _stage(deployment: str, name: str, work: Work, plan: MemoryPlan | None) -> S
         answer_tokens=sum(request.max_new_tokens for request in new_answers),
         answering_batches=answering,
     )
-
-
-def _count(batches: Iterator[Any]) -> int:
-    return sum(1 for _ in batches)
 
 
 def _seconds(request: Request, works: Sequence[Work], history: History | None) -> dict[str, float]:

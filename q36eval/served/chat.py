@@ -8,9 +8,9 @@ from q36eval.canaries.checks import NotJudgedError
 from q36eval.engines.openai.chat_answers import Message
 from q36eval.engines.openai.endpoint import Continuation, Endpoint, fresh_salt
 from q36eval.metrics import metric_of
-from q36eval.records import Clusters, Counts, FamilyCompetence, Interval, Measurement, ProbeName
-from q36eval.served.comparing import by_class, counted_faults, examples, failure_causes, sentences
-from q36eval.served.declared import KINDS, FaultKind
+from q36eval.records import Clusters, Counts, FailureCauses, FamilyCompetence, Interval, Measurement, ProbeName
+from q36eval.served.comparison import by_class, counted_faults, examples, sentences
+from q36eval.served.declared_server import KINDS, FaultKind
 from q36eval.served.differentials import Answers, asked
 from q36eval.served.messages import (
     CallClass,
@@ -281,33 +281,12 @@ def calls_measured(asked_for: Sequence[Asked]) -> list[Measurement]:
         counts=clusters.counts(),
         clusters=clusters,
         competence=(able,),
-        causes=failure_causes(by_class(served), by_class(raw)),
-        note=sentences(words, _whose(judged), examples(differing)),
+        causes=FailureCauses(branch=by_class(served), reference=by_class(raw)),
+        note=sentences(words, examples(differing)),
     )
     f1 = [_trigger_f1(part, [(one, row[at]) for row in triggers for one in row[:1]], errored)
           for at, part in ((1, "served"), (2, "raw"))]  # fmt: skip
     return [failures, *f1]
-
-
-def _whose(judged: Sequence[Asked]) -> str:
-    """Of the answers that are wrong as served, whose fault they are."""
-    whose = {"the model": 0, "the parser": 0, "the server": 0, "not told apart": 0}
-    for each in judged:
-        case, prompt = each.prompt.case, each.prompt
-        if case is None or isinstance(each.whole, str) or isinstance(each.raw, str):
-            continue
-        if call_class(case, served_calls(each.whole)) is None:
-            continue
-        if call_class(case, raw_calls(each.raw.text, prompt.tools, thinking=prompt.thinking)) is not None:
-            whose["the model"] += 1
-        elif each.wrote is None:
-            whose["not told apart"] += 1
-        elif each.faults:
-            whose["the parser"] += 1
-        else:
-            whose["the server"] += 1
-    named = [f"{who} {count}" for who, count in whose.items() if count]
-    return f"at fault: {', '.join(named)}" if named else ""
 
 
 def _trigger_f1(part: str, turns: Sequence[tuple[bool, bool]], errored: int) -> Measurement:

@@ -7,10 +7,9 @@ ids sent to raw completions, so that templates and parsers have no part in it. W
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import or_
 from typing import Any, TypeVar
 
+from q36eval.engines.openai.concurrency import in_flight
 from q36eval.engines.openai.endpoint import (
     Continuation,
     Endpoint,
@@ -18,9 +17,8 @@ from q36eval.engines.openai.endpoint import (
     RefusedError,
     fresh_salt,
 )
-from q36eval.engines.openai.in_flight import in_flight
-from q36eval.served.comparing import Compared, difference, move
-from q36eval.served.declared import Plan
+from q36eval.served.comparison import Compared, difference
+from q36eval.served.declared_server import Plan
 from q36eval.served.prompts import Prompt, Prompts
 
 HIT_SHARE = 0.5
@@ -124,9 +122,7 @@ def compared(
             result.append(Compared(prompt.name, error=errors[0]))
             continue
         both = [(one, other) for one, other in pairs if not isinstance(one, str) and not isinstance(other, str)]
-        found = [difference(one, other) for one, other in both]
-        moves = [move(one, other) for one, other in both]
-        result.append(Compared(prompt.name, found[0], found[1], moves=(moves[0], moves[1])))
+        result.append(Compared(prompt.name, *(difference(one, other) for one, other in both)))
     return result
 
 
@@ -245,8 +241,7 @@ def _whole(name: str, turns: Sequence[Compared]) -> Compared:
         return Compared(name, error=error or "no turn fits the server's context")
     changed = next((f"turn {n}: {turn.changed}" for n, turn in enumerate(turns, 1) if turn.changed is not None), None)
     repeated = next((turn.repeated for turn in turns if turn.repeated is not None), None)
-    by_change, by_nothing = (reduce(or_, (turn.moves[side] for turn in turns)) for side in (0, 1))
-    return Compared(name, changed, repeated, moves=(by_change, by_nothing))
+    return Compared(name, changed, repeated)
 
 
 def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from q36eval.engines.openai.endpoint import DraftCounts, Endpoint, fresh_salt
 from q36eval.metrics import metric_of
 from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName
-from q36eval.served.comparing import sentences
+from q36eval.served.comparison import sentences
 from q36eval.served.differentials import asked
 from q36eval.served.prompts import Prompt
 from q36eval.stats import DEFAULT_LEVEL, summarize

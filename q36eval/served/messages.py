@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from q36eval.canaries.cases import Case
-from q36eval.canaries.checks import Call, Reply, fault_of, parse_reply
+from q36eval.canaries.checks import Call, Reply, parse_reply, same_calls
 from q36eval.canaries.checks.json_schema import schema_failures
 from q36eval.canaries.checks.json_values import StrictJSONError, same_json, strict_json
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
 from q36eval.engines.openai.chat_answers import Message
-from q36eval.served.declared import FaultKind
+from q36eval.served.declared_server import FaultKind
 
 THINK_END = "</think>"
 MARKUP = (
@@ -35,8 +35,6 @@ TAGS = (*MARKUP, "<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 UNDECODED = "\N{REPLACEMENT CHARACTER}"
 """What bytes decode to that are no character."""
-SHORT, BEFORE = 60, 20
-"""Characters of a text that are shown, and of them at most so many before a difference."""
 
 CallClass = Literal["InvalidJson", "UnknownName", "SchemaMismatch", "WrongArguments", "Missing", "Spurious"]
 
@@ -98,11 +96,9 @@ def _faults(raw: str, message: Message, tools: Sequence[dict[str, Any]], *, thin
     if leaked:
         faults["tags"] = f"the content holds {leaked[0]}"
     if own.thought is not None and (not _says(reasoning, own.thought) or THINK_END in content):
-        said, wrote = _parted(reasoning, own.thought)
-        faults["thought"] = f"reasoning {said} where the model thought {wrote}"
+        faults["thought"] = f"reasoning {reasoning!r:.60} where the model thought {own.thought!r:.60}"
     if not leaked and not _says(content, own.content):
-        said, wrote = _parted(content, own.content)
-        faults["content"] = f"content {'null' if message.content is None else said} where the model wrote {wrote}"
+        faults["content"] = f"content {message.content!r:.60} where the model wrote {own.content!r:.60}"
     return faults
 
 
@@ -125,8 +121,8 @@ def _call_faults(
     as_served = [{"name": name, "arguments": arguments} for name, arguments in message.calls]
     if names != served:
         yield "calls", f"calls of {served} where the model called {names}"
-    elif fault_of((), answer, tools, as_served) == "parser":
-        yield "arguments", f"arguments {_short(' '.join(str(text) for _, text in message.calls))}"
+    elif not same_calls(answer, tools, as_served):
+        yield "arguments", f"arguments {' '.join(str(text) for _, text in message.calls)!r:.60}"
     if served and message.finish not in ("tool_calls", "length"):
         yield "finish", f"finish reason {message.finish} beside {len(served)} calls"
 
@@ -180,17 +176,3 @@ def call_class(case: Case, calls: Sequence[tuple[str | None, Any]]) -> CallClass
 def expects_call(case: Case) -> bool:
     """Whether a tool fits what is asked."""
     return any(call.get("name") is not None for call in case.expected.get("calls", [case.expected]))
-
-
-def _short(text: str, most: int = SHORT) -> str:
-    return repr(text if len(text) <= most else f"{text[:most]}…")
-
-
-def _parted(one: str, other: str) -> tuple[str, str]:
-    """Both in short, from a little before the first place where they differ; without white space around them."""
-    one, other = one.strip(), other.strip()
-    at = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
-    at = min(len(one), len(other)) if at is None else at
-    begin = at - BEFORE if at > SHORT - BEFORE else 0
-    mark = "…" if begin else ""
-    return _short(f"{mark}{one[begin:]}"), _short(f"{mark}{other[begin:]}")

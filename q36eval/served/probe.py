@@ -16,8 +16,8 @@ from q36eval.served.chat import (
     prompts_measured,
     streams_measured,
 )
-from q36eval.served.comparing import measured_differences
-from q36eval.served.declared import PARTS, Plan
+from q36eval.served.comparison import measured_differences
+from q36eval.served.declared_server import PARTS, Plan
 from q36eval.served.differentials import (
     Alone,
     CannotBeMeasuredError,
@@ -32,7 +32,7 @@ from q36eval.served.differentials import (
     streaming,
 )
 from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
-from q36eval.served.greedy import cut_in_half, greedy_measured
+from q36eval.served.greedy_check import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompts
 
 Figure = Measurement | ProbeFailure
@@ -53,13 +53,8 @@ class _Asking:
     """One run: the server that is judged, the second one beside it, and how both are asked."""
 
     def __init__(self, endpoint: Endpoint, other: Endpoint | None, prompts: Prompts, plan: Plan, progress: Progress):
-        self._endpoint, self._other, self._prompts, self._plan, self._progress = (
-            endpoint,
-            other,
-            prompts,
-            plan,
-            progress,
-        )
+        self._endpoint, self._other, self._progress = endpoint, other, progress
+        self._prompts, self._plan = prompts, plan
         self._alone = dict[Endpoint, Alone]()
 
     def alone(self, server: Endpoint) -> Alone:

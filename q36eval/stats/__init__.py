@@ -3,21 +3,20 @@
 `margin_test` and `summarize` choose by estimator among the families of tests, each in a module of its own: `_betting`
 (bounded means), `_scheduled` (the same in blocks, with a planned end), `_fixed` (these items alone), `_bootstrap`
 (unbounded means, strata), `_ratio`, `_quantile`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
-Evidence enters as `records.Clusters` and becomes a `_contrast`. `margin_looks` simulates branches under
-these very tests. A new estimator is one of `records.Estimator`, a module with its tests and interval, and its branch in
-`_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
+Evidence enters as `records.Clusters` and becomes a `_contrast`. A new estimator is one of `records.Estimator`, a module
+with its tests and interval, and its branch in `_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
 """
 
 from q36eval.stats._bootstrap import StratifiedMean, why_untrusted
 from q36eval.stats._contrast import planned_clusters, planned_largest
 from q36eval.stats._decision import Resolution, holm, resolved_early
-from q36eval.stats._gates import Kinds, Looker, margin_looks
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._likelihood import LEAST_EXPECTED, effective_clusters
 from q36eval.stats._margin import (
     ESTIMATORS_OF_KIND,
     MAX_ERRORED_SHARE,
     MAX_UNREADABLE_SHARE,
+    Limit,
     MarginKind,
     MarginLike,
     MarginTest,
@@ -30,7 +29,6 @@ from q36eval.stats._proportion import (
     ShareBeyond,
     least_clusters,
     mcnemar,
-    most_beyond,
     proportion_interval,
     unseen_share,
 )
@@ -46,9 +44,8 @@ __all__ = [
     "LEAST_EXPECTED",
     "MAX_ERRORED_SHARE",
     "MAX_UNREADABLE_SHARE",
-    "Kinds",
+    "Limit",
     "LookShares",
-    "Looker",
     "MarginKind",
     "MarginLike",
     "MarginTest",
@@ -63,10 +60,8 @@ __all__ = [
     "holm",
     "least_clusters",
     "loss_limit",
-    "margin_looks",
     "margin_test",
     "mcnemar",
-    "most_beyond",
     "planned_clusters",
     "planned_largest",
     "proportion_interval",

@@ -73,6 +73,9 @@ ROUNDING = 1e-4
 
 NORMAL = NormalDist()
 
+SEED = 20_260_417
+"""Fixed, so that the same evidence always gives the same verdict."""
+
 
 @dataclass(frozen=True)
 class Sparse:
@@ -251,7 +254,7 @@ class StratifiedMean:
         ValueError: clusters without strata.
     """
 
-    def __init__(self, clusters: Clusters, seed: int) -> None:
+    def __init__(self, clusters: Clusters) -> None:
         if clusters.strata is None:
             raise ValueError("a stratified mean needs clusters that name their strata")
         self._low, self._high = clusters.bounds or (-np.inf, np.inf)
@@ -261,7 +264,7 @@ class StratifiedMean:
         self.mean = float(np.mean(means)) if means else float("nan")
         scarce = any(len(units) < MIN_PER_STRATUM for _, units in self._groups) or not self._groups
         usable = bool(np.isfinite(self.mean)) and not scarce and not self._errored
-        self._studentised = _studentise(self._groups, seed) if usable else None
+        self._studentised = _studentise(self._groups) if usable else None
         self._why_not = "errored units of unbounded value" if self._errored else "too few clusters in a stratum"
 
     def p_at_least(self, margin: float) -> float:
@@ -296,7 +299,7 @@ def _stratum(clusters: Clusters, name: str) -> tuple[Array, Array]:
     return columns[:, 0], columns[:, 1]
 
 
-def _studentise(groups: Sequence[tuple[Array, Array]], seed: int) -> Studentised:
+def _studentise(groups: Sequence[tuple[Array, Array]]) -> Studentised:
     means = [float(sums.sum() / units.sum()) for sums, units in groups]
     residuals = [sums - mean * units for (sums, units), mean in zip(groups, means, strict=True)]
     largest = max(float(np.abs(sums).max()) for sums, _ in groups)
@@ -310,7 +313,7 @@ def _studentise(groups: Sequence[tuple[Array, Array]], seed: int) -> Studentised
         moments = np.stack([residual, units, residual**2, residual * units, units**2], axis=1)
         variance += float(linearised_errors(moments.sum(axis=0, keepdims=True), np.zeros(1), len(units))[0]) ** 2
         # each stratum draws on its own, or their shifts would move together
-        drawn = resamples(len(units), RESAMPLES, (seed, number))
+        drawn = resamples(len(units), RESAMPLES, (SEED, number))
         totals = np.concatenate([weights @ moments for weights in drawn])
         shift = totals[:, 0] / totals[:, 1]
         shifts += shift

@@ -9,11 +9,8 @@ from functools import cached_property
 
 from q36eval.records import Interval
 from q36eval.stats import _betting
-from q36eval.stats._bootstrap import BEYOND, Studentised, studentise
+from q36eval.stats._bootstrap import BEYOND, SEED, Studentised, studentise
 from q36eval.stats._contrast import Array, Contrast
-
-SEED = 20_260_417
-"""Fixed, so that the same evidence always gives the same verdict."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,6 @@ class MeanInference:
 
     contrast: Contrast
     above_shape: float = _betting.EAGER
-    seed: int = SEED
     planned_below: Array | None = None
     planned_above: Array | None = None
     squares: bool = False
@@ -39,7 +35,7 @@ class MeanInference:
 
     @cached_property
     def _studentised(self) -> Studentised | None:
-        return studentise(self.contrast, self.seed, BEYOND**2 if self.squares else BEYOND)
+        return studentise(self.contrast, SEED, BEYOND**2 if self.squares else BEYOND)
 
     @cached_property
     def _capped(self) -> Contrast:

@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from q36eval.records import Clusters, Direction, Estimator, Interval, Reason
 from q36eval.stats._betting import EVEN, FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
 from q36eval.stats._bootstrap import StratifiedMean
 from q36eval.stats._contrast import Array, Columns, columns_of, finite_bounds, linear_contrast
 from q36eval.stats._fixed import FixedMean
-from q36eval.stats._inference import SEED, MeanInference
+from q36eval.stats._inference import MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._proportion import ShareBeyond
 from q36eval.stats._quantile import QuantileInference
@@ -67,6 +67,13 @@ class MarginLike(Protocol):
 
     @property
     def value(self) -> float: ...
+
+
+class Limit(NamedTuple):
+    """A margin alone, as a policy has it with a source."""
+
+    kind: MarginKind
+    value: float
 
 
 @dataclass(frozen=True)
@@ -220,10 +227,10 @@ def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
         inference = MeanInference(linear_contrast(clusters, 1.0), EVEN, squares=True)
         p_pass, p_fail = inference.p_at_least(limit**2), inference.p_at_most(limit**2)
     elif estimator == "stratified_mean":
-        stratified = StratifiedMean(clusters, SEED)
+        stratified = StratifiedMean(clusters)
         p_pass, p_fail = stratified.p_at_least(limit), stratified.p_at_most(limit)
     else:
-        quantile = QuantileInference(clusters, SEED)
+        quantile = QuantileInference(clusters)
         p_pass, p_fail = quantile.p_at_least(limit), quantile.p_at_most(limit)
     return MarginTest(p_pass, p_fail, value, interval, limit)
 
@@ -263,7 +270,7 @@ def _proportions_test(
 
 def _ratio_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginTest:
     """Recovery branch/reference >= rho of unbounded values."""
-    ratio = RatioInference.of(clusters, SEED)
+    ratio = RatioInference.of(clusters)
     bounds = ratio.interval(level)
     loss = bounds.model_copy(update={"lower": 1.0 - bounds.upper, "upper": 1.0 - bounds.lower})
     undefined = Reason("recovery-undefined", "the reference's mean is not positive, so recovery is undefined")

@@ -1,24 +1,21 @@
 """Margins that a set of items can show, before a branch is evaluated: even an identical branch needs enough items."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from q36eval.records import Clusters, Direction, Estimator, Schedule
-from q36eval.stats._margin import MarginKind, MarginLike, margin_test
+from q36eval.records import Clusters, Direction, Estimator
+from q36eval.stats._margin import Limit, MarginKind, MarginLike, margin_test
 
 LEAST_LIMIT, GREATEST_LIMIT = 1e-5, 0.1
 """Between which the tightest limit is looked for."""
 
 
-def as_expected(units: Sequence[int], score: float, schedule: Schedule | None = None) -> Clusters:
+def as_expected(units: Sequence[int], score: float) -> Clusters:
     """Clusters of `units` items each of which branch and reference get the share `score` right, spread evenly."""
     right = np.diff(np.floor(score * np.cumsum([0, *units]) + 0.5))
     sums = tuple(float(value) for value in np.minimum(right, units))
-    return Clusters(
-        units=tuple(units), branch=sums, reference=sums, errored=(0,) * len(units), bounds=(0.0, 1.0), schedule=schedule
-    )
+    return Clusters(units=tuple(units), branch=sums, reference=sums, errored=(0,) * len(units), bounds=(0.0, 1.0))
 
 
 def can_show(
@@ -48,7 +45,7 @@ def tightest_limit(
     """The least loss (`loss_limit`) that these items can show at all, to 2 %; None where not even a tenth."""
 
     def shown(limit: float) -> bool:
-        margin = _Limit(kind, 1.0 - limit if kind == "min_recovery" else limit)
+        margin = Limit(kind, 1.0 - limit if kind == "min_recovery" else limit)
         return can_show(identical, margin, confidence=confidence, direction=direction, estimator=estimator)
 
     low, high = LEAST_LIMIT, GREATEST_LIMIT
@@ -58,9 +55,3 @@ def tightest_limit(
         middle = (low * high) ** 0.5
         low, high = (low, middle) if shown(middle) else (middle, high)
     return high
-
-
-@dataclass(frozen=True)
-class _Limit:
-    kind: MarginKind
-    value: float

@@ -82,12 +82,6 @@ def least_clusters(share: float, confidence: float) -> int:
     return math.ceil(math.log(1.0 - confidence) / math.log(1.0 - share) - 1e-12)
 
 
-def most_beyond(clusters: int, share: float, confidence: float) -> int | None:
-    """How many of so many clusters may lie beyond for a PASS at most; None where even none is too many."""
-    allowed = [k for k in range(clusters + 1) if bdtr(k, clusters, share) <= 1.0 - confidence]
-    return max(allowed, default=None)
-
-
 def proportion_interval(count: int, n: int, level: float = 0.95, *, errored: int = 0) -> Interval:
     """Clopper & Pearson's interval (Biometrika 26 (1934), 404-413) of a share of which `count` of `n` were seen.
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q36eval.records import Clusters, Interval, Tail
-from q36eval.stats._bootstrap import MIN_CLUSTERS, resamples
+from q36eval.stats._bootstrap import MIN_CLUSTERS, SEED, resamples
 from q36eval.stats._contrast import Array
 
 RESAMPLES = 1_999
@@ -106,7 +106,6 @@ class QuantileInference:
     """
 
     clusters: Clusters
-    seed: int
 
     def p_at_least(self, margin: float) -> float:
         """p-value of H0: quantile >= margin, from the thresholds that do not lie above it."""
@@ -180,10 +179,10 @@ class QuantileInference:
         kept = units > 0
         above, units = above[kept], units[kept]
         order = np.lexsort((*above.T, units))
-        return _p_shares(above[order], units[order], 1.0 - tail.quantile, self.seed)
+        return _p_shares(above[order], units[order], 1.0 - tail.quantile)
 
 
-def _p_shares(above: Array, units: Array, share: float, seed: int) -> tuple[list[float], list[float]]:
+def _p_shares(above: Array, units: Array, share: float) -> tuple[list[float], list[float]]:
     """p-values [K] of H0: sum(above[:, k]) / sum(units) >= share, and of <=, from `above` [C, K] and `units` [C]."""
     exceeding, short_of = (above > 0).sum(axis=0), (above < units[:, None]).sum(axis=0)
     usable = (exceeding >= MIN_EXCEEDING) & (short_of >= MIN_EXCEEDING)
@@ -199,7 +198,7 @@ def _p_shares(above: Array, units: Array, share: float, seed: int) -> tuple[list
     below, beyond = np.zeros_like(shares), np.zeros_like(shares)
     with np.errstate(divide="ignore", invalid="ignore"):
         observed = (shares - share) / observed_errors[0]
-        for weights in resamples(units.size, RESAMPLES, seed):
+        for weights in resamples(units.size, RESAMPLES, SEED):
             shifts, errors = _shifts_and_errors(weights @ moments, units.size)
             t = np.where(shifts == 0, 0.0, shifts / errors)
             below += (t <= observed).sum(axis=0)

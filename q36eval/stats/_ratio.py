@@ -12,7 +12,7 @@ import numpy as np
 
 from q36eval.records import Clusters, Interval
 from q36eval.stats import _bootstrap
-from q36eval.stats._bootstrap import MIN_CLUSTERS, resamples
+from q36eval.stats._bootstrap import MIN_CLUSTERS, SEED, resamples
 from q36eval.stats._contrast import Array
 
 BISECTION_STEPS = 40
@@ -27,10 +27,9 @@ class RatioInference:
     branch: Array
     reference: Array
     errored: int
-    seed: int
 
     @classmethod
-    def of(cls, clusters: Clusters, seed: int) -> "RatioInference":
+    def of(cls, clusters: Clusters) -> "RatioInference":
         """The scored clusters in an order that does not depend on that of the items.
 
         Raises:
@@ -41,7 +40,7 @@ class RatioInference:
         columns = zip(clusters.branch, clusters.reference, clusters.units, strict=True)
         rows = sorted((branch, reference) for branch, reference, units in columns if units)
         branch, reference = np.array(rows, dtype=np.float64).reshape(-1, 2).T
-        return cls(branch, reference, sum(clusters.errored), seed)
+        return cls(branch, reference, sum(clusters.errored))
 
     @property
     def ratio(self) -> float:
@@ -141,5 +140,5 @@ class RatioInference:
     @cached_property
     def _resampled(self) -> Array:
         """Totals of the moments over RESAMPLES resamples of the clusters [RESAMPLES, 5]."""
-        drawn = resamples(self.branch.size, _bootstrap.RESAMPLES, self.seed)
+        drawn = resamples(self.branch.size, _bootstrap.RESAMPLES, SEED)
         return np.concatenate([weights @ self._moments for weights in drawn])

@@ -7,7 +7,7 @@ import numpy as np
 from q36eval.records import Clusters, Estimator, Interval
 from q36eval.stats._bootstrap import StratifiedMean
 from q36eval.stats._contrast import finite_bounds, linear_contrast
-from q36eval.stats._inference import SEED, MeanInference
+from q36eval.stats._inference import MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._quantile import QuantileInference
 from q36eval.stats._ratio import RatioInference
@@ -45,7 +45,7 @@ def summarize(
     difference = linear_contrast(clusters, 1.0, -1.0)
     reference_mean = linear_contrast(clusters, 0.0, 1.0).mean
     if estimator == "ratio":
-        ratio = RatioInference.of(clusters, SEED)
+        ratio = RatioInference.of(clusters)
         return branch_mean, reference_mean, ratio.ratio, ratio.interval(level)
     interval = _difference_interval(clusters, estimator, level)
     if estimator in ("paired_mean", "paired_proportions"):
@@ -69,7 +69,7 @@ def _difference_interval(clusters: Clusters, estimator: Estimator, level: float)
 def _single_value(clusters: Clusters, estimator: Estimator, level: float) -> tuple[float, Interval]:
     """A value that is no plain mean, and its interval."""
     if estimator == "stratified_mean":
-        stratified = StratifiedMean(clusters, SEED)
+        stratified = StratifiedMean(clusters)
         return stratified.mean, stratified.interval(level)
     if estimator == "root_mean_square":
         inference = MeanInference(linear_contrast(clusters, 1.0), squares=True)
@@ -77,7 +77,7 @@ def _single_value(clusters: Clusters, estimator: Estimator, level: float) -> tup
         roots = {name: _root(getattr(squares, name)) for name in ("lower", "upper")}
         return _root(inference.contrast.mean), squares.model_copy(update=roots)
     if estimator == "quantile":
-        return _quantile(clusters), QuantileInference(clusters, SEED).interval(level)
+        return _quantile(clusters), QuantileInference(clusters).interval(level)
     greatest = max((v for v, units in zip(clusters.branch, clusters.units, strict=True) if units), default=math.nan)
     bound = math.inf if clusters.bounds is None else clusters.bounds[1]
     method = "none above: no sample bounds the greatest"

@@ -22,8 +22,8 @@ from q36eval.engines.openai.endpoint import Continuation, fresh_salt
 from q36eval.errors import EngineError, UsageError
 from q36eval.files import json_sha256
 from q36eval.records import Answer, ItemOutcome, ProbeName
-from q36eval.served.comparing import difference
-from q36eval.watch.asking import OPENING_REQUESTS, OPENING_TOKENS, Asker, Row, coarse_kl
+from q36eval.served.comparison import difference
+from q36eval.watch.endpoint_sampling import OPENING_REQUESTS, OPENING_TOKENS, Asker, Row, coarse_kl
 from q36eval.watch.incidents import DIFFERENTIALS, FAMILIES, KL, REQUIRED, Item, Phase, State, tolerance
 from q36eval.watch.settings import Deployment
 from q36eval.watch.store import Store
@@ -65,8 +65,6 @@ class Round:
     unmeasured: dict[str, str]
     """By slice, why it was not asked."""
     server: str = ""
-    cut: int = 0
-    """Items that the round's budget had no room for."""
 
 
 class Rounds:
@@ -123,7 +121,6 @@ class Rounds:
         silent = 0
         for one in plan:
             if not self._has_room(asker, one):
-                result.cut += 1
                 if 2 * one.cost > self._deployment.budget.tokens_per_round and one.slice == REQUIRED:
                     self.too_long.add(one.name)
                 continue
@@ -205,7 +202,6 @@ class Rounds:
         variants = [each for each in answered if each[0].slice == FAMILIES]
         for one, first, salt in variants[: self._deployment.amounts.differentials]:
             if not self._has_room(asker, one):
-                result.cut += 1
                 continue
             again = asker.complete(one.ids, one.budget, salt=salt, stream=stream)
             name = f"{one.name} {'streamed' if stream else 'once more'}"

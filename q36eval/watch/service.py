@@ -23,11 +23,13 @@ from q36eval.gate import Policy
 from q36eval.history import History, RunRecord, WholeRun
 from q36eval.interrupts import closing
 from q36eval.locks import exclusive
+from q36eval.records import ProbeFailure, ProbeName
 from q36eval.watch import verdicts
-from q36eval.watch.asking import Asker
 from q36eval.watch.budget import Gauge, PutOffError, Reason
 from q36eval.watch.clock import Clock, SystemClock
+from q36eval.watch.endpoint_sampling import Asker
 from q36eval.watch.incidents import (
+    SLICES,
     Event,
     Item,
     Phase,
@@ -367,7 +369,7 @@ class Watch:
             "evidence": evidence(state, threshold),
             "quiet": state.quiet,
             "tolerance": tolerance(state, alarm),
-            "lost": {name: share for name in _SLICES if (share := _share(result.items, name)) is not None},
+            "lost": {name: share for name in SLICES if (share := _share(result.items, name)) is not None},
             "divergence": _divergence(result.items),
             "success_at": self.newest.get("success_at"),
         }
@@ -402,7 +404,7 @@ class Watch:
         self.endpoint_up = False
         self.asker.close()
         at = self._clock.now()
-        failure = verdicts.crashed(reason)
+        failure = ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="crashed")
         whole = verdicts.finished(run, self._setting.policy, (), (failure,), (), (), at)
         with self.store.transaction():
             self.gauge.end()
@@ -474,11 +476,6 @@ class Watch:
 
     # -- history and receivers
 
-    def serve_outside(self) -> None:
-        """Bring what waits to receivers and to history, once."""
-        self.serve_receivers()
-        self.serve_history()
-
     def serve_history(self) -> None:
         """Bring what waits to history, once."""
         with suppress(StorageError):
@@ -502,9 +499,6 @@ class Watch:
                 self.spool.check()
                 checked = time.monotonic()
             self._stop.wait(TICK_S)
-
-
-_SLICES = ("required", "families", "kl", "differentials")
 
 
 def _why(whole: WholeRun) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from q36eval.config.answering import Written
+from q36eval.config.answer_budgets import Written
 from q36eval.errors import UsageError
 from q36eval.files import read_yaml
 
@@ -138,15 +138,6 @@ class Deployment(Written):
         return max(2.0, self.alarm.years_between_false_openings * YEAR_S / self.every_s)
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a deployment's file.
-
-        Raises:
-            UsageError: it is missing or malformed, with the key that is wrong.
-        """
-        return read_yaml(path, cls, "deployment file")
-
-    @classmethod
     def named(cls, name_or_file: str, **options: object) -> "Deployment":
         """A deployment by its file, or by its name and options. An option that is not None replaces the file's.
 
@@ -157,7 +148,9 @@ class Deployment(Written):
         """
         given = {name: value for name, value in options.items() if value is not None and value != ()}
         is_file = name_or_file.endswith((".yaml", ".yml"))
-        body: dict[str, Any] = cls.load(Path(name_or_file)).model_dump() if is_file else {"name": name_or_file}
+        body: dict[str, Any] = (
+            read_yaml(Path(name_or_file), cls, "deployment file").model_dump() if is_file else {"name": name_or_file}
+        )
         budget = {name: given.pop(name) for name in Budget.model_fields if name in given}
         body |= given | {"budget": {**body.get("budget", {}), **budget}}
         if "branch" not in body:

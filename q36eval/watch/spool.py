@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from q36eval.errors import Q36Error, UsageError
 from q36eval.history import History, WholeRun
-from q36eval.history.moving import put_run
+from q36eval.history.run_transfer import put_run
 from q36eval.watch.store import Store
 
 SILENT_S = 30.0

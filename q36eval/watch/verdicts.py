@@ -96,11 +96,6 @@ def finished(
     )
 
 
-def crashed(reason: str) -> ProbeFailure:
-    """The endpoint could not be measured."""
-    return ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="crashed")
-
-
 def figures(
     state: State, items: Sequence[Item], unmeasured: Mapping[str, str], threshold: float, calibrating: str | None
 ) -> tuple[list[Measurement], list[ProbeFailure]]:

@@ -48,7 +48,7 @@ def item(
 def outcomes() -> list[ItemOutcome]:
     """A must-pass prompt of every standing; a family with a flip each way, one at risk and one that errored."""
     steady = (1.0, 1.0)
-    hostile = {"divergence": DIVERGENCE | {"said": HOSTILE, "top": [[HOSTILE, -0.2], [" B", -1.9]]}, "fault": "model"}
+    hostile = {"divergence": DIVERGENCE | {"said": HOSTILE, "top": [[HOSTILE, -0.2], [" B", -1.9]]}}
     flipped = answer(0.0, HOSTILE, nats=-1.5, again=(0.0, 0.0), **hostile)
     return [
         item("fixed/passed", answer(1.0, again=steady), answer(1.0), must_pass=True),

@@ -16,6 +16,7 @@ from q36eval.probes import Progress
 from q36eval.records import ProbeName
 from q36eval.run.measure import measure
 from q36eval.run.request import Request
+from tests.app.weights_gates import POLICY, SKIPPING
 from tests.once import built_once
 
 REPOSITORY = Path(__file__).parents[2]
@@ -40,12 +41,6 @@ def small_floor() -> Iterator[None]:
         yield
 
 
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
-
-
 @pytest.fixture(scope="session")
 def some_documents() -> list[CorpusDocument]:
     """Every fourteenth of the sandbox's corpus: enough for a verdict."""
@@ -68,7 +63,7 @@ def with_reference(
         request = Request(family, bf16, bf16, "sandbox", policy=None, probes=(ProbeName.KL,))
         with three_documents(), pytest.MonkeyPatch.context() as patch:
             patch.setattr("q36eval.run.preflight.build_probes", lambda *_: [KLProbe(some_documents)])
-            measure(request, paths, History.open(paths.history), Silent())
+            measure(request, paths, History.open(paths.history), Progress())
 
     captured = built_once(tmp_path_factory, "reference", build)
 
@@ -77,3 +72,11 @@ def with_reference(
         return state
 
     return start
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> tuple[str, ...]:
+    """Options of a gate that judges the files alone, by a policy under which an intact branch passes."""
+    policy = tmp_path / "weights.yaml"
+    policy.write_text(POLICY, encoding="utf-8")
+    return ("--policy", str(policy), *SKIPPING)

@@ -5,10 +5,10 @@ from datetime import date
 from pathlib import Path
 
 from q36eval.gate import Policy, Stage, StageState
-from q36eval.gate.covering import DECLARED, declaration
+from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import circumstances_on, decided, evidence_of
-from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
+from q36eval.history.decisions import circumstances_on, decided, evidence_of
+from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, small_policy
 
 ITEMS = 200
@@ -76,7 +76,7 @@ def judge_run(
     `small_policy` as its own, for both lanes.
     """
     rules = policy or small_policy()
-    declared = declaration(rules, small_policy(), lanes=tuple(Lane), size_bytes=None, is_reference=False)
+    declared = declaration(small_policy())
     run = history.start_run(
         family=family,
         branch=branch,

@@ -31,12 +31,6 @@ from tests.kills import killed_after, whole
 DATA = Path(__file__).resolve().parents[2] / "data"
 
 
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
-
-
 class FewCanaries(CanaryProbe):
     """Few and short, so that a capture takes a second and holds answers beside tensors."""
 
@@ -58,7 +52,7 @@ def main(folder: Path, kills: int, seed: int, placement: str = DECODED) -> None:
     rng = random.Random(seed)
 
     def capture(root: Path) -> partial[object]:
-        return partial(captured, works, replace(reference, root=root).open, lambda: engine, Silent())
+        return partial(captured, works, replace(reference, root=root).open, lambda: engine, Progress())
 
     def to_the_end(root: Path) -> float:
         return whole(capture(root), f"a capture into {root}")

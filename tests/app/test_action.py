@@ -16,18 +16,12 @@ import pytest
 import yaml
 
 from q36eval.app.cli.gate import gate
-from q36eval.history import History, RunState
+from tests.app.weights_gates import POLICY
 from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
 ACTION = REPOSITORY / ".github" / "actions" / "gate"
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
-POLICY = """
-name: weights
-criteria:
-  - {id: intact, probe: weights, metric: integrity_faults,
-     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform], waivable: false}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -168,13 +162,9 @@ def test_each_code_is_the_jobs_own(action: dict[str, Any], tmp_path: Path, code:
     assert runner.outputs["steps.gate.outputs.verdict"] == verdict
 
 
-@pytest.mark.parametrize(("fail", "ends"), [("true", True), ("yes", True), ("", True), ("false", False)])
-def test_only_false_keeps_the_job_from_ending_as_the_gate_did(action: dict[str, Any], fail: str, ends: bool) -> None:
-    """A slip of the pen there must not let a failed gate pass."""
-    always, condition = action["runs"]["steps"][-1]["if"].split(" && ")
-    name, operator, value = condition.split(" ")
-    assert (always, name, operator) == ("always()", "inputs.fail", "!=")
-    assert (fail != value.strip("'")) is ends
+def test_only_false_keeps_the_job_from_ending_as_the_gate_did(action: dict[str, Any]) -> None:
+    """A mistyped value must not let a failed gate pass."""
+    assert action["runs"]["steps"][-1]["if"] == "always() && inputs.fail != 'false'"
 
 
 def test_a_program_that_is_not_there_is_a_prerequisite(action: dict[str, Any], tmp_path: Path) -> None:
@@ -187,61 +177,6 @@ def test_a_program_that_ends_well_without_a_report_has_passed_nothing(action: di
     runner = Runner(action, tmp_path, {"branch": "main", "command": "true"})
     assert runner.run() == [0, 4]
     assert runner.outputs["steps.gate.outputs.verdict"] == "NOT_MEASURED"
-
-
-GATE = """#!{python}
-import signal, sys
-sys.path.insert(0, {root!r})
-from q36eval.app.cli import main
-from tests import forked
-forked.awaiting_ctrl_c()
-main()
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_cancelled_job_stops_the_gate_and_tells_the_outcome(
-    action: dict[str, Any], tmp_path: Path, number: signal.Signals
-) -> None:
-    """A runner signals the step's shell alone, waits some seconds, and then does so again."""
-    program, policy, output, log = (tmp_path / name for name in ("gate", "weights.yaml", "output", "log"))
-    program.write_text(GATE.format(python=sys.executable, root=str(REPOSITORY)))
-    program.chmod(0o755)
-    policy.write_text(POLICY)
-    script = tmp_path / "step.sh"
-    script.write_text(action["runs"]["steps"][0]["run"])
-    inputs = {
-        "BRANCH": "main",
-        "POLICY": policy,
-        "OPTIONS": "--skip=kl\n--skip=evals\n--skip=canaries",
-        "COMMAND": program,
-    }
-    inputs |= {"STATE": tmp_path / "state"}
-    environment = {f"Q36EVAL_ACTION_{name}": str(value) for name, value in inputs.items()}
-    environment |= {"GITHUB_ACTION_PATH": str(ACTION), "GITHUB_OUTPUT": str(output), "RUNNER_TEMP": str(tmp_path)}
-    with log.open("w") as written:
-        step = subprocess.Popen(
-            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)],
-            env={**os.environ, **environment},
-            stdout=written,
-            stderr=written,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-    while "inspecting" not in log.read_text():
-        assert step.poll() is None, log.read_text()
-        time.sleep(0.01)
-    step.send_signal(number)
-    step.send_signal(number)
-    assert step.wait() == 0
-    assert "verdict=INTERRUPTED\nexit-code=143\n" in output.read_text()
-    said = [line for line in log.read_text().splitlines() if line.startswith("q36eval: ")]
-    assert len(said) == 1
-    history = History.open(tmp_path / "state" / "history.sqlite")
-    (run,) = history.list_runs()
-    assert said[0].endswith(f"continue it with --resume {run.id}.")
-    assert run.state is RunState.INTERRUPTED
-    assert not list(tmp_path.glob("q36eval-report.*/*")), "no report of a gate that has none"
 
 
 SLOW_TO_STOP = """#!/bin/bash

@@ -10,7 +10,7 @@ import pytest
 from q36eval.config import Family, Paths
 from q36eval.gate import Circumstances, Policy
 from q36eval.history import History
-from q36eval.history.deciding import blessed_beside, decided, evidence_of
+from q36eval.history.decisions import blessed_beside, decided, evidence_of
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName, Verdict
 from q36eval.run.measure import stopping_rule
 from q36eval.run.request import Request, Target

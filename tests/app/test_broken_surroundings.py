@@ -10,36 +10,23 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from q36eval.checkpoints import load_model
-from q36eval.history import History, RunState
+from q36eval.history import RunState
 from q36eval.records import Verdict
 from tests import commands, forked
+from tests.app.weights_gates import POLICY, runs, said
 from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
 WEIGHTS = "model.safetensors"
 COMMAND = [sys.executable, "-c", "from q36eval.app.cli import main; main()"]
-POLICY = """
-name: weights
-criteria:
-  - {id: intact, probe: weights, metric: integrity_faults,
-     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform], waivable: false}
-"""
 KL = """
   - {id: kl, probe: kl, metric: kl_divergence,
      margin: {kind: max_value, value: 0.5, source: x}, lanes: [structured, freeform]}
 """
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> tuple[str, ...]:
-    """Options of a gate that judges the files alone."""
-    (tmp_path / "weights.yaml").write_text(POLICY, encoding="utf-8")
-    return ("--policy", str(tmp_path / "weights.yaml"), "--skip", "kl", "--skip", "evals", "--skip", "canaries")
 
 
 @pytest.fixture
@@ -56,21 +43,6 @@ def small(tmp_path: Path) -> tuple[str, ...]:
 
 def copy(tmp_path: Path, name: str = "main") -> Path:
     return Path(shutil.copytree(folder_of(name), tmp_path / name))
-
-
-def runs(state: Path) -> list[Any]:
-    history = History.open(state / "history.sqlite")
-    try:
-        return history.list_runs()
-    finally:
-        history.close()
-
-
-def said(text: str) -> str:
-    """The program's one sentence; fails where there are several, or a traceback."""
-    assert "Traceback" not in text
-    (sentence,) = (line for line in text.splitlines() if line.startswith("q36eval: "))
-    return sentence
 
 
 def test_a_limit_on_open_files_is_no_fault_of_the_branch(tmp_path: Path, weights: tuple[str, ...]) -> None:
@@ -145,6 +117,7 @@ def on_a_disk(state: Path, options: str, filled: str, *arguments: str) -> "subpr
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_a_crowded_disk_is_named_before_anything_is_measured(tmp_path: Path, weights: tuple[str, ...]) -> None:
     state = tmp_path / "state"
     fill = f"head -c 195M /dev/zero >{state}/filled"
@@ -153,6 +126,7 @@ def test_a_crowded_disk_is_named_before_anything_is_measured(tmp_path: Path, wei
     assert -1 < done.stderr.find("% full") < done.stderr.find("inspecting")
 
 
+@pytest.mark.long
 def test_a_disk_without_room_for_another_file_is_refused(tmp_path: Path, weights: tuple[str, ...]) -> None:
     state = tmp_path / "state"
     fill = f"(while touch {state}/$((i+=1)); do :; done 2>/dev/null; true)"
@@ -162,6 +136,7 @@ def test_a_disk_without_room_for_another_file_is_refused(tmp_path: Path, weights
     assert "inspecting" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_capture_that_does_not_fit_on_the_disk_is_refused_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "kl.yaml").write_text(POLICY + KL)
     options = ("--policy", str(tmp_path / "kl.yaml"), "--skip", "evals", "--skip", "canaries")
@@ -171,6 +146,7 @@ def test_a_capture_that_does_not_fit_on_the_disk_is_refused_before_it_begins(tmp
     assert "sampling" not in done.stderr
 
 
+@pytest.mark.long
 def test_weights_exchanged_after_a_kill_are_another_deployment(tmp_path: Path, small: tuple[str, ...]) -> None:
     branch, state, stderr = copy(tmp_path), tmp_path / "state", tmp_path / "stderr"
     gate = ("gate", "--branch", str(branch), *small)
@@ -209,46 +185,3 @@ def test_sigterm_in_the_second_of_two_branches_costs_the_second_alone(tmp_path: 
     assert json.loads(report.read_text())["report"]["verdict"] == "PASS"
     assert not list((out / "main").iterdir())
     assert f"--resume {second.id}" in said(stderr.read_text())
-
-
-def test_sigterm_while_the_reference_samples_its_answers_leaves_no_run(tmp_path: Path) -> None:
-    state, stderr = tmp_path / "state", tmp_path / "stderr"
-    (tmp_path / "kl.yaml").write_text(POLICY + KL)
-    gate = ("gate", "--branch", "fp8-head", "--policy", str(tmp_path / "kl.yaml"), "--skip", "evals")
-    child = forked.start(*gate, "--skip", "canaries", state=state, stderr=stderr)
-    child.until(lambda: child.has_said("sampling the reference's own answers"))
-    os.kill(child.pid, signal.SIGTERM)
-    assert child.wait() == 143
-    assert runs(state) == []
-    said(stderr.read_text())
-
-
-def test_sigterm_to_make_stops_its_gate_which_is_kept(tmp_path: Path, small: tuple[str, ...]) -> None:
-    program, state = tmp_path / "bin" / "q36eval", tmp_path / "state"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{COMMAND[2]}" "$@" {" ".join(small)}\n')
-    program.chmod(0o755)
-    make = ["make", "-C", str(REPOSITORY), "-o", f"{tmp_path}/.installed", "gate", f"VENV={tmp_path}"]
-    environment = os.environ | {"Q36EVAL_STATE": str(state), "PYTHONPATH": str(REPOSITORY)}
-    started = subprocess.Popen(
-        [*make, f"PYTHON={sys.executable}"],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with started as running:
-        assert running.stderr is not None
-        heard = ""
-        while "capturing the reference" not in heard:
-            line = running.stderr.readline()
-            assert line, heard
-            heard += line
-        running.terminate()
-        heard += running.stderr.read()
-    assert running.returncode != 0
-    assert "Stopped by SIGTERM. What was measured is kept" in heard
-    assert subprocess.run(["pgrep", "-s", str(running.pid)], check=False, capture_output=True).stdout == b""
-    (run,) = runs(state)
-    assert run.state is RunState.INTERRUPTED

@@ -10,36 +10,26 @@ import pytest
 
 import q36eval.run.branch
 import q36eval.run.preflight
-from q36eval.app.targets import load_family, resolve
-from q36eval.checkpoints import held
-from q36eval.config import Paths
-from q36eval.engines import EngineOptions, in_process
+from q36eval.app.targets import resolve
+from q36eval.checkpoints import open_files
+from q36eval.engines import in_process
 from q36eval.errors import ChangedError, UsageError
-from q36eval.gate.policy_file import read_policy
-from q36eval.history import History, RunState
+from q36eval.history import RunRecord, RunState
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import captures_in
-from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target
+from tests.app.sandbox_gates import Gates
+from tests.app.weights_gates import POLICY
+from tests.raising import raises
 
-REPOSITORY = Path(__file__).parents[2]
 WEIGHTS = "model.safetensors"
-POLICY = """
-name: test
-criteria:
-  - {id: intact, probe: weights, metric: integrity_faults,
-     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform], waivable: false}
+KL_POLICY = f"""{POLICY}
+  - {{id: kl, probe: kl, metric: kl_divergence,
+     margin: {{kind: max_value, value: 0.03, source: x}}, lanes: [structured, freeform], min_clusters: 8}}
 """
-KL_POLICY = (
-    POLICY
-    + """
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.03, source: x}, lanes: [structured, freeform], min_clusters: 8}
-"""
-)
 
 
 class Heard(Progress):
@@ -63,48 +53,38 @@ def flip(file: Path) -> None:
         stream.write(bytes([byte ^ 1]))
 
 
-class Gates:
-    """Gates of a folder against the sandbox's reference, in a history of their own."""
+class CopiedGates(Gates):
+    """Gates of copied folders against a copy of the sandbox's reference, which calls back when a stage begins."""
 
-    def __init__(self, state: Path, documents: list[CorpusDocument], patch: pytest.MonkeyPatch) -> None:
-        self.paths = Paths(REPOSITORY, state)
-        self.history = History.open(self.paths.history)
-        self.family = load_family(None, self.paths)
+    def __init__(self, state: Path) -> None:
+        super().__init__(state, KL_POLICY)
         self.built = resolve("bf16", self.family, self.paths).folder
         self.reference = self.copy("reference")
-        self._documents, self._patch = documents, patch
 
     def copy(self, name: str) -> Path:
         return Path(shutil.copytree(self.built, self.paths.state / name))
 
     def gate(
         self, branch: Path, begun: Callable[[str], object] = lambda _: None, *, kl: bool = False, resume: Any = None
-    ) -> Any:
-        policy = self.paths.state / "policy.yaml"
-        policy.write_text(KL_POLICY if kl else POLICY)
-        probes = [KLProbe(self._documents)] if kl else []
-        self._patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: probes)
-        request = Request(
-            family=self.family,
-            branch=Target("copy", branch),
-            reference=Target("bf16", self.reference),
-            suite="sandbox",
-            policy=read_policy(policy),
-            probes=(ProbeName.WEIGHTS, ProbeName.KL) if kl else (ProbeName.WEIGHTS,),
-            engine=EngineOptions(),
-            resume=resume,
-        )
-        return measure(request, self.paths, self.history, Heard(begun))
+    ) -> RunRecord:
+        probes = (ProbeName.WEIGHTS, ProbeName.KL) if kl else (ProbeName.WEIGHTS,)
+        assert self.policy is not None
+        policy = self.policy.model_copy(update={"criteria": self.policy.criteria[: len(probes)]})
+        reference = Target("bf16", self.reference)
+        return self(branch, reference=reference, policy=policy, probes=probes, resume=resume, progress=Heard(begun))
 
 
 @pytest.fixture
-def gates(tmp_path: Path, some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyPatch) -> Gates:
-    return Gates(tmp_path, some_documents, monkeypatch)
+def gates(tmp_path: Path, some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyPatch) -> CopiedGates:
+    probes = {ProbeName.KL: KLProbe(some_documents)}
+    chosen = lambda names, *_: [probes[name] for name in names if name in probes]  # noqa: E731
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", chosen)
+    return CopiedGates(tmp_path)
 
 
-def no_verdict(gates: Gates, branch: Path, begun: Callable[[str], object], **named: Any) -> str:
+def no_verdict(gates: CopiedGates, branch: Path, begun: Callable[[str], object], **named: Any) -> str:
     """Gate, and see that it ends with that sentence, without a verdict, and cannot be gone on with; the run's id."""
-    with pytest.raises(ChangedError, match=f"The checkpoint changed while it was judged: .*{WEIGHTS}"):
+    with raises(ChangedError, "files-changed", WEIGHTS):
         gates.gate(branch, begun, **named)
     (run,) = gates.history.list_runs()
     assert (run.state, run.report) == (RunState.INTERRUPTED, None)
@@ -112,16 +92,16 @@ def no_verdict(gates: Gates, branch: Path, begun: Callable[[str], object], **nam
 
 
 @pytest.mark.long
-def test_weights_overwritten_between_inspection_and_loading_give_no_verdict(gates: Gates) -> None:
+def test_weights_overwritten_between_inspection_and_loading_give_no_verdict(gates: CopiedGates) -> None:
     branch, before = gates.copy("branch"), (gates.built / WEIGHTS).read_bytes()
     run = no_verdict(gates, branch, lambda title: title == "reading the checkpoint" and flip(branch / WEIGHTS))
     (branch / WEIGHTS).write_bytes(before)
-    with pytest.raises(UsageError, match=r"cannot be resumed, start a new one.*changed while it was judged"):
+    with raises(UsageError, "run-changed", run):
         gates.gate(branch, resume=run)
     assert gates.gate(branch).verdict is Verdict.PASS
 
 
-def test_weights_destroyed_before_they_are_loaded_are_no_fault_of_the_branch(gates: Gates) -> None:
+def test_weights_destroyed_before_they_are_loaded_are_no_fault_of_the_branch(gates: CopiedGates) -> None:
     branch = gates.copy("branch")
 
     def destroyed(title: str) -> None:
@@ -132,7 +112,7 @@ def test_weights_destroyed_before_they_are_loaded_are_no_fault_of_the_branch(gat
 
 
 def test_damage_of_a_file_that_is_still_being_written_is_not_judged(
-    gates: Gates, monkeypatch: pytest.MonkeyPatch
+    gates: CopiedGates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     branch = gates.copy("branch")
     (branch / WEIGHTS).write_bytes((gates.built / WEIGHTS).read_bytes()[:-100])
@@ -149,7 +129,7 @@ def test_damage_of_a_file_that_is_still_being_written_is_not_judged(
 
 @pytest.mark.long
 def test_weights_overwritten_while_the_branch_is_measured_give_no_verdict(
-    gates: Gates, with_reference: Callable[[Path], Path]
+    gates: CopiedGates, with_reference: Callable[[Path], Path]
 ) -> None:
     with_reference(gates.paths.state)
     branch = gates.copy("branch")
@@ -157,7 +137,7 @@ def test_weights_overwritten_while_the_branch_is_measured_give_no_verdict(
 
 
 def test_a_reference_that_changes_while_it_is_loaded_answers_nothing(
-    gates: Gates, monkeypatch: pytest.MonkeyPatch
+    gates: CopiedGates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     branch, loaded = gates.copy("branch"), in_process.load_model
 
@@ -167,7 +147,7 @@ def test_a_reference_that_changes_while_it_is_loaded_answers_nothing(
         return loaded(folder, **named)
 
     monkeypatch.setattr(in_process, "load_model", changed)
-    with pytest.raises(ChangedError, match=f"reference/{WEIGHTS}"):
+    with raises(ChangedError, "files-changed", f"reference/{WEIGHTS}"):
         gates.gate(branch, kl=True)
     for pack in gates.paths.captures.glob("*"):
         assert not [manifest for _, _, manifest in captures_in(pack) if manifest is not None]
@@ -176,26 +156,20 @@ def test_a_reference_that_changes_while_it_is_loaded_answers_nothing(
 
 @pytest.mark.long
 def test_every_file_is_hashed_once_in_the_whole_gate(
-    gates: Gates, with_reference: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+    gates: CopiedGates, with_reference: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_reference(gates.paths.state)
     branch = gates.copy("branch")
-    monkeypatch.setattr(held, "BLOCK_BYTES", 2**16)
-    monkeypatch.setattr(held, "CHUNK_BYTES", 2**14)
-    monkeypatch.setattr(held, "SAMPLED_BLOCKS", 2)
     hashed = 0
 
     class Counting:
-        def __init__(self, running: Any = None) -> None:
-            self._running = hashlib.sha256() if running is None else running
+        def __init__(self) -> None:
+            self._running = hashlib.sha256()
 
         def update(self, data: memoryview) -> None:
             nonlocal hashed
             hashed += len(data)
             self._running.update(data)
-
-        def copy(self) -> "Counting":
-            return Counting(self._running.copy())
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._running, name)
@@ -203,9 +177,7 @@ def test_every_file_is_hashed_once_in_the_whole_gate(
     class Module:
         sha256 = Counting
 
-    monkeypatch.setattr(held, "hashlib", Module)
+    monkeypatch.setattr(open_files, "hashlib", Module)
     assert gates.gate(branch, kl=True).verdict is Verdict.PASS
-    once = sum(len(held.HeldFile(file).read()) for place in (branch, gates.reference) for file in place.iterdir())
-    # one look after loading and one at the end, at both checkpoints: two blocks of the weights and the small files
-    sampled = 2 * 2 * (2 * 2**16 + sum(f.stat().st_size for f in branch.iterdir() if f.name != WEIGHTS))
-    assert 0.9 * once < hashed <= once + sampled
+    once = sum(len(open_files.HeldFile(file).read()) for place in (branch, gates.reference) for file in place.iterdir())
+    assert 0.9 * once < hashed <= once

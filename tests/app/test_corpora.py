@@ -16,8 +16,9 @@ from q36eval.kl.on_policy import OnPolicySettings
 from q36eval.kl.planning import refuse_reserved_slices
 from q36eval.run.corpora import counts, freeze_corpus, unverified_texts
 from q36eval.run.declared_figures import Subject, declared_for
-from q36eval.run.material import corpus_of, on_policy_prompts
+from q36eval.run.materials import corpus_of, on_policy_prompts
 from tests.evals.hub_mirror import cache, use_cache
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
@@ -140,17 +141,17 @@ def asked_of_slices(data: Paths) -> set[str]:
 
 @pytest.mark.long
 def test_what_is_not_frozen_or_was_changed_is_one_sentence(data: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="q36eval data freeze quick"):
+    with raises(UsageError, "frozen-data-missing", "q36eval data freeze quick"):
         corpus_of("quick", None, data)
     folder = frozen("quick", data)
     assert len(corpus_of("quick", None, data)[1]) == 300
     (folder / "json.jsonl").write_text("{}\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"json.jsonl is not what"):
+    with raises(UsageError, "frozen-data-damaged", "json.jsonl"):
         corpus_of("quick", None, data)
     plan = plan_of("quick")
     assert plan is not None
     monkeypatch.setattr("q36eval.run.corpora.plan_of", lambda suite: plan.model_copy(update={"seed": 1}))
-    with pytest.raises(UsageError, match="was not frozen from the plan"):
+    with raises(UsageError, "frozen-data-outdated", "quick"):
         corpus_of("quick", None, data)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import q36eval.run.drift as drifting
-from q36eval.app.reviewing.redeciding import decide_again
+from q36eval.app.reviewing.redecision import decide_again
 from q36eval.errors import StorageError
 from q36eval.gate import Waiver
 from q36eval.history import History, KeptDrift

@@ -1,18 +1,15 @@
 """What `q36eval evals` prints, its JSON, the Markdown report and the page, over one small run of known outcomes."""
 
 import json
-import math
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from q36eval.app.cli.evals_report import evals_body, print_summary
-from q36eval.app.dashboard.drawing.charts import recovery_figure
 from q36eval.app.figures.answers import MOST_PROMPT, shortened
-from q36eval.app.figures.evals import Flip, flips_of, largest, length_points, select, task_points
+from q36eval.app.figures.evals import flips_of, largest, select
 from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.suite import TaskGroup
 from q36eval.evals.summaries import suite_measurements
@@ -20,10 +17,7 @@ from q36eval.gate import Criterion, Margin, Policy, decide
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Lane, ProbeName
 from q36eval.reports import Document, to_json, to_markdown
-from q36eval.reports.evals_figures import EvalsFigures
-from tests.app.dashboard.driving import tables_of
 
-MAIN = Path(__file__).parents[2] / "app" / "dashboard" / "main.py"
 HOSTILE = "[red]<script>alert(1)</script>\x1b[31m\u202e ![x](http://x/y)"
 
 MMLU = TaskGroup(
@@ -130,12 +124,6 @@ def test_the_summary_has_each_group_with_its_counts(run: Run, capsys: Any, monke
     assert "\x1b" not in text
 
 
-def test_the_effective_length_follows_what_is_asked_of_it(run: Run, capsys: Any, monkeypatch: Any) -> None:
-    text = printed(run, capsys, monkeypatch)
-    assert row(text, "1,024")[1] == "87.5 %"
-    assert "(recovery ≥ 97.0 % at it and every shorter one): 512 tokens by the estimates, below 512 by" in text
-
-
 def test_flips_are_listed_both_ways_the_largest_of_every_group_first(run: Run, capsys: Any, monkeypatch: Any) -> None:
     text = printed(run, capsys, monkeypatch)
     lost, gained = text.split("4 items lost, the 2 largest:")[1].split("1 items gained:")
@@ -230,52 +218,3 @@ def test_nothing_measured_is_said(tmp_path: Path, capsys: Any) -> None:
     print_summary(empty, history)
     assert "No item was scored." in capsys.readouterr().out
     assert evals_body(empty, history)["flips"] == []
-
-
-def test_points_to_draw_are_finite_and_hollow_without_an_interval(run: Run) -> None:
-    figures = EvalsFigures(History.open(run[0]).measurements(run[1].id))
-    tasks, lengths = task_points(figures, "mmlu"), length_points(figures, "ruler")
-    assert [point.name for point in tasks] == ["law", "music"]
-    assert [point.name for point in lengths] == ["512", "1,024", "16,384"]
-    assert tasks[0].lower is None, "more than 1 % of law errored"
-    assert tasks[1].lower is not None
-    (trace,) = recovery_figure([*tasks, *lengths]).data
-    assert list(trace.marker.symbol)[:2] == ["circle-open", "circle"]
-    assert all(math.isfinite(x) for x in trace.x)
-
-
-@pytest.mark.long
-def test_the_page_shows_groups_lengths_and_flips_and_no_text_acts(run: Run, monkeypatch: Any) -> None:
-    from streamlit.testing.v1 import AppTest
-
-    monkeypatch.setattr(sys, "argv", ["main.py", str(run[0])])
-    page = AppTest.from_file(str(MAIN), default_timeout=600).run()
-    page.query_params["run"] = run[1].id
-    page = page.switch_page("views/evals.py").run()
-    assert not page.exception
-    assert [e.value for e in page.header] == ["By task", "Flips"]
-    page.query_params["tab"] = "ruler"
-    page = page.run()
-    assert [e.value for e in page.header] == ["By length in tokens", "By task", "Flips"]
-    assert [tab.label for tab in page.tabs] == ["mmlu", "ruler", "Perplexity"]
-    assert tables_of(page)[0]["group"].tolist() == ["mmlu", "ruler", "suite"]
-    assert tables_of(page)[1]["tokens"].tolist() == ["512", "1,024", "16,384"]
-    texts = "\n".join(element.value for element in page.text)
-    assert "margin 0.25 → -9 nats" in texts
-    assert "512 tokens by the estimates" in texts
-    answers = [one.proto for one in page.get("bidi_component") if "answers" in one.proto.component_name]
-    beside = "".join(str(json.loads(proto.json)) for proto in answers)
-    codes = [code.value for code in page.code]
-    assert any("<script>" in shown for shown in (beside, *codes))
-    assert not any({"\x1b", "\u202e"} & set(shown) for shown in (beside, *codes))
-    markup = [e.value for kind in ("markdown", "caption", "header", "subheader", "warning") for e in page.get(kind)]
-    assert not any("script" in text for text in markup)
-    page = page.selectbox(key="evals_direction").set_value("gained").run()
-    assert not page.exception
-    assert "1 of 5 flips" in "\n".join(e.value for e in page.caption)
-
-
-def test_a_flip_without_margins_is_ordered_by_its_score() -> None:
-    flips = flips_of(outcomes())
-    ruler: Flip = next(f for f in flips if f.group == "ruler")
-    assert (ruler.reference_margin, ruler.size) == (None, (0.5, 0.0))

@@ -12,7 +12,7 @@ from q36eval.canaries.specification import CanarySpec, GenerationSettings
 from q36eval.canaries.summary import summarize_outcomes
 from q36eval.evals.figures import accuracy, perplexities
 from q36eval.gate import Criterion, Margin, Policy, Waiver, decide
-from q36eval.gate.blessed import ESTIMATORS
+from q36eval.gate.blessed_run import ESTIMATORS
 from q36eval.kl.measurements import document_measurements
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict
 

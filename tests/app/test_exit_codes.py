@@ -22,43 +22,11 @@ from sqlalchemy import Engine, event
 from q36eval.history import History, RunState
 from q36eval.records import Verdict
 from tests import commands, forked
+from tests.app.weights_gates import SKIPPING, runs, said
 from tests.branches import folder_of
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
-WEIGHTS_ALONE = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
-"""Nothing that asks the model anything: a gate takes a second."""
-
-POLICY = """
-name: weights
-criteria:
-  - {id: intact, probe: weights, metric: integrity_faults,
-     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform], waivable: false}
-"""
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> tuple[str, ...]:
-    """Options of a gate that judges the files alone."""
-    policy = tmp_path / "weights.yaml"
-    policy.write_text(POLICY, encoding="utf-8")
-    return ("--policy", str(policy), *WEIGHTS_ALONE)
-
-
-def runs(state: Path) -> list[Any]:
-    history = History.open(state / "history.sqlite")
-    try:
-        return history.list_runs()
-    finally:
-        history.close()
-
-
-def said(text: str) -> str:
-    """The program's one sentence; fails where there are several, or a traceback."""
-    assert "Traceback" not in text
-    sentences = [line for line in text.splitlines() if line.startswith("q36eval: ")]
-    assert len(sentences) == 1, text
-    return sentences[0]
 
 
 def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) -> None:
@@ -71,7 +39,7 @@ def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) 
     # the worst of several branches, whichever order they are in
     both = ("gate", "--branch", str(damaged), "--branch", "bf16")
     assert commands.q36eval(*both, *weights, state=state).returncode == 1
-    undecided = commands.q36eval("gate", "--branch", "bf16", *WEIGHTS_ALONE, state=state)
+    undecided = commands.q36eval("gate", "--branch", "bf16", *SKIPPING, state=state)
     assert undecided.returncode == 3
     assert {run.verdict for run in runs(state)} == {Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE}
     assert {run.provenance.get("named") for run in runs(state)} == {None, str(damaged)}
@@ -108,14 +76,13 @@ def test_no_report_of_an_earlier_gate_outlives_the_start_of_another(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "closed", "code"),
-    [(["policy", "list"], ">&- 2>&- <&-", 0), (["gate", "--branch", "nope"], "2>&-", 2)],
+    ("arguments", "closed", "code"), [("policy list", ">&- 2>&- <&-", 0), ("drift --all", "2>&-", 2)]
 )
-def test_streams_that_are_closed_cost_nothing(tmp_path: Path, arguments: list[str], closed: str, code: int) -> None:
-    """As a service manager may start it: the exit code stays, and no sentence strays into the other stream."""
-    line = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", "from q36eval.app.cli import main; main()"]
+def test_streams_that_are_closed_cost_nothing(tmp_path: Path, arguments: str, closed: str, code: int) -> None:
+    """A service manager may start a command so: its exit code stays, and no sentence moves to the other stream."""
+    line = f'"{sys.executable}" -c "from q36eval.app.cli import main; main()" {arguments} {closed}'
     environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([*line, *arguments], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
@@ -137,30 +104,14 @@ def test_names_are_inert_in_every_sentence(tmp_path: Path, weights: tuple[str, .
     assert "::not judged: The family sandbox has no branch" in annotations[0]
     assert "# Not judged: " in summary.read_text(encoding="utf-8")
     (run,) = runs(state)
+    names = ("--owner", EVIL, "--reason", EVIL)
     others = [
-        ("gate", "--branch", "bf16", "--waivers-from", EVIL),
         ("gate", "--branch", "bf16", "--out", f"/proc/{EVIL}"),
         ("drift", "--branch", EVIL),
-        ("review", "sign-off", run.id, "--owner", EVIL, "--reason", "x"),
-        ("review", "bless", run.id, "--owner", EVIL, "--reason", "x"),
+        ("review", "sign-off", run.id, *names),
         ("history", "show", run.id),
-        *(
-            (
-                "review",
-                "waive",
-                "--branch",
-                "bf16",
-                "--slice",
-                "all",
-                "--owner",
-                EVIL,
-                "--reason",
-                EVIL,
-                "--expires",
-                day,
-            )
-            for day in (EVIL, f"{datetime.now(UTC).date()}")
-        ),
+        ("review", "waive", "--branch", "bf16", "--slice", "all", *names, "--expires", EVIL),
+        ("review", "waive", "--branch", "bf16", "--slice", "all", *names, "--expires", f"{datetime.now(UTC).date()}"),
         ("review", "list"),
     ]
     for command in (*others, ()):
@@ -193,7 +144,6 @@ def test_4_where_the_machine_and_not_the_branch_is_at_fault(tmp_path: Path, weig
     ("sent", "code", "word"),
     [
         ([signal.SIGINT], 130, "Interrupted."),
-        ([signal.SIGTERM], 143, "Stopped by SIGTERM."),
         ([signal.SIGTERM, signal.SIGINT, signal.SIGTERM], 143, "Stopped by SIGTERM."),
     ],
 )
@@ -273,10 +223,10 @@ def fresh(state: Path) -> Path:
 
 def test_4_when_the_disk_of_the_history_is_full_and_nothing_is_lost(tmp_path: Path) -> None:
     """Wherever in a run the disk fills: one sentence, never a verdict that was not kept, and the run resumes."""
-    gate = ("gate", "--branch", "bf16", *WEIGHTS_ALONE)  # by the family's policy: INCONCLUSIVE, and some pages long
+    gate = ("gate", "--branch", "bf16", *SKIPPING)  # by the family's policy: INCONCLUSIVE, and some pages long
     empty = fresh(tmp_path / "state")
     begun: list[bool] = []
-    for spare in range(0, 60, 2):
+    for spare in range(0, 60, 4):
         state = tmp_path / f"state-{spare}"
         state.mkdir()
         shutil.copy(empty, state / "history.sqlite")
@@ -295,9 +245,10 @@ def test_4_when_the_disk_of_the_history_is_full_and_nothing_is_lost(tmp_path: Pa
     assert any(begun)  # it filled in the middle of a run
 
 
+@pytest.mark.long
 def test_4_when_not_even_the_interruption_can_be_kept(tmp_path: Path) -> None:
     """A limit on file sizes refuses every write from some moment on, as a full disk does; the run still resumes."""
-    gate = ("gate", "--branch", "bf16", *WEIGHTS_ALONE)
+    gate = ("gate", "--branch", "bf16", *SKIPPING)
     empty = fresh(tmp_path / "state")
     # from just above the tokenizer, of which a copy is written, to where a page for the interruption is not left either
     for kib in range(56, 200, 4):
@@ -320,7 +271,6 @@ def test_4_when_not_even_the_interruption_can_be_kept(tmp_path: Path) -> None:
     ("modes", "needle"),
     [
         ({"history.sqlite": 0o444}, "readonly database"),
-        ({".": 0o555}, "Permission denied"),
         ({"history.sqlite": 0o444, ".": 0o555}, "Permission denied"),
     ],
 )
@@ -341,13 +291,6 @@ def test_2_when_nothing_can_be_kept_told_before_anything_is_measured(
     state.chmod(0o755)
     (state / "history.sqlite").chmod(0o644)
     assert runs(state) == []
-
-
-def test_2_for_a_state_folder_that_is_none(tmp_path: Path, weights: tuple[str, ...]) -> None:
-    (tmp_path / "file").write_text("")
-    done = commands.q36eval("gate", "--branch", "bf16", *weights, state=tmp_path / "file" / "state")
-    assert done.returncode == 2
-    assert "Q36EVAL_STATE" in said(done.stderr)
 
 
 def test_4_when_a_passing_verdict_cannot_be_reported(tmp_path: Path, weights: tuple[str, ...]) -> None:

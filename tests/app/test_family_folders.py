@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from q36eval.app.targets import checkpoint_bytes, load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import UsageError
+from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
 SHIPPED = REPOSITORY / "data" / "families" / "sandbox.yaml"
@@ -39,5 +39,5 @@ def test_a_branch_may_be_a_gguf_file_and_so_may_a_path(tmp_path: Path) -> None:
     named = resolve(str(tmp_path / "ours.gguf"), family, paths)
     assert (named.name, named.folder) == ("ours.gguf", tmp_path / "ours.gguf")
     assert checkpoint_bytes(named.folder) == golden.stat().st_size
-    with pytest.raises(UsageError, match=r"no such folder"):
+    with raises(UsageError, "branch-unknown", "other.gguf"):
         resolve(str(tmp_path / "other.gguf"), family, paths)

@@ -9,26 +9,21 @@ import pytest
 
 import q36eval.run.floor
 import q36eval.run.preflight
-from q36eval.app.cli import reference
-from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import UsageError
-from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
-from q36eval.kl import floor as kl_floor
 from q36eval.kl.corpus import load_corpus
-from q36eval.kl.floor_file import ReferenceFloor, load_floor, measurements, write_floor
+from q36eval.kl.floor_file import load_floor, measurements, write_floor
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
 from q36eval.records import Verdict
-from q36eval.run.floor import FloorKeeper, adopt_floor, floor_file
+from q36eval.run.floor import FloorKeeper, floor_file
 from q36eval.run.items import Work
-from q36eval.run.measure import measure
-from q36eval.run.request import ALL_PROBES, Request
+from tests.app.sandbox_gates import REPOSITORY, Gates
+from tests.raising import raises
 
 pytestmark = pytest.mark.long
 
-REPOSITORY = Path(__file__).parents[2]
 POLICY = """
 name: test
 criteria:
@@ -37,7 +32,7 @@ criteria:
 """
 
 
-class Silent(Progress):
+class Heard(Progress):
     def __init__(self) -> None:
         self.stages: list[str] = []
 
@@ -47,20 +42,9 @@ class Silent(Progress):
     def advance(self, count: int = 1) -> None: ...
 
 
-def gate(paths: Paths, margin: float, progress: Silent) -> RunRecord:
+def gate(paths: Paths, margin: float, progress: Heard) -> RunRecord:
     """One branch on a few documents, under a policy of that margin; a floor of a few tokens."""
-    family = load_family(None, paths)
-    file = paths.state / "policy.yaml"
-    file.write_text(POLICY.replace("MARGIN", f"{margin:f}"))
-    request = Request(
-        family=family,
-        branch=resolve("gptq-int4", family, paths),
-        reference=resolve("bf16", family, paths),
-        suite="sandbox",
-        policy=read_policy(file),
-        probes=ALL_PROBES,
-    )
-    return measure(request, paths, History.open(paths.history), progress)
+    return Gates(paths.state, POLICY.replace("MARGIN", f"{margin:f}"))("gptq-int4", progress=progress)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,17 +60,17 @@ class Gated:
     """Two gates that were refused, one after the other, and the run of a third, in one state."""
 
     paths: Paths
-    refused: tuple[Silent, Silent]
-    progress: Silent
+    refused: tuple[Heard, Heard]
+    progress: Heard
     run: RunRecord
 
 
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Gated:
     paths = Paths(REPOSITORY, tmp_path_factory.mktemp("state"))
-    first, second, third = Silent(), Silent(), Silent()
+    first, second, third = Heard(), Heard(), Heard()
     for progress in (first, second):
-        with pytest.raises(UsageError, match=r"'kl' cannot be judged: its margin of 1e-06 .*noise floor of") as refused:
+        with raises(UsageError, "margin-below-floor", "'kl'", "1e-06") as refused:
             gate(paths, 1e-6, progress)
         assert refused.value.exit_code == 2
         history = History.open(paths.history)
@@ -125,38 +109,9 @@ def test_a_floor_of_another_reference_is_refused(gated: Gated, tmp_path: Path) -
     assert kept == floor_file(kept.parent, run.reference_identity, KLProbe(documents))
     floor = load_floor(kept)
     assert floor is not None
-    # its file is all there is to it: brought elsewhere, it stands for the reference without the reference's weights
-    elsewhere = paths.state / "elsewhere"
-    probe = KLProbe(documents)
-    assert adopt_floor(kept, elsewhere, floor.identity, probe) == floor_file(elsewhere, floor.identity, probe)
-    keeper = FloorKeeper(floor.identity, elsewhere, None, Silent())
-    assert keeper.floor(Work(probe, []), {}) == floor
+    keeper = FloorKeeper(floor.identity, kept.parent, None, Heard())
+    assert keeper.floor(Work(KLProbe(documents), []), {}) == floor, "without the reference's weights"
     other = floor.identity.model_copy(update={"checkpoint_sha256": "of another model"})
     write_floor(kept, floor.model_copy(update={"identity": other}))
-    with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
-        gate(paths, 0.1, Silent())
-    with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
-        adopt_floor(kept, elsewhere, floor.identity, probe)
-
-
-def test_the_command_shows_what_was_measured_and_what_could_not_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::20]
-    monkeypatch.setattr(q36eval.run.floor, "build_probes", lambda *_: [KLProbe(documents)])
-    monkeypatch.setattr(kl_floor, "TOKENS", 500)
-    monkeypatch.setattr(kl_floor, "DOCUMENTS", 2)
-    monkeypatch.setattr(Paths, "default", classmethod(lambda cls: Paths(REPOSITORY, tmp_path)))
-    monkeypatch.setenv("COLUMNS", "140")
-    assert reference.floor(as_json=True) == 0
-    document = ReferenceFloor.model_validate_json(capsys.readouterr().out)
-    measured = {row.name: row.skipped for row in document.perturbations}
-    assert measured["decode"] is None
-    assert measured["another-engine"] == "no other engine is at hand"
-    assert reference.floor() == 0
-    text = capsys.readouterr()
-    assert "measuring the noise floor" not in text.err
-    assert "not measured: another-engine" in text.out
-    largest = document.largest("kl_divergence", "all")
-    assert largest is not None
-    assert f"{largest.slices['all'].kl:.2g}" in text.out
+    with raises(UsageError, "floor-identity", "checkpoint_sha256"):
+        gate(paths, 0.1, Heard())

@@ -7,25 +7,23 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 import q36eval.run.preflight
-from q36eval.app.targets import load_family, resolve
-from q36eval.config import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import EngineError, UsageError
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord, RunState
-from q36eval.history.deciding import replayed
+from q36eval.history.decisions import replayed
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
-from q36eval.probes import Progress
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
-from q36eval.run.measure import measure
-from q36eval.run.request import ALL_PROBES, Request, Target
+from tests.app.sandbox_gates import REPOSITORY, Gates
 from tests.branches import folder_of
+from tests.raising import raises
 
-REPOSITORY = Path(__file__).parents[2]
+PACKED = "model.layers.2.self_attn.o_proj.weight_packed"
 BUILD_PROBES = q36eval.run.preflight.build_probes
 POLICY = """
 name: test
@@ -37,56 +35,16 @@ criteria:
 """
 
 
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Path], Path]) -> Path:
     return with_reference(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture
-def gate(
-    state: Path, monkeypatch: pytest.MonkeyPatch, some_documents: list[CorpusDocument]
-) -> Callable[..., RunRecord]:
+def gate(state: Path, monkeypatch: pytest.MonkeyPatch, some_documents: list[CorpusDocument]) -> Gates:
     """`gate(branch)` on a few documents of the corpus, sharing one reference capture."""
     monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
-    policy_file = state / "policy.yaml"
-    policy_file.write_text(POLICY)
-    paths = Paths(REPOSITORY, state)
-    family = load_family(None, paths)
-    history = History.open(paths.history)
-
-    def run(
-        branch: str | Path,
-        probes: tuple[ProbeName, ...] = ALL_PROBES,
-        resume: str | None = None,
-        weights_only: bool = False,
-        batch_rows: int | None = None,
-        max_items: int | None = None,
-        title: str = "",
-    ) -> RunRecord:
-        target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, family, paths)
-        policy = read_policy(policy_file)
-        titled = tuple(criterion.model_copy(update={"title": title}) for criterion in policy.criteria)
-        request = Request(
-            family=family,
-            branch=target,
-            reference=resolve("bf16", family, paths),
-            suite="sandbox",
-            policy=policy.model_copy(update={"criteria": titled}),
-            probes=probes,
-            resume=resume,
-            engine=EngineOptions(emulate_activations=not weights_only, batch_rows=batch_rows),
-            max_items=max_items,
-        )
-        return measure(request, paths, history, Silent())
-
-    run.history = history  # type: ignore[attr-defined]
-    return run
+    return Gates(state, POLICY)
 
 
 @pytest.fixture(scope="module")
@@ -96,106 +54,100 @@ def of_main() -> dict[str, RunRecord]:
 
 
 @pytest.fixture
-def served(gate: Callable[..., RunRecord], of_main: dict[str, RunRecord]) -> RunRecord:
+def served(gate: Gates, of_main: dict[str, RunRecord]) -> RunRecord:
     if "run" not in of_main:
         of_main["run"] = gate("main")
     return of_main["run"]
 
 
-def kl_of(gate: Callable[..., RunRecord], run: RunRecord) -> float:
-    return next(m.value for m in gate.history.measurements(run.id) if m.key == "kl.kl_divergence[all]")  # type: ignore[attr-defined]
+def kl_of(gate: Gates, run: RunRecord) -> float:
+    return gate.figures(run)["kl.kl_divergence[all]"]
 
 
-def test_the_reference_against_itself_passes_with_a_divergence_of_exactly_zero(gate: Callable[..., RunRecord]) -> None:
+def test_the_reference_against_itself_passes_with_a_divergence_of_exactly_zero(gate: Gates) -> None:
     run = gate("bf16")
     assert run.verdict is Verdict.PASS
     assert kl_of(gate, run) == 0.0
-    assert (run.family, run.branch) in gate.history.kept_drifts()  # type: ignore[attr-defined]
+    assert (run.family, run.branch) in gate.history.kept_drifts()
     assert run.provenance["packages"]["torch"]
 
 
-def test_a_ruined_branch_fails_and_names_the_criterion(gate: Callable[..., RunRecord]) -> None:
+def test_a_ruined_branch_fails_and_names_the_criterion(gate: Gates) -> None:
     report = gate("int2-experts").report
     assert report is not None
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("kl",))
 
 
-def test_a_copy_under_another_name_is_judged_alike(gate: Callable[..., RunRecord], tmp_path: Path) -> None:
-    copy = tmp_path / "release-candidate"
-    shutil.copytree(REPOSITORY / "data" / "sandbox" / "fp8-head", copy)
-    assert kl_of(gate, gate(copy)) == kl_of(gate, gate("fp8-head"))
-
-
-def test_skipped_probes_are_not_measured_and_never_pass(gate: Callable[..., RunRecord]) -> None:
+@pytest.mark.long
+def test_skipped_probes_are_not_measured_and_never_pass(gate: Gates) -> None:
     report = gate("bf16", probes=(ProbeName.KL,)).report
     assert report is not None
     assert report.verdict is not Verdict.PASS
     assert {criterion.id: criterion.verdict.value for criterion in report.criteria}["intact"] == "NOT_MEASURED"
 
 
-@pytest.mark.parametrize("damage", ["renamed", "removed", "added"])
-def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(
-    gate: Callable[..., RunRecord], tmp_path: Path, damage: str
-) -> None:
-    copy = tmp_path / "damaged"
-    shutil.copytree(folder_of("main"), copy)
+def damaged(tmp_path: Path, change: Callable[[dict[str, Tensor]], object]) -> Path:
+    """A copy of `main` with other tensors."""
+    copy = Path(shutil.copytree(folder_of("main"), tmp_path / "damaged"))
     tensors = load_file(copy / "model.safetensors")
-    name = "model.layers.2.self_attn.o_proj.weight_packed"
-    if damage == "added":
-        tensors["model.layers.2.surplus.weight"] = tensors["lm_head.weight"].clone()
-    else:
-        moved = tensors.pop(name)
-        if damage == "renamed":
-            tensors[name.replace("o_proj", "out_proj")] = moved
+    change(tensors)
     save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
-    run = gate(copy)
+    return copy
+
+
+@pytest.mark.parametrize("damage", ["renamed", "removed", "added"])
+def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(gate: Gates, tmp_path: Path, damage: str) -> None:
+    def change(tensors: dict[str, Tensor]) -> None:
+        if damage == "added":
+            tensors["model.layers.2.surplus.weight"] = tensors["lm_head.weight"].clone()
+            return
+        moved = tensors.pop(PACKED)
+        if damage == "renamed":
+            tensors[PACKED.replace("o_proj", "out_proj")] = moved
+
+    run = gate(damaged(tmp_path, change))
     assert run.report is not None
     assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
-    note = next(m.note for m in gate.history.measurements(run.id) if m.metric == "integrity_faults")  # type: ignore[attr-defined]
-    assert ("layers.2.surplus" if damage == "added" else name) in note
+    note = next(m.note for m in gate.history.measurements(run.id) if m.metric == "integrity_faults")
+    assert ("layers.2.surplus" if damage == "added" else PACKED) in note
 
 
 def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
-    gate: Callable[..., RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gate: Gates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cannot(*_: object) -> None:
         raise EngineError("generation-failed", "The reference could not answer the on-policy prompts: out of memory.")
 
     monkeypatch.setattr(q36eval.run.preflight, "build_probes", BUILD_PROBES)
     monkeypatch.setattr(q36eval.run.preflight, "material", cannot)
-    copy = tmp_path / "damaged"
-    shutil.copytree(folder_of("main"), copy)
-    tensors = load_file(copy / "model.safetensors")
-    del tensors["model.layers.2.self_attn.o_proj.weight_packed"]
-    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
-    for branch, code in ((copy, 1), ("bf16", 4)):
+    for branch, code in ((damaged(tmp_path, lambda tensors: tensors.pop(PACKED)), 1), ("bf16", 4)):
         run = gate(branch, probes=(ProbeName.WEIGHTS, ProbeName.KL))
         assert run.report is not None
         assert run.report.exit_code == code
-        reasons = {failure.probe: failure.reason for failure in gate.history.failures(run.id)}  # type: ignore[attr-defined]
+        reasons = {failure.probe: failure.reason for failure in gate.history.failures(run.id)}
         assert "out of memory" in reasons[ProbeName.KL]
 
 
-def test_damage_that_loads_is_found_before_anything_is_asked(gate: Callable[..., RunRecord], tmp_path: Path) -> None:
+def test_damage_that_loads_is_found_before_anything_is_asked(gate: Gates, tmp_path: Path) -> None:
     """Zeroed scales load without a word: the static probe fails the branch, and no item is asked of it."""
-    copy = tmp_path / "zeroed"
-    shutil.copytree(folder_of("main"), copy)
-    tensors = load_file(copy / "model.safetensors")
     name = "model.layers.3.mlp.experts.4.down_proj.weight_scale"
-    tensors[name] = tensors[name].float().zero_().to(tensors[name].dtype)
-    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
-    run = gate(copy)
+
+    def change(tensors: dict[str, Tensor]) -> None:
+        tensors[name] = tensors[name].float().zero_().to(tensors[name].dtype)
+
+    run = gate(damaged(tmp_path, change))
     assert run.report is not None
     assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
     # the policy guards one lane only; damage fails the other too
     assert set(run.report.decisive) == {"intact", "integrity.damaged-checkpoint"}
-    assert not gate.history.items(run.id)  # type: ignore[attr-defined]
+    assert not gate.history.items(run.id)
 
 
-def test_a_whole_branch_has_every_measurement_of_the_static_probe(gate: Callable[..., RunRecord]) -> None:
+@pytest.mark.long
+def test_a_whole_branch_has_every_measurement_of_the_static_probe(gate: Gates) -> None:
     policy = read_policy(REPOSITORY / "data" / "policies" / "sandbox.yaml")
     asked = {criterion.metric for criterion in policy.criteria if criterion.probe is ProbeName.WEIGHTS}
-    measured = gate.history.measurements(gate("gptq-int4").id)  # type: ignore[attr-defined]
+    measured = gate.history.measurements(gate("gptq-int4").id)
     found = {(m.metric, m.slice): m.value for m in measured if m.probe is ProbeName.WEIGHTS}
     assert len(asked) == 7
     assert {figure for figure in found if figure[0] != QUANTIZED_TENSORS} == {(metric, "all") for metric in asked}
@@ -207,7 +159,7 @@ def test_a_whole_branch_has_every_measurement_of_the_static_probe(gate: Callable
     assert by_scheme == {"all": experts, "W4A16": experts}
 
 
-def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Callable[..., RunRecord], tmp_path: Path) -> None:
+def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Gates, tmp_path: Path) -> None:
     copy = tmp_path / "retokenized"
     shutil.copytree(REPOSITORY / "data" / "sandbox" / "bf16", copy)
     tokenizer = json.loads((copy / "tokenizer.json").read_text(encoding="utf-8"))
@@ -217,32 +169,37 @@ def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Callable[...
     (copy / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     run = gate(copy)
     assert run.verdict is Verdict.FAIL
-    assert not gate.history.items(run.id)  # type: ignore[attr-defined]
+    assert not gate.history.items(run.id)
 
 
+@pytest.mark.long
 def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
-    gate: Callable[..., RunRecord], served: RunRecord, monkeypatch: pytest.MonkeyPatch
+    gate: Gates, served: RunRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(KLProbe, "summarize", lambda self, outcomes: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             gate("main")
-    interrupted = gate.history.list_runs(branch="main", limit=1)[0]  # type: ignore[attr-defined]
+    interrupted = gate.history.list_runs(branch="main", limit=1)[0]
     assert interrupted.state is RunState.INTERRUPTED
     with pytest.raises(UsageError, match=r"settings differ"):
-        gate("main", resume=interrupted.id, batch_rows=4)
-    with pytest.raises(UsageError, match="begun with no --max-items"):
+        gate("main", resume=interrupted.id, engine=EngineOptions(batch_rows=4))
+    with raises(UsageError, "run-of-another-request", "--max-items"):
         gate("main", resume=interrupted.id, max_items=10)
-    resumed = gate("main", resume=interrupted.id, title="worded otherwise since")
+    assert gate.policy is not None
+    criteria = tuple(each.model_copy(update={"title": "worded otherwise since"}) for each in gate.policy.criteria)
+    titled = gate.policy.model_copy(update={"criteria": criteria})
+    resumed = gate("main", resume=interrupted.id, policy=titled)
     assert kl_of(gate, resumed) == kl_of(gate, served)
     # a title decides nothing, and the run is judged by the policy that it keeps: else nobody could sign its report
-    assert resumed.report == replayed(gate.history, resumed)  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match="finished"):
+    assert resumed.report == replayed(gate.history, resumed)
+    with raises(UsageError, "run-finished"):
         gate("main", resume=interrupted.id)
 
 
-def test_weights_alone_are_not_what_is_served_and_never_pass(gate: Callable[..., RunRecord], served: RunRecord) -> None:
-    alone = gate("main", weights_only=True)
+@pytest.mark.long
+def test_weights_alone_are_not_what_is_served_and_never_pass(gate: Gates, served: RunRecord) -> None:
+    alone = gate("main", engine=EngineOptions(emulate_activations=False))
     assert kl_of(gate, alone) < 0.7 * kl_of(gate, served)
     assert served.report is not None
     assert served.report.verdict is Verdict.PASS
@@ -252,18 +209,17 @@ def test_weights_alone_are_not_what_is_served_and_never_pass(gate: Callable[...,
     assert intact.verdict.value == "NOT_MEASURED"
 
 
-def test_a_run_that_is_being_measured_is_not_resumed(
-    gate: Callable[..., RunRecord], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.long
+def test_a_run_that_is_being_measured_is_not_resumed(gate: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refused attempt leaves the run's failures and its verdict alone."""
-    history: History = gate.history  # type: ignore[attr-defined]
+    history: History = gate.history
     failure = ProbeFailure(probe=ProbeName.EVALS, reason="found before the other came", kind="crashed")
     summarize = KLProbe.summarize
 
     def resumed_meanwhile(self: KLProbe, outcomes: Sequence[ItemOutcome]) -> Iterable[Measurement]:
         running = history.get_run("latest")
         history.add_failure(running.id, failure)
-        with pytest.raises(UsageError, match=f"{running.id} is being measured by another process"):
+        with raises(UsageError, "already-running", running.id):
             gate("main", resume=running.id)
         assert history.get_run(running.id).state is RunState.RUNNING
         return summarize(self, outcomes)

@@ -1,10 +1,8 @@
 """`q36eval kl` on a part of the sandbox corpus: what is kept, printed, plotted and shown; killed and resumed."""
 
-import json
 import re
 import shutil
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from safetensors.torch import load_file, save_file
 
 import q36eval.run.preflight
 from q36eval.app.cli.kl_report import print_summary, write_plot
-from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
@@ -23,124 +20,82 @@ from q36eval.history.run_files import RunFiles
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.kl.tokens import TokenStore, read_tokens
-from q36eval.probes import Progress
 from q36eval.records import Measurement, ProbeName
-from q36eval.run.measure import measure
-from q36eval.run.request import Request, Target
+from q36eval.run.request import Target
 from q36eval.token_files import TOKENS, WORST
-from tests.app.dashboard.driving import tables_of
+from tests.app.sandbox_gates import Gates
+from tests.branches import folder_of
+from tests.raising import raises
 
-REPOSITORY = Path(__file__).parents[2]
-MAIN = REPOSITORY / "app" / "dashboard" / "main.py"
+pytestmark = pytest.mark.long
 
-
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
+BUILD_PROBES = q36eval.run.preflight.build_probes
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Path], Path]) -> Paths:
-    return Paths(REPOSITORY, with_reference(tmp_path_factory.mktemp("state")))
+def gates(
+    tmp_path_factory: pytest.TempPathFactory,
+    with_reference: Callable[[Path], Path],
+    some_documents: list[CorpusDocument],
+) -> Iterator[Gates]:
+    """The KL of a few documents of the corpus, sharing one reference capture."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
+        yield Gates(with_reference(tmp_path_factory.mktemp("state")), probes=(ProbeName.KL,))
 
 
 @pytest.fixture(scope="module")
-def history(paths: Paths) -> History:
-    return History.open(paths.history)
+def paths(gates: Gates) -> Paths:
+    return gates.paths
 
 
 @pytest.fixture(scope="module")
-def run_kl(paths: Paths, history: History, some_documents: list[CorpusDocument]) -> Callable[..., RunRecord]:
-    family = load_family(None, paths)
-
-    def run(branch: str = "fp8-head", resume: str | None = None, placement: str | None = None) -> RunRecord:
-        request = Request(
-            family=family,
-            branch=resolve(branch, family, paths),
-            reference=resolve("bf16", family, paths),
-            suite="sandbox",
-            policy=None,
-            probes=(ProbeName.KL,),
-            resume=resume,
-            engine=EngineOptions(placement=placement),
-        )
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
-            return measure(request, paths, history, Silent())
-
-    return run
+def history(gates: Gates) -> History:
+    return gates.history
 
 
 @pytest.fixture(scope="module")
-def measured(run_kl: Callable[..., RunRecord]) -> RunRecord:
-    return run_kl()
+def measured(gates: Gates) -> RunRecord:
+    return gates("fp8-head")
 
 
 def by_key(history: History, run: RunRecord) -> dict[str, Measurement]:
     return {m.key: m for m in history.measurements(run.id)}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("placement", ["packed", "layers"])
-def test_where_weights_lie_moves_no_figure(
-    placement: str, run_kl: Callable[..., RunRecord], history: History, measured: RunRecord
-) -> None:
-    run = run_kl(placement=placement)
+def test_where_weights_lie_moves_no_figure(placement: str, gates: Gates, history: History, measured: RunRecord) -> None:
+    run = gates("fp8-head", engine=EngineOptions(placement=placement))
     assert run.identity == measured.identity
     assert by_key(history, run) == by_key(history, measured)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("placement", ["decoded", "packed", "layers"])
 def test_a_layer_that_cannot_be_decoded_is_the_same_proven_fault_wherever_weights_lie(
-    placement: str, paths: Paths, history: History, some_documents: list[CorpusDocument], tmp_path: Path
+    placement: str, gates: Gates, history: History, tmp_path: Path
 ) -> None:
-    family, damaged = load_family(None, paths), tmp_path / "damaged"
-    shutil.copytree(resolve("main", family, paths).folder, damaged)
+    damaged, engine = tmp_path / "damaged", EngineOptions(placement=placement)
+    shutil.copytree(folder_of("main"), damaged)
     tensors = load_file(damaged / "model.safetensors")
     name = "model.layers.3.mlp.experts.2.up_proj.weight_scale"
     tensors[name].view(torch.uint8)[0, 0] = 0x7F  # NaN in E4M3
     save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
 
-    def request(branch: Path, reference: Path) -> Request:
-        return Request(
-            family=family,
-            branch=Target("damaged", branch),
-            reference=Target("bf16", reference),
-            suite="sandbox",
-            policy=None,
-            probes=(ProbeName.KL,),
-            engine=EngineOptions(placement=placement),
-        )
-
-    reference = resolve("bf16", family, paths).folder
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
-        run = measure(request(damaged, reference), paths, history, Silent())
-        assert by_key(history, run)["weights.integrity_faults[all]"].value == 1
-        assert any("experts.2.up_proj" in failure.reason for failure in history.failures(run.id))
-        with pytest.raises(UsageError, match=r"The reference cannot be used: .*experts\.2\.up_proj"):
-            measure(request(reference, damaged), paths, history, Silent())
+    run = gates(damaged, engine=engine)
+    assert by_key(history, run)["weights.integrity_faults[all]"].value == 1
+    assert any("experts.2.up_proj" in failure.reason for failure in history.failures(run.id))
+    with pytest.raises(UsageError, match=r"The reference cannot be used: .*experts\.2\.up_proj"):
+        gates("bf16", reference=Target("bf16", damaged), engine=engine)
 
 
-@pytest.mark.long
-def test_what_needs_answers_is_refused_of_a_model_that_gives_none(paths: Paths, history: History) -> None:
-    family = load_family(None, paths)
-    request = Request(
-        family=family,
-        branch=resolve("fp8-head", family, paths),
-        reference=resolve("bf16", family, paths),
-        suite="sandbox",
-        policy=None,
-        probes=(ProbeName.CANARIES,),
-        engine=EngineOptions(placement="layers"),
-    )
-    with pytest.raises(UsageError, match=r"layer by layer, which scores texts .* --skip canaries"):
-        measure(request, paths, history, Silent())
+def test_what_needs_answers_is_refused_of_a_model_that_gives_none(
+    gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", BUILD_PROBES)
+    with raises(UsageError, "weights-too-large", "--skip canaries"):
+        gates("fp8-head", probes=(ProbeName.CANARIES,), engine=EngineOptions(placement="layers"))
 
 
-@pytest.mark.long
 def test_every_scored_token_is_in_the_file_and_makes_the_mean(
     paths: Paths, history: History, measured: RunRecord
 ) -> None:
@@ -156,9 +111,8 @@ def test_every_scored_token_is_in_the_file_and_makes_the_mean(
     assert set(table["item_key"].to_pylist()) == keys
 
 
-@pytest.mark.long
 def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
-    paths: Paths, history: History, measured: RunRecord, run_kl: Callable[..., RunRecord], monkeypatch: Any
+    paths: Paths, history: History, measured: RunRecord, gates: Gates, monkeypatch: Any
 ) -> None:
     add, seen = TokenStore.add, []
 
@@ -171,11 +125,11 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
     with monkeypatch.context() as patch:
         patch.setattr(TokenStore, "add", killed_at_the_sixth)
         with pytest.raises(KeyboardInterrupt):
-            run_kl()
+            gates("fp8-head")
     (interrupted,) = history.list_runs()[:1]
     assert interrupted.state is RunState.INTERRUPTED
     assert len(history.items(interrupted.id)) == 5
-    resumed = run_kl(resume=interrupted.id)
+    resumed = gates("fp8-head", resume=interrupted.id)
     assert resumed.id == interrupted.id
     assert by_key(history, resumed) == by_key(history, measured)
     mine, theirs = ({one.name: one.sha256 for one in history.artifacts(run.id)} for run in (resumed, measured))
@@ -184,12 +138,9 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
     assert tables[0] == tables[1]
 
 
-@pytest.mark.long
-def test_lost_tokens_fail_the_probe_in_words(
-    paths: Paths, history: History, run_kl: Callable[..., RunRecord], monkeypatch: Any
-) -> None:
+def test_lost_tokens_fail_the_probe_in_words(paths: Paths, history: History, gates: Gates, monkeypatch: Any) -> None:
     monkeypatch.setattr(TokenStore, "add", lambda *_: None)
-    lost = run_kl()
+    lost = gates("fp8-head")
     (failure,) = history.failures(lost.id)
     assert failure.kind == "crashed"
     assert "the tokens of 10 measured documents are gone" in failure.reason
@@ -197,7 +148,6 @@ def test_lost_tokens_fail_the_probe_in_words(
     assert all(metric.endswith("noise_floor") for metric in metrics), "figures of the reference alone"
 
 
-@pytest.mark.long
 def test_the_summary_reads_headline_first_and_worst_tokens_last(
     paths: Paths, history: History, measured: RunRecord, capsys: Any, monkeypatch: Any
 ) -> None:
@@ -214,7 +164,6 @@ def test_the_summary_reads_headline_first_and_worst_tokens_last(
     assert max(map(len, printed.splitlines()[:-1])) <= 140
 
 
-@pytest.mark.long
 def test_the_plots_are_one_page_that_needs_nothing_else(
     paths: Paths, history: History, measured: RunRecord, tmp_path: Path
 ) -> None:
@@ -224,32 +173,3 @@ def test_the_plots_are_one_page_that_needs_nothing_else(
         assert f"<h2>{title}</h2>" in page
     assert "cdn.plot.ly" not in re.sub(r"plotlyServerURL[^,]*", "", page[-200_000:])
     assert '"code"' in page
-
-
-@pytest.mark.long
-def test_the_dashboard_shows_the_run_without_torch(
-    paths: Paths, history: History, measured: RunRecord, monkeypatch: Any
-) -> None:
-    from streamlit.testing.v1 import AppTest
-
-    monkeypatch.setattr(sys, "argv", ["main.py", str(paths.history)])
-    page = AppTest.from_file(str(MAIN), default_timeout=600).run()
-    page.query_params["run"], page.query_params["open"] = measured.id, "figures,tokens"
-    page = page.switch_page("views/kl.py").run()
-    assert not page.exception
-    headings = [element.value for element in page.header]
-    assert headings[:2] == ["Tokens by their KL", "Where it diverges"]
-    assert headings[-1] == "The 20 worst tokens"
-    headline = tables_of(page)[0]
-    assert headline["figure"][0] == "KL(ref‖branch), mean"
-    kept = RunFiles(paths.state).find(history, measured.id, WORST)
-    assert kept is not None
-    worst = json.loads(kept.read_text())
-    assert f"{worst[0]['before']}⟦{worst[0]['text']}⟧{worst[0]['after']}" in [code.value for code in page.code]
-
-
-def test_a_plot_that_cannot_be_written_is_refused_before_anything_runs(capsys: Any, tmp_path: Path) -> None:
-    from q36eval.app.cli.kl_report import check_plot
-
-    with pytest.raises(UsageError, match="does not exist"):
-        check_plot(tmp_path / "nowhere" / "kl.html", None, None)

@@ -11,7 +11,7 @@ from q36eval.app.cli.report_formats import document_of
 from q36eval.app.figures.layer_at_fault import layer_of
 from q36eval.config import Paths
 from q36eval.gate import decide
-from q36eval.gate.fault import Arithmetic, fault_of
+from q36eval.gate.fault_layer import Arithmetic, fault_of
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.kl.attribution import sample
@@ -22,9 +22,9 @@ from q36eval.reports import to_json, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
 from q36eval.reports.junit_report import to_junit
-from q36eval.run.served import alone
+from q36eval.run.served_lane import alone
 from q36eval.run.serving_error import Told, record
-from q36eval.served.comparing import counted_faults
+from q36eval.served.comparison import counted_faults
 from tests.q36eval.gate.evidence import small_policy
 
 REPOSITORY = Path(__file__).parents[2]

@@ -12,18 +12,16 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from q36eval.config import Family, Paths
+from q36eval.config import Paths
 from q36eval.engines import Scored, open_engine
-from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.kl.probe import KLProbe
 from q36eval.records import ProbeName, Verdict
 from q36eval.run import branch as branching
-from q36eval.run import measure as measuring
 from q36eval.run import preflight
 from q36eval.run import reference as referring
-from q36eval.run.request import Request, Target
-from tests.app.test_reference_packs import DOCUMENTS, POLICY, REPOSITORY, SANDBOX, Silent
+from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
+from tests.app.test_reference_packs import DOCUMENTS, POLICY
 
 pytestmark = pytest.mark.long
 
@@ -72,17 +70,7 @@ def judged(
     for module in (branching, referring):
         monkeypatch.setattr(module, "open_engine", opened)
     monkeypatch.setattr(preflight, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
-    (state / "policy.yaml").write_text(POLICY)
-    paths = Paths(REPOSITORY, state)
-    request = Request(
-        family=Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml"),
-        branch=Target("fp8-head", branch),
-        reference=Target("bf16", SANDBOX / "bf16"),
-        suite="sandbox",
-        policy=read_policy(state / "policy.yaml"),
-        probes=probes,
-    )
-    return measuring.measure(request, paths, History.open(paths.history), Silent()), opened
+    return Gates(state, POLICY)(branch, probes=probes), opened
 
 
 def test_neither_model_is_loaded_beside_the_other_and_nothing_else_differs(

@@ -1,39 +1,33 @@
 """A gate on a sandbox branch whose chat template is repaired: undeclared, declared, wrongly so, resumed, moved."""
 
-import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 import q36eval.run.preflight
 from q36eval.app.cli.report_formats import FORMATS, document_of
-from q36eval.app.history.import_export import export, take_in
-from q36eval.app.targets import load_family, resolve
+from q36eval.app.targets import load_family
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
 from q36eval.chat import renderer
-from q36eval.chat.declared import TEMPLATE, recorded_template
+from q36eval.chat.declared_template import recorded_template
 from q36eval.chat.rendering import Limits
 from q36eval.checkpoints import chat_template_sha256
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
-from q36eval.gate.policy_file import read_policy
-from q36eval.history import History, RunRecord, RunState
-from q36eval.history.deciding import replayed
-from q36eval.probes import Progress
+from q36eval.history import RunRecord, RunState
 from q36eval.records import ProbeName, Verdict
-from q36eval.run.measure import measure
-from q36eval.run.request import Request, Target
 from q36eval.run.templates import PACKED
+from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
 from tests.branches import folder_of
 from tests.commands import q36eval as command
+from tests.raising import raises
 
-REPOSITORY = Path(__file__).parents[2]
-SANDBOX = REPOSITORY / "data" / "sandbox"
+pytestmark = pytest.mark.long
+
 SPECS = load_specs(only=["json-flat", "enum-select"], n=4, skills=None)
 ITEMS = 8
 POLICY = """
@@ -45,12 +39,6 @@ criteria:
      margin: {kind: max_increase, value: 0.9, source: x}, lanes: [structured], min_scored: 2}
 """
 REPAIR = "{%- if messages[0].role != 'system' -%}\n<|im_start|>system\nBe exact.<|im_end|>\n{% endif -%}\n"
-
-
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -70,27 +58,20 @@ def repaired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class TemplateGates(Gates):
+    """Gates of folders whose template the family may declare."""
+
+    def __call__(self, branch: str | Path, declared: str | None = None, **fields: Any) -> RunRecord:
+        if declared is not None:
+            fields["family"] = described(Path(branch), self.paths.state, declared)
+        return super().__call__(branch, **fields)
+
+
 @pytest.fixture
-def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
+def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> TemplateGates:
     """`gate(folder, …)`: the inspection and a few canaries."""
     monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [CanaryProbe(SPECS)])
-    (state / "policy.yaml").write_text(POLICY)
-    paths = Paths(REPOSITORY, state)
-    family, history = load_family(None, paths), History.open(paths.history)
-
-    def run(folder: Path, declared: str | None = None, **changes: object) -> RunRecord:
-        request = Request(
-            family=family if declared is None else described(folder, state, declared),
-            branch=Target(folder.name, folder),
-            reference=resolve("bf16", family, paths),
-            suite="sandbox",
-            policy=read_policy(state / "policy.yaml"),
-            probes=(ProbeName.WEIGHTS, ProbeName.CANARIES),
-        )
-        return measure(replace(request, **changes), paths, history, Silent())  # type: ignore[arg-type]
-
-    run.history = history  # type: ignore[attr-defined]
-    return run
+    return TemplateGates(state, POLICY, probes=(ProbeName.WEIGHTS, ProbeName.CANARIES))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +80,7 @@ def known() -> dict[str, RunRecord]:
 
 
 @pytest.fixture
-def judged(gate: Callable[..., RunRecord], repaired: Path, known: dict[str, RunRecord]) -> RunRecord:
+def judged(gate: TemplateGates, repaired: Path, known: dict[str, RunRecord]) -> RunRecord:
     """The gate of the branch with its template declared, measured once."""
     if "run" not in known:
         known["run"] = gate(repaired, chat_template_sha256(repaired))
@@ -116,15 +97,14 @@ def described(folder: Path, state: Path, sha256: str) -> Family:
     return Family.load(state / "declared.yaml")
 
 
-@pytest.mark.long
 def test_an_undeclared_template_fails_and_says_how_it_is_declared(
-    gate: Callable[..., RunRecord], repaired: Path, state: Path
+    gate: TemplateGates, repaired: Path, state: Path
 ) -> None:
     run = gate(repaired)
     assert run.report is not None
     assert (run.verdict, run.report.decisive) == (Verdict.FAIL, ("configuration-equal",))
     sha256 = chat_template_sha256(repaired)
-    steps = document_of(run, gate.history).next_steps  # type: ignore[attr-defined]
+    steps = document_of(run, gate.history).next_steps
     assert any(f"chat_template: {{sha256: {sha256}, source: WHY}}" in step.why for step in steps)
     told = command("inspect", str(repaired), state=state)
     assert told.returncode == 1
@@ -132,11 +112,8 @@ def test_an_undeclared_template_fails_and_says_how_it_is_declared(
     assert "additional_chat_templates/tool_use.jinja" in told.stdout
 
 
-@pytest.mark.long
-def test_a_declared_template_is_judged_by_its_answers(
-    gate: Callable[..., RunRecord], judged: RunRecord, repaired: Path
-) -> None:
-    figures = {m.key: m for m in gate.history.measurements(judged.id)}  # type: ignore[attr-defined]
+def test_a_declared_template_is_judged_by_its_answers(gate: TemplateGates, judged: RunRecord, repaired: Path) -> None:
+    figures = {m.key: m for m in gate.history.measurements(judged.id)}
     assert figures["weights.configuration_differences[all]"].value == 0
     assert figures["canaries.failure_rate[json-flat]"].counts.scored == 4
     template = recorded_template(judged.provenance)
@@ -147,42 +124,19 @@ def test_a_declared_template_is_judged_by_its_answers(
     assert (canaries.prompts, canaries.differing, canaries.unwritten) == (ITEMS, ITEMS, 0)
     assert any(line.startswith("+") and "system" in line for line in canaries.diff)
     assert not any(line.startswith("-") for line in canaries.diff)
-
-
-@pytest.mark.long
-def test_every_report_says_what_the_declaration_changed(gate: Callable[..., RunRecord], judged: RunRecord) -> None:
-    document = document_of(judged, gate.history)  # type: ignore[attr-defined]
+    document = document_of(judged, gate.history)
     for name in ("markdown", "html", "card"):
-        text = FORMATS[name].text(document)
-        assert judged.provenance[TEMPLATE]["sha256"] in text, name
-        assert "KL is measured on identical token ids" in text, name
-        assert f"{ITEMS} of {ITEMS} prompts have other token ids" in text, name
-    assert "(- reference, + branch)" in FORMATS["markdown"].text(document)
-    assert json.loads(FORMATS["json"].text(document))["run"]["provenance"][TEMPLATE] == judged.provenance[TEMPLATE]
+        assert f"{ITEMS} of {ITEMS} prompts have other token ids" in FORMATS[name].text(document), name
 
 
-@pytest.mark.long
-def test_it_is_replayed_and_moved_with_its_declaration(
-    gate: Callable[..., RunRecord], judged: RunRecord, state: Path, tmp_path: Path
-) -> None:
-    history: History = gate.history  # type: ignore[attr-defined]
-    assert replayed(history, judged) == judged.report
-    there = Paths(REPOSITORY, tmp_path)
-    export(history, Paths(REPOSITORY, state), [judged.id], tmp_path / "moved.zip", lambda _: None)
-    other = History.open(there.history)
-    take_in(other, tmp_path, tmp_path / "moved.zip")
-    assert other.get_run(judged.id).provenance[TEMPLATE] == judged.provenance[TEMPLATE]
-
-
-@pytest.mark.long
 def test_a_declaration_of_another_template_is_refused_and_lifts_nothing(
-    gate: Callable[..., RunRecord], repaired: Path, state: Path
+    gate: TemplateGates, repaired: Path, state: Path
 ) -> None:
-    other, shipped, runs = "0" * 64, chat_template_sha256(repaired), len(gate.history.list_runs())  # type: ignore[attr-defined]
+    other, shipped, runs = "0" * 64, chat_template_sha256(repaired), len(gate.history.list_runs())
     family = described(repaired, state, other)
-    with pytest.raises(UsageError, match=rf"the family sandbox declares for repaired is {other}.* ships {shipped}"):
+    with raises(UsageError, "template-declared-differs", other, shipped):
         gate(repaired, family=family)
-    assert len(gate.history.list_runs()) == runs, "no run is begun"  # type: ignore[attr-defined]
+    assert len(gate.history.list_runs()) == runs, "no run is begun"
     file = ("--family", str(state / "declared.yaml"))
     assert command("gate", "--branch", "repaired", *file, state=state).returncode == 2
     told = command("inspect", "repaired", *file, state=state)
@@ -190,27 +144,20 @@ def test_a_declaration_of_another_template_is_refused_and_lifts_nothing(
     assert f"The declared chat template is {other}, and the branch ships {shipped}." in told.stdout
 
 
-@pytest.mark.long
-def test_the_declaration_keeps_the_source_that_the_file_names(
-    gate: Callable[..., RunRecord], repaired: Path, state: Path
-) -> None:
-    family = described(repaired, state, chat_template_sha256(repaired))
-    run = gate(repaired, family=family, probes=(ProbeName.WEIGHTS,))
-    template = recorded_template(run.provenance)
+def test_the_declaration_keeps_the_source_that_the_file_names(judged: RunRecord, repaired: Path, state: Path) -> None:
+    template = recorded_template(judged.provenance)
     assert template is not None
     assert (template.by, template.source) == ("the family's file", "repairs the system turn")
-    figures = {m.key: m.value for m in gate.history.measurements(run.id)}  # type: ignore[attr-defined]
-    assert figures["weights.configuration_differences[all]"] == 0
+    described(repaired, state, chat_template_sha256(repaired))
     told = command("inspect", "repaired", "--family", str(state / "declared.yaml"), state=state)
     assert (told.returncode, "advisory chat-template-declared" in told.stdout) == (0, True)
     shown = command("branches", "repaired", "--family", str(state / "declared.yaml"), state=state)
     assert chat_template_sha256(repaired) in shown.stdout
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("place", ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"])
 def test_an_endless_template_fails_also_where_it_is_declared(
-    gate: Callable[..., RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    gate: TemplateGates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setattr(renderer(), "limits", Limits(cpu_seconds=1))
     renderer().close()
@@ -221,21 +168,20 @@ def test_an_endless_template_fails_also_where_it_is_declared(
     run = gate(folder, chat_template_sha256(folder))
     assert run.report is not None
     assert (run.verdict, run.report.decisive) == (Verdict.FAIL, ("configuration-equal",))
-    figures = {m.key: m for m in gate.history.measurements(run.id)}  # type: ignore[attr-defined]
+    figures = {m.key: m for m in gate.history.measurements(run.id)}
     noted = figures["weights.configuration_differences[all]"].note
     assert f"{place}: " in noted
     assert "it takes more than 1 s of CPU time; correct it." in noted
     without = gate(folder, chat_template_sha256(folder), probes=(ProbeName.CANARIES,))
     assert without.verdict is not Verdict.PASS
     if place == "chat_template.jinja":  # conversations without tools are written by it
-        failures = [each.reason for each in gate.history.failures(without.id)]  # type: ignore[attr-defined]
+        failures = [each.reason for each in gate.history.failures(without.id)]
         assert any(f"{place} cannot be used: it takes more than 1 s of CPU time" in reason for reason in failures)
     renderer().close()
 
 
-@pytest.mark.long
 def test_the_references_own_template_declared_changes_nothing_and_says_so(
-    gate: Callable[..., RunRecord], state: Path, monkeypatch: pytest.MonkeyPatch
+    gate: TemplateGates, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked(*_: object) -> None:
         raise AssertionError("prompts were written again")
@@ -243,24 +189,23 @@ def test_the_references_own_template_declared_changes_nothing_and_says_so(
     monkeypatch.setattr(CanaryProbe, "in_own_template", asked)
     sha256 = chat_template_sha256(folder_of("main"))
     run = gate(folder_of("main"), sha256)
-    text = FORMATS["markdown"].text(document_of(run, gate.history))  # type: ignore[attr-defined]
+    text = FORMATS["markdown"].text(document_of(run, gate.history))
     assert "is the reference's: nothing changes" in text
     told = command("inspect", "main", "--family", str(state / "declared.yaml"), state=state)
     assert (told.returncode, "the declaration changes nothing" in told.stdout) == (0, True)
 
 
-@pytest.mark.long
 def test_a_run_is_resumed_with_the_declaration_it_began_with(
-    gate: Callable[..., RunRecord], repaired: Path, monkeypatch: pytest.MonkeyPatch
+    gate: TemplateGates, repaired: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sha256 = chat_template_sha256(repaired)
     with monkeypatch.context() as patch:
         patch.setattr("q36eval.run.branch.run_probes", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             gate(repaired, sha256)
-    run = gate.history.list_runs()[0]  # type: ignore[attr-defined]
+    run = gate.history.list_runs()[0]
     assert run.state is RunState.INTERRUPTED
-    with pytest.raises(UsageError, match="begun with another declared chat template"):
+    with raises(UsageError, "run-of-another-template"):
         gate(repaired, resume=run.id)
     assert gate(repaired, sha256, resume=run.id).state is RunState.FINISHED
 
@@ -269,9 +214,8 @@ def _interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.long
 def test_where_only_a_pack_is_at_hand_its_template_is_in_it(
-    gate: Callable[..., RunRecord], judged: RunRecord, repaired: Path, state: Path
+    gate: TemplateGates, judged: RunRecord, repaired: Path, state: Path
 ) -> None:
     (capture,) = Paths(REPOSITORY, state).captures.iterdir()
     changes = {"reference": None, "reference_pack": capture}
@@ -279,11 +223,11 @@ def test_where_only_a_pack_is_at_hand_its_template_is_in_it(
     branches = family.branches | {"bf16": family.branches["bf16"].model_copy(update={"checkpoint_sha256": None})}
     changes["family"] = family.model_copy(update={"branches": branches})
     run = gate(repaired, **changes)
-    keys = [{one.item_key for one in gate.history.items(each.id)} for each in (judged, run)]  # type: ignore[attr-defined]
+    keys = [{one.item_key for one in gate.history.items(each.id)} for each in (judged, run)]
     assert keys[0] == keys[1]
-    with pytest.raises(UsageError, match="another chat_template_sha256"):
+    with raises(UsageError, "pack-identity", "chat_template_sha256"):
         gate(repaired, **changes | {"family": load_family(None, Paths(REPOSITORY, state))})
     (capture / PACKED).write_text("{}")
-    with pytest.raises(UsageError, match="does not hold the chat template that its prompts were written with"):
+    with raises(UsageError, "pack-lacks-template"):
         gate(repaired, **changes)
     (capture / PACKED).unlink()

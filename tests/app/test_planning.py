@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from q36eval.app.cli.planning import _stage_line
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.engines import EngineSettings, open_engine, resident
 from q36eval.engines.resident import ResidentEngine
+from q36eval.errors import UsageError
 from q36eval.history import EventKind, History
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
@@ -21,9 +21,11 @@ from q36eval.records import ProbeName
 from q36eval.run import workload
 from q36eval.run.branch import Running
 from q36eval.run.memory_report import BATCHES
+from q36eval.run.pack import Estimate, Size
 from q36eval.run.request import Request
-from q36eval.run.workload import StagePlan, planned_run
+from q36eval.run.workload import planned_run
 from tests.commands import q36eval
+from tests.raising import raises
 
 
 @pytest.fixture
@@ -195,8 +197,10 @@ def test_what_ran_out_of_memory_is_counted_and_said_and_judged_as_ever(
     assert any("Memory ran out" in event.message for event in history.events(run.id))
 
 
-def test_of_an_engine_that_forms_no_batches_none_are_counted() -> None:
-    stage = StagePlan("branch", "kl", 3, scored=4, scored_tokens=50, answers=2, prompt_tokens=9, answer_tokens=6)
-    line = "branch, kl: 3 items; 4 texts of 50 tokens scored; 2 prompts of 9 tokens answered with at most 6 tokens"
-    assert _stage_line(stage) == f"{line}; time unknown"
-    assert "4 texts of 50 tokens scored in 2 batches" in _stage_line(replace(stage, scoring_batches=2))
+def test_no_room_is_refused_before_the_work() -> None:
+    estimate = Estimate(Path("/there"), (), present=0, free=10)
+    estimate.check()
+    size = Size(ProbeName.KL, "hidden-states", 1, 5, 2, 0, total=11)
+    with raises(UsageError, "disk-insufficient", "/there"):
+        replace(estimate, sizes=(size,)).check()
+    replace(estimate, sizes=(size,), present=1).check()

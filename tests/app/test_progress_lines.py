@@ -38,15 +38,6 @@ def test_what_comes_before_the_first_stage_is_told_too(
     assert line_with("so far", capfd) == "preparing, under 5 s so far"
 
 
-def test_a_stage_without_counts_says_how_long_it_takes(
-    shown: ConsoleProgress, capfd: pytest.CaptureFixture[str]
-) -> None:
-    shown.stage("reading the checkpoint", 1)
-    assert line_with("checkpoint, ", capfd) == "reading the checkpoint, under 5 s so far"
-    shown.advance()
-    assert line_with("after", capfd) == "after reading the checkpoint: under 5 s so far"
-
-
 def test_a_stage_with_counts_says_how_many_how_fast_and_what_remains(
     shown: ConsoleProgress, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,37 +76,3 @@ def test_nothing_is_written_once_it_is_over_or_where_quiet_is_wanted(
     assert (thread is None) is quiet
     assert thread is None or not thread.is_alive()
     assert capfd.readouterr().err == ""
-
-
-def test_a_stage_on_a_gpu_ends_with_what_was_allocated_and_what_was_reserved_apart(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    import torch
-
-    gib, reset = 2**30, list[int]()
-    figures = {
-        "is_initialized": lambda: True,
-        "device_count": lambda: 2,
-        "memory_allocated": lambda index: 66 * gib,
-        "memory_reserved": lambda index: 70 * gib,
-        "max_memory_allocated": lambda index: 90 * gib if index == 0 else 0,  # the other GPU is not used
-        "max_memory_reserved": lambda index: int(101.25 * gib),
-        "reset_peak_memory_stats": reset.append,
-    }
-    for name, figure in figures.items():
-        monkeypatch.setattr(torch.cuda, name, figure)
-    with ConsoleProgress() as progress:
-        progress.stage("capturing the reference", 2)
-        progress.advance(2)
-        progress.stage("measuring the branch", 1)
-        progress.note("Batches on a card: 2 at a time.")
-    lines = capfd.readouterr().err.splitlines()
-    held = "cuda:0 holds 66.0 GiB allocated and 70.0 reserved; at most 90.0 and 101.2"
-    assert lines == [
-        "capturing the reference: 2 items",
-        f"after capturing the reference: {held}",
-        "measuring the branch",
-        "Batches on a card: 2 at a time.",
-        f"after measuring the branch: {held}",
-    ]
-    assert reset == [0, 0], "peaks are those of each stage"

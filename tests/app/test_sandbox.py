@@ -13,6 +13,7 @@ from q36eval.checkpoints import checkpoint_sha256, load_model, open_checkpoint, 
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.branches import folder_of
+from tests.raising import raises
 
 SANDBOX = branches.SANDBOX_DIR
 IDS = torch.arange(96).reshape(1, 96)
@@ -71,16 +72,11 @@ def test_what_a_recipe_leaves_alone_is_the_reference_byte_for_byte(name: str, bu
     assert all(tensors[tensor] == reference[tensor] for tensor in plain)
 
 
-def test_main_and_fp8_head_differ_in_nothing_but_the_head() -> None:
-    main, fp8_head = read_raw(folder_of("main")), read_raw(SANDBOX / "fp8-head")
-    differing = {name for name in main.keys() | fp8_head.keys() if main.get(name) != fp8_head.get(name)}
-    assert differing == {"lm_head.weight", "lm_head.weight_scale"}
-
-
-def test_fp8_head_embed_adds_nothing_but_the_embeddings(built: Path) -> None:
-    with_head, with_both = read_raw(SANDBOX / "fp8-head"), read_raw(branches.build("fp8-head-embed", SANDBOX, built))
-    differing = {name for name in with_head.keys() | with_both.keys() if with_head.get(name) != with_both.get(name)}
-    assert differing == {"model.embed_tokens.weight", "model.embed_tokens.weight_scale"}
+@pytest.mark.parametrize(("name", "weight"), [("main", "lm_head"), ("fp8-head-embed", "model.embed_tokens")])
+def test_branches_that_differ_from_fp8_head_in_one_weight_differ_in_nothing_else(name: str, weight: str) -> None:
+    one, other = read_raw(folder_of(name)), read_raw(SANDBOX / "fp8-head")
+    differing = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+    assert differing == {f"{weight}.weight", f"{weight}.weight_scale"}
 
 
 def test_the_mixed_branch_is_what_the_exporter_wrote_but_for_what_is_published(built: Path) -> None:
@@ -114,20 +110,12 @@ def test_damage_to_committed_files_is_found(tmp_path: Path) -> None:
     weights[-1] ^= 1
     (tmp_path / "fp8-head" / "model.safetensors").write_bytes(bytes(weights))
     assert any("fp8-head/model.safetensors differs" in problem for problem in branches.verify(tmp_path))
-    with pytest.raises(CorruptCheckpointError, match=r"fp8-head/model\.safetensors"):
+    with raises(CorruptCheckpointError, "sandbox-damaged", "fp8-head/model.safetensors"):
         branches.build("fp8-head", tmp_path)
 
 
-def test_activation_quantization_can_be_switched_off_and_shows() -> None:
-    with torch.no_grad():
-        on, off = (load_model(folder_of("main"), emulate_activations=emulate) for emulate in (True, False))
-        assert on.report.quantized_inputs == sum(quantized_matrices("main").values())
-        assert off.report.quantized_inputs == 0
-        assert not torch.equal(on.model(input_ids=IDS).logits, off.model(input_ids=IDS).logits)
-
-
 def test_unknown_branch_is_a_usage_error_with_the_names() -> None:
-    with pytest.raises(UsageError, match="fp8-head-embed"):
+    with raises(UsageError, "branch-unknown", "fp8-head-embed"):
         branches.build("fp9-head", SANDBOX)
 
 

@@ -43,23 +43,3 @@ def test_lines_are_written_from_the_first_moment_and_end_with_the_start() -> Non
 def test_nobody_who_wants_only_the_verdict_hears_of_it(flag: str) -> None:
     lines, _ = said("policy", "no-such-command", flag)
     assert not [line for line in lines if line.startswith("preparing")]
-
-
-def test_progress_takes_over() -> None:
-    """As a command whose work is told of: no line of the start after its own first."""
-    code = SLOW.replace(
-        "from q36eval.__main__ import main\nmain()",
-        """
-starting.begin()
-from q36eval.app.cli.progress import ConsoleProgress
-time.sleep(0.3)
-with ConsoleProgress() as progress:
-    time.sleep(0.1)
-    progress.stage("working", 1)
-    time.sleep(0.3)
-""",
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    lines = done.stderr.splitlines()
-    assert lines[0].startswith("preparing, ")
-    assert not [line for line in lines[lines.index("working") :] if line.startswith("preparing")]

@@ -16,7 +16,6 @@ from q36eval.history import History, RunRecord
 from q36eval.records import Interval
 from q36eval.reports import Document
 from q36eval.reports.html_report import to_html
-from tests.app.dashboard.driving import CHROMIUM, chromium
 from tests.app.dashboard.written_history import write_history
 from tests.app.judged_runs import items_of, judge_run
 from tests.app.test_verdict_screen import STATES, printed
@@ -92,21 +91,6 @@ def test_nothing_of_python_shows_in_any_format(documents: list[Document]) -> Non
             assert shown is None, (name, document.subject, text[max(0, shown.start() - 80) : shown.end() + 80])
 
 
-@pytest.mark.long
-def test_the_worst_criteria_come_first_where_people_read(documents: list[Document]) -> None:
-    for document in documents:
-        verdicts = [row.result.verdict for row in document.criteria]
-        bad = [place for place, verdict in enumerate(verdicts) if verdict != "PASS"]
-        assert bad == list(range(len(bad)))
-        ids = [row.result.id for row in document.criteria if len(row.result.id) < 80]
-        for name in ("html", "markdown", "github", "console True"):
-            text = texts(document)[name]
-            heads = {"html": "All criteria", "console True": "criterion  "}
-            table = text[text.index(heads.get(name, "| criterion |")) :]
-            places = [table.index(f">{one}<" if name == "html" else f"({one})") for one in ids]
-            assert places == sorted(places), (name, document.subject)
-
-
 class _Page(HTMLParser):
     """The addresses that a page would load by itself, and its figures' labels."""
 
@@ -157,39 +141,7 @@ def test_a_page_is_one_small_file_that_loads_nothing_and_labels_every_figure(doc
     assert most_figures == 4
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium")
-@pytest.mark.parametrize(("width", "shown"), [(390, "narrow"), (1100, "wide")])
-def test_figures_fit_a_phone(documents: list[Document], tmp_path: Path, width: int, shown: str) -> None:
-    pytest.importorskip("playwright.sync_api")
-    file = tmp_path / "report.html"
-    file.write_text(max(map(to_html, documents), key=lambda text: text.count("<svg")), encoding="utf-8")
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": width, "height": 844})
-        page.goto(file.as_uri())
-        drawn = page.eval_on_selector_all(
-            "figure svg", "nodes => nodes.filter(n => n.checkVisibility()).map(n => n.classList[0])"
-        )
-        beyond = page.eval_on_selector_all(
-            "figure svg text",
-            "nodes => nodes.filter(n => n.checkVisibility() && (n.getBoundingClientRect().right > innerWidth"
-            " || n.getBoundingClientRect().left < 0)).map(n => n.textContent)",
-        )
-        wide = page.evaluate("document.documentElement.scrollWidth")
-    assert drawn == [shown] * 4
-    assert beyond == []
-    assert wide <= width
-
-
 @pytest.mark.long
-def test_figures_say_their_units_margins_and_noise_floors(documents: list[Document]) -> None:
-    pages = [to_html(document) for document in documents]
-    richest = max(pages, key=lambda page: page.count("<svg"))
-    for words in ("share of the margin used up, in %", "nats/token, logarithmic", "recovery, in %", ">items<"):
-        assert words in richest
-    assert 'class="limit"' in richest
-    assert any('class="floor"' in page for page in pages)
-
-
 def test_the_first_three_deciding_answers_are_in_every_format_for_people(documents: list[Document]) -> None:
     answered = [document for document in documents if len(document.answers) == 3]
     assert answered

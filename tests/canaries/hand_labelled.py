@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from q36eval.canaries.checks import Failure, Outcome, outcome_of, run_checks
+from q36eval.canaries.checks import Failure, Outcome, run_checks
 from q36eval.canaries.specification import load_specs
 
 FOLDER = Path(__file__).parent / "answers"
@@ -38,18 +38,12 @@ class Prompt(NamedTuple):
 class HandLabelled(NamedTuple):
     """An answer and its label, and what the checks said."""
 
-    part: str
     prompt: Prompt
     label: Outcome
-    kind: str
     text: str
-    why: str
 
     def failures(self) -> list[Failure]:
         return run_checks(self.text, self.prompt.checks, self.prompt.expected, self.prompt.tools)
-
-    def outcome(self) -> Outcome:
-        return outcome_of(self.failures())
 
 
 @cache
@@ -127,9 +121,7 @@ def hand_labelled(parts: tuple[str, ...] = PARTS) -> Iterator[HandLabelled]:
     for part in parts:
         for line in (FOLDER / f"{part}.jsonl").read_text(encoding="utf-8").splitlines():
             said = json.loads(line)
-            yield HandLabelled(
-                part, prompts()[said["prompt"]], Outcome(said["label"]), said["kind"], said["text"], said["why"]
-            )
+            yield HandLabelled(prompts()[said["prompt"]], Outcome(said["label"]), said["text"])
 
 
 def sha256_of(name: str) -> str:

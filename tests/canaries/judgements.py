@@ -7,6 +7,7 @@ may be reworded under the same version.
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -36,16 +37,21 @@ def of_labelled() -> Iterator[tuple[str, str]]:
 
 def of_endings() -> Iterator[tuple[str, str]]:
     """Name and judgement of every ending of a price comparison, with the decisions of those that are right."""
-    groups = yaml.safe_load(ENDINGS.read_text(encoding="utf-8"))
-    for at, group in enumerate(groups, 1):
+    for name, group, _, text in endings():
         expected = {"offers": group["offers"], "last_line": group.get("last_line", False)}
         last = "\nRozhodnutí: stejně" if expected["last_line"] else ""
-        said = [text for label in ("right", "wrong", "unreadable") for text in group.get(label, [])]
-        for number, text in enumerate(said, 1):
-            answer = f"{group['sums']}\n\n{text}{last}"
-            failures = run_checks(answer, ["discount"], expected)
-            decided = [] if failures else decisions(answer, ["discount"], expected)
-            yield f"endings/{at}/{number}", judgement(failures, decided)
+        answer = f"{group['sums']}\n\n{text}{last}"
+        failures = run_checks(answer, ["discount"], expected)
+        decided = [] if failures else decisions(answer, ["discount"], expected)
+        yield name, judgement(failures, decided)
+
+
+def endings() -> Iterator[tuple[str, dict[str, Any], str, str]]:
+    """Of every ending its name, what stands before it, a person's label, and its text."""
+    for at, group in enumerate(yaml.safe_load(ENDINGS.read_text(encoding="utf-8")), 1):
+        said = [(label, text) for label in ("right", "wrong", "unreadable") for text in group.get(label, [])]
+        for number, (label, text) in enumerate(said, 1):
+            yield f"endings/{at}/{number}", group, label, text
 
 
 def of_hand_labelled(part: str) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from tests.canaries.labelled_answers import labelled_answers
 from tests.profiles import sized
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}
+assert set(ASKED) == set(CHECKS)
 FRAGMENTS = st.sampled_from(
     [
         "<tool_call>", "</tool_call>", "<function=", "<function=book>", "</function>", "<parameter=a>", "</parameter>",
@@ -88,25 +89,16 @@ SPELLINGS = [
 ]
 
 
-@settings(max_examples=sized(60, 250), deadline=None)
-@given(spelling=st.sampled_from(SPELLINGS), edit=EDITS)
-def test_json_with_one_character_changed_passes_only_where_it_means_the_same(
-    spelling: str, edit: tuple[str, float, str]
-) -> None:
-    changed = edited(spelling, edit)
-    passes = not run_checks(changed, ["json"], {"object": DOCUMENT})
-    assert passes == means(changed.strip(), DOCUMENT), changed
-
-
+@pytest.mark.parametrize(("check", "around"), [("json", "{}"), ("json_in_prose", "Zde: {} (konec)")])
 @settings(max_examples=sized(50, 200), deadline=None)
 @given(spelling=st.sampled_from(SPELLINGS), edit=EDITS)
-def test_json_in_prose_with_one_character_changed_passes_only_where_it_means_the_same(
-    spelling: str, edit: tuple[str, float, str]
+def test_json_with_one_character_changed_passes_only_where_it_means_the_same(
+    check: str, around: str, spelling: str, edit: tuple[str, float, str]
 ) -> None:
     changed = edited(spelling, edit)
-    if changed[0] == "{" and changed[-1] == "}":
-        passes = not run_checks(f"Zde: {changed} (konec)", ["json_in_prose"], {"object": DOCUMENT})
-        assert passes == means(changed, DOCUMENT), changed
+    if check == "json" or (changed[0] == "{" and changed[-1] == "}"):
+        passes = not run_checks(around.replace("{}", changed), [check], {"object": DOCUMENT})
+        assert passes == means(changed.strip(), DOCUMENT), changed
 
 
 TOOLS = [
@@ -281,8 +273,3 @@ def test_a_right_comparison_is_right_and_with_a_digit_shop_unit_or_order_changed
 )
 def test_a_right_conclusion_that_is_denied_is_not_right(said: str) -> None:
     assert run_checks(SUMS[0] + said, ["discount"], OFFERS)
-
-
-@pytest.mark.parametrize("check", sorted(CHECKS))
-def test_every_check_is_asked(check: str) -> None:
-    assert check in ASKED

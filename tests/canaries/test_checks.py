@@ -6,16 +6,14 @@ import pytest
 from pydantic import ValidationError
 
 from q36eval.canaries.checks import (
-    Failure,
     NotJudgedError,
     call_facts,
     check_tools,
     decisions,
-    fault_of,
     parse_reply,
     run_checks,
+    same_calls,
 )
-from q36eval.canaries.checks.discount import conclusion
 from q36eval.canaries.specification import load_specs
 
 TOOLS: list[dict[str, Any]] = [
@@ -43,25 +41,6 @@ HERMES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "decided"),
-    [
-        ("Levnější je obchod B.", "B"),
-        ("Nejvýhodnější je nákup v obchodě C.", "C"),
-        ("V obchodě A stojí 2040 Kč a v obchodě B 2100 Kč, levnější je tedy obchod A.", "A"),
-        ("Obchod A je levnější, obchod B je dražší.", "A"),
-        ("Méně zaplatíte v obchodě a to v obchodě B.", "B"),
-        ("Obě nabídky vyjdou stejně.", "tie"),
-        ("Levnější je obchod A.\nVlastně je levnější obchod B.", "B"),
-        ("Oba obchody mají slevu.", None),
-        ("Oproti obchodu B je obchod A levnější.", "A"),
-        ("Závěr: C vyjde nejlevněji.", "C"),
-    ],
-)
-def test_conclusions(text: str, decided: str | None) -> None:
-    assert conclusion(text) == decided
-
-
 OFFERS = {
     "offers": {
         "A": {"price": 2400, "discounts": [{"percent": 15}]},
@@ -70,10 +49,8 @@ OFFERS = {
 }
 
 
-def _chosen(
-    text: str, checks: list[str], expected: dict[str, Any], kinds: list[str] | None = None
-) -> list[tuple[str, str, tuple[str, ...]]]:
-    decided = decisions(text, checks, expected, TOOLS, kinds)
+def _chosen(text: str, checks: list[str], expected: dict[str, Any]) -> list[tuple[str, str, tuple[str, ...]]]:
+    decided = decisions(text, checks, expected, TOOLS)
     return [(decision.kind, text[decision.start : decision.end], decision.wrong) for decision in decided]
 
 
@@ -106,9 +83,8 @@ def test_the_conclusion_is_decided_where_it_was_found(
 def test_a_tie_is_decided_where_its_sentence_begins() -> None:
     text = "Obchod A: 300 Kč\nObchod B: 300 Kč\n- Vyjde to nastejno."
     expected = {"offers": {shop: {"price": 400, "discounts": [{"amount": 100}]} for shop in "AB"}}
-    assert _chosen(text, ["discount"], expected, ["conclusion"]) == [
-        ("conclusion", "Vyjde to nastejno", ("Levnější je obchod A", "Levnější je obchod B"))
-    ]
+    decided = [each for each in _chosen(text, ["discount"], expected) if each[0] == "conclusion"]
+    assert decided == [("conclusion", "Vyjde to nastejno", ("Levnější je obchod A", "Levnější je obchod B"))]
 
 
 @pytest.mark.parametrize(("text", "tool_format"), [(RIGHT, "qwen3_xml"), (HERMES, "hermes")])
@@ -174,47 +150,38 @@ def test_call_facts(text: str, called: bool, schema_ok: bool | None) -> None:
     assert (facts.called, facts.schema_ok) == (called, schema_ok)
 
 
-WRONG = [Failure("tool_call", "wrong_value", "call 1: arguments.nights", "is 4, not 3")]
 SERVED = {"name": "book", "arguments": ARGUMENTS}
 AS_TEXT = '{"nights": 3.0, "board": "half", "paid": true, "guests": ["Jana", "Petr"]}'
 
 
 @pytest.mark.parametrize(
-    ("failures", "text", "served", "fault"),
+    ("text", "served", "same"),
     [
-        ([], RIGHT, None, None),
-        ([], RIGHT, [SERVED], None),
-        ([], RIGHT, [{"type": "function", "function": {"name": "book", "arguments": AS_TEXT}}], None),
+        (RIGHT, [SERVED], True),
+        (RIGHT, [{"type": "function", "function": {"name": "book", "arguments": AS_TEXT}}], True),
         # a known server's parser hands arrays on as text
-        ([], RIGHT, [{"name": "book", "arguments": ARGUMENTS | {"guests": '["Jana", "Petr"]'}}], "parser"),
-        ([], RIGHT, [{"name": "book", "arguments": ARGUMENTS | {"paid": 1}}], "parser"),
-        ([], RIGHT, [{"name": "book", "arguments": "{"}], "parser"),
-        ([], RIGHT, [], "parser"),
-        ([], RIGHT, [SERVED, SERVED], "parser"),
-        ([], "Na to nemám nástroj.", [], None),
-        ([], "Na to nemám nástroj.", [SERVED], "parser"),
-        (WRONG, RIGHT.replace("3", "4"), None, "model"),
-        (WRONG, RIGHT.replace("3", "4"), [SERVED], "model"),
-        ([], None, None, "server"),
+        (RIGHT, [{"name": "book", "arguments": ARGUMENTS | {"guests": '["Jana", "Petr"]'}}], False),
+        (RIGHT, [{"name": "book", "arguments": ARGUMENTS | {"paid": 1}}], False),
+        (RIGHT, [{"name": "book", "arguments": "{"}], False),
+        (RIGHT, [SERVED, SERVED], False),
+        ("Na to nemám nástroj.", [], True),
+        ("Na to nemám nástroj.", [SERVED], False),
     ],
 )
-def test_who_is_to_blame(failures: list[Failure], text: str | None, served: Any, fault: str | None) -> None:
-    assert fault_of(failures, text, TOOLS, served) == fault
+def test_a_servers_parser_made_the_calls_of_the_text_or_not(text: str, served: Any, same: bool) -> None:
+    assert same_calls(text, TOOLS, served) is same
 
 
 @pytest.mark.parametrize(
     ("check", "expected", "sentence"),
     [
-        ("json", {"object": {}, "schema": {"type": "strin"}}, "is not a JSON Schema"),
         ("json", {"object": {}, "schema": {"properties": {"a": {"minimum": "1"}}}}, r"\$.properties.a.minimum"),
         ("json", {"object": {}, "schema": {"properties": {"a": {"pattern": "("}}}}, "not a regular expression"),
-        ("json", {"object": {}, "schema": {"$ref": "https://example.com/schema"}}, "does not resolve"),
-        ("json", {"object": {}, "schema": {"$ref": "#/$defs/a"}}, "does not resolve"),
+        ("json", {"object": {}, "schema": {"$ref": "https://example.com/schema"}}, r"\$ref"),
+        ("json", {"object": {}, "schema": {"$ref": "#/$defs/a"}}, r"\$ref"),
         ("json", {"object": {}, "schema": {"$ref": "#"}}, "breaks its own schema"),
         ("json", {"object": {"a": 1}, "schema": {"properties": {"a": {"type": "string"}}}}, r"own schema at \$.a"),
-        ("json", {"object": {"a": float("nan")}}, "JSON does not have"),
         ("json", {"object": 3}, "object"),
-        ("pattern", {"pattern": {"must_match": "(a"}}, "must_match is not a regular expression"),
         ("pattern", {"pattern": {}}, "give must_match"),
         ("pattern", {"pattern": {"must_mach": "a"}}, "must_mach"),
         ("style", {"style": {}}, "demands nothing"),

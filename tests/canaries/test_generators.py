@@ -1,8 +1,11 @@
 """The generators: right answers, stable draws, and training and test draws that never meet."""
 
+import hashlib
 import json
 import random
 import re
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +15,11 @@ from q36eval.canaries.checks.discount import ExpectedDiscount
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.generators.recall import DOCUMENTS
 from q36eval.canaries.generators.tool_calls import _two_requests
-from q36eval.canaries.generators.tools import TOOLS, call_text
+from q36eval.canaries.generators.tools import TOOLS
 from q36eval.canaries.specification import CanarySpec, load_specs
-from q36eval.examples import draw, split_of
+
+DRAWS = Path(__file__).parent / "draws.txt"
+"""By generator the hash of 50 draws."""
 
 KINDS = sorted(GENERATORS)
 SPECS = load_specs(skills=None)
@@ -22,9 +27,12 @@ CHECKS_OF = {spec.family.generator: spec.checks for spec in SPECS if spec.family
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_seed_gives_the_same_examples(kind: str) -> None:
-    first, second = random.Random(3), random.Random(3)
-    assert [GENERATORS[kind](first) for _ in range(50)] == [GENERATORS[kind](second) for _ in range(50)]
+def test_draws_are_those_that_the_sandbox_learnt_from_and_that_suites_hash(kind: str) -> None:
+    """Another draw is another question: captures and the sandbox's weights are made again."""
+    recorded = dict(line.split() for line in DRAWS.read_text(encoding="utf-8").splitlines())
+    rng = random.Random(3)
+    drawn = json.dumps([asdict(GENERATORS[kind](rng)) for _ in range(50)], ensure_ascii=False)
+    assert recorded[kind] == hashlib.sha256(drawn.encode()).hexdigest()[:16]
 
 
 @pytest.mark.long
@@ -45,16 +53,6 @@ def test_one_prompt_has_one_answer(kind: str) -> None:
         example = GENERATORS[kind](rng)
         prompt = json.dumps([example.messages, example.tools], sort_keys=True)
         assert answers.setdefault(prompt, example.answer) == example.answer
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_and_test_draws_share_no_problem(kind: str) -> None:
-    rng = random.Random(7)
-    train = {draw(GENERATORS[kind], rng, "train").key for _ in range(1000)}
-    test = {draw(GENERATORS[kind], rng, "test").key for _ in range(200)}
-    assert not train & test
-    assert all(split_of(key) == "test" for key in test)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,26 +112,6 @@ def test_other_lengths_and_more_records_are_settings() -> None:
     assert several.messages[0]["content"].count("\nZáznam ") + several.messages[0]["content"].count("\nRecord ") == 6
 
 
-def test_values_that_easily_change_their_type_do_not_in_the_answer() -> None:
-    """Over 400 draws: null, empty arrays, decimals, digits in strings and each kind of escape occur."""
-    rng = random.Random(23)
-    answers = " ".join(GENERATORS["json_types"](rng).answer for _ in range(400))
-    for part in (":null", ":[]", '"zip":"0', '"password":"true"', "\\\\", '\\"', "Ł", '"temperature":-'):
-        assert part in answers, part
-    assert re.search(r'"weight":\d+\.\d', answers)
-    assert re.search(r'"serial":\d{17}', answers)
-
-
-def test_a_follow_up_needs_a_value_that_only_the_tool_gave() -> None:
-    rng = random.Random(29)
-    for _ in range(100):
-        example = GENERATORS["tool_follow_up"](rng)
-        request, _, result = (json.dumps(message, ensure_ascii=False) for message in example.messages)
-        value = str(next(iter(example.expected["arguments"].values())))
-        assert value in result
-        assert value not in request
-
-
 def test_two_calls_differ_and_both_tools_are_offered() -> None:
     rng = random.Random(31)
     same = 0
@@ -148,21 +126,3 @@ def test_two_calls_differ_and_both_tools_are_offered() -> None:
     for _ in range(500):  # its requests alone are few enough to come twice
         first_asked, second_asked = _two_requests(rng, False, [weather, weather])
         assert first_asked[2] != second_asked[2]
-
-
-def test_check_numbers_of_accounts_are_right() -> None:
-    """ISO 13616: the country and check digits moved to the end, letters as numbers, leaves 1 modulo 97."""
-    rng, accounts = random.Random(37), []
-    for _ in range(60):
-        accounts += re.findall(r"IBAN: CZ(\d{2})(\d{20})", GENERATORS["copy_references"](rng).messages[0]["content"])
-    assert len(accounts) > 10
-    assert all(int(f"{account}1235{check}") % 97 == 1 for check, account in accounts)
-
-
-def test_the_wire_format_of_a_call() -> None:
-    arguments = {"city": "Děčín", "nights": 3, "paid": True, "people": ["Jana", "Petr"]}
-    assert call_text("book", arguments) == (
-        "<tool_call>\n<function=book>\n<parameter=city>\nDěčín\n</parameter>\n<parameter=nights>\n3\n</parameter>\n"
-        '<parameter=paid>\ntrue\n</parameter>\n<parameter=people>\n["Jana", "Petr"]\n</parameter>\n</function>\n'
-        "</tool_call>"
-    )

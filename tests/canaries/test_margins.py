@@ -1,7 +1,6 @@
 """Where an answer is decided, by its tokens, and by how much: against figures worked out by hand."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,15 +8,6 @@ import torch
 
 from q36eval.canaries.checks import Decision
 from q36eval.canaries.margins import DecisiveToken, decisive_tokens, first_difference, taught, token_spans
-
-BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(BF16)
 
 
 def _encoded(tokenizer: Any, text: str) -> list[int]:

@@ -113,12 +113,6 @@ def test_unstable_prompts_are_told_and_do_not_count_as_flips() -> None:
     assert "the reference itself fails: a/hopeless" in unstable.note
 
 
-def test_what_could_not_be_confirmed_is_errored_so_that_nothing_passes_on_it() -> None:
-    doubtful, fine = _outcome(STEADY, _answer(WRONG), "a/x"), _outcome(STEADY, _answer(RIGHT), "a/y")
-    flips = _figures(doubtful, fine)["must_pass_flips"]
-    assert (flips.value, flips.counts.scored, flips.counts.errored) == (0.0, 1, 1)
-
-
 def test_what_errored_on_the_branch_is_no_fault_of_the_reference() -> None:
     outcomes = [
         _outcome(STEADY, _answer(UNKNOWN), "a/x"),

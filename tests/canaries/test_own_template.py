@@ -7,18 +7,14 @@ from typing import Any
 import pytest
 
 from q36eval.canaries.cases import Case, cases_of
-from q36eval.canaries.probe import CanaryProbe, rendered
+from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
 from q36eval.chat import TemplateLimitError
 from q36eval.checkpoints import load_tokenizer
-from q36eval.engines import GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
-from q36eval.probes import OwnPrompts, Probe
+from q36eval.probes import OwnPrompts
 from q36eval.records import ProbeName
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.rounds import run_probes
-from tests.canaries.test_declared import BF16, IDENTITY, Kept, Scripted, right
+from tests.canaries.runs import BF16, Said, Scripted, Told, right, run_of
 from tests.raising import raises
 
 SPECS = load_specs(only=["json-flat", "tool-call", "enum-select-must-pass"], n=3, skills=None)
@@ -28,50 +24,29 @@ RAISES = "{%- if tools -%}{{ raise_exception('No tools here.') }}{%- endif -%}\n
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
-def tokenizer(before: str = "") -> Any:
+def templated(before: str = "") -> Any:
     """The sandbox's, its template changed: that text comes first."""
     own = load_tokenizer(BF16)
     own.chat_template = before + own.chat_template
     return own
 
 
-class Asked(Scripted):
-    """Keeps what it is asked; knows answers to its own template's prompts alone, or to the `cases` given."""
-
-    def __init__(self, own: Any, said: Any = right, cases: Sequence[Case] = CASES) -> None:
-        self.tokenizer = own
-        prompts = {case.name: own.encode(rendered(case, own), add_special_tokens=False) for case in cases}
-        self._said = {tuple(prompts[case.name]): said(case) for case in cases}
-        self._end = own.eos_token_id
-        self.asked: list[GenerationRequest] = []
-        self.scored: list[ScoreRequest] = []
-
-    def generate(self, requests: Sequence[GenerationRequest], known: Any = ()) -> Any:
-        self.asked += requests
-        return super().generate(requests, known)
-
-    def score(self, requests: Sequence[ScoreRequest], known: Any = ()) -> Any:
-        self.scored += requests
-        return super().score(requests, known)
-
-
 def gated(
     place: Path, reference: Scripted, branch: Scripted, *, declared: bool = True
-) -> tuple[Kept, Mapping[ProbeName, OwnPrompts]]:
-    def open_capture(probe: Probe) -> Capture:
-        return Capture(place, IDENTITY, probe.name, probe.suite_sha256)
-
-    sink, kept = Kept(), dict[ProbeName, OwnPrompts]()
-    captures = lambda works: captured(works, open_capture, lambda: reference, sink)  # noqa: E731
-    probe = CanaryProbe(SPECS)
+) -> tuple[Told, Mapping[ProbeName, OwnPrompts]]:
+    kept = dict[ProbeName, OwnPrompts]()
     own = kept.update if declared else None
-    run_probes(branch, reference.tokenizer, captures, [probe], sink, sink, own_template=own)
-    return sink, kept
+    return run_of(CanaryProbe(SPECS), branch, place, reference, own_template=own), kept
+
+
+def asked(own: Any, said: Said = right, cases: Sequence[Case] = CASES) -> Scripted:
+    """Knows answers to its own template's prompts alone."""
+    return Scripted(own, cases, said)
 
 
 def test_both_are_asked_by_their_own_template_and_paired_by_prompt(tmp_path: Path) -> None:
-    plain, repaired = tokenizer(), tokenizer(REPAIR)
-    reference, branch = Asked(plain), Asked(repaired)
+    plain, repaired = templated(), templated(REPAIR)
+    reference, branch = asked(plain), asked(repaired)
     sink, kept = gated(tmp_path, reference, branch)
     assert sink.items.keys() == {item.key for item in CanaryProbe(SPECS).plan(plain)}
     assert all((each.branch.score, each.reference.score) == (1.0, 1.0) for each in sink.items.values())
@@ -85,8 +60,8 @@ def test_both_are_asked_by_their_own_template_and_paired_by_prompt(tmp_path: Pat
 
 
 def test_the_branch_is_taught_the_references_answer_after_its_own_prompt(tmp_path: Path) -> None:
-    plain, repaired = tokenizer(), tokenizer(REPAIR)
-    reference, branch = Asked(plain), Asked(repaired)
+    plain, repaired = templated(), templated(REPAIR)
+    reference, branch = asked(plain), asked(repaired)
     gated(tmp_path, reference, branch)
     theirs = {request.key: request.token_ids[request.first :] for request in reference.scored}
     assert theirs
@@ -101,8 +76,8 @@ def test_flips_are_asked_again_by_the_branchs_own_template(tmp_path: Path) -> No
     def wrong(case: Case) -> tuple[str, str]:
         return ("no answer", "stop") if case.must_pass else right(case)
 
-    branch = Asked(tokenizer(REPAIR), wrong)  # which knows no other prompts
-    sink, _ = gated(tmp_path, Asked(tokenizer()), branch)
+    branch = asked(templated(REPAIR), wrong)  # which knows no other prompts
+    sink, _ = gated(tmp_path, asked(templated()), branch)
     again = [request for request in branch.asked if request.key.endswith(("/four", "/alone"))]
     assert again
     assert [each.flip for each in sink.items.values() if each.must_pass] == ["regression"] * (len(again) // 2)
@@ -110,14 +85,14 @@ def test_flips_are_asked_again_by_the_branchs_own_template(tmp_path: Path) -> No
 
 def test_a_template_that_is_not_declared_and_gives_other_tokens_is_refused(tmp_path: Path) -> None:
     with raises(Exception, "tokenized-differently") as refused:
-        gated(tmp_path, Asked(tokenizer()), Asked(tokenizer(REPAIR)), declared=False)
+        gated(tmp_path, asked(templated()), asked(templated(REPAIR)), declared=False)
     assert refused.type.__name__ == "TokenizedDifferentlyError"
 
 
 def test_what_the_branchs_template_does_not_write_is_errored_and_never_wrong(tmp_path: Path) -> None:
     without = [case for case in CASES if not case.tools]
-    branch = Asked(tokenizer(RAISES), cases=without)
-    sink, kept = gated(tmp_path, Asked(tokenizer()), branch)
+    branch = asked(templated(RAISES), cases=without)
+    sink, kept = gated(tmp_path, asked(templated()), branch)
     tools = {case.question for case in CASES if case.tools}
     assert kept[ProbeName.CANARIES].unwritten == len(tools) > 0
     assert len(sink.items) == kept[ProbeName.CANARIES].prompts, "none is dropped"
@@ -128,14 +103,14 @@ def test_what_the_branchs_template_does_not_write_is_errored_and_never_wrong(tmp
             assert "does not write this conversation: No tools here." in (outcome.branch.error or "")
         else:
             assert outcome.branch.score == 1.0
-    errored = {key: figure.counts.errored for key, figure in sink.measured.items()}
+    errored = {key: figure.counts.errored for key, figure in sink.measurements.items()}
     assert len(tools) in errored.values(), errored
 
 
 def test_what_the_references_template_does_not_write_says_nothing(tmp_path: Path) -> None:
     without = [case for case in CASES if not case.tools]
-    for declared, branch in ((False, Asked(tokenizer(RAISES), cases=without)), (True, Asked(tokenizer()))):
-        sink, _ = gated(tmp_path, Asked(tokenizer(RAISES), cases=without), branch, declared=declared)
+    for declared, branch in ((False, asked(templated(RAISES), cases=without)), (True, asked(templated()))):
+        sink, _ = gated(tmp_path, asked(templated(RAISES), cases=without), branch, declared=declared)
         tools = {case.question for case in CASES if case.tools}
         unwritten = [each for each in sink.items.values() if each.cluster in tools]
         assert len(unwritten) == len(tools)
@@ -155,8 +130,8 @@ def test_a_template_that_never_ends_is_the_branchs_fault_or_makes_the_reference_
 
     monkeypatch.setattr(renderer(), "limits", Limits(cpu_seconds=1))
     renderer().close()
-    endless, reference = Asked(tokenizer()), Asked(tokenizer())
-    endless.tokenizer = tokenizer(ENDLESS)
+    endless, reference = asked(templated()), asked(templated())
+    endless.tokenizer = templated(ENDLESS)
     with raises(TemplateLimitError, "template-limit", "chat_template.jinja", "1 s"):
         gated(tmp_path, reference, endless)
     with raises(UsageError, "template-limit", "1 s"):

@@ -1,7 +1,6 @@
 """The probe on the sandbox's own tokenizer and template, with answers written by hand."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +12,6 @@ from q36eval.canaries.specification import load_specs
 from q36eval.engines.base import Generated
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import ItemOutcome, Measurement
-
-BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(BF16)
 
 
 @pytest.fixture
@@ -111,17 +101,6 @@ def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, to
     outcomes = [_outcome(probe, i, _results(i, right[i.key]), _results(i, right[i.key])) for i in items]
     assert {outcome.branch.score for outcome in outcomes} == {1.0}
     figures = _by_key(list(probe.summarize(outcomes)))
-    assert set(figures) == {
-        "failure_rate[discount-compare]", "failure_rate[tool-call]", "failure_rate[json-flat]",
-        "failure_rate[structured]", "failure_rate[freeform]", "right_numbers_wrong_conclusion[all]",
-        "failure_rate[all]", "must_pass_flips[all]", "must_pass_flips[structured]", "must_pass_flips[freeform]",
-        "must_pass_flips[discount-compare-must-pass]", "fixed_prompt_failure_rate[freeform]",
-        "fixed_prompt_failure_rate[all]", "cut_off_rate[discount-compare]", "cut_off_rate[tool-call]",
-        "cut_off_rate[json-flat]", "cut_off_rate[structured]", "cut_off_rate[freeform]", "cut_off_rate[all]",
-        "must_pass_unstable[all]", "must_pass_unstable[structured]", "must_pass_unstable[freeform]",
-        "call_trigger_agreement[tool-call]", "call_trigger_agreement[all]", "schema_accuracy[tool-call]",
-        "schema_accuracy[all]",
-    }  # fmt: skip
     assert {name for name, measurement in figures.items() if measurement.value != 0.0} == {
         "call_trigger_agreement[tool-call]", "call_trigger_agreement[all]", "schema_accuracy[tool-call]",
         "schema_accuracy[all]",
@@ -198,17 +177,6 @@ def test_both_raw_texts_and_the_failures_are_kept(probe: CanaryProbe, tokenizer:
     assert ItemOutcome.model_validate_json(outcome.model_dump_json()) == outcome
     codes = {failure["code"] for failure in outcome.branch.detail["failures"]}
     assert codes == {"wrong_amount", "no_conclusion", "too_short"}
-
-
-def test_what_the_reference_fails_cannot_flip_and_is_named(probe: CanaryProbe, tokenizer: Any) -> None:
-    items = probe.plan(tokenizer)
-    outcomes = [_outcome(probe, item, _results(item, "nevím"), _results(item, "nevím")) for item in items]
-    figures = _by_key(list(probe.summarize(outcomes)))
-    flips = figures["must_pass_flips[all]"]
-    assert (flips.value, flips.counts.total) == (0.0, 0)
-    assert "discount-compare-must-pass/near-a (the reference fails it in 3 of 3 batches)" in flips.note
-    assert figures["fixed_prompt_failure_rate[all]"].reference_value == 1.0
-    assert figures["failure_rate[structured]"].value == figures["failure_rate[structured]"].reference_value == 1.0
 
 
 @pytest.mark.long
@@ -295,15 +263,6 @@ def test_canaries_of_ones_own_change_nothing_that_the_shipped_ones_are_asked(tok
     for key in alone._must_pass:
         assert beside._again(key) == alone._again(key)
         assert beside._repeats(key) == alone._repeats(key)
-
-
-def test_an_answer_that_never_ends_is_wrong(probe: CanaryProbe, tokenizer: Any) -> None:
-    items = probe.plan(tokenizer)
-    right = _answers(probe, items)
-    for item in items:
-        cut = _outcome(probe, item, _results(item, right[item.key], "length"))
-        assert cut.branch.score == 0.0
-        assert {failure["code"] for failure in cut.branch.detail["failures"]} == {"cut_off"}
 
 
 def test_with_reasoning_only_what_follows_it_counts(probe: CanaryProbe, tokenizer: Any) -> None:

@@ -3,25 +3,20 @@
 from pathlib import Path
 
 import pytest
-import yaml
+from pydantic import ValidationError
 
 from q36eval.canaries.cases import cases_of
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import CanarySpec, for_family, load_specs
 from q36eval.canaries.summary import declared_figures
 from q36eval.config import Answering, Family
-from q36eval.config.answering import THINKING as THINKING_SKILL
+from q36eval.config.answer_budgets import THINKING as THINKING_SKILL
 from q36eval.errors import UsageError
-from q36eval.probes import Probe
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.rounds import run_probes
-from tests.canaries.test_steps import Told
+from tests.canaries.runs import BF16, TRAINED, run_of
 from tests.profiles import sized
 from tests.raising import raises
 
 ROOT = Path(__file__).parents[2]
-BF16 = ROOT / "data" / "sandbox" / "bf16"
 THINKING = ("discount-thinking", "tool-call-thinking")
 
 SHORT = Answering.model_validate(
@@ -74,42 +69,40 @@ def test_reasoning_is_judged_by_all_that_the_same_question_is_judged_by_without(
             assert by_generator[generator, True].checks == by_generator[generator, False].checks
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ({"budgets": [{"skills": ["discount_compar"], "tokens": 768, "need": "x"}]},
-         ("skill-unknown", "discount_compare")),
-        ({"budgets": [{"skills": ["thinking"], "tokens": 768, "need": "x"}]} | {"thinking": {"tokens": 9, "need": "x"}},
-         ("file-invalid",)),
-        ({"thinking": {"tokens": 4096, "need": "x"}}, ("file-invalid",)),
-        ({"budgets": [{"skills": ["tool_call"], "tokens": True, "need": "x"}]}, ("file-invalid", "tokens")),
-    ],
-)  # fmt: skip
-def test_a_family_file_with_a_slip_is_refused_in_a_sentence(
-    tmp_path: Path, answers: dict, expected: tuple[str, ...]
-) -> None:
-    family = yaml.safe_load((ROOT / "data" / "families" / "sandbox.yaml").read_text(encoding="utf-8"))
+def test_a_budget_that_leaves_no_room_for_a_prompt_is_refused(tmp_path: Path) -> None:
+    family = (ROOT / "data" / "families" / "sandbox.yaml").read_text(encoding="utf-8")
     file = tmp_path / "mine.yaml"
-    file.write_text(yaml.safe_dump(family | {"answers": answers}, allow_unicode=True), encoding="utf-8")
-    with raises(UsageError, *expected):
-        for_family(load_specs(), Family.load(file).answers)
+    file.write_text(f"{family}\nanswers: {{thinking: {{tokens: 4096, need: x}}}}\n", encoding="utf-8")
+    with raises(UsageError, "file-invalid", "4096"):
+        Family.load(file)
+
+
+def test_a_budget_for_a_skill_that_no_canary_has_is_refused() -> None:
+    answers = Answering.model_validate({"budgets": [{"skills": ["discount_compar"], "tokens": 768, "need": "x"}]})
+    with raises(UsageError, "skill-unknown", "discount_compar"):
+        for_family(load_specs(), answers)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"budgets": [{"skills": ["thinking"], "tokens": 768, "need": "x"}], "thinking": {"tokens": 9, "need": "x"}},
+        {"budgets": [{"skills": ["tool_call"], "tokens": True, "need": "x"}]},
+    ],
+)
+def test_answers_of_a_family_file_with_a_slip_are_refused(answers: dict) -> None:
+    with pytest.raises(ValidationError):
+        Answering.model_validate(answers)
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not (BF16 / "model.safetensors").exists(), reason="the sandbox has no trained weights here")
+@TRAINED
 @pytest.mark.sized
 def test_the_reference_against_itself_draws_the_same_to_the_last_character(tmp_path: Path) -> None:
     from q36eval.engines import open_engine
 
-    sink, engine = Told(), open_engine(BF16)
-    probe = CanaryProbe(sampled(4))
-
-    def open_capture(probe: Probe) -> Capture:
-        return Capture(tmp_path, engine.identity, probe.name, probe.suite_sha256)
-
-    captures = lambda works: captured(works, open_capture, lambda: engine, sink)  # noqa: E731
-    run_probes(engine, engine.tokenizer, captures, [probe], sink, sink)
-    assert not sink.failures
+    engine = open_engine(BF16)
+    sink = run_of(CanaryProbe(sampled(4)), engine, tmp_path, engine)
     assert len(sink.items) == 18
     assert all(outcome.branch.text == outcome.reference.text for outcome in sink.items.values())
     texts: dict[str, set[str]] = {}

@@ -1,18 +1,18 @@
-"""From a production transcript to a canary: the transcript, the guessed checks, refusals, decisive places."""
+"""From a production transcript to a canary: the transcript, the guessed checks, refusals."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
-from q36eval.canaries.checks import CHECKS, run_checks
-from q36eval.canaries.scaffold import EXPECTATIONS, decisive_place, guess_check, inferred_schema, scaffold, yaml_text
+from q36eval.canaries.checks import run_checks
+from q36eval.canaries.scaffold import guess_check, scaffold, yaml_text
 from q36eval.canaries.specification import load_specs, read_spec
 from q36eval.canaries.transcript import Transcript, answer_text, read_transcript
 from q36eval.errors import UsageError
+from tests.raising import raises
 
 LIGHT = {
     "type": "function",
@@ -56,7 +56,7 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
     )
     assert transcript.conversation[1]["tool_calls"][0]["function"]["arguments"] == {"room": "hall", "on": False}
     assert transcript.conversation[2] == {"role": "tool", "content": "done"}
-    assert transcript.offered == [LIGHT]
+    assert transcript.tools == [LIGHT]
     assert transcript.schema_wanted == {"type": "object"}
     assert transcript.answer is not None
     assert "<function=set_light>\n<parameter=room>\nhall\n</parameter>\n<parameter=on>\ntrue\n" in transcript.answer
@@ -68,48 +68,36 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
+    "body",
     [
-        ("{not json", "json-malformed"),
-        ('{"messages": [NaN]}', "json-malformed"),
-        ('[{"role": "user", "content": "\\ud800"}]', "json-malformed"),
-        ("7", "transcript-invalid"),
-        ({"prompt": "hello"}, "transcript-invalid"),
-        ({"messages": []}, "transcript-invalid"),
-        (["hello"], "transcript-invalid"),
-        ([{"role": "robot", "content": "x"}], "transcript-invalid"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "transcript-invalid"),
-        ([QUESTION, calling("{room")], "transcript-invalid"),
-        ([QUESTION, calling("[1]")], "transcript-invalid"),
-        (
-            [QUESTION, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
-            "transcript-invalid",
-        ),
-        ([QUESTION, {"role": "system", "content": "late"}, QUESTION], "transcript-invalid"),
-        ([{"role": "system", "content": "only"}], "transcript-invalid"),
-        ({"messages": [QUESTION], "tools": [{"name": 3}]}, "transcript-invalid"),
-        (
-            {"messages": [QUESTION], "tools": [{"function": {"name": "f", "parameters": {"type": "x"}}}]},
-            "transcript-invalid",
-        ),
+        "{",
+        '{"messages": NaN}',
+        '[{"role": "user", "content": "\\ud800"}]',
+        "7",
+        {"prompt": "hello"},
+        {"messages": []},
+        ["hello"],
+        [{"role": "robot", "content": "x"}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}],
+        [QUESTION, calling("{room")],
+        [QUESTION, calling("[1]")],
+        {"messages": [QUESTION], "tools": [{"name": 3}]},
+        {"messages": [QUESTION], "tools": [{"function": {"name": "f", "parameters": {"type": "x"}}}]},
     ],
 )
-def test_a_document_that_is_not_a_transcript_is_refused(tmp_path: Path, body: Any, code: str) -> None:
+def test_a_document_that_is_not_a_transcript_is_refused(tmp_path: Path, body: Any) -> None:
     file = tmp_path / "incident.json"
     file.write_text(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False), encoding="utf-8")
-    with pytest.raises(UsageError) as refused:
+    with raises(UsageError, "transcript-invalid", file) as refused:
         read_transcript(file)
-    assert refused.value.code == code
-    assert str(file) in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_an_unreadable_transcript_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.json").write_bytes('["č"]'.encode("iso8859-2"))
-    for name, code in (("latin.json", "file-not-utf8"), ("none.json", "file-unreadable"), (".", "file-unreadable")):
-        with pytest.raises(UsageError) as refused:
+    for name in ("latin.json", "none.json", "."):
+        with raises(UsageError, "file-unreadable"):
             read_transcript(tmp_path / name)
-        assert refused.value.code == code
 
 
 def test_a_text_file_is_one_prompt(tmp_path: Path) -> None:
@@ -121,11 +109,7 @@ def test_a_text_file_is_one_prompt(tmp_path: Path) -> None:
     ("right", "check", "expected"),
     [
         ('{"a": 1, "b": [true, null]}', "json", {"object": {"a": 1, "b": [True, None]}}),
-        ('Tady je:\n{"a": 1}', "json_in_prose", {"object": {"a": 1}}),
-        ("CZ49 2079\n2026-11-21", "exact_lines", {"lines": ["CZ49 2079", "2026-11-21"]}),
-        ("low, medium, high", "ordered_list", {"items": ["low", "medium", "high"]}),
         ("Ano, souhlasím.", "exact_text", {"text": "Ano, souhlasím."}),
-        ("```python\nx = 1\n```", "exact_code", {"code": "x = 1", "fence": True}),
     ],
 )
 def test_the_form_of_the_right_answer_gives_the_check(right: str, check: str, expected: dict[str, Any]) -> None:
@@ -140,30 +124,9 @@ def test_calls_are_typed_by_their_schema_and_wrong_ones_fail() -> None:
     body = scaffold(INCIDENT, RIGHT, "light", "lost a digit")
     (prompt,) = body["must_pass"]
     assert prompt["expected"] == {"name": "set_light", "arguments": {"room": "hall", "on": True, "level": 73}}
-    assert prompt["decisive"] == [{"before": "<parameter=level>\n", "right": "73", "wrong": ["7"]}]
     assert run_checks(INCIDENT.answer or "", body["checks"], prompt["expected"], prompt["tools"])
     assert guess_check("Na to nemám nástroj.", INCIDENT) == "no_tool_call"
     assert guess_check(f"{RIGHT}\n{RIGHT}", INCIDENT) == "tool_calls"
-    other_tool = RIGHT.replace("set_light", "set_lamp")
-    (prompt,) = scaffold(INCIDENT, RIGHT, "light", "x", wrong=[other_tool])["must_pass"]
-    assert [place["wrong"] for place in prompt["decisive"]] == [["set_lamp"], ["7"]]
-
-
-def test_the_strict_schema_takes_the_right_value_and_no_other_shape() -> None:
-    value = {"a": 1, "b": [1, "x"], "c": None, "d": {"e": 0.5}}
-    schema = inferred_schema(value)
-    jsonschema.validate(value, schema)
-    for wrong in (value | {"a": "1"}, value | {"z": 1}, {"a": 1}, value | {"b": [True]}, value | {"d": {}}):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(wrong, schema)
-
-
-def test_where_two_answers_first_part() -> None:
-    assert decisive_place("Vyjde 73 Kč.", "Vyjde 7 Kč.") == {"before": "Vyjde ", "right": "73", "wrong": ["7"]}
-    # the same words stand earlier: the line before tells the places apart
-    repeated = decisive_place("x 1\ny\nx 1", "x 1\ny\nx 2")
-    assert repeated == {"before": "y\nx ", "right": "1", "wrong": ["2"]}
-    assert decisive_place("ano", "ano, ale") is None, "the end of the answer is decisive"
 
 
 @pytest.mark.parametrize(
@@ -179,24 +142,15 @@ def test_where_two_answers_first_part() -> None:
     ],
 )
 def test_a_right_answer_that_cannot_be_judged_or_fails_is_refused(right: str, checks: Any, code: str) -> None:
-    with pytest.raises(UsageError) as refused:
+    with raises(UsageError, code):
         scaffold(INCIDENT, right, "light", "x", checks=checks)
-    assert refused.value.code == code
 
 
 def test_a_wrong_answer_that_passes_is_refused() -> None:
-    assert plain("bug", wrong=["question"])["must_pass"][0]["decisive"] == [
-        {"before": "", "right": "bug", "wrong": ["question"]}
-    ]
+    assert plain("bug", wrong=["question"])["checks"] == ["exact_text"]
     for attempt in (lambda: plain("bug", "bug "), lambda: plain("bug", wrong=["bug"])):
-        with pytest.raises(UsageError) as refused:
+        with raises(UsageError, "canary-shows-nothing"):
             attempt()
-        assert refused.value.code == "canary-shows-nothing"
-
-
-def test_a_longer_answer_gets_more_tokens() -> None:
-    assert plain("bug")["generation"]["max_new_tokens"] == 64
-    assert plain("x" * 100)["generation"]["max_new_tokens"] == 256
 
 
 @pytest.mark.parametrize(
@@ -227,8 +181,4 @@ def test_the_file_loads_with_the_shipped_ones(tmp_path: Path) -> None:
     (tmp_path / "light.yaml").write_text(text, encoding="utf-8")
     (spec,) = load_specs(own=tmp_path, only=["light"])
     assert spec.must_pass is not None
-    assert spec.must_pass[0].decisive[0].right == "73"
-
-
-def test_every_check_that_an_answer_shows_is_known() -> None:
-    assert set(EXPECTATIONS) <= set(CHECKS)
+    assert spec.must_pass[0].answer == RIGHT

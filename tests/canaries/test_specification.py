@@ -16,7 +16,6 @@ from q36eval.canaries.specification import (
     CanarySpec,
     Family,
     FixedPrompt,
-    draws_per_family,
     left_out,
     left_out_sentence,
     load_specs,
@@ -24,25 +23,12 @@ from q36eval.canaries.specification import (
 from q36eval.config import Family as ModelFamily
 from q36eval.errors import UsageError
 from q36eval.examples import split_of
+from tests.canaries.runs import GREETING
 from tests.raising import raises
 
 FAMILIES = Path(__file__).parents[2] / "data" / "families"
 SPECS = load_specs(skills=None)
 FIXED = [(spec, prompt) for spec in SPECS for prompt in spec.must_pass or ()]
-OWN = """
-id: greeting
-skill: greeting
-lanes: [freeform]
-why: to have one
-generation: {max_new_tokens: 8}
-checks: [exact_text]
-must_pass:
-  - name: hello
-    key: hello
-    messages: [{role: user, content: "Say hello."}]
-    expected: {text: Hello}
-    answer: Hello
-"""
 
 
 def test_every_skill_has_a_family_and_fixed_prompts() -> None:
@@ -85,24 +71,12 @@ def test_draws_that_repeat_are_drawn_again() -> None:
     assert len({example.key for example in draws(family, "x")}) == 3000
 
 
-@pytest.mark.long
-def test_names_of_cases_are_unique() -> None:
-    names = [case.name for spec in SPECS for case in cases_of(spec)]
-    assert len(set(names)) == len(names)
-
-
 def test_loading_can_select_and_resize() -> None:
     chosen = load_specs(only=["json-flat", "json-flat-must-pass"], n=3)
     assert {spec.id for spec in chosen} == {"json-flat-must-pass", "json-flat"}
     assert sum(len(cases_of(spec)) for spec in chosen if spec.family) == 3
     with raises(UsageError, "canary-unknown", "'json'"):
         load_specs(only=["json"])
-
-
-def test_a_valid_file_is_read(tmp_path: Path) -> None:
-    (tmp_path / "greeting.yaml").write_text(OWN, encoding="utf-8")
-    (spec,) = load_specs(tmp_path)
-    assert (spec.id, spec.generation.enable_thinking, spec.generation.decoding) == ("greeting", False, "greedy")
 
 
 def test_the_shipped_files_are_named_after_their_ids() -> None:
@@ -132,15 +106,10 @@ def test_families_declare_skills_that_canaries_need(file: Path) -> None:
     assert set(skills) == (learnt if file.stem == "sandbox" else needed - {"thinking_greedy"})
 
 
-def test_a_suite_says_how_many_draws() -> None:
-    suites = ("sandbox", "quick", "release", "release=data/tasks/release", "extended", "mine.yaml")
-    assert [draws_per_family(suite) for suite in suites] == [60, 60, 200, 200, 200, 60]
-
-
 def test_canaries_of_ones_own_stand_beside_the_shipped_ones(tmp_path: Path) -> None:
-    (tmp_path / "greeting.yaml").write_text(OWN, encoding="utf-8")
+    (tmp_path / "greeting.yaml").write_text(GREETING, encoding="utf-8")
     assert [spec.id for spec in load_specs(own=tmp_path)] == [*(spec.id for spec in load_specs()), "greeting"]
-    (tmp_path / "copy.yaml").write_text(OWN.replace("greeting", "json-flat"), encoding="utf-8")
+    (tmp_path / "copy.yaml").write_text(GREETING.replace("greeting", "json-flat"), encoding="utf-8")
     with raises(UsageError, "canary-duplicate", "copy.yaml", "'json-flat'"):
         load_specs(own=tmp_path)
 

@@ -1,22 +1,16 @@
 """The probe's steps on real models: the sandbox's reference against itself, and against itself with ruined experts."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
-from q36eval.probes import Probe, Progress, Sink
-from q36eval.records import ItemOutcome, Measurement, ProbeFailure
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.rounds import run_probes
+from tests.canaries.runs import BF16, TRAINED, Told, run_of
+from tests.profiles import sized
 from tests.small_models import damage_experts
 
-BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 CANARIES = (
     "discount-compare",
     "discount-compare-must-pass",
@@ -28,30 +22,7 @@ CANARIES = (
 )
 DRAWS = 6
 
-pytestmark = [
-    pytest.mark.skipif(not (BF16 / "model.safetensors").exists(), reason="no trained weights in this checkout"),
-]
-
-
-class Told(Sink, Progress):
-    """Keeps what a run is told; an outcome replaces the one before it, as in history."""
-
-    def __init__(self) -> None:
-        self.items: dict[str, ItemOutcome] = {}
-        self.measurements: dict[str, Measurement] = {}
-        self.failures: list[ProbeFailure] = []
-
-    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
-        self.items |= {outcome.item_key: outcome for outcome in outcomes}
-
-    def add_measurement(self, measurement: Measurement) -> None:
-        self.measurements[f"{measurement.metric}[{measurement.slice}]"] = measurement
-
-    def add_failure(self, failure: ProbeFailure) -> None:
-        self.failures.append(failure)
-
-    def known_items(self) -> list[ItemOutcome]:
-        return list(self.items.values())
+pytestmark = [pytest.mark.long, TRAINED]
 
 
 @pytest.fixture(scope="module")
@@ -59,27 +30,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Told]:
     """The reference against itself, then with its experts rounded to two bits."""
     from q36eval.engines import open_engine
 
-    engine = open_engine(BF16)
-    place = tmp_path_factory.mktemp("pack")
-
-    def run(load: Callable[[], Any] | None) -> Told:
-        sink = Told()
-
-        def open_capture(probe: Probe) -> Capture:
-            return Capture(place, engine.identity, probe.name, probe.suite_sha256)
-
-        probe = CanaryProbe(load_specs(only=CANARIES, n=DRAWS, skills=None))
-        captures = lambda works: captured(works, open_capture, load, sink)  # noqa: E731
-        run_probes(engine, engine.tokenizer, captures, [probe], sink, sink)
-        assert not sink.failures
-        return sink
-
-    same = run(lambda: engine)
+    engine, place = open_engine(BF16), tmp_path_factory.mktemp("pack")
+    same = run_of(probe(), engine, place, engine)
     damage_experts(engine.model, 2)
-    return same, run(None)
+    return same, run_of(probe(), engine, place)
 
 
-@pytest.mark.long
+def probe() -> CanaryProbe:
+    return CanaryProbe(load_specs(only=CANARIES, n=DRAWS, skills=None))
+
+
 def test_the_reference_against_itself_loses_nothing_to_the_last_bit(runs: tuple[Told, Told]) -> None:
     same, _ = runs
     assert len(same.items) == DRAWS // 2 + 2 * DRAWS + 6 + 2 + 4 + 4
@@ -94,7 +54,6 @@ def test_the_reference_against_itself_loses_nothing_to_the_last_bit(runs: tuple[
     assert same.measurements["call_trigger_agreement[tool-call]"].value == 1.0
 
 
-@pytest.mark.long
 def test_every_right_answer_has_a_margin_and_greedy_prefers_it(runs: tuple[Told, Told]) -> None:
     same, _ = runs
     right = [outcome.reference for outcome in same.items.values() if outcome.reference.score == 1.0]
@@ -106,7 +65,6 @@ def test_every_right_answer_has_a_margin_and_greedy_prefers_it(runs: tuple[Told,
     assert not any("margin" in answer.detail for answer in wrong)
 
 
-@pytest.mark.long
 def test_ruined_experts_shrink_margins_and_flip_what_is_asked_again(runs: tuple[Told, Told]) -> None:
     _, ruined = runs
     margin = ruined.measurements["decisive_margin[all]"]
@@ -126,7 +84,6 @@ def test_ruined_experts_shrink_margins_and_flip_what_is_asked_again(runs: tuple[
         assert ruined.measurements[f"{metric}[all]"].value == sum(standing(outcome) is kind for outcome in outcomes)
 
 
-@pytest.mark.long
 def test_where_two_answers_part_both_choices_are_kept(runs: tuple[Told, Told]) -> None:
     _, ruined = runs
     parted = [o for o in ruined.items.values() if "divergence" in o.branch.detail]
@@ -140,3 +97,23 @@ def test_where_two_answers_part_both_choices_are_kept(runs: tuple[Told, Told]) -
         assert log_probs == sorted(log_probs, reverse=True)
     agreeing = sum(o.branch.detail["divergence"]["said"] == o.branch.detail["divergence"]["top"][0][0] for o in parted)
     assert agreeing >= 0.8 * len(parted)  # the rest are near ties that rounding to BF16 or the batch decides
+
+
+@pytest.mark.sized
+def test_the_reference_passes_its_must_pass_prompts(tmp_path: Path) -> None:
+    """At least 97 %, in every batch: what the sandbox promises, and what makes a flip worth reporting.
+
+    The quick profile asks the prompts of every fourth canary, 16 of 56, and lets one be wrong: it misses 3 % of the
+    references that fail three prompts in ten, and 14 % of those that fail two.
+    """
+    from q36eval.engines import open_engine
+
+    engine = open_engine(BF16)
+    fixed = [spec for spec in load_specs() if spec.must_pass][:: sized(4, 1)]
+    told = run_of(CanaryProbe(fixed), engine, tmp_path, engine)
+    failed = [outcome.cluster for outcome in told.items.values() if outcome.reference.score != 1.0]
+    assert len(failed) <= max(1, 0.03 * len(told.items)), failed
+    flips, rate = (told.measurements[f"{name}[all]"] for name in ("must_pass_flips", "fixed_prompt_failure_rate"))
+    assert (flips.value, rate.effect) == (0.0, 0.0)
+    assert flips.counts.scored >= sized(1, 20), "the policy asks for so many of the absolute list"
+    assert flips.counts.scored + rate.counts.scored == len(told.items), "what is not on the list is judged as a rate"

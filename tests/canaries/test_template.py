@@ -3,7 +3,6 @@
 The template (`template/strict.jinja`) is our own; a real tokenizer object applies it.
 """
 
-import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -15,18 +14,15 @@ import pytest
 
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.checks import run_checks
-from q36eval.canaries.checks.tool_parser import Reply, parse_reply, schemas_by_name, typed, typed_arguments
-from q36eval.canaries.generators.tool_calls import NONE_CS, NONE_EN, SYSTEM_CS, SYSTEM_EN
-from q36eval.canaries.probe import CanaryProbe, rendered
+from q36eval.canaries.checks.tool_parser import Reply, parse_reply, schemas_by_name, typed_arguments
+from q36eval.canaries.probe import rendered
 from q36eval.canaries.specification import load_specs
-from q36eval.chat import rendered_chat
 
 STRICT = Path(__file__).parent / "template" / "strict.jinja"
 TOKENIZER = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 SPECS = load_specs(skills=None, n=6)
 CASES = [case for spec in SPECS for case in cases_of(spec)]
 OPEN, THINKING, DONE = "<|im_start|>assistant\n", "<think>\n", "<think>\n\n</think>\n\n"
-SENTENCE = "When no function suits the request, answer as you normally would and do not speak of functions."
 
 
 @cache
@@ -89,24 +85,6 @@ def test_every_prompt_renders_whole(spec: Any, thinking: bool) -> None:
             assert at >= 0, (case.name, message["content"])
 
 
-@pytest.mark.long
-def test_the_probe_plans_every_canary_under_it() -> None:
-    items = CanaryProbe(SPECS).plan(_tokenizer())
-    assert len(items) == len(CASES)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case.tools], ids=lambda case: case.name)
-def test_tools_come_first_and_whole(case: Case) -> None:
-    system = _turns(_prompt(case, False))[0][1]
-    listed, _, behind = system.partition("\n</tools>")
-    tools = [json.loads(line) for line in listed.splitlines() if line.startswith("{")]
-    assert tools == list(case.tools)
-    assert {tool["type"] for tool in tools} == {"function"}
-    assert SENTENCE in behind
-    if case.messages[0]["role"] == "system":
-        assert behind.endswith(f"{SENTENCE}\n\n{case.messages[0]['content'].strip()}")
-
-
 @pytest.mark.parametrize("case", [case for case in CASES if _made(case)], ids=lambda case: case.name)
 def test_earlier_calls_are_read_back_from_what_is_written_of_them(case: Case) -> None:
     """After an empty thought, with the types of their values; what `None` stands for is for the checks' own tests."""
@@ -129,53 +107,11 @@ def test_right_calls_written_by_the_template_are_right(case: Case) -> None:
     assert run_checks(written, case.checks, case.expected, case.tools) == []
 
 
-def test_the_history_holds_true_false_none_and_two_results_in_a_turn() -> None:
-    prompts = [_prompt(case, False) for case in CASES if case.skill == "tool_results"]
-    assert all(len(re.findall(r"<\|im_start\|>user\n<tool_response>", prompt)) == 1 for prompt in prompts)
-    assert all(prompt.count("</tool_response>\n<tool_response>") == 1 for prompt in prompts)
-    for value in ("True", "False", "None"):
-        assert any(f">\n{value}\n</parameter>" in prompt for prompt in prompts), value
-
-
-def test_the_parser_reads_what_the_template_writes_of_booleans() -> None:
-    assert [typed(word, {"type": "boolean"}) for word in ("True", "False", "true", "false")] == [True, False] * 2
-
-
-def test_a_refusal_is_the_normal_answer_and_says_nothing_of_tools() -> None:
-    """The template demands a normal answer without a word about functions, and the system prompt names just that."""
-    for system, refusal, normal, words in (
-        (SYSTEM_CS, NONE_CS, "odpověz normálně", r"nástroj|funkc"),
-        (SYSTEM_EN, NONE_EN, "answer normally", r"tool|function"),
-    ):
-        assert normal in system
-        assert system.endswith(refusal)
-        assert not re.search(words, refusal, re.IGNORECASE)
-    unfitting = [case for case in CASES if case.skill == "tool_none"]
-    assert len(unfitting) >= 10
-    assert {case.messages[0]["content"] for case in unfitting} <= {SYSTEM_CS, SYSTEM_EN}
-
-
 USER = {"role": "user", "content": "Ahoj."}
 
 
 def _rendered(*messages: dict[str, Any], **settings: Any) -> str:
     return str(_tokenizer().apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True, **settings))
-
-
-def test_thinking_is_on_unless_it_is_switched_off() -> None:
-    assert _rendered(USER).endswith(OPEN + THINKING)
-    assert _rendered(USER, enable_thinking=True).endswith(OPEN + THINKING)
-    assert _rendered(USER, enable_thinking=False).endswith(OPEN + DONE)
-    # so the probe, which always says it, never leaves it to a template
-    assert rendered_chat(_tokenizer(), [USER], [], enable_thinking=False).endswith(OPEN + DONE)
-
-
-def test_thoughts_of_older_answers_are_stripped_and_those_of_the_running_turn_kept() -> None:
-    answer = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nAno."}
-    older = _rendered(USER, answer, USER)
-    assert "hm" not in older
-    assert f"{OPEN}Ano.<|im_end|>" in older
-    assert f"{OPEN}<think>\nhm\n</think>\n\nAno.<|im_end|>" in _rendered(USER, answer)
 
 
 @pytest.mark.parametrize(

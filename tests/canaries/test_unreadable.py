@@ -13,7 +13,7 @@ from q36eval.canaries.outcomes import UNREADABLE, PlannedItem, cause_of, compete
 from q36eval.canaries.paired import cut_off, failed, rate, unended
 from q36eval.canaries.specification import GenerationSettings
 from q36eval.gate import Criterion, CriterionVerdict, Margin
-from q36eval.gate.judge import judge
+from q36eval.gate.judgement import judge
 from q36eval.records import Answer, DeclaredFigure, Direction, ItemOutcome, Lane, Measurement, ProbeName
 
 RIGHT, WRONG = Answer(score=1.0, text="A"), Answer(score=0.0, text="B")

@@ -1,6 +1,5 @@
 """A random model of the sandbox's architecture with the sandbox's tokenizer, in float32."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +7,7 @@ import pytest
 
 from q36eval.engines import Engine, engine_around
 from q36eval.records import DeploymentIdentity
-
-sys.path.insert(0, str(Path(__file__).parent))  # the mirror beside the tests
+from tests.evals.hub_mirror import use_cache, write_mirror
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
@@ -73,8 +71,6 @@ def engine(tiny_model: Any, tokenizer: Any) -> Engine:
 @pytest.fixture(scope="session")
 def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache of the hub with a few rows of ours."""
-    from hub_mirror import write_mirror
-
     home = tmp_path_factory.mktemp("mirror")
     write_mirror(home)
     return home
@@ -83,14 +79,10 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def filled_cache(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This process finds the mirror where it looks for the cache, and no network."""
-    from hub_mirror import use_cache
-
     return use_cache(mirror, monkeypatch)
 
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Neither a cache nor a network."""
-    from hub_mirror import use_cache
-
     return use_cache(tmp_path / "nothing", monkeypatch)

@@ -61,7 +61,7 @@ def write_mirror(home: Path) -> None:
 
 
 def cache(root: Path, name: str, config: str, splits: Mapping[str, Sequence[Mapping[str, Any]]], features: Any) -> None:
-    """Write splits of `namespace/dataset` below the cache folder `root`, as `tests/kl/hub_cache.py` does for texts."""
+    """Write splits of `namespace/dataset` below the cache folder `root`."""
     from datasets import Dataset, DatasetInfo, SplitDict, SplitInfo, Version
     from datasets.arrow_writer import ArrowWriter
     from datasets.naming import camelcase_to_snakecase

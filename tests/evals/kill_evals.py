@@ -21,13 +21,10 @@ from q36eval.engines import Engine, open_engine
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy, PolicyRule
 from q36eval.history import History
-from q36eval.probes import Captures, Probe, Sink, WorkItem
+from q36eval.probes import Progress, Sink, WorkItem
 from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.items import Work
 from q36eval.run.rounds import run_probes
-from tests.evals.small_suite import ROOT, Silent, write_small_suite
+from tests.evals.small_suite import ROOT, captures_in, write_small_suite
 from tests.kills import killed_after, whole
 
 COUNTS = {f"mmlu{kind}/{name}.jsonl": 15 for kind in ("", "_dev") for name in ("geology", "law", "botany")}
@@ -87,14 +84,8 @@ def measure(place: Path, probe: EvalsProbe, engine: Engine, captures: Path, last
     begun = history.list_runs()
     run = begun[0] if begun else history.start_run(family="f", branch="b", identity=None, reference_identity=None)
 
-    def captures_of(works: Sequence[Work]) -> Captures:
-        def open_capture(asking: Probe) -> Capture:
-            return Capture(captures, engine.identity, asking.name, asking.suite_sha256)
-
-        return captured(works, open_capture, lambda: engine, Silent())
-
     sink = LoggingSink(history, run.id, place.with_suffix(".asked"), last)
-    run_probes(engine, engine.tokenizer, captures_of, [probe], sink, Silent(), PolicyRule(policy()))
+    run_probes(engine, engine.tokenizer, captures_in(captures, engine), [probe], sink, Progress(), PolicyRule(policy()))
     history.close()
 
 

@@ -10,6 +10,7 @@ import pytest
 from q36eval.errors import UsageError
 from q36eval.evals.code_execution import CodeEval, check_code_metric, own_code_eval, passes
 from q36eval.evals.lm_configs import expand, read_config
+from tests.raising import raises
 
 PATIENT_S = 600.0
 """For programs that end by themselves, on a busy machine."""
@@ -39,9 +40,9 @@ def test_a_right_program_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        "while True: pass",
-        "while True:\n  try:\n    while True: pass\n  except BaseException: pass",
-        "held = []\nwhile True: held.append(bytearray(10**8))",
+        pytest.param("while True: pass", marks=pytest.mark.long),
+        pytest.param("while True:\n  try:\n    while True: pass\n  except BaseException: pass", marks=pytest.mark.long),
+        pytest.param("held = []\nwhile True: held.append(bytearray(10**8))", marks=pytest.mark.long),
         "import sys\nsys.exit(0)",
         "import os\nos._exit(0)",
         "assert 1 == 2",
@@ -94,6 +95,5 @@ def test_humaneval_of_lm_eval_is_scored_offline() -> None:
 def test_a_task_that_runs_programs_another_way_is_refused() -> None:
     config: dict[str, Any] = {"task": "own", "metric_list": [{"metric": os.path.join}]}
     for each in (config, {"task": "own"}):
-        with pytest.raises(UsageError) as refused:
+        with raises(UsageError, "task-unsupported"):
             check_code_metric(each)
-        assert refused.value.code == "task-unsupported"

@@ -1,6 +1,5 @@
 """What the probe asks and reads must be what lm-eval's own model class asks and reads, to rounding."""
 
-import json
 import os
 import statistics
 from collections.abc import Iterator
@@ -9,25 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from q36eval.engines import Engine, EngineSettings, open_engine
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.shared_prefix import common_prefix
-from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite
 from q36eval.probes import WorkItem
 from q36eval.records import ItemOutcome
 from q36eval.run.capture import requested_sha256
 from q36eval.run.items import Work, finished_items
+from tests.evals.small_suite import write_small_suite
 from tests.profiles import LONG
 from tests.q36eval.openai.server import SANDBOX, Served, opened, serving
 from tests.q36eval.openai.vllm_server import vllm
 
-ROOT = Path(__file__).resolve().parents[2]
-FROZEN = ROOT / "data/tasks/sandbox"
 FILES = {
     "mmlu/chemical_symbols.jsonl": 15,  # enough that sharing their prefix pays
     "mmlu/czech_rivers.jsonl": 2,
@@ -39,35 +35,18 @@ FILES = {
     "short_answers_dev/czech_rivers.jsonl": 2,
     "ruler/vt.jsonl": 2,
     "ruler/niah_multikey_2.jsonl": 2,
-    "perplexity/czech.jsonl": 2,
+    "perplexity/czech.jsonl": 10,
 }
 VLLM = os.environ.get("Q36EVAL_VLLM_PYTHON")
 BF16_APART = 5e-3
 """What batches of other shapes move BF16 by, of a text's log-likelihood; a window that is cut otherwise moves 2 %."""
 MAX_LENGTH = 320
-"""Longer than the prompts, which are never cut, and shorter than the documents, which are read in windows."""
+"""Longer than the prompts, which are never cut, and shorter than the last document, which is read in windows."""
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("suite")
-    records = {
-        name: [json.loads(line) for line in (FROZEN / name).read_text(encoding="utf-8").splitlines()[:count]]
-        for name, count in FILES.items()
-    }
-    for record in records["perplexity/czech.jsonl"]:
-        record["text"] = " ".join([record["text"]] * 3)
-    write_frozen(folder / "data", "a few", 0, records, {})
-    suite = yaml.safe_load((ROOT / "evals/suites/sandbox.yaml").read_text(encoding="utf-8"))
-    suite |= {"data": "data", "max_length": MAX_LENGTH}
-    subjects = ("chemical_symbols", "czech_rivers")
-    kept = {"mmlu": subjects, "short_answers": subjects, "ruler": ("vt", "niah_multikey_2"), "perplexity": ("czech",)}
-    for group in suite["groups"]:
-        group["task"] = str(ROOT / "evals/tasks" / Path(group["task"]).name)
-        group["subsets"] = {name: group["subsets"][name] for name in kept[group["name"]]}
-    path = folder / "suite.yaml"
-    path.write_text(yaml.safe_dump(suite), encoding="utf-8")
-    return path
+    return write_small_suite(tmp_path_factory.mktemp("suite"), FILES, max_length=MAX_LENGTH)
 
 
 def in_process(model: Any, tokenizer: Any) -> Any:
@@ -101,7 +80,6 @@ def asked_of_lm_eval(suite: Path, model: Any, cache: Path) -> dict[str, Any]:
     import lm_eval
 
     results = lm_eval.simple_evaluate(model=model, tasks=configs, bootstrap_iters=0, log_samples=True)
-    assert results is not None
     return {sample["arguments"][0][0]: sample for samples in results["samples"].values() for sample in samples}
 
 
@@ -164,7 +142,7 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
 @pytest.mark.sized
 @pytest.mark.skipif(not LONG, reason="`make test-long` compares trained weights as well")
 def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path: Path) -> None:
-    engine = open_engine(ROOT / "data/sandbox/bf16")
+    engine = open_engine(SANDBOX)
     engine.model.float()
     stock = asked_of_lm_eval(suite, in_process(engine.model, tokenizer), tmp_path)
     assert_shared(assert_equal(suite, stock, engine))

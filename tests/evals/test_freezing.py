@@ -18,7 +18,7 @@ from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
 from q36eval.evals.freezing import freeze_suite
 from q36eval.evals.freezing.hub import Hub
-from q36eval.evals.freezing.ruler import ESSAYS, hotpot_json, questions_at, squad_json
+from q36eval.evals.freezing.ruler import ESSAYS, cluster_counts, hotpot_json, questions_at, squad_json
 from q36eval.evals.freezing.ruler_worker import document_rows
 from q36eval.evals.freezing.suite import freeze_punkt
 from q36eval.evals.frozen import verify
@@ -26,7 +26,8 @@ from q36eval.evals.lm_configs import expand, read_config
 from q36eval.evals.lm_tasks import Document, load_documents, seeded
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import ALLOW_CODE, LoadedSuite, read_suite
-from tests.profiles import LONG
+from tests.evals.hub_mirror import use_cache
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
@@ -58,8 +59,6 @@ def written(folder: Path, groups: dict[str, dict[str, Any]], **more: Any) -> Pat
 @pytest.fixture(scope="module")
 def suite(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The suite of all groups, frozen from the mirror."""
-    from hub_mirror import use_cache
-
     with pytest.MonkeyPatch.context() as monkeypatch:
         use_cache(mirror, monkeypatch)
         sources = {"cais/mmlu": {"revision": "c30699e8356da336a370243923dbaf21066bb9fe", "licence": "MIT"}}
@@ -178,27 +177,13 @@ def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) 
         assert document_rows(job | {"seed": 1}, tokenizer, name, config, 2560) != made
 
 
-@pytest.mark.sized
-@pytest.mark.skipif(not LONG, reason="`make test-long` freezes twice more")
-def test_where_paragraphs_are_scarce_the_freeze_says_what_its_samples_weigh(filled_cache: Path, tmp_path: Path) -> None:
-    """The mirror has 12 paragraphs with two answerable questions each; none is asked about at both lengths."""
-    said: list[str] = []
-    group = GROUPS["ruler"] | {"tasks": ["ruler_qa_squad"], "ruler": {"lengths": [2048, 2560], "samples": 8}}
-    path = written(tmp_path, {"ruler": group})
-    manifest = freeze_suite(path, TOKENIZER, notify=said.append)
-    assert said == [
-        f"ruler_qa_squad at {length} tokens: 8 samples about 6 texts, which weigh as 5 independent ones"
-        for length in ("2,048", "2,560")
-    ]
-    counts = manifest.clusters["ruler"]["all"]
-    assert (counts.items, counts.clusters, counts.largest) == (16, 12, 2)
-    assert counts.effective_clusters == pytest.approx(16**2 / (4 * 4 + 8))
-    documents = documents_of(path, tmp_path / "cache")
-    lengths = {(d.cluster, d.doc["max_length"]) for d in documents}
-    assert len(lengths) == len({d.cluster for d in documents}) == 12
-    more = GROUPS["ruler"] | {"tasks": ["ruler_qa_squad"], "ruler": {"lengths": [2048, 2560], "samples": 13}}
-    with pytest.raises(UsageError, match=r"24 questions about 12 texts, enough for 12 samples at each of 2 lengths"):
-        freeze_suite(written(tmp_path, {"ruler": more}), TOKENIZER)
+def test_samples_about_one_text_weigh_less() -> None:
+    counts = cluster_counts("aabbc")
+    assert (counts.items, counts.clusters, counts.largest) == (5, 3, 2)
+    assert counts.effective_clusters == pytest.approx(5**2 / (2 * 2 + 2 * 2 + 1))
+    asked = [{"query": str(n), "context": [n // 2]} for n in range(24)]
+    with pytest.raises(ValueError, match="24 questions about 12 texts, enough for 12 samples at each of 2 lengths"):
+        questions_at(asked, [2048, 2560], 13, "0", "a set")
 
 
 def test_questions_that_share_a_document_are_of_one_source() -> None:
@@ -228,7 +213,7 @@ def test_no_document_is_asked_about_at_two_lengths() -> None:
 def test_a_generator_that_does_not_end_is_stopped(filled_cache: Path, tmp_path: Path) -> None:
     """lm-eval's variable tracking tries for ever when its shortest sample is longer than asked."""
     endless = GROUPS["ruler"] | {"tasks": ["ruler_vt"], "ruler": {"lengths": [150], "samples": 1}}
-    with pytest.raises(UsageError, match="ruler_vt at 150 tokens does not end"):
+    with raises(UsageError, "freezing-timeout", "ruler_vt", "150"):
         freeze_suite(written(tmp_path, {"ruler": endless}), TOKENIZER, patience_s=1.0)
     assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}, "nothing half-written remains"
 
@@ -291,41 +276,43 @@ def test_freezing_again_gives_the_same_bytes_and_a_sample_is_of_what_is_asked(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("group", "sentence"),
+    ("group", "code", "values"),
     [
-        ({"tasks": ["mmlu_anatomy"], "metric": "acc"}, r"cais/mmlu \(anatomy\) is not in the local cache .* HF_HOME"),
-        ({"tasks": ["niah_single_1"], "metric": "x", "ruler": {"lengths": [2048], "samples": 1}}, "NLTK_DATA"),
-        ({"tasks": ["mmlu_astrology"], "metric": "acc"}, "has no task, group or tag 'mmlu_astrology'"),
-        ({"tasks": ["humaneval"], "metric": "pass@1"}, "executes_code: true"),
-        ({"tasks": ["ruler_vt"], "metric": "x"}, "give it `ruler`"),
+        ({"tasks": ["mmlu_anatomy"], "metric": "acc"}, "dataset-missing", ["cais/mmlu (anatomy)", "HF_HOME"]),
+        (
+            {"tasks": ["niah_single_1"], "metric": "x", "ruler": {"lengths": [2048], "samples": 1}},
+            "dataset-missing",
+            ["NLTK_DATA"],
+        ),
+        ({"tasks": ["mmlu_astrology"], "metric": "acc"}, "task-unknown", ["'mmlu_astrology'"]),
+        ({"tasks": ["humaneval"], "metric": "pass@1"}, "task-executes-code", ["executes_code: true"]),
+        ({"tasks": ["ruler_vt"], "metric": "x"}, "suite-invalid", ["`ruler`"]),
     ],
 )
-def test_what_is_missing_is_one_sentence(
-    empty_cache: Path, tmp_path: Path, group: dict[str, Any], sentence: str
+def test_missing_data_is_refused_and_nothing_is_left(
+    empty_cache: Path, tmp_path: Path, group: dict[str, Any], code: str, values: list[str]
 ) -> None:
     path = written(tmp_path, {"one": group})
-    with pytest.raises(UsageError, match=sentence) as caught:
+    with raises(UsageError, code, *values):
         freeze_suite(path, TOKENIZER)
-    assert "\n" not in str(caught.value)
     assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}
-    with pytest.raises(UsageError, match=rf"has no frozen data .* data freeze {path} --tok"):
-        LoadedSuite(path)
     (tmp_path / "own").mkdir()
-    with pytest.raises(UsageError, match=rf"data freeze {path} --tokenizer FOLDER --out {tmp_path / 'own'}"):
-        LoadedSuite(path, tmp_path / "own")
+    for data, option in ((None, ""), (tmp_path / "own", f" --out {tmp_path / 'own'}")):
+        with raises(UsageError, "frozen-data-missing", f"data freeze {path} --tokenizer FOLDER{option}"):
+            LoadedSuite(path, data)
 
 
 @pytest.mark.long
 def test_documents_cut_for_another_tokenizer_are_not_asked(suite: Path) -> None:
     probe = EvalsProbe(suite)
     probe.check_tokenizer(tokenizer_sha256(TOKENIZER))
-    with pytest.raises(UsageError, match=r"cut to length with another tokenizer .* data freeze .*suite\.yaml"):
+    with raises(UsageError, "frozen-for-another-tokenizer", "suite.yaml"):
         probe.check_tokenizer("0" * 64)
 
 
 def test_another_commit_than_the_pinned_one_is_refused(filled_cache: Path, tmp_path: Path) -> None:
     path = written(tmp_path, {"mmlu": GROUPS["mmlu"]}, sources={"cais/mmlu": {"revision": "0" * 40}})
-    with pytest.raises(UsageError, match=f"cached at c30699e.*, not at {'0' * 40}"):
+    with raises(UsageError, "dataset-revision", "c30699e", "0" * 40):
         freeze_suite(path, TOKENIZER)
 
 
@@ -358,7 +345,7 @@ def test_rows_that_no_pinned_hash_vouches_for_are_unverified(filled_cache: Path,
 
     other = suite_with(found | {"anatomy/dev": "0" * 64})
     for refused in (lambda: LoadedSuite(other), lambda: freeze_suite(other, TOKENIZER)):
-        with pytest.raises(UsageError, match=r"The rows of cais/mmlu anatomy/dev are not those that are pinned"):
+        with raises(UsageError, "dataset-rows-differ", "cais/mmlu anatomy/dev"):
             refused()
 
 
@@ -369,23 +356,23 @@ def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tm
     rows = tmp_path / "frozen/mmlu/cais__mmlu/anatomy/test.jsonl"
     body = rows.read_bytes()
     rows.write_bytes(body.replace(b"Bone 1", b"Bone 9"))
-    with pytest.raises(UsageError, match=r"anatomy/test\.jsonl is not what"):
+    with raises(UsageError, "frozen-data-damaged", "anatomy/test.jsonl"):
         LoadedSuite(path)
     rows.write_bytes(body)
     written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"num_fewshot": 4}})
-    with pytest.raises(UsageError, match=r"was not frozen from .* as it is now"):
+    with raises(UsageError, "frozen-data-outdated"):
         LoadedSuite(path)
     written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"slice_fields": ["topic"]}})
-    with pytest.raises(UsageError, match="no field 'topic'"):
+    with raises(UsageError, "task-field-unknown", "topic"):
         documents_of(path, tmp_path / "cache")
     written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"filter": "strict"}})
-    with pytest.raises(UsageError, match="has no filter 'strict'"):
+    with raises(UsageError, "task-filter-unknown", "strict"):
         documents_of(path, tmp_path / "cache")
     for wrong in ({"metric": "acc_nrom"}, {"measure": "perplexity", "metric": "word_perplexity"}):
         written(tmp_path, {"mmlu": GROUPS["mmlu"] | wrong})
-        with pytest.raises(UsageError, match=r"gives no .*acc.* correct the group mmlu"):
+        with raises(UsageError, "task-measure-unknown", "acc", "mmlu"):
             documents_of(path, tmp_path / "cache")
-    with pytest.raises(UsageError, match="holds something that is not frozen data"):
+    with raises(UsageError, "folder-occupied"):
         freeze_suite(path, TOKENIZER, tmp_path)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_freezing import GROUPS, TOKENIZER, written
 
 from q36eval.errors import UsageError
 from q36eval.evals.freezing import freeze_suite
@@ -14,6 +13,7 @@ from q36eval.evals.freezing.suite import staging
 from q36eval.evals.frozen import verify
 from q36eval.evals.lm_tasks import load_documents
 from q36eval.evals.suite import LoadedSuite, read_suite
+from tests.evals.test_freezing import GROUPS, TOKENIZER, written
 from tests.raising import raises
 
 
@@ -62,8 +62,8 @@ def test_a_tokenizer_that_cannot_be_loaded_is_told_before_anything_is_fetched(
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [
-        ({"one": {"slice": "suite"}}, ("suite-invalid", "all groups together")),
-        ({"one": {"slice": "a/b"}}, ("suite-invalid", "slice")),
+        ({"one": {"slice": "suite"}}, ("file-invalid", "all groups together")),
+        ({"one": {"slice": "a/b"}}, ("file-invalid", "slice")),
         ({"one": {"slice": "same"}, "two": {"slice": "same"}}, ("suite-duplicate-group",)),
     ],
 )
@@ -76,10 +76,12 @@ def test_what_is_no_suite_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "broken.yaml").write_text("a: [1")
+    (tmp_path / "empty.yaml").write_text("name: x\ndata: .\nmax_length: 100\ngroups: []\n")
     for name, code in (
-        ("bytes", "file-not-utf8"),
+        ("bytes", "file-unreadable"),
         ("folder", "file-unreadable"),
         ("broken", "yaml-malformed"),
+        ("empty", "file-invalid"),
         ("none", "suite-unknown"),
     ):
         with raises(UsageError, code):

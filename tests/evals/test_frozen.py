@@ -16,7 +16,7 @@ from q36eval.evals.probe import EvalsProbe
 from q36eval.examples import split_of
 from q36eval.kl.corpus import load_corpus
 from q36eval.run.corpora import verified
-from q36eval.run.material import corpus_of
+from q36eval.run.materials import corpus_of
 from q36eval.run.suites import suite_place
 from tests.evals.small_suite import write_small_suite
 from tests.raising import raises
@@ -119,7 +119,7 @@ def test_texts_that_change_between_their_hash_and_their_reading_are_not_scored(
     place = suite_place("sandbox", paths)
     assert place.corpus is not None
     shutil.copytree(place.corpus, tmp_path / "corpus")
-    monkeypatch.setattr("q36eval.run.material.suite_place", lambda *_: replace(place, corpus=tmp_path / "corpus"))
+    monkeypatch.setattr("q36eval.run.materials.suite_place", lambda *_: replace(place, corpus=tmp_path / "corpus"))
     assert corpus_of("sandbox", None, paths)[1] == load_corpus(place.corpus)
     one = min((tmp_path / "corpus").glob("*.jsonl"))
 
@@ -128,6 +128,6 @@ def test_texts_that_change_between_their_hash_and_their_reading_are_not_scored(
         one.write_text(one.read_text() + json.dumps({"id": "new", "slice": "prose", "text": "new"}) + "\n")
         return manifest
 
-    monkeypatch.setattr("q36eval.run.material.verified", then_written_to)
+    monkeypatch.setattr("q36eval.run.materials.verified", then_written_to)
     with raises(ChangedError, "files-changed", one.name):
         corpus_of("sandbox", None, paths)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import yaml
-from small_suite import write_small_suite
 
 from q36eval.evals import blocks
 from q36eval.evals.probe import EvalsProbe
 from q36eval.probes import in_group
 from q36eval.records import ItemOutcome
 from q36eval.run.items import Work, finished_items
+from tests.evals.small_suite import write_small_suite
 
 SUBJECTS = ("anatomy", "astronomy", "botany", "computing", "currencies", "law")
 COUNTS = {f"mmlu/{subject}.jsonl": 15 for subject in SUBJECTS} | {
@@ -65,7 +65,6 @@ def test_a_group_is_laid_out_by_what_the_reference_answered_and_weighed_back(
         seen = [item.key for item in laid_out if item.block <= upto]
         (found,) = probe.look(outcomes(seen), ["evals.accuracy[mmlu]"])
         clusters = found.clusters
-        assert clusters is not None
         assert clusters.weights is not None
         assert clusters.weights == pytest.approx(clusters.schedule.weights), "those that bets were weighed by"
         expected = sum(planned[key].drawn.weight * digests[key].values["metrics"]["acc"] for key in seen) / len(seen)

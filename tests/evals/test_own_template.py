@@ -1,7 +1,6 @@
 """Groups with the chat template are asked of a branch by its own, where that is declared, and paired item by item."""
 
 import copy
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,10 @@ import yaml
 
 from q36eval.engines import Engine, engine_around
 from q36eval.evals.probe import EvalsProbe
-from q36eval.probes import Captures, OwnPrompts, Probe
+from q36eval.probes import OwnPrompts, Progress
 from q36eval.records import ItemOutcome, ProbeName
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.items import Work
 from q36eval.run.rounds import run_probes
-from tests.evals.small_suite import Silent, write_small_suite
+from tests.evals.small_suite import captures_in, write_small_suite
 from tests.evals.test_two_models import Kept
 
 pytestmark = pytest.mark.long
@@ -48,21 +44,15 @@ def evaluated(
 ) -> tuple[list[ItemOutcome], OwnPrompts | None]:
     """The outcomes in the order of evaluation, and what the branch's own template changed."""
 
-    def captures_of(works: Sequence[Work]) -> Captures:
-        def open_capture(probe: Probe) -> Capture:
-            return Capture(place, reference.identity, probe.name, probe.suite_sha256)
-
-        return captured(works, open_capture, lambda: reference, Silent())
-
     sink, kept = Kept(), dict[ProbeName, OwnPrompts]()
-    probe = EvalsProbe(suite, cache_dir=place / "cache")
+    probe = EvalsProbe(suite)
     run_probes(
         branch,
         reference.tokenizer,
-        captures_of,
+        captures_in(place, reference),
         [probe],
         sink,
-        Silent(),
+        Progress(),
         own_template=kept.update if declared else None,
     )
     return sink.items, kept.get(ProbeName.EVALS)
@@ -75,9 +65,7 @@ def test_answers_are_those_to_its_own_prompts_paired_with_the_references(
     outcomes, of = evaluated(tmp_path / "a", suite, own, engine, declared=True)
     plain, _ = evaluated(tmp_path / "b", suite, engine, engine, declared=False)
     alone, _ = evaluated(tmp_path / "c", suite, own, own, declared=False)
-    assert of is not None
     assert (of.prompts, of.differing, of.unwritten) == (6, 6, 0)
-    assert of.first is not None
     assert of.first[2] == REPAIR + of.first[1]
     assert [outcome.item_key for outcome in outcomes] == [outcome.item_key for outcome in plain]
     assert [outcome.reference for outcome in outcomes] == [outcome.reference for outcome in plain]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 from lm_eval.api.instance import Instance
-from small_suite import write_small_suite
 
 from q36eval.errors import UsageError
 from q36eval.evals.encoding import Encoder
@@ -18,9 +17,9 @@ from q36eval.evals.suite import LoadedSuite
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer
 from q36eval.references import Capture
-from q36eval.run.capture import captured
 from q36eval.run.rounds import run_probes
-from tests.canaries.test_steps import Told
+from tests.canaries.runs import Told
+from tests.evals.small_suite import captures_in, write_small_suite
 from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,14 +117,11 @@ def test_a_prompt_longer_than_the_context_is_an_errored_item_that_says_so(
     suite = write_small_suite(tmp_path, files, max_length=60)
     probe = EvalsProbe(suite)
 
-    def open_capture(probe: Any) -> Capture:
-        return Capture(tmp_path / "kept", engine.identity, probe.name, probe.suite_sha256)
-
     told = Told()
-    captures = lambda works: captured(works, open_capture, lambda: engine, told)  # noqa: E731
-    run_probes(engine, tokenizer, captures, [probe], told, told)
+    run_probes(engine, tokenizer, captures_in(tmp_path / "kept", engine), [probe], told, told)
     assert not told.failures
-    assert open_capture(probe).manifest is not None, "what can never be asked does not ask for the reference each time"
+    capture = Capture(tmp_path / "kept", engine.identity, probe.name, probe.suite_sha256)
+    assert capture.manifest is not None, "what can never be asked does not ask for the reference each time"
     by_group = {name: [o for o in told.items.values() if o.group == name] for name in ("mmlu", "ruler", "perplexity")}
     assert [len(outcomes) for outcomes in by_group.values()] == [2, 2, 1]
     for outcome in by_group["mmlu"] + by_group["ruler"]:
@@ -218,15 +214,3 @@ def test_the_suite_hash_follows_what_is_asked(tmp_path: Path, loaded: LoadedSuit
     suite["max_length"] -= 1
     path.write_text(yaml.safe_dump(suite), encoding="utf-8")
     assert LoadedSuite(path, ROOT / "data/tasks/sandbox").sha256 != loaded.sha256
-
-
-def test_malformed_suites_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    with raises(UsageError, "suite-unknown"):
-        LoadedSuite(SUITE.with_name("sandbx.yaml"))
-    path = tmp_path / "suite.yaml"
-    path.write_text("name: x\ndata: .\nmax_length: 100\ngroups: []\nlimit: 3\n", encoding="utf-8")
-    with raises(UsageError, "suite-invalid", "groups"):
-        LoadedSuite(path)
-    path.write_text("name: [", encoding="utf-8")
-    with raises(UsageError, "yaml-malformed"):
-        LoadedSuite(path)

@@ -60,7 +60,6 @@ def test_accuracy_is_paired_counts_errors_apart_and_groups_questions_about_one_f
     assert whole.counts.model_dump() == {"total": 11, "scored": 9, "errored": 2, "unreadable": 0}
     assert (whole.value, whole.reference_value) == (pytest.approx(7 / 9), pytest.approx(8 / 9))
     assert whole.effect == pytest.approx(-1 / 9)
-    assert whole.clusters is not None
     assert len(whole.clusters.units) == 10, "two questions about fact 6 are one cluster"
     assert "2 items lost and 1 gained" in whole.note
     assert found["recovery[mmlu]"].value == pytest.approx(7 / 8)
@@ -239,7 +238,6 @@ def test_a_perplexity_ratio_has_an_interval_by_documents() -> None:
         direct = np.mean([float(d.branch.detail["nll_nats"]) - 60.0 for d in documents]) / units
         assert m.effect == pytest.approx(math.exp(direct))
         assert m.effect_interval.lower < m.effect < m.effect_interval.upper
-        assert m.clusters is not None
         assert len(m.clusters.units) == 40
 
 
@@ -279,7 +277,6 @@ def test_the_suite_joins_questions_about_one_fact_across_groups_and_says_how_man
     found = by_key(suite_measurements([MMLU, RULER, PERPLEXITY], outcomes, [*planned("mmlu", 9), *planned("ruler", 2)]))
     suite = found["accuracy[suite]"]
     assert (suite.value, suite.counts.scored) == (pytest.approx(6 / 8), 8)
-    assert suite.clusters is not None
     assert len(suite.clusters.units) == 6
     assert found["macro_accuracy[suite]"].value == pytest.approx((4 / 6 + 1) / 2)
     assert found["items_planned[mmlu]"].value == 9
@@ -294,12 +291,10 @@ def test_blocks_and_planned_sizes_are_laid_out_beside_the_clusters_in_their_orde
     plan.append(PlannedItem("20", "mmlu", "c19", "music", 9))
     found = by_key(measurements(MMLU, outcomes, Plan(plan)))
     schedule = clusters_of(found["accuracy[mmlu]"]).schedule
-    assert schedule is not None
     assert schedule.blocks == (2, 0, 1, 0)
     assert schedule.largest == 1, "a bet that allows for the one cluster of two would cost more than it is worth"
     assert schedule.planned == {"": PlannedClusters(clusters=20, units=21, squares=23, cut=1)}, "asked or not"
     law = clusters_of(found["accuracy[mmlu/law]"]).schedule
-    assert law is not None
     assert law.blocks == (2, 0)
     astray = [*plan, PlannedItem("x", "mmlu", "c4", "law", 7)]
     assert clusters_of(by_key(measurements(MMLU, outcomes, Plan(astray)))["accuracy[mmlu]"]).schedule is None

@@ -10,13 +10,10 @@ import torch
 
 from q36eval.engines import Engine, engine_around
 from q36eval.evals.probe import EvalsProbe
-from q36eval.probes import Captures, Probe, Sink
-from q36eval.records import ItemOutcome, Measurement, ProbeFailure
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.items import Work
+from q36eval.probes import Progress, Sink
+from q36eval.records import ItemOutcome, ProbeFailure
 from q36eval.run.rounds import run_probes
-from tests.evals.small_suite import Silent, write_small_suite
+from tests.evals.small_suite import captures_in, write_small_suite
 
 COUNTS = {"mmlu/law.jsonl": 8, "mmlu_dev/law.jsonl": 1, "short_answers/law.jsonl": 4, "short_answers_dev/law.jsonl": 2}
 
@@ -27,8 +24,6 @@ class Kept(Sink):
 
     def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
         self.items += outcomes
-
-    def add_measurement(self, measurement: Measurement) -> None: ...
 
     def add_failure(self, failure: ProbeFailure) -> None:
         raise AssertionError(failure.reason)
@@ -52,14 +47,9 @@ def another(tiny_model: Any, tokenizer: Any, engine: Engine) -> Engine:
 def answers(place: Path, suite: Path, branch: Engine, reference: Engine) -> list[tuple[Any, Any]]:
     """Branch's and reference's answers by item, with everything kept in one place."""
 
-    def captures_of(works: Sequence[Work]) -> Captures:
-        def open_capture(asking: Probe) -> Capture:
-            return Capture(place, reference.identity, asking.name, asking.suite_sha256)
-
-        return captured(works, open_capture, lambda: reference, Silent())
-
     sink = Kept()
-    run_probes(branch, branch.tokenizer, captures_of, [EvalsProbe(suite, cache_dir=place / "cache")], sink, Silent())
+    probe = EvalsProbe(suite)
+    run_probes(branch, branch.tokenizer, captures_in(place, reference), [probe], sink, Progress())
     ordered = sorted(sink.items, key=lambda outcome: outcome.item_key)
     return [(_plain(outcome.branch), _plain(outcome.reference)) for outcome in ordered]
 

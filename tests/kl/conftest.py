@@ -1,6 +1,14 @@
-"""Makes the helpers beside the tests importable."""
+"""The sandbox's reference, opened once."""
 
-import sys
-from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+
+from tests.kl.comparing import SANDBOX
+
+
+@pytest.fixture(scope="session")
+def bf16() -> Any:
+    from q36eval.engines import open_engine
+
+    return open_engine(SANDBOX)

@@ -19,11 +19,9 @@ from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.measurements import measurement
 from q36eval.kl.probe import KLProbe
 from q36eval.metrics import METRICS
-from q36eval.probes import ItemResults
 from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName, Verdict
 from tests.draft_heads import SANDBOX, TRAINED, head_tensors, with_head
-
-ROOT = Path(__file__).parents[2]
+from tests.kl.comparing import CORPUS, ROOT, compared, results_of
 
 TEXTS = ["The discount on a price of 480 is 25 percent.", "One needle is hidden here, and it is blue.", "Two: a, b."]
 
@@ -45,10 +43,6 @@ def documents() -> list[CorpusDocument]:
 
 def engine_of(folder: Path) -> Any:
     return open_engine(EngineSettings(folder))
-
-
-def results_of(engine: Any, item: Any) -> ItemResults:
-    return ItemResults(scored={each.request.key: each for each in engine.score(item.scores)})
 
 
 def test_sums_are_those_of_a_text_read_token_by_token(tmp_path: Path) -> None:
@@ -77,14 +71,7 @@ def test_sums_are_those_of_a_text_read_token_by_token(tmp_path: Path) -> None:
 
 
 def figures(branch: Path, reference: Path, texts: Sequence[CorpusDocument] | None = None) -> dict[str, Measurement]:
-    probe = KLProbe(texts or documents())
-    sides = {side: engine_of(folder) for side, folder in (("branch", branch), ("reference", reference))}
-    outcomes = []
-    for item in probe.plan(sides["reference"].tokenizer):
-        digest = probe.digest(sides["reference"], item, results_of(sides["reference"], item))
-        digest.tensors.update(probe.shared_tensors(sides["reference"]))
-        outcomes += probe.compare(sides["branch"], item, results_of(sides["branch"], item), digest)
-    return {f"{m.metric}/{m.slice}": m for m in probe.summarize(outcomes)}
+    return compared(KLProbe(texts or documents()), engine_of(branch), engine_of(reference))
 
 
 @pytest.mark.long
@@ -93,7 +80,7 @@ def test_both_sides_are_paired_by_source_with_interval_and_counts(tmp_path: Path
     other = with_head(tmp_path / "other", head_tensors(256, seed=9))
     same, changed = figures(reference, reference), figures(other, reference)
     for guess in range(1, GUESSES + 1):
-        key = f"draft_acceptance/guess={guess}"
+        key = f"draft_acceptance[guess={guess}]"
         alike, apart = same[key], changed[key]
         assert alike.value == alike.reference_value
         assert alike.effect == 0.0
@@ -101,7 +88,6 @@ def test_both_sides_are_paired_by_source_with_interval_and_counts(tmp_path: Path
         assert apart.reference_value == alike.value
         assert apart.value != apart.reference_value
         assert apart.counts.scored == alike.counts.scored > 0
-        assert apart.clusters is not None
         assert len(apart.clusters.units) == len(TEXTS)
     # the text model is the same one: nothing else moves
     assert {k: m.value for k, m in same.items() if "draft" not in k} == {
@@ -128,8 +114,7 @@ def documented(folder: Path) -> Policy:
 
 def first_guess(measured: dict[str, Measurement], times: int) -> Measurement:
     """Its acceptance, over that many times the texts."""
-    one = measured["draft_acceptance/guess=1"]
-    assert one.clusters is not None
+    one = measured["draft_acceptance[guess=1]"]
     assert one.clusters.reference is not None
     assert one.competence is not None
     clusters = Clusters(
@@ -164,7 +149,7 @@ def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path:
         name: (torch.randn(tensor.shape, generator=random) * scale[name]).bfloat16() for name, tensor in trained.items()
     }
     reference = with_head(tmp_path / "reference", trained)
-    texts = sorted(load_corpus(ROOT / "data" / "corpus" / "sandbox"), key=lambda document: len(document.text))[10:50]
+    texts = sorted(load_corpus(CORPUS), key=lambda document: len(document.text))[10:50]
     whole = figures(with_head(tmp_path / "whole", trained), reference, texts)
     broken = figures(with_head(tmp_path / "broken", ruined), reference, texts)
     policy = documented(tmp_path)
@@ -176,10 +161,9 @@ def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path:
     judged = decide(policy, [first_guess(nothing, 25)]).criteria[0]
     assert judged.verdict is CriterionVerdict.NOT_MEASURED  # both fail alike
     assert "the reference solves" in judged.reason
-    for key in (f"draft_acceptance/guess={guess}" for guess in (1, 2)):
+    for key in (f"draft_acceptance[guess={guess}]" for guess in (1, 2)):
         print(key, whole[key].value, broken[key].value, broken[key].effect_interval)
         assert whole[key].value > 0.3
         assert broken[key].value < 0.1
         judged = broken[key].effect_interval
-        assert judged is not None
         assert judged.upper < -0.1

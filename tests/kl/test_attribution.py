@@ -14,19 +14,11 @@ from q36eval.errors import UsageError
 from q36eval.kl.attribution import Suspect, divergences, hidden_states, sample, share_of, suspects
 from q36eval.kl.corpus import CorpusDocument, load_corpus
 from tests.branches import folder_of
+from tests.kl.comparing import CORPUS, SANDBOX
 from tests.raising import raises
 
-ROOT = Path(__file__).resolve().parents[2]
-CORPUS = ROOT / "data/corpus/sandbox"
 WORST_LAYER = 3
 META = torch.device("meta")
-
-
-@pytest.fixture(scope="module")
-def bf16() -> Any:
-    from q36eval.engines import open_engine
-
-    return open_engine(ROOT / "data/sandbox/bf16")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +29,7 @@ def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.small_models import round_to_integers
 
     folder = tmp_path_factory.mktemp("damaged") / "branch"
-    shutil.copytree(ROOT / "data/sandbox/bf16", folder)
+    shutil.copytree(SANDBOX, folder)
     tensors = load_file(folder / "model.safetensors")
     for name, tensor in tensors.items():
         if ".mlp.experts." in name:
@@ -54,7 +46,7 @@ def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folde
 
     plan = Plan(
         branch=damaged_folder,
-        reference=ROOT / "data/sandbox/bf16",
+        reference=SANDBOX,
         documents=load_corpus(CORPUS),
         budget=110_000,
         bands=6,
@@ -87,8 +79,7 @@ def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.engines import open_engine
     from q36eval.run.attribution import Plan, attribute
-    from tests.q36eval.checkpoints.inspection.damage import edit_tensors
-    from tests.q36eval.checkpoints.inspection.damaged_scales import rescale
+    from tests.q36eval.checkpoints.inspection.damage import edit_tensors, rescale
 
     def engines(tensors: dict[str, torch.Tensor]) -> None:
         for name in (f"{module}.weight_global_scale" for module in ups):
@@ -97,7 +88,7 @@ def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_
     ups = [f"model.layers.{WORST_LAYER}.mlp.experts.{expert}.up_proj" for expert in range(6)]
     folder, read = (Path(shutil.copytree(folder_of("main"), tmp_path / name)) for name in ("branch", "read"))
     documents = load_corpus(CORPUS)[::6][:22]
-    plan = Plan(branch=folder, reference=ROOT / "data/sandbox/bf16", documents=documents, budget=1_000_000, bands=1)
+    plan = Plan(branch=folder, reference=SANDBOX, documents=documents, budget=1_000_000, bands=1)
     with ConsoleProgress() as progress:
         assert attribute(plan, progress).as_served is None
         for module in ups:
@@ -106,7 +97,6 @@ def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_
         edit_tensors(read, engines)
         found = attribute(plan, progress)
     served = found.as_served
-    assert served is not None
     assert (served.engine, served.weights) == ("vllm", 6)
     assert served.extra_interval.lower > 0
     assert served.kl == pytest.approx(found.kl + served.extra)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from q36eval.kl.divergence import TokenFigures, kl_divergence, token_figures
-from q36eval.kl.planning import windows
-from q36eval.kl.scoring import fused_figures
+from q36eval.kl.scoring import FigureBuffer
 from tests.kl import naive
 from tests.profiles import sized
 
@@ -63,7 +62,9 @@ ON_GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_availab
 def computed(reference: Tensor, branch: Tensor, labels: Tensor, device: str) -> TokenFigures:
     if device == "cpu":
         return token_figures(reference, branch, labels)
-    return fused_figures(reference.to(device), branch.to(device), labels.to(device))
+    buffer = FigureBuffer(len(labels), torch.device(device))
+    buffer.fill(0, reference.to(device), branch.to(device), labels.to(device))
+    return buffer.figures()
 
 
 @pytest.mark.parametrize("device", ["cpu", ON_GPU])
@@ -113,7 +114,7 @@ def test_the_kernel_equals_the_portable_path_at_any_width(vocabulary: int) -> No
     reference = torch.randn(64, vocabulary, device="cuda") * 3
     branch = reference + torch.randn_like(reference) * 0.05
     labels = torch.randint(0, vocabulary, (64,), device="cuda")
-    found, expected = fused_figures(reference, branch, labels), token_figures(reference, branch, labels)
+    found, expected = computed(reference, branch, labels, "cuda"), token_figures(reference, branch, labels)
     for column in fields(found):
         ours, theirs = getattr(found, column.name).double(), getattr(expected, column.name).double()
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-7)
@@ -134,13 +135,3 @@ def test_kl_of_log_probabilities_with_zeros() -> None:
     log_p = torch.tensor([[0.0, -INF], [0.0, -INF], [math.log(0.5), math.log(0.5)]])
     log_q = torch.tensor([[0.0, -INF], [math.log(0.25), math.log(0.75)], [0.0, -INF]])
     assert kl_divergence(log_p, log_q).tolist() == [0.0, pytest.approx(math.log(4)), INF]
-
-
-@pytest.mark.parametrize(("length", "context", "overlap"), [(1, 8, 2), (2, 8, 2), (8, 8, 2), (9, 8, 2), (100, 8, 3)])
-def test_windows_score_every_token_but_the_first_exactly_once(length: int, context: int, overlap: int) -> None:
-    scored = []
-    for begin, end, first in windows(length, context, overlap):
-        assert end - begin <= context
-        assert begin == 0 or first - begin >= overlap
-        scored += range(first, end)
-    assert scored == list(range(1, length))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from q36eval.engines import Scored, ScoreRequest, open_engine
+from q36eval.engines import Scored, ScoreRequest
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.memory_plan import CPU_SCORE_BATCH_TOKENS
-from q36eval.engines.perturbed import SHIFT
+from q36eval.engines.perturbation import SHIFT
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.floor import chosen, measure_floor
@@ -28,26 +28,17 @@ from q36eval.kl.floor_file import (
     write_floor,
 )
 from q36eval.kl.probe import KLProbe
-from q36eval.probes import Digest, ItemResults, WorkItem
+from q36eval.probes import Digest, ItemResults, Progress, WorkItem
 from q36eval.records import DeploymentIdentity, Interval
+from tests.kl.comparing import CORPUS
 from tests.raising import raises
 
-ROOT = Path(__file__).resolve().parents[2]
 WANTED = ("left-padding", "bf16-logits")
-
-
-class Silent:
-    def advance(self, count: int = 1) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def bf16() -> Any:
-    return open_engine(ROOT / "data/sandbox/bf16")
 
 
 @pytest.fixture(scope="module")
 def probe() -> KLProbe:
-    return KLProbe(load_corpus(ROOT / "data/corpus/sandbox")[::20])
+    return KLProbe(load_corpus(CORPUS)[::20])
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +70,7 @@ class Only:
 def floor(bf16: Any, probe: KLProbe, items: list[WorkItem], capture: dict[str, Digest]) -> ReferenceFloor:
     slices = {item.key: probe.slice_of(item.key) for item in items}
     engine: Any = Only(bf16)
-    return measure_floor(engine, capture, items, slices, bf16.identity, probe.suite_sha256, Silent())
+    return measure_floor(engine, capture, items, slices, bf16.identity, probe.suite_sha256, Progress())
 
 
 def naive(reference: np.ndarray, perturbed: np.ndarray) -> np.ndarray:
@@ -222,9 +213,7 @@ def test_a_floor_that_is_no_number_stays_the_largest(tmp_path: Path) -> None:
     )
     write_floor(tmp_path / "floor.json", broken)
     again = read_floor(tmp_path / "floor.json", broken.identity, "s")
-    assert again is not None
     largest = again.largest("kl_divergence", "all")
-    assert largest is not None
     assert largest.name == "nan"
 
 
@@ -243,7 +232,7 @@ def test_an_engine_that_breaks_gives_no_figure(
 ) -> None:
     slices = {item.key: probe.slice_of(item.key) for item in items}
     engine: Any = Broken(bf16)
-    (found,) = measure_floor(engine, capture, items, slices, bf16.identity, "s", Silent()).perturbations
+    (found,) = measure_floor(engine, capture, items, slices, bf16.identity, "s", Progress()).perturbations
     assert (found.failed, found.slices, found.skipped) == (True, {}, "the engine failed: out of memory")
 
 

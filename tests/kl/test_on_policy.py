@@ -23,7 +23,6 @@ from q36eval.kl.on_policy import (
 from q36eval.probes import Progress
 from tests.raising import raises
 
-BF16 = Path(__file__).parents[2] / "data/sandbox/bf16"
 SETTINGS = OnPolicySettings(max_new_tokens=24)
 PROMPTS = [
     OnPolicyPrompt(id=f"p{n}", slice=f"on_policy/{n % 2}", messages=({"role": "user", "content": text},))
@@ -38,23 +37,10 @@ PROMPTS = [
 ]
 
 
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def bf16() -> Any:
-    from q36eval.engines import open_engine
-
-    return open_engine(BF16)
-
-
 def kept(
     root: Path, engine: Any, prompts: list[OnPolicyPrompt] = PROMPTS, settings: OnPolicySettings = SETTINGS
 ) -> Any:
-    return kept_or_sampled(root, engine.identity, prompts, settings, lambda: engine, Silent())
+    return kept_or_sampled(root, engine.identity, prompts, settings, lambda: engine, Progress())
 
 
 THINKING = OnPolicyPrompt(
@@ -81,7 +67,7 @@ def never() -> Any:
 
 def test_answers_are_sampled_once_and_hold_everything(tmp_path: Path, bf16: Any) -> None:
     found = kept(tmp_path, bf16)
-    again = kept_or_sampled(tmp_path, bf16.identity, PROMPTS, SETTINGS, never, Silent())
+    again = kept_or_sampled(tmp_path, bf16.identity, PROMPTS, SETTINGS, never, Progress())
     assert again == found
     assert [answer.id for answer in found.answers] == [prompt.id for prompt in PROMPTS]
     for answer, prompt in zip(found.answers, PROMPTS, strict=True):
@@ -100,6 +86,7 @@ def test_answers_are_sampled_once_and_hold_everything(tmp_path: Path, bf16: Any)
     assert read_answers(copy) == found
 
 
+@pytest.mark.long
 def test_an_answer_depends_on_its_prompt_and_seed_and_not_on_its_neighbours(tmp_path: Path, bf16: Any) -> None:
     whole = kept(tmp_path, bf16).answers
     alone = kept(tmp_path, bf16, PROMPTS[2:3]).answers
@@ -138,6 +125,7 @@ def _sample_in(root: Path, engine: Any) -> None:
     kept(root, engine, settings=OnPolicySettings(max_new_tokens=2000, temperature=2.0, top_p=1.0))
 
 
+@pytest.mark.long
 def test_a_killed_sampling_leaves_nothing_half_written(tmp_path: Path, bf16: Any) -> None:
     process = multiprocessing.get_context("fork").Process(target=_sample_in, args=(tmp_path, bf16))
     process.start()
@@ -166,7 +154,7 @@ def test_the_key_is_of_all_that_decides_the_answers(bf16: Any) -> None:
 
 def test_shipped_prompts_are_of_every_canary_and_our_own_chat() -> None:
     from q36eval.config import Paths
-    from q36eval.run.material import answered_canaries, on_policy_prompts
+    from q36eval.run.materials import answered_canaries, on_policy_prompts
 
     prompts = on_policy_prompts(OnPolicySettings(), Paths.default())
     assert len({prompt.id for prompt in prompts}) == len({prompt.content for prompt in prompts}) == len(prompts)

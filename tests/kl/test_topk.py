@@ -1,6 +1,5 @@
 """The bound from K log-probabilities: never above the exact divergence, better with every token, exact with all."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from q36eval.engines import Scored, ScoreRequest, open_engine
+from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.divergence import token_figures
-from q36eval.kl.topk import TopK, lower_bound, lower_bound_of_likeliest
-from q36eval.probes import Progress
+from q36eval.kl.probe import KLProbe
+from q36eval.kl.topk import TopK, TopKProbe, lower_bound, lower_bound_of_likeliest
+from q36eval.probes import ItemResults, Probe, Progress, WorkItem
+from q36eval.references import Capture, damage
+from q36eval.run.capture import captured
+from q36eval.run.items import Work, finished_items
 from tests.branches import folder_of
+from tests.kl.comparing import CORPUS
 from tests.profiles import sized
 
 ROUNDING = 1e-12
@@ -148,34 +154,19 @@ def test_an_impossible_tail_is_infinite() -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
+def measured(bf16: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
     """Bound and gap of a real branch by K, from a pack on disk that also holds the full vocabulary."""
-    from q36eval.engines import open_engine
-    from q36eval.kl.corpus import load_corpus
-    from q36eval.kl.probe import KLProbe
-    from q36eval.kl.topk import TopKProbe
-    from q36eval.probes import Probe
-    from q36eval.references import Capture, damage
-    from q36eval.run.capture import captured, kind_of
-    from q36eval.run.items import Work, finished_items
 
-    class Silent(Progress):
-        def stage(self, title: str, total: int) -> None: ...
-
-        def advance(self, count: int = 1) -> None: ...
-
-    root = Path(__file__).resolve().parents[2] / "data"
-    reference = open_engine(root / "sandbox" / "bf16")
-    branch = open_engine(folder_of("main"))
-    base = KLProbe(load_corpus(root / "corpus" / "sandbox")[::14])
+    reference, branch = bf16, open_engine(folder_of("main"))
+    base = KLProbe(load_corpus(CORPUS)[::14])
     pack = tmp_path_factory.mktemp("pack")
 
     def open_capture(probe: Probe) -> Capture:
-        return Capture(pack, reference.identity, probe.name, probe.suite_sha256, *kind_of(probe))
+        return Capture(pack, reference.identity, probe.name, probe.suite_sha256, probe.kind, probe.top_k)
 
     def captures_of(probe: Probe) -> Capture:
         works = [Work(probe, list(probe.plan(reference.tokenizer)))]
-        return captured(works, open_capture, lambda: reference, Silent())[probe.name]
+        return captured(works, open_capture, lambda: reference, Progress())[probe.name]
 
     full = captures_of(base)
     found = {}
@@ -218,11 +209,6 @@ class Logits:
 
 def asked(tokens: int = 6) -> tuple[Any, Any, Any]:
     """A probe over nothing but its name, one item that scores `tokens`, and the reference's results of it."""
-    from q36eval.engines.base import Scored, ScoreRequest
-    from q36eval.kl.corpus import CorpusDocument
-    from q36eval.kl.probe import KLProbe
-    from q36eval.kl.topk import TopKProbe
-    from q36eval.probes import ItemResults, WorkItem
 
     probe = TopKProbe(KLProbe([CorpusDocument("a", "code", "text")]), 2)
     item = WorkItem("item", scores=(ScoreRequest("r", tuple(range(tokens + 1)), first=1),))
@@ -232,8 +218,6 @@ def asked(tokens: int = 6) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_tokens_without_a_finite_bound_are_counted(value: float) -> None:
-    from q36eval.engines.base import Scored
-    from q36eval.probes import ItemResults
 
     probe, item, results = asked()
     reference = probe.digest(Logits(), item, results)

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,16 +10,13 @@ from q36eval.engines import open_engine
 from q36eval.kl.attribution import divergences, hidden_states, sample
 from q36eval.kl.corpus import load_corpus
 from tests.branches import folder_of
-from tests.q36eval.checkpoints.inspection.unseen import clipping_cache, inputs_twenty_times
-
-ROOT = Path(__file__).resolve().parents[2]
-SANDBOX = ROOT / "data" / "sandbox"
+from tests.kl.comparing import CORPUS
+from tests.q36eval.checkpoints.inspection.damage import clipping_cache, inputs_twenty_times
 
 
 @pytest.mark.long
-def test_scales_of_inputs_and_of_the_cache_that_no_file_contradicts_show_in_the_kl(tmp_path: Path) -> None:
-    bf16 = open_engine(SANDBOX / "bf16")
-    chosen = sample(load_corpus(ROOT / "data/corpus/sandbox")[::7], bf16.tokenizer, 1, 100_000)
+def test_scales_of_inputs_and_of_the_cache_that_no_file_contradicts_show_in_the_kl(bf16: Any, tmp_path: Path) -> None:
+    chosen = sample(load_corpus(CORPUS)[::7], bf16.tokenizer, 1, 100_000)
     states, head = hidden_states(bf16, chosen.requests), bf16.head_weight()
 
     def kl(folder: Path) -> float:

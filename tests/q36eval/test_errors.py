@@ -5,7 +5,6 @@ import os
 import pickle
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,33 +17,25 @@ CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 PACKAGE = Path(q36eval.__file__).parent
 
 
-@cache
-def _product() -> dict[str, ast.Module]:
-    # the package's folders are links, which no glob follows
-    files = sorted(Path(place) / name for place, _, names in os.walk(PACKAGE, followlinks=True) for name in names)
-    return {
-        str(file.relative_to(PACKAGE)): ast.parse(file.read_text(encoding="utf-8"))
-        for file in files
-        if file.suffix == ".py"
-    }
-
-
-def _coded() -> set[str]:
-    """The names of all classes that are made of a code and a text."""
-    classes = [node for tree in _product().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    known = {"Q36Error", "Reason"}
-    for _ in range(4):
-        known |= {one.name for one in classes if known & {base.id for base in one.bases if isinstance(base, ast.Name)}}
-    return known
-
-
 def _codes() -> Iterator[tuple[str, ast.expr]]:
     """Where an error or a reason is made, and what stands for its code."""
-    coded = _coded()
-    for file, tree in _product().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in coded:
-                yield f"{file}:{node.lineno}", node.args[0]
+    # the package's folders are links, which no glob follows
+    files = sorted(Path(place) / name for place, _, names in os.walk(PACKAGE, followlinks=True) for name in names)
+    bases: dict[str, set[str]] = {}
+    calls: list[tuple[str, str, ast.expr]] = []
+    for file in files:
+        text = file.read_text(encoding="utf-8") if file.suffix == ".py" else ""
+        if "Error" not in text and "Reason(" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                calls.append((node.func.id, f"{file.relative_to(PACKAGE)}:{node.lineno}", node.args[0]))
+    coded = {"Q36Error", "Reason"}  # and all classes below them are made of a code and a text
+    while more := {name for name, own in bases.items() if own & coded} - coded:
+        coded |= more
+    yield from ((at, code) for name, at, code in calls if name in coded)
 
 
 def test_every_error_and_reason_is_made_with_a_code_and_never_with_a_sentence_in_its_place() -> None:

@@ -19,13 +19,11 @@ with exclusive(Path(sys.argv[1])):
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no fork and no flock here")
 def test_a_lock_excludes_and_ends_with_its_holder(tmp_path: Path) -> None:
     """Killed, it frees the lock at once, although a worker that it forked lives on (until its input is closed)."""
     path = tmp_path / "folder" / "one.lock"
     command = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(BlockingIOError), exclusive(path):
             pass

@@ -113,16 +113,6 @@ def test_a_title_decides_nothing() -> None:
     assert policies[0] == policies[1].untitled
 
 
-def test_every_metric_says_what_it_is() -> None:
-    for (probe, name), metric in METRICS.items():
-        assert (metric.probe, metric.name) == (probe, name)
-        assert metric.label
-        assert not metric.label.endswith(".")
-        assert metric.unit
-        assert metric.meaning.endswith(".")
-        assert metric.title[0] == metric.title[0].upper()
-
-
 def test_a_noise_floor_and_a_metric_of_another_version_are_described_too() -> None:
     floor = metric_of(ProbeName.KL, "top1_agreement_noise_floor")
     assert (floor.unit, floor.direction, floor.estimator) == ("fraction", Direction.LOWER_IS_BETTER, "mean")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.formats import FORMATS, takes_inputs_as_they_are
+from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.numerics import NUMERICS_VERSION
@@ -40,7 +40,7 @@ def test_every_number_is_what_was_recorded_for_this_version(now: Figures) -> Non
 
 
 def quantizes_inputs(name: str) -> bool:
-    weights = index_weights(open_checkpoint(GOLDEN / name), light=True).weights.values()
+    weights = index_weights(open_checkpoint(GOLDEN / name)).weights.values()
     return name not in GROUPS_WIDER_THAN_THE_MODEL and any(weight.activations() is not None for weight in weights)
 
 
@@ -62,10 +62,12 @@ def test_every_format_whose_inputs_are_quantized_has_recorded_numbers() -> None:
     formats = {
         weight.scheme.format
         for name in EMULATED
-        for weight in index_weights(open_checkpoint(GOLDEN / name), light=True).weights.values()
+        for weight in index_weights(open_checkpoint(GOLDEN / name)).weights.values()
     }
     # of integers in words, and of the plain layout, no producer here quantizes inputs: test_emulation.py
-    assert formats - {"plain"} == {name for name in FORMATS if not takes_inputs_as_they_are(name)} - {
+    assert formats - {"plain"} == {
+        name for name, each in FORMATS.items() if each.activations is not FORMATS["plain"].activations
+    } - {
         "pack-quantized",
         "naive-quantized",
     }

@@ -48,6 +48,15 @@ def questions() -> list[GenerationRequest]:
 
 
 @contextmanager
+def before_every_pass(engine: ResidentEngine, check: Any) -> Iterator[None]:
+    handle = engine.model.model.register_forward_pre_hook(check, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
 def memory_for(
     engine: ResidentEngine, most: int, error: type[Exception] = torch.OutOfMemoryError
 ) -> Iterator[list[int]]:
@@ -60,11 +69,8 @@ def memory_for(
             raise error("DefaultCPUAllocator: can't allocate memory: you tried to allocate 12 bytes")
         seen.append(size)
 
-    handle = engine.model.model.register_forward_pre_hook(check, with_kwargs=True)
-    try:
+    with before_every_pass(engine, check):
         yield seen
-    finally:
-        handle.remove()
 
 
 def scored(engine: Engine, asked: list[ScoreRequest]) -> dict[str, Scored]:
@@ -117,11 +123,8 @@ def test_steps_that_run_out_of_memory_in_their_own_memory_are_made_for_fewer_row
             raise torch.OutOfMemoryError("as if")
 
     engine._step_memory = StepMemory(engine.model)
-    handle = engine.model.model.register_forward_pre_hook(check, with_kwargs=True)
-    try:
+    with before_every_pass(engine, check):
         parts = answered(engine, questions())
-    finally:
-        handle.remove()
     assert {key: each.token_ids for key, each in parts.items()} == {key: each.token_ids for key, each in whole.items()}
     assert max(each.rows for each in parts.values()) <= 4
     assert engine.splits >= 1
@@ -139,11 +142,8 @@ def test_what_earlier_batches_left_is_given_back_before_a_batch_is_made_smaller(
         if len(attempts) == 1:
             raise torch.OutOfMemoryError("as if")
 
-    handle = engine.model.model.register_forward_pre_hook(check, with_kwargs=True)
-    try:
+    with before_every_pass(engine, check):
         again = answered(engine, questions())
-    finally:
-        handle.remove()
     assert attempts[:2] == [9, 9]
     assert engine.splits == 0
     assert {key: each.token_ids for key, each in again.items()} == {key: each.token_ids for key, each in whole.items()}
@@ -200,11 +200,8 @@ def test_what_fits_in_no_way_is_an_error_of_its_own_and_others_are_scored(engine
 
 
 def test_other_errors_are_reported_as_before(engine: ResidentEngine) -> None:
-    handle = engine.model.model.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(ValueError("no")))
-    try:
+    with before_every_pass(engine, lambda *_: (_ for _ in ()).throw(ValueError("no"))):
         errors = {each.error for each in scored(engine, texts()).values()}
-    finally:
-        handle.remove()
     assert errors == {"engine: no"}
     assert engine.splits == 0
 

@@ -5,34 +5,25 @@ import math
 import numpy as np
 import pytest
 
-from q36eval.paired import EffectiveLength, RecoveryAt, effective_length, recovery
+from q36eval.paired_figures import EffectiveLength, RecoveryAt, effective_length, recovery
 from q36eval.records import Clusters, Direction, Schedule
 from q36eval.stats import margin_test
-
-
-def clusters(branch: np.ndarray, reference: np.ndarray) -> Clusters:
-    n = len(branch)
-    columns = (tuple(map(float, values)) for values in (branch, reference))
-    first, second = columns
-    return Clusters(units=(1,) * n, branch=first, reference=second, errored=(0,) * n, bounds=(0.0, 1.0))
-
-
-class Asks:
-    kind = "min_recovery"
-
-    def __init__(self, value: float) -> None:
-        self.value = value
+from tests.q36eval.stats.evidence import Margin, items
 
 
 def test_recovery_and_its_bounds_are_those_the_gate_judges_by() -> None:
     rng = np.random.default_rng(4)
     reference = rng.random(400) < 0.8
-    evidence = clusters(reference & (rng.random(400) > 0.04), reference)
+    evidence = items(reference & (rng.random(400) > 0.04), reference)
     value, interval = recovery(evidence)
     assert value == pytest.approx(sum(evidence.branch) / reference.sum())
     for bound, inside in ((interval.lower, -1e-6), (interval.upper, 1e-6)):
-        outer = margin_test(evidence, "paired_mean", Asks(bound + inside), direction=Direction.HIGHER_IS_BETTER)  # type: ignore[arg-type]
-        inner = margin_test(evidence, "paired_mean", Asks(bound - inside), direction=Direction.HIGHER_IS_BETTER)  # type: ignore[arg-type]
+        outer = margin_test(
+            evidence, "paired_mean", Margin("min_recovery", bound + inside), direction=Direction.HIGHER_IS_BETTER
+        )
+        inner = margin_test(
+            evidence, "paired_mean", Margin("min_recovery", bound - inside), direction=Direction.HIGHER_IS_BETTER
+        )
         p_outer, p_inner = (outer.p_pass, inner.p_pass) if inside < 0 else (outer.p_fail, inner.p_fail)
         assert p_outer <= 0.025 <= p_inner
 
@@ -41,7 +32,7 @@ def test_a_recovery_is_as_sharp_with_a_schedule_as_without() -> None:
     """No margin is known to plan bets for, so none of the stake may wait for planned ones."""
     rng = np.random.default_rng(4)
     reference = rng.random(400) < 0.8
-    evidence = clusters(reference & (rng.random(400) > 0.04), reference)
+    evidence = items(reference & (rng.random(400) > 0.04), reference)
     blocks = Schedule(largest=1, blocks=tuple(i // 50 for i in range(400)))
     bounds, scheduled = (recovery(each)[1] for each in (evidence, evidence.model_copy(update={"schedule": blocks})))
     assert (scheduled.lower, scheduled.upper) == pytest.approx((bounds.lower, bounds.upper), abs=1e-9)
@@ -49,7 +40,7 @@ def test_a_recovery_is_as_sharp_with_a_schedule_as_without() -> None:
 
 def test_recovery_of_what_cannot_be_judged_has_no_bounds() -> None:
     nothing = recovery(Clusters(units=(), branch=(), reference=(), errored=(), bounds=(0.0, 1.0)))
-    wrong = recovery(clusters(np.ones(20), np.zeros(20)))
+    wrong = recovery(items(np.ones(20), np.zeros(20)))
     for value, interval in (nothing, wrong):
         assert math.isnan(value)
         assert math.isnan(interval.lower)

@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.engines import ScoreRequest, perturbed
+from q36eval.engines import ScoreRequest, perturbation
 from q36eval.engines.in_process import InProcessEngine
-from q36eval.engines.perturbed import Decoded, InOtherCompany, LeftPadded, OneByOne, OnGPU, OtherKernels, perturbations
+from q36eval.engines.perturbation import (
+    Decoded,
+    InOtherCompany,
+    LeftPadded,
+    OneByOne,
+    OnGPU,
+    OtherKernels,
+    perturbations,
+)
 from q36eval.records import DeploymentIdentity
+from tests.small_models import random_model
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
@@ -23,14 +32,7 @@ SAME = 2e-4
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    from transformers import Qwen3_5MoeForCausalLM
-
-    from tests.small_models import text_config
-
-    torch.manual_seed(5)
-    config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
-    # float32: so close to the exact values that a wrong mask or a wrong state stands out
-    return Qwen3_5MoeForCausalLM(config).float().eval()
+    return random_model()
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +104,13 @@ def test_each_takes_the_path_it_names(
         shapes[kind] = seen
     longest = max(len(request.token_ids) for request in requests)
     assert shapes[InProcessEngine] == [(8, longest)]
-    assert shapes[LeftPadded] == [(8, longest + perturbed.SHIFT)]
+    assert shapes[LeftPadded] == [(8, longest + perturbation.SHIFT)]
     assert sorted(shapes[OneByOne]) == sorted((1, len(request.token_ids)) for request in requests)
     assert shapes[Decoded] == [(8, 1)] * (longest - 1)
 
 
 def test_another_batch_is_another_company(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(perturbed, "SCORE_BATCH_TOKENS", 200)
+    monkeypatch.setattr(perturbation, "SCORE_BATCH_TOKENS", 200)
     rows = [ScoreRequest(str(n), tuple(range(2, 2 + n)), 1) for n in (40, 41, 9, 10)]
     batches = [[r.key for r in b] for b in InOtherCompany(model, TOKENIZER, IDENTITY)._score_batches(rows)]
     assert batches == [["10", "40"], ["41", "9"]]  # by content and 100 tokens at most, not by length
@@ -144,7 +146,7 @@ def test_another_device_is_run_by_a_copy_in_a_process_of_its_own(
     model: Any, requests: list[ScoreRequest], alone: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The way to the GPU, with the CPU in its place: results come back, and this process ran nothing."""
-    monkeypatch.setattr(perturbed, "FORKED_DEVICE", "cpu")
+    monkeypatch.setattr(perturbation, "FORKED_DEVICE", "cpu")
     with inputs_seen(model) as seen:
         found = scored(OnGPU(model, TOKENIZER, IDENTITY), requests)
     assert seen == []

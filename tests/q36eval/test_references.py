@@ -115,7 +115,6 @@ def test_what_is_kept_comes_back(pack: Path) -> None:
     assert torch.equal(capture[KEYS[4]].tensors["hidden_states"], torch.full((5, 3), 4.0))
     assert torch.equal(capture[KEYS[4]].tensors["head"], HEAD)
     manifest = capture.manifest
-    assert manifest is not None
     assert (manifest.items, manifest.tokens, manifest.vocabulary, manifest.hidden_size) == (6, 1 + 2 + 4 + 5, 4, 3)
     assert damage(folder_of(pack)) == []
 
@@ -268,7 +267,6 @@ def test_a_head_that_is_not_kept_is_rebuilt_and_checked(tmp_path: Path) -> None:
     capture.share({"head": HEAD}, keep=False)
     capture.add(KEYS[0], digest_of(0))
     capture.finish(KEYS[:1])
-    assert capture.manifest is not None
     assert (capture.manifest.vocabulary, capture.manifest.hidden_size) == (4, 3)
     assert not list(tmp_path.rglob("shared.safetensors"))
     again = opened(tmp_path, restore=lambda: {"head": HEAD.clone()})

@@ -22,6 +22,7 @@ from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.memory_plan import CHUNK_TOKENS
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.records import DeploymentIdentity
+from tests.small_models import random_model
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 PREFIX = 150
@@ -47,18 +48,12 @@ def unshared(asked: list[ScoreRequest]) -> list[ScoreRequest]:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> InProcessEngine:
     """Of a random float32 model of all kinds of layers, run in this process, where its passes can be counted."""
-    from transformers import Qwen3_5MoeForCausalLM
-
-    from tests.small_models import text_config
-
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
-    torch.manual_seed(7)
-    config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
     identity = DeploymentIdentity(
         checkpoint_sha256="0", tokenizer_sha256="0", chat_template_sha256="0", engine="test", engine_version="0"
     )
     tokenizer = SimpleNamespace(eos_token_id=0, pad_token_id=1, decode=lambda ids, **_: str(ids))
-    return InProcessEngine(Qwen3_5MoeForCausalLM(config).float(), tokenizer, identity)
+    return InProcessEngine(random_model(seed=7), tokenizer, identity)
 
 
 def log_probs(engine: InProcessEngine, asked: list[ScoreRequest]) -> torch.Tensor:

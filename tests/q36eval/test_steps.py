@@ -10,20 +10,14 @@ from q36eval.engines.decoding import decode
 from q36eval.engines.sampling import Sampler
 from q36eval.engines.shared_prefix import LastPrefix
 from q36eval.engines.steps import COLUMNS, StepMemory, columns_of, rows_of, stepping
+from tests.small_models import random_model
 
 PADDING = 0
 
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    from transformers import Qwen3_5MoeForCausalLM
-
-    from tests.small_models import text_config
-
-    torch.manual_seed(5)
-    config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
-    # float32: in BF16 two shapes of one product may round differently, and a random model's argmax is often close
-    return Qwen3_5MoeForCausalLM(config).float().eval()
+    return random_model()
 
 
 def prompts_of(lengths: list[int], seed: int = 3) -> list[list[int]]:

@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from q36eval.engines import tuned
+from q36eval.engines import kernel_choices
 
 
 def configuration(warps: int, **arguments: int) -> SimpleNamespace:
@@ -28,7 +28,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_each_kernel_keeps_one_of_its_own_configurations(library: SimpleNamespace) -> None:
-    assert tuned.settle() == list(tuned.CHOSEN)
+    assert kernel_choices.settle() == list(kernel_choices.CHOSEN)
     assert [(each.kwargs, each.num_warps) for each in library.norm.configs] == [({"BT": 32}, 4)]
     assert [(each.kwargs, each.num_warps) for each in library.cumsum.configs] == [({}, 4)]
 
@@ -36,7 +36,7 @@ def test_each_kernel_keeps_one_of_its_own_configurations(library: SimpleNamespac
 def test_a_library_without_them_goes_on_as_it_does(library: SimpleNamespace) -> None:
     library.norm.configs = [configuration(4, BLOCK=32)]
     del library.cumsum.configs
-    assert tuned.settle() == []
+    assert kernel_choices.settle() == []
     assert len(library.norm.configs) == 1
     assert library.norm.configs[0].kwargs == {"BLOCK": 32}
 
@@ -45,4 +45,4 @@ def test_the_real_library_has_them() -> None:
     """Only where it and Triton are installed, as on a machine with a GPU."""
     pytest.importorskip("triton")
     pytest.importorskip("fla")
-    assert tuned.settle() == list(tuned.CHOSEN)
+    assert kernel_choices.settle() == list(kernel_choices.CHOSEN)

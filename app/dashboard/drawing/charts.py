@@ -7,10 +7,10 @@ from textwrap import wrap
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from q36eval.app.dashboard.inert import figure_text
-from q36eval.app.dashboard.look import AMBER, BLUE, GREEN, GREY, RED, TEAL, VIOLET, look_of
+from q36eval.app.dashboard.escape import figure_text
 from q36eval.app.dashboard.models.drift import ControlLine, DriftPicture, Mark
 from q36eval.app.dashboard.models.run import MarginBar
+from q36eval.app.dashboard.verdict_style import AMBER, BLUE, GREEN, GREY, RED, TEAL, VIOLET, look_of
 from q36eval.app.figures.canary_items import MarginPoint
 from q36eval.app.figures.evals import RecoveryPoint, ScorePair
 from q36eval.canaries.outcomes import AT_RISK_NATS

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from q36eval.app.dashboard.reading import Reader, moment
+from q36eval.app.dashboard.history_reader import Reader, moment
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName
 

@@ -4,10 +4,10 @@ import streamlit as st
 
 from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
-from q36eval.app.dashboard.inert import block, label, line
+from q36eval.app.dashboard.escape import block, label, line
 from q36eval.app.figures.answers import diff_pieces
 from q36eval.app.figures.canary_items import choices, margin_words, outcome_label, parting_words, reasons
-from q36eval.app.figures.deciding import deciding_answer
+from q36eval.app.figures.deciding_answers import deciding_answer
 from q36eval.history import RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName
 

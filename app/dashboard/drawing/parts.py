@@ -10,15 +10,15 @@ from typing import Any, NoReturn
 import plotly.graph_objects as go
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.address import PAGE, YES, number, switch
+from q36eval.app.dashboard.drawing.address import PAGE, number
 from q36eval.app.dashboard.drawing.head import name_tab
 from q36eval.app.dashboard.drawing.plain_table import plain_table
-from q36eval.app.dashboard.drawing.still import still
-from q36eval.app.dashboard.drawing.still_place import draw_still
-from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.look import AXES, look_of
-from q36eval.app.dashboard.reading import Reader
-from q36eval.app.dashboard.started import Started
+from q36eval.app.dashboard.drawing.static_charts import still
+from q36eval.app.dashboard.drawing.static_layout import draw_still
+from q36eval.app.dashboard.escape import line
+from q36eval.app.dashboard.history_reader import Reader
+from q36eval.app.dashboard.launch_options import Started
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
 from q36eval.history import BranchKey, RunFilter, RunRecord, RunState, RunSummary
@@ -180,9 +180,6 @@ def page_offset(n_rows: int, per_page: int, key: str, name: str = PAGE) -> int:
     return (int(chosen) - 1) * per_page
 
 
-FORMATS = ("PNG", "SVG")
-FORMAT_KEY = "chart_format"
-
 _FIGURE = re.compile(r"[-+0-9.,eE %\[\]()]*")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _UNSAFE_IN_NAMES = re.compile(r"[^\w.-]+")
@@ -233,53 +230,19 @@ def csv_button(rows: Sequence[Mapping[str, str]], alt: str, name: str) -> None:
         )
 
 
-INTERACTIVE = "interactive"
-"""In the address: charts are Plotly's. Its library is 4.7 MB, which a browser reads for a second or two."""
-
-
-def choose_format() -> None:
-    """Which kind of file the camera of an interactive chart saves; one choice for all pages."""
-    st.session_state[FORMAT_KEY] = st.session_state.get(FORMAT_KEY) or FORMATS[0]
-    if st.query_params.get(INTERACTIVE) == YES:
-        with st.sidebar:
-            st.segmented_control("The camera of a chart saves", FORMATS, key=FORMAT_KEY, width="stretch")
-
-
 def chart(figure: go.Figure, alt: str, name: str) -> None:
-    """A chart and how to save it: still, or interactive where the address says so, which a switch below it changes.
-
-    `name` is that of the file: SVG of a still one; the camera button of an interactive one saves it as it is drawn, in
-    the chosen format.
-    """
-    drawn = None
-    if st.query_params.get(INTERACTIVE) == YES:
-        _draw_interactive(figure, alt, name)
-    else:
-        drawn = still(figure)
-        draw_still(drawn, alt, f"still {name}")
-    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
-        st.toggle("Interactive charts", **switch(INTERACTIVE, f"interactive {name}"))
-        if drawn is not None:
-            st.download_button(
-                "SVG",
-                partial(drawn.file, alt),
-                f"{file_name(name)}.svg",
-                "image/svg+xml",
-                key=f"svg {name}",
-                help=f"Save as SVG: {alt}",
-                on_click="ignore",
-                type="tertiary",
-                icon=":material/download:",
-            )
-
-
-def _draw_interactive(figure: go.Figure, alt: str, name: str) -> None:
-    image = {
-        "format": (st.session_state.get(FORMAT_KEY) or FORMATS[0]).lower(),
-        "filename": file_name(name),
-        "scale": 2,
-    }
-    words = {"color": AXES.get(st.context.theme.type or "light", AXES["light"])}
-    figure.update_xaxes(tickfont=words, title_font=words).update_yaxes(tickfont=words, title_font=words)
-    config = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
-    st.plotly_chart(figure, key=f"chart {name}", alt=alt, config=config | {"toImageButtonOptions": image})
+    """A chart with a button that saves it as SVG; `name` is that of the file."""
+    drawn = still(figure)
+    draw_still(drawn, alt, f"still {name}")
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        st.download_button(
+            "SVG",
+            partial(drawn.file, alt),
+            f"{file_name(name)}.svg",
+            "image/svg+xml",
+            key=f"svg {name}",
+            help=f"Save as SVG: {alt}",
+            on_click="ignore",
+            type="tertiary",
+            icon=":material/download:",
+        )

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.escape import line
 
 MOST_ROWS = 300
 """A longer one is drawn on a canvas."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.escape import block, line
 from q36eval.app.figures.answers import Choice
 
 Pieces = Sequence[tuple[str, bool]]

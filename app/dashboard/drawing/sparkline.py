@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from q36eval.app.dashboard.look import GREY, look_of
+from q36eval.app.dashboard.verdict_style import GREY, look_of
 from q36eval.records import Verdict
 
 WIDTH, HEIGHT, MARGIN = 180, 48, 7

@@ -4,28 +4,30 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from q36eval.app.dashboard.inert import label, name
-from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.models.front import LANE_NAMES, Front, since_words
-from q36eval.app.dashboard.reading import Reader, standing
+from q36eval.app.dashboard.escape import label, name
+from q36eval.app.dashboard.history_reader import Reader
+from q36eval.app.dashboard.verdict_style import look_of
+from q36eval.app.standing import LANE_NAMES, BranchStanding, Standings, since_words
 from q36eval.history import RunRecord
 from q36eval.records import Lane, Verdict
 
 
-def lanes_words(row: Front) -> str:
+def lanes_words(row: BranchStanding) -> str:
     """Each lane's verdict, by the run that says how the branch stands there."""
     said = []
     for lane in Lane:
         standing = row.lanes.get(lane)
         if standing is None:
-            said.append(f"not meant for {LANE_NAMES[lane].lower()} use")
+            said.append(f"not meant for {LANE_NAMES[lane]} use")
             continue
         verdict = None if standing.run is None else standing.run.lanes.get(lane)
-        said.append(f"{LANE_NAMES[lane]} {look_of(verdict).label if verdict is not None else '– not judged'}")
+        said.append(
+            f"{LANE_NAMES[lane].capitalize()} {look_of(verdict).label if verdict is not None else '– not judged'}"
+        )
     return " · ".join(said)
 
 
-def policies_words(row: Front) -> str:
+def policies_words(row: BranchStanding) -> str:
     """By which policies that is."""
     runs = [each.run for each in row.lanes.values() if each.run is not None]
     policies = dict.fromkeys(label(name(run.policy)) for run in runs if run.policy is not None)
@@ -36,7 +38,7 @@ def draw_standing_beside(reader: Reader, run: RunRecord) -> None:
     """Beside the verdict of a run what that is worth now, where the verdict alone would not say it."""
     if run.verdict is None:
         return
-    now = standing(reader, (run.family, run.branch), datetime.now(UTC))
+    now = Standings(reader, datetime.now(UTC)).of((run.family, run.branch))
     words = since_words(run, now)
     if words is None:
         return

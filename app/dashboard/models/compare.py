@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from q36eval.app.dashboard.look import criterion_label
+from q36eval.app.dashboard.verdict_style import criterion_label
 from q36eval.gate.report import CriterionResult
 from q36eval.history import RunRecord, RunSummary
-from q36eval.history.comparing import ComparedCriterion, Comparison, FlipCounts, PairedDifference
+from q36eval.history.run_comparison import ComparedCriterion, Comparison, FlipCounts, PairedDifference
 from q36eval.metrics import metric_of_key
 from q36eval.reports.text import figure_text, number
 

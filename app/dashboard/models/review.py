@@ -4,16 +4,16 @@ import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 
-from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.models.front import Front, Standing
-from q36eval.app.dashboard.models.overview import Urgency
+from q36eval.app.dashboard.models.overview import needs_of
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.reviewing.effects import Effect, effects
+from q36eval.app.standing import BranchStanding, Standing, in_order
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import (
+from q36eval.history.decisions import (
     circumstances_on,
     circumstances_then,
     decided,
@@ -25,23 +25,7 @@ from q36eval.history.deciding import (
 )
 from q36eval.records import ProbeName
 
-TO_REVIEW = (
-    Urgency.FAILED,
-    Urgency.NOT_DECIDED,
-    Urgency.DRIFTING,
-    Urgency.UNSIGNED,
-    Urgency.WAIVER,
-    Urgency.NOT_BLESSED,
-)
-_BY_STANDING = {
-    Standing.BLOCKED: Urgency.FAILED,
-    Standing.INCONCLUSIVE: Urgency.NOT_DECIDED,
-    Standing.NOT_JUDGED: Urgency.NOT_DECIDED,
-    Standing.DRIFTING: Urgency.DRIFTING,
-    Standing.SIGN: Urgency.UNSIGNED,
-    Standing.STALE: Urgency.STALE,
-}
-"""How urgent it is how a branch stands; what is not here may ship, or is the reference."""
+WAITING = (Standing.BLOCKED, Standing.INCONCLUSIVE, Standing.STALE, Standing.SIGN)
 CRITERION, CANARY, SLICE = "a criterion", "a canary", "a slice"
 
 
@@ -57,20 +41,15 @@ class Scopes:
         return tuple(self.names)
 
 
-def queue(rows: Sequence[Front]) -> list[Front]:
-    """Judged branches that wait for a person, what waits most first: by how they stand, which a newest verdict that is
-    a blessed PASS may not say, or by what that verdict needs.
-    """
-    urgent = {row.row.key: _to_review(row) for row in rows if row.row.of.judged is not None}
-    waiting = [row for row in rows if urgent.get(row.row.key) is not None]
-    return sorted(waiting, key=lambda row: (urgent[row.row.key], row.row.key))
-
-
-def _to_review(row: Front) -> Urgency | None:
-    needs = {need.urgency for need in row.row.needs if need.urgency in TO_REVIEW}
-    if row.standing is Standing.REFERENCE:  # it passes against itself: nobody needs to accept that
-        needs.discard(Urgency.NOT_BLESSED)
-    return min(needs | {_BY_STANDING[row.standing]} if row.standing in _BY_STANDING else needs, default=None)
+def queue(rows: Sequence[BranchStanding], now: datetime) -> list[BranchStanding]:
+    """Judged branches that wait for a person: for how they stand, or for what a reviewer alone can settle."""
+    waiting = [
+        row
+        for row in rows
+        if row.of.judged is not None
+        and (row.standing in WAITING or row.drifts or any(need.command is None for need in needs_of(row, now)))
+    ]
+    return in_order(waiting)
 
 
 def scopes(report: GateReport, policy: Policy, canaries: Sequence[str]) -> Scopes:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from q36eval.app.dashboard.look import criterion_label, look_of
+from q36eval.app.dashboard.verdict_style import criterion_label, look_of
 from q36eval.app.figures.canary_lanes import LANES, CanaryLanes
 from q36eval.canaries.outcomes import question_name
 from q36eval.files import canonical_json

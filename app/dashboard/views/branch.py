@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.charts import drift_figure
@@ -11,7 +10,6 @@ from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.parts import (
     branch_label,
     chart,
-    choose_format,
     named_branch,
     page_of,
     page_offset,
@@ -19,8 +17,8 @@ from q36eval.app.dashboard.drawing.parts import (
     table,
 )
 from q36eval.app.dashboard.drawing.standing import lanes_words, policies_words
-from q36eval.app.dashboard.inert import label, line
-from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.escape import label, line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.drift import (
     DriftPicture,
     against_words,
@@ -32,9 +30,9 @@ from q36eval.app.dashboard.models.drift import (
     since_run,
     state_label,
 )
-from q36eval.app.dashboard.models.front import Front, Standing, drifting
-from q36eval.app.dashboard.models.overview import BranchRow, Urgency, drift_need
-from q36eval.app.dashboard.reading import Reader, standing
+from q36eval.app.dashboard.models.overview import freshness, needs_of
+from q36eval.app.dashboard.verdict_style import look_of
+from q36eval.app.standing import BranchStanding, Standings
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
 from q36eval.history import BranchKey, RunFilter, RunState, RunSummary
 from q36eval.metrics import metric_of_key
@@ -46,8 +44,6 @@ DRAWN_FIRST = "the newest 30"
 RUNS_DRAWN = {DRAWN_FIRST: 30, "the newest 100": 100, "all": 1_000_000}
 WATCHED, EVERYTHING = "judged by the policy", "everything measured"
 ANY = "any"
-# what the sentence beside the chip does not say, or what has a command
-NEEDS_BESIDE = (Urgency.WAIVER, Urgency.UNFINISHED)
 LEGEND = (
     "Above, the effect against the reference with each run's own interval; the band is that of the run the charts "
     "begin with, dotted lines are changes of the deployment, a ring is a run that set off an alarm. The dashed line is "
@@ -62,19 +58,18 @@ def draw() -> None:
     reader = reader_or_stop()
     key = _choose_branch(sorted((of.family, of.branch) for of in reader.branches()))
     now = datetime.now(UTC)
-    front = standing(reader, key, now)
-    row = front.row
-    choose_format()
-    chip = st.empty()
-    _draw_chip(chip, front)
-    _draw_decisions(reader, row)
+    row = Standings(reader, now).of(key)
+    st.badge(label(row.chip), color=row.colour)
+    st.text(line(row.why))
+    st.caption(f"{lanes_words(row)}{policies_words(row)}")
+    _draw_decisions(row, now)
     drift, runs = address.tabs("tab", "branch_tab", ["Drift", f"Runs ({row.of.runs:,})"], ["drift", "runs"])
     if runs.open:
         with runs:
             _draw_runs(reader, key)
     if drift.open:
         with drift:
-            _draw_drift(reader, front, chip)
+            _draw_drift(reader, row)
 
 
 def _choose_branch(keys: list[BranchKey]) -> BranchKey:
@@ -91,26 +86,15 @@ def _choose_branch(keys: list[BranchKey]) -> BranchKey:
     return key
 
 
-def _draw_chip(place: DeltaGenerator, front: Front) -> None:
-    with place.container():
-        st.badge(label(front.chip), color=front.colour)
-        # since when stands below, beside the chart
-        st.text(line("It passes, and moves for the worse." if front.standing is Standing.DRIFTING else front.why))
-        st.caption(f"{lanes_words(front)}{policies_words(front)}")
-
-
-def _draw_decisions(reader: Reader, row: BranchRow) -> None:
-    blessings = reader.blessings(*row.key)[:1]
-    st.text(line(" · ".join(filter(None, (row.freshness, "" if blessings else row.blessing)))))
-    for blessing in blessings:
-        st.text(
-            line(f"★ Blessed run {blessing.run_id}, by {blessing.owner} on {blessing.at:%Y-%m-%d}: {blessing.reason}")
-        )
-    for need in row.needs:
-        if need.urgency in NEEDS_BESIDE:
-            st.text(f"→ {line(need.words)}")
-            if need.command is not None:
-                st.code(line(need.command), language=None, wrap_lines=True)
+def _draw_decisions(row: BranchStanding, now: datetime) -> None:
+    st.text(line(freshness(row, now)))
+    if row.blessing is not None:
+        one = row.blessing
+        st.text(line(f"★ Blessed run {one.run_id}, by {one.owner} on {one.at:%Y-%m-%d}: {one.reason}"))
+    for need in needs_of(row, now):
+        st.text(f"→ {line(need.words)}")
+        if need.command is not None:
+            st.code(line(need.command), language=None, wrap_lines=True)
     with st.container(horizontal=True):
         where = {"branch": row.of.branch, "family": row.of.family}
         newest = {"run": row.shown.id}
@@ -125,9 +109,9 @@ def _draw_decisions(reader: Reader, row: BranchRow) -> None:
         )
 
 
-def _draw_drift(reader: Reader, front: Front, chip: DeltaGenerator) -> None:
-    """The charts. What is found to drift only now is drawn into the `chip`'s place, too."""
-    row, key = front.row, front.row.key
+def _draw_drift(reader: Reader, row: BranchStanding) -> None:
+    """The charts."""
+    key = row.key
     place = st.empty()
     with st.popover("Filter", icon=":material/filter_list:", type="tertiary"):
         kept = address.choice("metrics", "drift_which", (WATCHED, EVERYTHING))
@@ -138,9 +122,6 @@ def _draw_drift(reader: Reader, front: Front, chip: DeltaGenerator) -> None:
         drawn = st.segmented_control("Runs drawn", tuple(RUNS_DRAWN), required=True, **kept)
     with place, st.spinner("Following the metrics over the runs …"):
         drift = reader.drift(*key)
-    need = drift_need(drift)
-    if need is not None:
-        _draw_chip(chip, drifting(front, need.words))
     with place.container():
         _draw_state(reader, drift)
     if everything:

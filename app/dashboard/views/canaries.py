@@ -11,7 +11,6 @@ from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read
 from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
     chart,
-    choose_format,
     choose_run,
     csv_button,
     page_of,
@@ -19,8 +18,8 @@ from q36eval.app.dashboard.drawing.parts import (
     table,
     verdict_badge,
 )
-from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.escape import line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.figures.canaries import (
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
@@ -73,7 +72,6 @@ def draw() -> None:
     if not lines.items:
         _draw_empty(reader, run)
         return
-    choose_format()
     figures = CanaryRun.of(reader.measurements(run), lines.items)
     st.text(line(must_pass_words(figures)))
     asked = any(name in st.query_params for name in ("item", *FIELDS, *SWITCHES))

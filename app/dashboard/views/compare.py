@@ -14,8 +14,8 @@ from q36eval.app.dashboard.drawing.parts import (
     table,
 )
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
-from q36eval.app.dashboard.inert import block, label, line
-from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.escape import block, label, line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.compare import (
     CHOICES,
     criterion_rows,
@@ -27,10 +27,10 @@ from q36eval.app.dashboard.models.compare import (
     select,
     side_name,
 )
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.figures.answers import diff_pieces
 from q36eval.history import RunRecord
-from q36eval.history.comparing import BetweenRuns, Comparison
+from q36eval.history.run_comparison import BetweenRuns, Comparison
 from q36eval.records import Answer
 
 FLIPS_PER_PAGE = 5

@@ -10,7 +10,6 @@ from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
 from q36eval.app.dashboard.drawing.parts import (
     chart,
-    choose_format,
     choose_run,
     csv_button,
     page_of,
@@ -19,8 +18,8 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_badge,
 )
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
-from q36eval.app.dashboard.inert import block, label, line
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.escape import block, label, line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.figures.answers import diff_pieces, shortened
 from q36eval.app.figures.evals import (
     DIRECTIONS,
@@ -68,7 +67,6 @@ def draw() -> None:
     if not figures.measured:
         _draw_empty(reader, run)
         return
-    choose_format()
     _draw_groups(figures, run)
     _draw_flips(reader, run)
 

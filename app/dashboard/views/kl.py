@@ -8,7 +8,6 @@ from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.parts import (
     chart,
-    choose_format,
     choose_run,
     csv_button,
     page_of,
@@ -16,8 +15,8 @@ from q36eval.app.dashboard.drawing.parts import (
     table,
     verdict_badge,
 )
-from q36eval.app.dashboard.inert import block, line
-from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.escape import block, line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.figures.kl import (
     GROUPINGS,
     KLFigures,
@@ -57,7 +56,6 @@ def draw() -> None:
     if not figures.measured:
         _draw_empty(reader, run)
         return
-    choose_format()
     _draw_headline(figures, run)
     _draw_histogram(reader, run, figures)
     _draw_groupings(figures, run)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import streamlit as st
 
 from q36eval.app.dashboard.drawing import address
-from q36eval.app.dashboard.drawing.drafts import Field, drop_drafts, keep_drafts
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.item_lines import read_lines
 from q36eval.app.dashboard.drawing.parts import (
@@ -19,11 +18,10 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_heading,
 )
 from q36eval.app.dashboard.drawing.standing import draw_standing_beside
-from q36eval.app.dashboard.inert import label as inert_label
-from q36eval.app.dashboard.inert import line
-from q36eval.app.dashboard.look import criterion_label, look_of
-from q36eval.app.dashboard.models.front import TAKEN_BACK, Front, Standing
-from q36eval.app.dashboard.models.overview import Urgency, names
+from q36eval.app.dashboard.escape import label as inert_label
+from q36eval.app.dashboard.escape import line
+from q36eval.app.dashboard.history_reader import Reader
+from q36eval.app.dashboard.models.overview import freshness, needs_of
 from q36eval.app.dashboard.models.review import (
     CANARY,
     decided_today,
@@ -36,23 +34,22 @@ from q36eval.app.dashboard.models.review import (
     waiver_of,
     without_effect,
 )
-from q36eval.app.dashboard.reading import Reader, fronts
+from q36eval.app.dashboard.review_writer import bless, decide_today, revoke, sign_off, today, waive
 from q36eval.app.dashboard.reviewer import Permission, permission
-from q36eval.app.dashboard.writing import bless, decide_today, revoke, sign_off, today, waive
+from q36eval.app.dashboard.verdict_style import criterion_label, look_of
 from q36eval.app.reviewing.effects import record_needed
 from q36eval.app.reviewing.waiver_files import LONGEST_DAYS
+from q36eval.app.standing import BranchStanding, Standings, names
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
 from q36eval.history import RunRecord
-from q36eval.history.deciding import policy_of, report_sha256
+from q36eval.history.decisions import policy_of, report_sha256
 from q36eval.records import ProbeName
 from q36eval.reports.next_step import full_record
 from q36eval.reports.story import waits_for_signature
 from q36eval.reports.text import figure_text, margin_text, why_text
 
 ROWS_PER_PAGE = 10
-SAYS_WHY = (Standing.STALE, Standing.NOT_JUDGED)
-OF_THE_BADGE = (Urgency.UNSIGNED, Urgency.NOT_BLESSED)
 
 
 def draw() -> None:
@@ -73,33 +70,31 @@ def draw() -> None:
 
 
 def _draw_queue(reader: Reader) -> None:
-    known = fronts(reader, datetime.now(UTC))
+    now = datetime.now(UTC)
+    known = Standings(reader, now)
     rows = known.all()
-    waiting = queue(rows)
+    waiting = queue(rows, now)
     if waiting:
         wait = "1 branch waits" if len(waiting) == 1 else f"{len(waiting)} branches wait"
         st.caption(f"{wait} for a person, what is worst first. How they stand, and what their newest verdicts need:")
     else:
         st.success("Nothing waits for a person: what was judged may ship for some use, or is the reference.")
-    for row in known.with_reports(page_of(waiting, ROWS_PER_PAGE, "review_page")):
-        _draw_waiting(row)
-    unjudged = [row.row.of.branch for row in rows if row.row.of.judged is None]
+    for row in page_of(waiting, ROWS_PER_PAGE, "review_page"):
+        _draw_waiting(known.of(row.key), now)
+    unjudged = [row.of.branch for row in rows if row.of.judged is None]
     if unjudged:
         st.text(line(f"Without any verdict so far: {names(unjudged)}."))
 
 
-def _draw_waiting(front: Front) -> None:
-    row = front.row
+def _draw_waiting(row: BranchStanding, now: datetime) -> None:
     with st.container(border=True):
         name, verdict, needs, link = st.columns((2, 1.6, 5, 1.2))
         name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}")
-        verdict.badge(inert_label(front.chip), color=front.colour)
-        verdict.text(row.freshness)
-        if front.standing in SAYS_WHY:  # then the newest verdict, of which the rest speaks, is not how it stands
-            needs.text(line(front.why))
-        for need in row.needs:
-            if front.standing not in TAKEN_BACK or need.urgency not in OF_THE_BADGE:
-                needs.text(f"→ {line(need.words)}")
+        verdict.badge(inert_label(row.chip), color=row.colour)
+        verdict.text(freshness(row, now))
+        needs.text(line(row.why))
+        for need in needs_of(row, now):
+            needs.text(f"→ {line(need.words)}")
         link.page_link(
             "views/review.py",
             label=inert_label(f"Review {row.of.branch}"),
@@ -205,9 +200,6 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         st.text(line(needed))
         st.code(line(full_record(run)), language=None)
     if allowed.may_write:
-        who = allowed.name or "whoever types"
-        reasons = [Field(key, MOST_REASON, f"{who} {reader.key} {run.id}") for key in REASONS]
-        keep_drafts([Field("reviewer", MOST_NAME, who, once=False), *reasons])
         _draw_name(allowed)
     titles = {
         "Waive": _draw_waive,
@@ -230,7 +222,6 @@ def start_anew() -> None:
     """Empty the reasons: what was just written had its own. To be called before the forms are drawn."""
     for key in REASONS:
         st.session_state[key] = ""
-    drop_drafts()
     st.session_state.pop(DRAWN, None)
 
 

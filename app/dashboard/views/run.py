@@ -12,7 +12,6 @@ from q36eval.app.dashboard.drawing.item_lines import read_lines
 from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
     chart,
-    choose_format,
     choose_run,
     reader_or_stop,
     table,
@@ -20,8 +19,8 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_heading,
 )
 from q36eval.app.dashboard.drawing.standing import draw_standing_beside
-from q36eval.app.dashboard.inert import label, line
-from q36eval.app.dashboard.look import NOT_EVALUATED, look_of
+from q36eval.app.dashboard.escape import label, line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.overview import resume_command
 from q36eval.app.dashboard.models.run import (
     Deciding,
@@ -42,17 +41,17 @@ from q36eval.app.dashboard.models.run import (
     summary,
     waiver_rows,
 )
-from q36eval.app.dashboard.reading import Reader
-from q36eval.app.figures.deciding import since_decided
+from q36eval.app.dashboard.verdict_style import NOT_EVALUATED, look_of
+from q36eval.app.figures.deciding_answers import since_decided
 from q36eval.app.figures.layer_at_fault import layer_of
-from q36eval.app.reviewing.replaying import replay
+from q36eval.app.reviewing.replay import replay
 from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord, RunState
-from q36eval.measured_on import recorded_unverified
+from q36eval.measurement_facts import recorded_unverified
 from q36eval.provenance import CHANGED
 from q36eval.records import ProbeName
-from q36eval.reports.deciding import ANSWERS_TITLE
+from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import TEMPLATE_TITLE
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import decided_title, not_evaluated, notes, remedy_text, template_lines
@@ -68,7 +67,6 @@ def draw() -> None:
     page_head("Run")
     reader = reader_or_stop()
     run = choose_run(reader, "run_page_run")
-    choose_format()
     _draw_verdict(reader, run)
     _draw_answers(reader, run)
     _draw_gaps(reader, run)

@@ -54,8 +54,8 @@ class ExpectedDiscount(Expected):
         return decision(self.offers)
 
 
-def _failure(code: str, place: str, message: str, unreadable: bool = False) -> Failure:
-    return Failure("discount", code, place, message, unreadable)
+def _failure(code: str, place: str, message: str) -> Failure:
+    return Failure("discount", code, place, message)
 
 
 def _discount(text: str, expected: ExpectedDiscount, tools: Tools) -> Iterator[Failure]:

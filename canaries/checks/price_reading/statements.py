@@ -80,7 +80,7 @@ def _all_statements(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> l
             read = list(_read_sentence(sentence, state))
             pending, labelled = None, False
             if question:
-                pending, labelled = _left_to_answer(sentence, state)
+                pending, labelled = _left_to_answer(sentence)
                 read = [_unclear(sentence, state)] if len(shops_in(sentence)) == 1 else []
             statements += [statement for statement in read if not (statement.bare and number in ranked)]
             before, discounts = state.last, state.of_discount
@@ -109,7 +109,7 @@ def _unclear(sentence: Sequence[Token], state: Sentence) -> Statement:
     return Statement(Says.UNCLEAR, tuple(sorted(shops_in(sentence))), frozenset(), token, state.line, state.start)
 
 
-def _left_to_answer(sentence: Sequence[Token], state: Sentence) -> tuple[Predicate | None, bool]:
+def _left_to_answer(sentence: Sequence[Token]) -> tuple[Predicate | None, bool]:
     """What a question leaves for the next sentence to answer."""
     predicate = predicate_of(sentence)
     return predicate, predicate is None and any(token.word.means(Meaning.LABEL) for token in sentence)

@@ -16,7 +16,7 @@ from q36eval.checkpoints.scheme import Scheme
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FORMATS", "ROWS_MULTIPLE", "ActivationScheme", "Format", "takes_inputs_as_they_are"]
+__all__ = ["FORMATS", "ROWS_MULTIPLE", "ActivationScheme", "Format"]
 
 Parts = Mapping[str, "torch.Tensor"]
 
@@ -26,8 +26,7 @@ class Format:
     """A stored format: part names, decoder, and the activation quantization it stands for.
 
     `shape` checks that all parts fit and gives the decoded weight's shape; `rows` takes the parts of some rows of it
-    (from and to multiples of `ROWS_MULTIPLE`), which decode by themselves to those rows. `light` gives the bits of
-    `decode` without importing the format's library; None where `decode` itself imports none.
+    (from and to multiples of `ROWS_MULTIPLE`), which decode by themselves to those rows.
     """
 
     required: frozenset[str]
@@ -36,7 +35,6 @@ class Format:
     rows: Callable[[Parts, Scheme, int, int], Parts]
     decode: Callable[[Parts, Scheme], "torch.Tensor"]
     activations: Callable[[Parts, Scheme], ActivationScheme | None]
-    light: Callable[[Parts, Scheme], "torch.Tensor"] | None = None
 
 
 def _none(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
@@ -51,7 +49,6 @@ def _compressed(required: set[str], optional: set[str]) -> Format:
         compressed.rows,
         compressed.decode,
         compressed.activations,
-        compressed.decode_light,
     )
 
 
@@ -73,7 +70,6 @@ FORMATS: dict[str, Format] = {
         compressed.packed_rows,
         compressed.decode_packed,
         compressed.activations,
-        compressed.decode_packed_light,
     ),
     "float-quantized": _ONE_VALUE_EACH,
     "int-quantized": _ONE_VALUE_EACH,
@@ -97,7 +93,6 @@ FORMATS: dict[str, Format] = {
         modelopt.rows,
         modelopt.decode,
         modelopt.activations,
-        modelopt.decode_light,
     ),
     "modelopt-fp8": Format(
         frozenset({"weight", "weight_scale"}),
@@ -114,8 +109,3 @@ FORMATS: dict[str, Format] = {
     "gguf": Format(frozenset({"weight"}), frozenset({"weight_scale_2"}), gguf.shape, gguf.rows, gguf.decode, _none),
     "plain": Format(frozenset({"weight"}), frozenset(), plain.shape, plain.rows, plain.decode, _none),
 }
-
-
-def takes_inputs_as_they_are(name: str) -> bool:
-    """Whether no quantization of inputs goes with a format."""
-    return FORMATS[name].activations is _none

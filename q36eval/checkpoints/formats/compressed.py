@@ -1,13 +1,10 @@
-"""compressed-tensors formats, decoded by the library's own single-tensor decoders, or without it to the same bits.
+"""compressed-tensors formats, decoded to the bits of the library's own single-tensor decoders.
 
 NVFP4: value = fp4 · (fp8 local scale / float32 global scale), computed in float32.
 FP8 and integers: value = (q − zero) · scale, computed in the scale's dtype.
-
-What ends in `_light` does not import the library, which brings all of transformers with it: several seconds, for an
-inspection that takes a quarter of one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -71,18 +68,7 @@ def _dtypes(weights: Any) -> dict[str, tuple[str, ...]]:
 
 
 def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
-    """The decoded weight [out, in]."""
-    import torch
-    from compressed_tensors.compressors import BaseCompressor
-
-    shape(parts, scheme)
-    compressor = BaseCompressor.get_value_from_registry(scheme.format)
-    weight: torch.Tensor = compressor.decompress(dict(parts), scheme.compressed)["weight"]
-    return weight
-
-
-def decode_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
-    """`decode` without the library: its operations one by one, in its dtypes."""
+    """The decoded weight [out, in]: the library's operations one by one, in its dtypes."""
     out, columns = shape(parts, scheme)
     weights = scheme.compressed.weights
     if "weight_packed" in parts:
@@ -157,22 +143,9 @@ def packed_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
 
 def decode_packed(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     """The decoded weight [out, in] of integers packed into int32; activation-ordered groups are followed."""
-    from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
-
-    return _scaled_integers(parts, scheme, unpack_from_int32)
-
-
-def decode_packed_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
-    """`decode_packed` without the library."""
-    return _scaled_integers(parts, scheme, unpack_signed)
-
-
-def _scaled_integers(parts: Parts, scheme: Scheme, unpack: "Callable[..., torch.Tensor]") -> "torch.Tensor":
-    import torch
-
     weights = scheme.compressed.weights
     out, columns = packed_shape(parts, scheme)
-    q = unpack(parts["weight_packed"], weights.num_bits, torch.Size((out, columns)))
+    q = unpack_signed(parts["weight_packed"], weights.num_bits, (out, columns))
     scale, zero = parts["weight_scale"], parts.get("weight_zero_point")
     values = q.to(scale.dtype)
     if plain_name(weights.strategy) == "tensor":  # one scale, and a zero-point that is not packed
@@ -180,7 +153,7 @@ def _scaled_integers(parts: Parts, scheme: Scheme, unpack: "Callable[..., torch.
         return (values if zero is None else values.sub_(zero.to(scale.dtype))).mul_(scale)
     groups = _groups(parts, columns, scale, weights.group_size)
     if zero is not None:
-        values -= unpack(zero, weights.num_bits, scale.shape, packed_dim=0).to(scale.dtype)[:, groups]
+        values -= unpack_signed(zero, weights.num_bits, scale.shape, packed_dim=0).to(scale.dtype)[:, groups]
     return values.mul_(scale[:, groups])
 
 

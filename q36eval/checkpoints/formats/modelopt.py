@@ -47,20 +47,8 @@ _FP4_DTYPES = {"weight": ("uint8",), "weight_scale": ("float8_e4m3fn",), "weight
 
 def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     """The decoded NVFP4 weight [out, in] in float32."""
-    import torch
-    from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
-
-    out, columns = shape(parts, scheme)
-    return _scaled(unpack_fp4_from_uint8(parts["weight"], out, columns, dtype=torch.float32), parts)
-
-
-def decode_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
-    """`decode` without compressed-tensors, which takes seconds to import."""
     shape(parts, scheme)
-    return _scaled(unpack_fp4(parts["weight"]), parts)
-
-
-def _scaled(values: "torch.Tensor", parts: Parts) -> "torch.Tensor":
+    values = unpack_fp4(parts["weight"])
     scale = parts["weight_scale"].float() * parts["weight_scale_2"].float().reshape(())
     decoded: torch.Tensor = (values.reshape(len(values), -1, GROUP_SIZE) * scale.unsqueeze(-1)).flatten(-2)
     return decoded

@@ -126,18 +126,10 @@ def unpack_words(packed: "torch.Tensor", bits: int) -> "torch.Tensor":
     return across
 
 
-def unpack_signed(packed: "torch.Tensor", bits: int, shape: "torch.Size", packed_dim: int = 1) -> "torch.Tensor":
-    """Int8 [rows, columns] from int32 words along `packed_dim`, stored with half their range added.
-
-    The signature is that of compressed-tensors' `unpack_from_int32`.
-
-    Raises:
-        CorruptCheckpointError: the words are not int32.
-    """
+def unpack_signed(packed: "torch.Tensor", bits: int, shape: Sequence[int], packed_dim: int = 1) -> "torch.Tensor":
+    """Int8 [rows, columns] from int32 words along `packed_dim`, stored with half their range added."""
     import torch
 
-    if packed.dtype != torch.int32:
-        raise CorruptCheckpointError("tensor-dtype", f"packed integers are stored as {packed.dtype}, not int32")
     words = packed if packed_dim == 0 else packed.T
     values = unpack_words(words, bits)[: shape[packed_dim]].sub_(2 ** (bits - 1)).to(torch.int8)
     return values if packed_dim == 0 else values.T

@@ -71,8 +71,7 @@ def decode_stacked(parts: Parts, scheme: Scheme) -> "torch.Tensor":
         whole = parts["weight_scale" if "weight_scale" in parts else "weight_scale_inv"]
         return parts["weight"].float().mul_(_whole(whole.float()))
     count = len(next(iter(parts.values())))
-    layout = FORMATS[scheme.format]
-    decoded = (layout.light or layout.decode)(taller(parts), scheme)
+    decoded = FORMATS[scheme.format].decode(taller(parts), scheme)
     return decoded.reshape(count, -1, decoded.shape[-1])
 
 

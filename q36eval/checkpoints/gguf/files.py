@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.header import GgufHeader, read_gguf_header
-from q36eval.checkpoints.held import TEXT_FILES, HeldFile, HeldFolder, MadeFile
+from q36eval.checkpoints.open_files import TEXT_FILES, HeldFile, HeldFolder, MadeFile
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 SUFFIX = ".gguf"
@@ -89,7 +89,6 @@ class HeldGguf(HeldFolder):
         files: dict[str, HeldFile] = {name: HeldFile(self._folder / name) for name in self._present()}
         self._names = list(files)
         self.files: Mapping[str, HeldFile] = files
-        self._verified = 0
         files |= self._own_texts() | ({} if texts is None else _borrowed(texts))
 
     @property

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.types import TYPES, BlockType
-from q36eval.checkpoints.held import HeldFile
+from q36eval.checkpoints.open_files import HeldFile
 from q36eval.errors import CorruptCheckpointError
 
 MAGIC = b"GGUF"
@@ -47,10 +47,9 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What one file says: its metadata by key, and its tensors by name. `version` is that of the format."""
+    """What one file says: its metadata by key, and its tensors by name."""
 
     path: Path
-    version: int
     metadata: dict[str, Any]
     tensors: dict[str, GgufTensor]
 
@@ -63,7 +62,7 @@ def read_gguf_header(file: HeldFile) -> GgufHeader:
             or tensor twice, an unknown type, or tensors that lie outside the file, overlap or leave bytes between them.
     """
     cursor = _Cursor(file)
-    version = _version(cursor)
+    _check_version(cursor)
     n_tensors, n_entries = cursor.number("Q"), cursor.number("Q")
     if n_entries > MOST_ENTRIES or n_tensors > MOST_TENSORS:
         raise cursor.fault(f"the header counts {n_tensors} tensors and {n_entries} entries, which no model has")
@@ -88,7 +87,7 @@ def read_gguf_header(file: HeldFile) -> GgufHeader:
         n_bytes = math.prod(shape) // kind.values * kind.n_bytes
         tensors[name] = GgufTensor(name, shape, kind, data_begin + offset, data_begin + offset + n_bytes)
     _check_layout(cursor, tensors, data_begin, alignment)
-    return GgufHeader(file.path, version, metadata, tensors)
+    return GgufHeader(file.path, metadata, tensors)
 
 
 class _Cursor:
@@ -150,7 +149,7 @@ class _Cursor:
         return [self.string(f"the entry {key!r}").decode(errors="backslashreplace") for _ in range(count)]
 
 
-def _version(cursor: _Cursor) -> int:
+def _check_version(cursor: _Cursor) -> None:
     if cursor.file.size < 8 or cursor.take(4) != MAGIC:
         raise cursor.fault("no GGUF file: it does not begin with GGUF")
     version: int = cursor.number("I")
@@ -159,7 +158,6 @@ def _version(cursor: _Cursor) -> int:
     if version not in VERSIONS:
         known = " and ".join(map(str, VERSIONS))
         raise cursor.fault(f"GGUF version {version} is not read; known: {known}")
-    return version
 
 
 def _listed(cursor: _Cursor) -> tuple[str, tuple[int, ...], BlockType, int]:

@@ -26,7 +26,8 @@ from q36eval.checkpoints.inspection.grids import (
     sums_of,
     usages,
 )
-from q36eval.checkpoints.inspection.stored import Unit, declared_bits, declared_block, stored_label
+from q36eval.checkpoints.inspection.stored_schemes import declared_bits, declared_block, stored_label
+from q36eval.checkpoints.weights import LogicalWeight
 
 SLAB = {"cpu": 2**18, "cuda": 2**25}
 """Values at once: 16 MiB of temporary copies a thread, and 1.5 GiB on a device."""
@@ -79,14 +80,14 @@ def slabs(rows: int, columns: int, device: str, height: int = 1) -> list[tuple[i
     return [(start, min(start + step, rows)) for start in range(0, rows, step)] or [(0, rows)]
 
 
-def block_height(units: Sequence[Unit], rows: int) -> int:
+def block_height(units: Sequence[LogicalWeight], rows: int) -> int:
     """How many rows share a scale, for one that several but not all do."""
-    block = declared_block(units[0].weight.scheme)
+    block = declared_block(units[0].scheme)
     return 1 if block is None or block[0] >= rows else block[0]
 
 
 def compared(
-    units: Sequence[Unit],
+    units: Sequence[LogicalWeight],
     parts: Mapping[str, Tensor],
     shape: Sequence[int],
     decoded: Rows,
@@ -96,7 +97,7 @@ def compared(
     """The errors of weights of one `shape` that are stored alike, as stored in `parts` [weights, …]."""
     kind = torch.device(device).type
     first, (out, columns) = units[0], as_rows(shape)
-    scheme, label = first.weight.scheme, stored_label(first, tuple(shape))
+    scheme, label = first.scheme, stored_label(first, tuple(shape))
     has_blocks = not first.is_plain and scheme.format == "gguf"  # of which one weight is rounded at a time
     grid = None
     if not first.is_plain and not has_blocks and len(shape) == 2:
@@ -136,7 +137,9 @@ def _whole(grid: Grid, original: Rows, runs: Sequence[tuple[int, int]]) -> Whole
     return replace(whole, oversize=grid.oversize(whole))
 
 
-def _errors(units: Sequence[Unit], label: str, sums: Sums, rounding: Rounding | None, values: int) -> list[WeightError]:
+def _errors(
+    units: Sequence[LogicalWeight], label: str, sums: Sums, rounding: Rounding | None, values: int
+) -> list[WeightError]:
     """Each weight's figures from the sums over its rows."""
     totals, on_grid = _totals(sums), sums.on_grid
     used = [None] * len(units) if rounding is None or on_grid is None else usages(sums, on_grid, rounding)

@@ -5,21 +5,19 @@ takes transformers' import and 40 layers of 256 experts; a test compares the two
 """
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
-from q36eval.checkpoints.inspection.stored import Unit
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.files import canonical_json
 
 MOST_FILES = 3
 FULL, LINEAR = "full_attention", "linear_attention"
-_EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -102,15 +100,6 @@ def _mixture(c: Mapping[str, Any]) -> Shapes:
     return shapes
 
 
-def fused_place(name: str) -> tuple[str, int, str] | None:
-    """(fused parameter, expert, projection) that holds an expert's weight when experts are stored as one tensor."""
-    match = _EXPERT.fullmatch(name)
-    if not match:
-        return None
-    fused = "down_proj" if match["projection"] == "down" else "gate_up_proj"
-    return f"{match['experts']}.{fused}", int(match["index"]), match["projection"]
-
-
 ARCHITECTURES = ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration")
 NESTED = "qwen3_5_moe"
 MODEL_TYPES = ("qwen3_5_moe_text", NESTED)
@@ -166,7 +155,7 @@ def _finding(rule: str, message: str, subject: str = "config.json", severity: Se
 
 
 def configuration_findings(
-    checkpoint: Checkpoint, units: Mapping[str, Unit], reference: Mapping[str, Any] | None
+    checkpoint: Checkpoint, units: Mapping[str, LogicalWeight], reference: Mapping[str, Any] | None
 ) -> list[Finding]:
     """Architecture, layer types, tied head, and every value that changes what the model computes."""
     settings = text_settings(checkpoint.config)
@@ -216,7 +205,7 @@ def _compute_dtype(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[F
     return [_finding("computation-differs", f"dtype is {one}, the reference's {other}.")]
 
 
-def _layer_types(settings: Mapping[str, Any], units: Mapping[str, Unit]) -> list[Finding]:
+def _layer_types(settings: Mapping[str, Any], units: Mapping[str, LogicalWeight]) -> list[Finding]:
     """Each layer's declared kind against the attention tensors stored for it."""
     try:
         kinds = layer_types(settings)
@@ -241,7 +230,7 @@ def _layer_types(settings: Mapping[str, Any], units: Mapping[str, Unit]) -> list
     return findings
 
 
-def _tied_head(settings: Mapping[str, Any], units: Mapping[str, Unit]) -> list[Finding]:
+def _tied_head(settings: Mapping[str, Any], units: Mapping[str, LogicalWeight]) -> list[Finding]:
     """A tied head that is stored as well must be the embeddings, or it is silently ignored."""
     head, embeddings = units.get("lm_head.weight"), units.get("model.embed_tokens.weight")
     if not settings.get("tie_word_embeddings") or head is None or embeddings is None:

@@ -2,27 +2,26 @@
 
 import fnmatch
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Promise, Section, Severity
-from q36eval.checkpoints.inspection.stored import (
+from q36eval.checkpoints.inspection.stored_schemes import (
     UNQUANTIZED,
-    Unit,
     declared_label,
     kind_of,
     stored_kind,
     stored_label,
 )
 from q36eval.checkpoints.integer_schemes import auto_round_names, is_auto_round_pattern
-from q36eval.checkpoints.names import beginnings, canonical, endings, module_type, split_part
+from q36eval.checkpoints.names import beginnings, canonical, endings, fused_place, module_type, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import is_glob
 from q36eval.checkpoints.schemes import OWN_FILE
+from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import scheme_name
 
@@ -87,8 +86,6 @@ HEAD = "lm_head.weight"
 USUALLY_UNQUANTIZED = ("linear attention", "router gates")
 """What most cards leave in BF16 (vLLM #40252). `nvidia/Qwen3.6-35B-A3B-NVFP4` has FP8 linear attention: its KL judges
 that; a card that promises otherwise is held to it (`Promise`)."""
-_EXPERT = re.compile(r"(model\.layers\.(\d+)\.mlp\.experts)\.\d+\.(\w+)\.weight")
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -96,14 +93,14 @@ def _finding(rule: str, subject: str, message: str, severity: Severity = Severit
     return Finding(section=Section.COVERAGE, rule=rule, severity=severity, subject=subject, message=message)
 
 
-def coverage_rows(units: Iterable[Unit], shapes: Shapes) -> tuple[CoverageRow, ...]:
+def coverage_rows(units: Iterable[LogicalWeight], shapes: Shapes) -> tuple[CoverageRow, ...]:
     """Class × declared × stored scheme, with counts and sizes; weights whose shape is not known are left out."""
     rows: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for unit in units:
         shape = unit.plain_shape or shapes.get(unit.name)
         if shape is None:
             continue
-        scheme = unit.weight.scheme
+        scheme = unit.scheme
         declared = UNQUANTIZED if unit.is_plain else declared_label(scheme, shape) or scheme.format
         sums = rows[unit.tensor_class, declared, stored_label(unit, shape)]
         for position, amount in enumerate((1, prod(shape), unit.stored_bytes)):
@@ -116,7 +113,7 @@ def coverage_rows(units: Iterable[Unit], shapes: Shapes) -> tuple[CoverageRow, .
 
 def coverage_findings(
     checkpoint: Checkpoint,
-    units: Sequence[Unit],
+    units: Sequence[LogicalWeight],
     shapes: Shapes,
     quantization: Mapping[str, Any],
     excepted: tuple[str, ...] = (),
@@ -135,16 +132,15 @@ def coverage_findings(
         *_ignore_list(quantization, modules),
         *_absent_schemes(quantization, quantized),
         *_two_declarations(checkpoint, quantization),
-        *_boundary_layers(quantized, units),
         *([] if quantized or quantization else [_nothing_quantized()]),
     ]
 
 
-def _declared_against_stored(quantized: Sequence[Unit], shapes: Shapes) -> list[Finding]:
+def _declared_against_stored(quantized: Sequence[LogicalWeight], shapes: Shapes) -> list[Finding]:
     findings = []
     for unit in quantized:
         shape = shapes.get(unit.name)
-        declared = None if shape is None else declared_label(unit.weight.scheme, shape)
+        declared = None if shape is None else declared_label(unit.scheme, shape)
         if shape is None or declared is None:
             continue
         stored = stored_label(unit, shape)
@@ -154,7 +150,7 @@ def _declared_against_stored(quantized: Sequence[Unit], shapes: Shapes) -> list[
     return findings
 
 
-def _gptq_head(quantization: Mapping[str, Any], units: Sequence[Unit]) -> list[Finding]:
+def _gptq_head(quantization: Mapping[str, Any], units: Sequence[LogicalWeight]) -> list[Finding]:
     """GPTQ says of the head alone whether it is quantized (`lm_head`); engines choose its kernel by that entry."""
     if quantization.get("quant_method") != "gptq":
         return []
@@ -237,7 +233,7 @@ def _layers_declared_otherwise(own: Mapping[str, Any], quantization: Mapping[str
     return [_finding("declared-twice", OWN_FILE, message)]
 
 
-def _promised(units: Sequence[Unit], shapes: Shapes, promises: Sequence[Promise]) -> list[Finding]:
+def _promised(units: Sequence[LogicalWeight], shapes: Shapes, promises: Sequence[Promise]) -> list[Finding]:
     """What a card says of some tensors, held against how each of them is stored."""
     findings = []
     for promise in promises:
@@ -255,11 +251,11 @@ def _promised(units: Sequence[Unit], shapes: Shapes, promises: Sequence[Promise]
     return findings
 
 
-def _is_meant(promise: Promise, unit: Unit) -> bool:
+def _is_meant(promise: Promise, unit: LogicalWeight) -> bool:
     return unit.tensor_class == promise.tensors or fnmatch.fnmatchcase(unit.name, promise.tensors)
 
 
-def _usually_unquantized(quantized: Sequence[Unit], promises: Sequence[Promise]) -> list[Finding]:
+def _usually_unquantized(quantized: Sequence[LogicalWeight], promises: Sequence[Promise]) -> list[Finding]:
     """Told where no card says that it is so on purpose."""
     findings = []
     for tensor_class in USUALLY_UNQUANTIZED:
@@ -277,13 +273,13 @@ def _usually_unquantized(quantized: Sequence[Unit], promises: Sequence[Promise])
     return findings
 
 
-def _experts_left_out(units: Iterable[Unit], excepted: tuple[str, ...]) -> list[Finding]:
+def _experts_left_out(units: Iterable[LogicalWeight], excepted: tuple[str, ...]) -> list[Finding]:
     """In one layer and projection either all experts are quantized or none; a layer may be left out as a whole."""
-    groups: dict[tuple[str, str], list[Unit]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[LogicalWeight]] = defaultdict(list)
     for unit in units:
-        match = _EXPERT.fullmatch(unit.name)
-        if match:
-            groups[match[1], match[3]].append(unit)
+        place = fused_place(unit.name)
+        if place is not None:
+            groups[place[0], place[2]].append(unit)
     return [
         _finding(
             "expert-left-out",
@@ -298,7 +294,7 @@ def _experts_left_out(units: Iterable[Unit], excepted: tuple[str, ...]) -> list[
     ]
 
 
-def _is_excepted(unit: Unit, excepted: tuple[str, ...]) -> bool:
+def _is_excepted(unit: LogicalWeight, excepted: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(unit.name, pattern) for pattern in excepted)
 
 
@@ -318,14 +314,14 @@ def _quoted(patterns: list[str]) -> str:
     return ", ".join(repr(pattern) for pattern in patterns[:3]) + more
 
 
-def _absent_schemes(quantization: Mapping[str, Any], quantized: Sequence[Unit]) -> list[Finding]:
+def _absent_schemes(quantization: Mapping[str, Any], quantized: Sequence[LogicalWeight]) -> list[Finding]:
     """A quantization, or one of its groups, that is declared and that no stored weight has."""
     if quantization and not quantized and not _only_the_cache(quantization):
         message = f"the configuration declares {quantization.get('quant_method')} and no stored weight is quantized."
         return [_finding("declared-scheme-absent", "config.json", message)]
     if quantization.get("quant_method") != "compressed-tensors":
         return []
-    used = {tuple(unit.weight.scheme.compressed.targets) for unit in quantized if unit.weight.scheme.compressed}
+    used = {tuple(unit.scheme.compressed.targets) for unit in quantized if unit.scheme.compressed}
     groups = quantization.get("config_groups") or {}
     return [
         _finding("declared-scheme-absent", name, f"group {name!r} of the configuration quantizes no stored weight.")
@@ -341,26 +337,12 @@ def _only_the_cache(quantization: Mapping[str, Any]) -> bool:
     return bool(cache) and not weights and quantization.get("quant_method") in ("modelopt", "compressed-tensors")
 
 
-def _boundary_layers(quantized: Sequence[Unit], units: Sequence[Unit]) -> list[Finding]:
-    """The first two and the last layer: the w4a16 card holds them in BF16."""
-    layers = [int(match[1]) for unit in units if (match := _LAYER.match(unit.name))]
-    if not layers:
-        return []
-    boundary = {0, 1, max(layers)}
-    hit = {int(match[1]) for unit in quantized if (match := _LAYER.match(unit.name))} & boundary
-    if not hit:
-        return []
-    listed = ", ".join(map(str, sorted(hit)))
-    message = f"boundary layers are quantized ({listed}); weight outliers are largest in the first two and the last."
-    return [_finding("boundary-layers-quantized", f"model.layers.{min(hit)}", message, Severity.ADVISORY)]
-
-
 def _nothing_quantized() -> Finding:
     message = "nothing is quantized, and the configuration declares no quantization."
     return _finding("nothing-quantized", "config.json", message, Severity.ADVISORY)
 
 
-def scheme_census(units: Iterable[Unit], shapes: Shapes) -> dict[str, int] | None:
+def scheme_census(units: Iterable[LogicalWeight], shapes: Shapes) -> dict[str, int] | None:
     """Quantized weights by scheme (`q36eval.schemes`); None where one of them is of no scheme that can be told."""
     inputs = _Inputs()
     counts: Counter[str] = Counter()
@@ -384,10 +366,10 @@ class _Inputs:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], str | None] = {}
 
-    def of(self, unit: Unit) -> str | None:
-        scheme = unit.weight.scheme
+    def of(self, unit: LogicalWeight) -> str | None:
+        scheme = unit.scheme
         key = (scheme.format, id(scheme.compressed), scheme.settings, unit.tensor_class == "embeddings")
         if key not in self._known:
-            activations = unit.weight.activations()
+            activations = unit.activations()
             self._known[key] = None if activations is None else activations.kind
         return self._known[key]

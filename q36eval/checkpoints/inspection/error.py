@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.inspection.comparison import WeightError, as_rows, compared
+from q36eval.checkpoints.inspection.damaged_folder import integrity
 from q36eval.checkpoints.inspection.findings import ErrorRow, Finding, Section, Severity
 from q36eval.checkpoints.inspection.grids import SCALE_LIMIT, SCALES
-from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.inspection.stored import Unit
 from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
-from q36eval.checkpoints.weights import UNDECODABLE, lacks_memory
+from q36eval.checkpoints.weights import UNDECODABLE, LogicalWeight, lacks_memory
 from q36eval.errors import EngineError, Q36Error, UsageError
 
 MALFORMED = (*UNDECODABLE, MemoryError, OSError)
@@ -54,12 +53,12 @@ class Pass:
     what smoothing did to the weights named."""
 
     expected: Mapping[str, tuple[int, ...]]
-    reference: Mapping[str, Unit]
+    reference: Mapping[str, LogicalWeight]
     excepted: tuple[str, ...] = ()
     factors: Mapping[str, Factors] = field(default_factory=dict)
 
 
-def examine(unit: Unit, how: Pass) -> Examined:
+def examine(unit: LogicalWeight, how: Pass) -> Examined:
     """One weight examined, decoded on the CPU; whatever it makes the arithmetic raise is a finding about it.
 
     Raises:
@@ -81,7 +80,7 @@ def examine(unit: Unit, how: Pass) -> Examined:
         return Examined((*findings, integrity("undecodable", unit.name, _told(unit, error))))
 
 
-def _told(unit: Unit, error: Exception) -> str:
+def _told(unit: LogicalWeight, error: Exception) -> str:
     """One sentence that names the weight: ours as it is, what Python or torch says with its kind."""
     if isinstance(error, Q36Error) and unit.name in str(error):
         return str(error)
@@ -89,7 +88,7 @@ def _told(unit: Unit, error: Exception) -> str:
     return f"{unit.name}: {reason}"
 
 
-def _examined(unit: Unit, how: Pass, findings: list[Finding]) -> Examined:
+def _examined(unit: LogicalWeight, how: Pass, findings: list[Finding]) -> Examined:
     parts = unit.read_parts()
     findings += value_faults(unit, parts)
     decoded = unit.decode(parts)
@@ -128,7 +127,7 @@ class _ReferenceError(Exception):
     """The reference's weight cannot be compared with."""
 
 
-def _original(unit: Unit) -> Tensor:
+def _original(unit: LogicalWeight) -> Tensor:
     try:
         decoded = unit.decode(unit.read_parts())
     except EngineError:
@@ -138,11 +137,11 @@ def _original(unit: Unit) -> Tensor:
             raise
         raise _ReferenceError(str(error)) from error
     if not bool(torch.isfinite(decoded).all()):
-        raise _ReferenceError(f"{unit.weight.checkpoint.path}: {unit.name} holds values that are no finite numbers.")
+        raise _ReferenceError(f"{unit.checkpoint.path}: {unit.name} holds values that are no finite numbers.")
     return decoded
 
 
-def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original: Tensor) -> WeightError:
+def _compare(unit: LogicalWeight, parts: Mapping[str, Tensor], decoded: Tensor, original: Tensor) -> WeightError:
     """One weight, decoded, and the reference's: both float32 of the same shape."""
     shape = tuple(decoded.shape)
     stored = {part: tensor[None] for part, tensor in parts.items()}
@@ -152,7 +151,9 @@ def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original:
     )[0]
 
 
-def unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[str, ...]) -> tuple[Finding, ...]:
+def unquantized_difference(
+    unit: LogicalWeight, compared: WeightError, excepted: tuple[str, ...]
+) -> tuple[Finding, ...]:
     if not unit.is_plain or compared.relative_error == 0:
         return ()
     if any(fnmatch.fnmatchcase(unit.name, pattern) for pattern in excepted):
@@ -164,9 +165,9 @@ def unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[st
     return (Finding(section=Section.UNQUANTIZED, rule="unquantized-differs", subject=unit.name, message=message),)
 
 
-def _beyond_converting(unit: Unit, decoded: Tensor, original: Tensor) -> bool:
+def _beyond_converting(unit: LogicalWeight, decoded: Tensor, original: Tensor) -> bool:
     """Whether any number is further off than a file format's own writing of it can move it; NaN is."""
-    moved_by = dict(unit.weight.parts)["weight"].moved_by
+    moved_by = dict(unit.parts)["weight"].moved_by
     return not bool(((decoded.double() - original.double()).abs() <= moved_by).all())
 
 

@@ -1,6 +1,7 @@
 """The whole inspection of one folder: files, configuration, coverage, and every weight once."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -8,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
-from q36eval.checkpoints.inspection.against import compare_stored
-from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, expected_shapes, fused_place
+from q36eval.checkpoints.inspection.byte_comparison import compare_stored
+from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, expected_shapes
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
+from q36eval.checkpoints.inspection.damaged_folder import integrity, open_damaged
 from q36eval.checkpoints.inspection.error import (
     MALFORMED,
     Examined,
@@ -21,21 +23,19 @@ from q36eval.checkpoints.inspection.error import (
     grouped,
     outliers,
 )
+from q36eval.checkpoints.inspection.extra_modules import compare_left_out, left_out_findings
 from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding, Inspection, Promise, Section, Severity
 from q36eval.checkpoints.inspection.gguf import gguf_findings, open_damaged_gguf
-from q36eval.checkpoints.inspection.left_out import compare_left_out, left_out_findings
-from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.servability import servability_findings
 from q36eval.checkpoints.inspection.smoothing import smoothing_folded_out
 from q36eval.checkpoints.inspection.stacks import examine_all
-from q36eval.checkpoints.inspection.stored import Unit, units_of
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.values import activation_findings, kv_cache_findings, left_out_faults
-from q36eval.checkpoints.names import left_out_as
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.names import fused_place, left_out_as
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, sizes_fault
 from q36eval.checkpoints.schemes import quantization_config
-from q36eval.checkpoints.weights import index_weights
+from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 
 
@@ -192,8 +192,7 @@ class _Reference:
         try:
             held = hold(folder)
             self.checkpoint = open_checkpoint(held)
-            index = index_weights(self.checkpoint, light=True)
-            self.units = units_of(index.weights)
+            self.units = index_weights(self.checkpoint).weights
             expected_shapes(self.checkpoint.config)
             for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
                 if name in held:
@@ -206,16 +205,11 @@ class _Reference:
 
 
 def _shapes(config: Mapping[str, Any]) -> tuple[Shapes, list[Finding]]:
-    if not config:
-        return {}, []
     try:
         return expected_shapes(config), []
     except (ArithmeticError, KeyError, TypeError) as error:
-        return {}, [_sizes(f"config.json does not give the sizes of the model ({type(error).__name__}: {error}).")]
-
-
-def _sizes(message: str) -> Finding:
-    return Finding(section=Section.CONFIGURATION, rule="sizes", subject="config.json", message=message)
+        message = f"config.json does not give the sizes of the model ({type(error).__name__}: {error})."
+        return {}, [Finding(section=Section.CONFIGURATION, rule="sizes", subject="config.json", message=message)]
 
 
 def _vocab_size(config: Mapping[str, Any]) -> int | None:
@@ -224,16 +218,16 @@ def _vocab_size(config: Mapping[str, Any]) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> tuple[dict[str, Unit], bool]:
+def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> tuple[dict[str, LogicalWeight], bool]:
     """The weights, with findings about those that are missing, unexpected or not what is declared."""
     faults: dict[str, Q36Error] = {}
     try:
-        index = index_weights(checkpoint, faults, light=True)
+        index = index_weights(checkpoint, faults)
     except CorruptCheckpointError as error:
         findings.append(integrity("quantization-not-read", "config.json", str(error)))
         return {}, False
     findings += _left_out_faults(checkpoint, [name for names in index.left_out.values() for name in names])
-    units = units_of(index.weights)
+    units = index.weights
     wrong = [integrity("not-as-declared", module, str(error)) for module, error in faults.items()]
     named = {f"{module}.weight" for module in faults} | {*faults}
     missing = [
@@ -242,7 +236,7 @@ def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> t
         if name not in units and name not in named and (fused_place(name) or ("",))[0] not in faults
     ]
     surplus = [
-        integrity("unexpected-tensor", name, f"tensor {unit.weight.stored_names[0]!r} is unexpected in this model.")
+        integrity("unexpected-tensor", name, f"tensor {unit.stored_names[0]!r} is unexpected in this model.")
         for name, unit in units.items()
         if shapes and name not in shapes
     ]
@@ -262,7 +256,7 @@ def _left_out_faults(checkpoint: Checkpoint, names: list[str]) -> list[Finding]:
     return findings
 
 
-def _judge(units: Mapping[str, Unit], examined: list[Examined], findings: list[Finding]) -> dict[str, Any]:
+def _judge(units: Mapping[str, LogicalWeight], examined: list[Examined], findings: list[Finding]) -> dict[str, Any]:
     """What the pass found, judged; returns the parts of the inspection that come from it."""
     for rule_findings in _by_rule(examined).values():
         findings += rule_findings
@@ -284,12 +278,7 @@ def _by_rule(examined: list[Examined]) -> dict[str, list[Finding]]:
 
 
 def _left_out(checkpoint: Checkpoint) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name in checkpoint.tensors:
-        reason = left_out_as(name)
-        if reason is not None:
-            counts[reason] = counts.get(reason, 0) + 1
-    return counts
+    return dict(Counter(reason for name in checkpoint.tensors if (reason := left_out_as(name)) is not None))
 
 
 def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -10,12 +10,12 @@ from itertools import zip_longest
 from typing import Any, TypeGuard
 
 from q36eval.checkpoints.formats.gguf import check_installed
+from q36eval.checkpoints.gguf.checkpoint import open_gguf
 from q36eval.checkpoints.gguf.files import HeldGguf
-from q36eval.checkpoints.gguf.opening import open_gguf
 from q36eval.checkpoints.gguf.settings import unread
 from q36eval.checkpoints.gguf.types import FLOATS
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.tokenizer import tokenizer_rules
 from q36eval.errors import CorruptCheckpointError, UsageError

@@ -35,7 +35,7 @@ from q36eval.checkpoints.inspection.grids import (
     rounded,
     shared_exponents_grid,
 )
-from q36eval.checkpoints.inspection.stored import Block
+from q36eval.checkpoints.inspection.stored_schemes import Block
 from q36eval.checkpoints.scheme import Scheme
 
 SUPERBLOCK = 256

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.formats.parts import shared_exponents
-from q36eval.checkpoints.inspection.stored import Block, block_of, grid_of
+from q36eval.checkpoints.inspection.stored_schemes import Block, block_of, grid_of
 
 FP4_MAX, FP8_MAX = 6.0, 448.0
 BF16_ROUNDINGS = 2.0**-7
@@ -75,17 +75,6 @@ class Rounding:
     oversize: Tensor
     order: Tensor | None = None
     inside: Tensor | None = None
-
-    @property
-    def noise(self) -> float:
-        """RMS of what it moves the values of one weight by."""
-        return math.sqrt(float(self.lost.sum(dtype=torch.float64)) / self.half_steps.numel())
-
-    @property
-    def gain(self) -> float:
-        """The share of one weight that it leaves."""
-        signal = float(self.signal.sum(dtype=torch.float64))
-        return float(self.kept.sum(dtype=torch.float64)) / signal if signal else 1.0
 
     def ordered(self, values: Tensor) -> Tensor:
         """[weights, out, in] with the columns in this order."""
@@ -249,17 +238,6 @@ def stored_grid(parts: Parts, shape: Block, block: Block | None = None, bits: in
     return Grid("fp8", scales, size, 0.99 / FP8_MAX, SHARED_SCALE / FP8_MAX)
 
 
-def honest_rounding(
-    parts: Parts, original: Tensor, block: Block | None = None, bits: int | None = None
-) -> Rounding | None:
-    """Rounding of one reference weight, float32 [out, in], to the grid of its stored `parts` (see `stored_grid`)."""
-    if original.dim() != 2:
-        return None
-    shape = (original.shape[0], original.shape[1])
-    grid = stored_grid({part: tensor[None] for part, tensor in parts.items()}, shape, block, bits)
-    return None if grid is None else grid.rounding(original[None], grid.whole(original[None]))
-
-
 def _bits(words: int, columns: int) -> int:
     return 32 * words // columns
 
@@ -398,13 +376,6 @@ def put(sums: Summed, room: Summed, start: int, stop: int) -> None:
             place[:, start:stop] = of
         elif of is not None:
             put(of, place, start, stop)
-
-
-def usage(error: Tensor, original: Tensor, rounding: Rounding) -> Usage:
-    """Of `error` = decoded - original of one weight, both float32 [out, in]."""
-    sums = sums_of(error[None], original[None], rounding)
-    assert sums.on_grid is not None  # for the type checker: there is a grid
-    return usages(sums, sums.on_grid, rounding)[0]
 
 
 def usages(sums: Sums, on_grid: OnGrid, rounding: Rounding) -> list[Usage]:

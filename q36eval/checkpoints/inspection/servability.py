@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from q36eval.checkpoints.as_served import ENGINE, MOST_GPUS, GroupedScales, engine_of, grouped_scales
 from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
-from q36eval.checkpoints.inspection.stored import Unit, is_weight_only, kind_of, quantizes_inputs
+from q36eval.checkpoints.inspection.stored_schemes import is_weight_only, kind_of, quantizes_inputs
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import leave_inputs, quantization_config
+from q36eval.checkpoints.served_arithmetic import ENGINE, MOST_GPUS, GroupedScales, engine_of, grouped_scales
 from q36eval.checkpoints.state_dtypes import STATE_DTYPES
+from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError
 
 TOLERATED = 0.01
@@ -109,25 +110,9 @@ RULES = {
     ),
 }
 """By the name of the rule that findings carry."""
-IN_THE_FILES = {
-    "non-finite": Rule(
-        "vLLM",
-        "reported in February 2026",
-        "answers NaN and stops by one infinite scale; compressed-tensors wrote it for experts whose calibration inputs "
-        "were all zero",
-        "https://github.com/vllm-project/compressed-tensors/pull/595",
-    ),
-    "zero-scale": Rule(
-        "TensorRT-LLM",
-        "reported in August 2026",
-        "divides by a global scale of zero, and by the largest of a layer all its experts' inputs go wrong",
-        "https://github.com/NVIDIA/TensorRT-LLM/pull/16447",
-    ),
-}
-"""What engines make of numbers that are faults of the files in themselves, and are found as such (integrity)."""
 
 
-def servability_findings(checkpoint: Checkpoint, units: Mapping[str, Unit], shapes: Shapes) -> list[Finding]:
+def servability_findings(checkpoint: Checkpoint, units: Mapping[str, LogicalWeight], shapes: Shapes) -> list[Finding]:
     """All rules over one checkpoint; a rule that holds in many places is one finding a class of tensor."""
     groups = fused_groups(units)
     return [
@@ -159,20 +144,20 @@ def measured_as_served(inspection: Inspection, engine: str | None) -> Inspection
     return inspection.model_copy(update={"findings": tuple(findings)})
 
 
-def as_fused(members: Sequence[Unit]) -> list[float] | None:
+def as_fused(members: Sequence[LogicalWeight]) -> list[float] | None:
     """By which factor each member's values come out of an engine that takes one global scale for all of them.
 
     Of routed experts that is the first member's, the gate's; of others the largest number that is stored (the smallest
     multiplier, where the number is divided by). None where not all have one finite, positive global scale.
     """
-    scales = one_scale([unit.weight for unit in members])
+    scales = one_scale(members)
     if scales is None:
         return None
     part, stored, chosen = scales
     return [(chosen / value) ** GLOBAL_SCALES[part] for value in stored]
 
 
-def _global_scales(groups: Mapping[str, Sequence[Unit]]) -> Iterator[Finding]:
+def _global_scales(groups: Mapping[str, Sequence[LogicalWeight]]) -> Iterator[Finding]:
     by_class: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     counted: dict[tuple[str, str], int] = defaultdict(int)
     for name, members in groups.items():
@@ -195,11 +180,11 @@ def _global_scales(groups: Mapping[str, Sequence[Unit]]) -> Iterator[Finding]:
         yield _finding("fused-global-scales", worst, message, severity)
 
 
-def _expert_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
+def _expert_scales(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
     """Integers in groups of columns; which kernel computes them on how many GPUs is not in the files."""
     by_gpus: dict[int, dict[str, GroupedScales]] = defaultdict(dict)
     for name, unit in units.items():
-        grouped = grouped_scales(unit.weight)
+        grouped = grouped_scales(unit)
         if grouped is not None and grouped.gpus <= MOST_GPUS:
             by_gpus[grouped.gpus][name] = grouped
     for gpus, found in by_gpus.items():
@@ -213,7 +198,7 @@ def _expert_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
         yield _finding("expert-scales-reordered", name, message)
 
 
-def _schemes(groups: Mapping[str, Sequence[Unit]], shapes: Shapes) -> Iterator[Finding]:
+def _schemes(groups: Mapping[str, Sequence[LogicalWeight]], shapes: Shapes) -> Iterator[Finding]:
     """Members stored differently: one left unquantized beside a quantized one, or by another scheme."""
     by_kinds: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for name, members in groups.items():
@@ -253,7 +238,7 @@ def _state_dtype(checkpoint: Checkpoint) -> Iterator[Finding]:
         yield _finding("state-dtype", "config.json", message)
 
 
-def _input_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
+def _input_scales(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
     """Experts without the static scale of their inputs that others of the same layer and projection have."""
     have: dict[tuple[str, str], list[bool]] = defaultdict(list)
     lacking: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -261,7 +246,7 @@ def _input_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
         if unit.tensor_class != "routed experts" or unit.is_plain:
             continue
         place = name.partition(".experts.")[0], name.split(".")[-2]
-        has = bool({"input_global_scale", "input_scale"} & {part for part, _ in unit.weight.parts})
+        has = bool({"input_global_scale", "input_scale"} & {part for part, _ in unit.parts})
         have[place].append(has)
         lacking[place] += [] if has else [name]
     names = [name for place, missing in lacking.items() if any(have[place]) for name in missing]
@@ -271,19 +256,19 @@ def _input_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
         yield _finding("expert-input-scales", names[0], message)
 
 
-def _unused_input_scales(units: Mapping[str, Unit]) -> Iterator[Finding]:
+def _unused_input_scales(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
     """Left over from quantized inputs, as `nvidia/Qwen3.6-35B-A3B-NVFP4` has them."""
     left = [
-        dict(unit.weight.parts)["input_scale"].name
+        dict(unit.parts)["input_scale"].name
         for unit in units.values()
-        if is_weight_only(unit) and "input_scale" in dict(unit.weight.parts)
+        if is_weight_only(unit) and "input_scale" in dict(unit.parts)
     ]
     if left:
         message = f"{len(left):,} weights are declared weight-only and have a scale of their inputs ({left[0]})"
         yield _finding("input-scales-unused", left[0], message)
 
 
-def _weight_only_as_nvfp4(checkpoint: Checkpoint, units: Mapping[str, Unit]) -> Iterator[Finding]:
+def _weight_only_as_nvfp4(checkpoint: Checkpoint, units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
     """The algorithm's name says that inputs are quantized, and every group that they are not."""
     if str(quantization_config(checkpoint).get("quant_algo")).upper() == "NVFP4":
         names = [name for name, unit in units.items() if is_weight_only(unit)]
@@ -295,7 +280,7 @@ def _weight_only_as_nvfp4(checkpoint: Checkpoint, units: Mapping[str, Unit]) -> 
             yield _finding("weight-only-as-nvfp4", names[0], message)
 
 
-def _groups_not_believed(checkpoint: Checkpoint, units: Mapping[str, Unit]) -> Iterator[Finding]:
+def _groups_not_believed(checkpoint: Checkpoint, units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
     """Inputs are quantized by the algorithm, and by no group: the worse reading is judged."""
     config = quantization_config(checkpoint)
     if config.get("quant_method") != "modelopt" or not leave_inputs(config.get("config_groups") or {}):
@@ -309,7 +294,7 @@ def _groups_not_believed(checkpoint: Checkpoint, units: Mapping[str, Unit]) -> I
         yield _finding("groups-not-believed", names[0], message)
 
 
-def _router_gates(units: Mapping[str, Unit]) -> Iterator[Finding]:
+def _router_gates(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
     names = [name for name, unit in units.items() if unit.tensor_class == "router gates" and not unit.is_plain]
     if names:
         message = f"{len(names)} router gates are quantized ({names[0]} among them)"
@@ -325,32 +310,3 @@ def _finding(rule: str, subject: str, message: str, severity: Severity | None = 
         subject=subject,
         message=f"{message}; {told.engine} ({told.versions}) {told.symptom} ({told.source}).",
     )
-
-
-def page() -> str:
-    """The rules, and the modules that vLLM fuses, in Markdown; docs/servability.md says what is done with them."""
-    rows = [
-        f"| `{name}` | {rule.engine} | {rule.versions} | {rule.symptom} | {rule.severity} | {rule.source} |"
-        for name, rule in RULES.items()
-    ]
-    rows += [
-        f"| `{name}` (integrity) | {rule.engine} | {rule.versions} | {rule.symptom} | {rule.severity} | {rule.source} |"
-        for name, rule in IN_THE_FILES.items()
-    ]
-    groups = [f"| `{fused}` | {', '.join(f'`{part}`' for part in parts)} |" for fused, parts in FUSED.items()]
-    return f"""# What engines make of a checkpoint
-
-| rule | engine | seen in | what it does | severity | source |
-|---|---|---|---|---|---|
-{chr(10).join(rows)}
-
-Modules that vLLM fuses, in its order:
-
-| there | here |
-|---|---|
-{chr(10).join(groups)}
-"""
-
-
-if __name__ == "__main__":
-    print(page(), end="")

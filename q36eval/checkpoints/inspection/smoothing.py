@@ -38,7 +38,7 @@ from q36eval.checkpoints.inspection.error import (
 )
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.stacks import examine_all
-from q36eval.checkpoints.inspection.stored import Unit
+from q36eval.checkpoints.weights import LogicalWeight
 
 NORM_ROUNDINGS = 4.0
 LEAST_SHARE = 0.5
@@ -50,7 +50,7 @@ LEAST_SLOPE, MOST_SLOPE, KNOWN_SLOPE = 0.5, 1.5, 0.15
 LEAST_SPREAD = 0.02
 """Root mean square of log s from which a pair of projections counts as smoothed."""
 
-Units = Mapping[str, Unit]
+Units = Mapping[str, LogicalWeight]
 
 
 @dataclass
@@ -63,8 +63,6 @@ class Folding:
     faults: dict[str, str] = field(default_factory=dict)
     norms: dict[str, Tensor] = field(default_factory=dict)
     pairs: dict[str, Tensor] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)
-    """Of a norm that is no smoothing: which of the weights behind it carry its factor."""
 
 
 def smoothing_folded_out(
@@ -92,8 +90,6 @@ def smoothing_folded_out(
     outcomes |= zip(again, folded, strict=True)
     for norm in found.norms:
         outcomes[norm] = _without_difference(outcomes[norm], folded=True)
-    for norm, said in found.said.items():
-        outcomes[norm] = _with_words(outcomes[norm], said)
     for name, fault in found.faults.items():
         if units[name].is_plain and any(fnmatch.fnmatchcase(name, pattern) for pattern in how.excepted):
             continue
@@ -132,7 +128,7 @@ def _smoothed_words(found: Folding) -> str:
     )
 
 
-def _is_rounded(unit: Unit, how: Pass) -> bool:
+def _is_rounded(unit: LogicalWeight, how: Pass) -> bool:
     """Whether a zero-centred norm is the reference's after 1 + w was rounded to BF16; the gated norm is not centred."""
     if unit.name.endswith(".linear_attn.norm.weight"):
         return False
@@ -156,16 +152,6 @@ def _without_difference(outcome: Examined, folded: bool = False) -> Examined:
     left = tuple(one for one in outcome.findings if one.rule != "unquantized-differs")
     error = outcome.error
     return Examined(left, replace(error, relative_error=0.0, gain=1.0) if folded and error is not None else error)
-
-
-def _with_words(outcome: Examined, said: str) -> Examined:
-    return replace(
-        outcome,
-        findings=tuple(
-            one.model_copy(update={"message": f"{one.message} {said}"}) if one.rule == "unquantized-differs" else one
-            for one in outcome.findings
-        ),
-    )
 
 
 def behind(norm: str, units: Units) -> list[str]:
@@ -211,11 +197,6 @@ def _fold_norm(
     }
     wrong = {name: fault for name, fault in faults.items() if fault is not None}
     if len(faults) - len(wrong) < LEAST_SHARE * len(faults):
-        if len(wrong) < len(faults):
-            found.said[norm] = (
-                f"Of the {len(faults)} weights behind it {len(faults) - len(wrong)} are multiplied by what it is "
-                f"divided by; {min(wrong)} is not."
-            )
         return
     found.norms[norm] = factors
     found.faults |= wrong
@@ -248,7 +229,9 @@ def _common_factor(
     return common, carrying
 
 
-def _uncarried(unit: Unit, reference: Unit, factors: Tensor, rows: Tensor | None = None) -> str | None:
+def _uncarried(
+    unit: LogicalWeight, reference: LogicalWeight, factors: Tensor, rows: Tensor | None = None
+) -> str | None:
     """Why a quantized weight [out, in] does not carry factors [in]; None where it does."""
     original = _decoded(reference).float()
     if rows is not None:
@@ -393,7 +376,7 @@ def _comparable(outcome: Examined) -> bool:
     return outcome.error is not None and math.isfinite(outcome.error.relative_error)
 
 
-def _decoded(unit: Unit) -> Tensor:
+def _decoded(unit: LogicalWeight) -> Tensor:
     return unit.decode(unit.read_parts())
 
 

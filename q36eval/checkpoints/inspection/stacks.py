@@ -14,13 +14,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.alike import Parts, give_back_pinned, is_read_as_it_lies, read_ahead, read_alike, stored_as
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.formats.stacked import can_be_stacked, decode_stacked, taller
 from q36eval.checkpoints.inspection.comparison import SLAB, as_rows, block_height, compared, slabs
 from q36eval.checkpoints.inspection.error import MALFORMED, Examined, Factors, Pass, examine, unquantized_difference
-from q36eval.checkpoints.inspection.stored import Unit
 from q36eval.checkpoints.inspection.values import LOCAL_SCALES, erased_by_zero_scales, value_faults
+from q36eval.checkpoints.stored_groups import (
+    Parts,
+    give_back_pinned,
+    is_read_as_it_lies,
+    read_ahead,
+    read_alike,
+    stored_as,
+)
+from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import EngineError
 
 READ_AHEAD_BYTES = 2**30
@@ -35,8 +42,8 @@ class _NotSoundError(Exception):
 class Stack:
     """Weights that are stored alike, and their references, which are too; none where there is none."""
 
-    units: tuple[Unit, ...]
-    references: tuple[Unit, ...]
+    units: tuple[LogicalWeight, ...]
+    references: tuple[LogicalWeight, ...]
 
     @property
     def stored_bytes(self) -> int:
@@ -44,10 +51,10 @@ class Stack:
         return sum(unit.stored_bytes for unit in (*self.units, *self.references))
 
 
-def stacks_of(units: Sequence[Unit], how: Pass, device: str = "cpu") -> list[Stack]:
+def stacks_of(units: Sequence[LogicalWeight], how: Pass, device: str = "cpu") -> list[Stack]:
     """All weights, those of a layer that are alike together up to `SLAB` values; the largest weights come first, since
     whoever works on one of them alone is the last to end."""
-    alike: dict[Hashable, list[Unit]] = defaultdict(list)
+    alike: dict[Hashable, list[LogicalWeight]] = defaultdict(list)
     for unit in units:
         alike[_key(unit, how)].append(unit)
     stacks = []
@@ -60,24 +67,24 @@ def stacks_of(units: Sequence[Unit], how: Pass, device: str = "cpu") -> list[Sta
     return sorted(stacks, key=lambda stack: stack.stored_bytes < READ_AHEAD_BYTES // 8)
 
 
-def _values(unit: Unit) -> int:
+def _values(unit: LogicalWeight) -> int:
     """About how many values a weight has: two to a byte at most."""
     return unit.stored_bytes if unit.is_plain else 2 * unit.stored_bytes
 
 
-def _key(unit: Unit, how: Pass) -> Hashable:
+def _key(unit: LogicalWeight, how: Pass) -> Hashable:
     """Equal for two weights that can be one stack."""
     reference, factors = how.reference.get(unit.name), how.factors.get(unit.name)
     both = (unit, *([reference] if reference is not None else []))
     scaled = None if factors is None else (factors.columns is None, factors.rows is None)
-    return (_layer(unit.name), *(stored_as(one.weight) for one in both), how.expected.get(unit.name), scaled)
+    return (_layer(unit.name), *(stored_as(one) for one in both), how.expected.get(unit.name), scaled)
 
 
 def _layer(name: str) -> str:
     return ".".join(name.split(".")[:3])
 
 
-def examine_all(units: Sequence[Unit], how: Pass, workers: int, device: str = "cpu") -> list[Examined]:
+def examine_all(units: Sequence[LogicalWeight], how: Pass, workers: int, device: str = "cpu") -> list[Examined]:
     """Every weight examined, in their order: on a CPU by `workers` threads with one torch thread each, on a device by
     that while threads read.
 
@@ -130,7 +137,7 @@ def _examine_on_device(
 
 def _sound(stack: Stack, read: Read, how: Pass, device: torch.device) -> list[Examined] | None:
     """The stack examined; None where its weights have to be examined one by one, also for want of memory there."""
-    if not all(is_read_as_it_lies(unit.weight) for unit in (*stack.units, *stack.references)):
+    if not all(is_read_as_it_lies(unit) for unit in (*stack.units, *stack.references)):
         return None
     if stack.units[0].is_plain and stack.units[0].name in how.factors:  # judged value by value
         return None
@@ -187,10 +194,14 @@ class _Rows:
     """
 
     def __init__(
-        self, units: Sequence[Unit], parts: Mapping[str, Tensor], device: torch.device, factors: Factors | None = None
+        self,
+        units: Sequence[LogicalWeight],
+        parts: Mapping[str, Tensor],
+        device: torch.device,
+        factors: Factors | None = None,
     ) -> None:
         self._unit, self._parts, self._device, self._factors = units[0], parts, device, factors
-        self._scheme = units[0].weight.scheme
+        self._scheme = units[0].scheme
         self._layout = FORMATS[self._scheme.format]
         self._one = {part: tensor[0] for part, tensor in parts.items()}
         self.shape = self._layout.shape(self._one, self._scheme)
@@ -235,7 +246,7 @@ class _Rows:
             decoded = decode_stacked(parts, self._scheme)
         else:
             one = {part: tensor[0] for part, tensor in parts.items()}
-            decoded = (self._layout.light or self._layout.decode)(one, self._scheme)
+            decoded = self._layout.decode(one, self._scheme)
         return decoded.reshape(len(next(iter(parts.values()))), -1, self._columns)
 
     def _times(self, weight: Tensor, start: int, stop: int) -> Tensor:
@@ -254,8 +265,7 @@ def read_both(stack: Stack, *, pinned: bool = False) -> tuple[Parts, Parts]:
         CorruptCheckpointError: a file ends early.
         EngineError: the system cannot read it.
     """
-    branch, reference = ([unit.weight for unit in units] for units in (stack.units, stack.references))
-    return read_alike(branch, pinned=pinned), read_alike(reference, pinned=pinned)
+    return read_alike(stack.units, pinned=pinned), read_alike(stack.references, pinned=pinned)
 
 
 def read_stacks_ahead(stacks: Sequence[Stack], *, pinned: bool) -> Iterator[tuple[Stack, Read]]:

@@ -5,8 +5,8 @@ from itertools import zip_longest
 from typing import Any
 
 from q36eval.chat import TemplateLimitError, TemplateMalformedError, TemplateRaisedError, renderer
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.tokenizer import chat_template_sha256, chat_templates, template_file
 
 _TOOL = {

@@ -7,11 +7,11 @@ from itertools import zip_longest
 from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
-from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints.inspection.damaged_folder import integrity
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.gguf import words_findings
-from q36eval.checkpoints.inspection.opening import integrity
 from q36eval.checkpoints.inspection.templates import template_findings
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.tokenizer import of_the_same_files, tokenizer_rules
 from q36eval.errors import CorruptCheckpointError, UsageError
 

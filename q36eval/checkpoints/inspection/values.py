@@ -15,12 +15,13 @@ from torch import Tensor
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.formats.parts import shared_exponents, unpack_words
 from q36eval.checkpoints.inspection.configuration import FULL, layer_types, text_settings
+from q36eval.checkpoints.inspection.damaged_folder import integrity
 from q36eval.checkpoints.inspection.findings import Finding
-from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.inspection.stored import Unit, is_weight_only
+from q36eval.checkpoints.inspection.stored_schemes import is_weight_only
 from q36eval.checkpoints.kv_cache import FP8_MAX, declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 SCALES = (
@@ -35,12 +36,12 @@ SCALES = (
 LOCAL_SCALES = ("weight_scale", "weight_scale_inv", "scales")
 
 
-def value_faults(unit: Unit, parts: Mapping[str, Tensor]) -> list[Finding]:
+def value_faults(unit: LogicalWeight, parts: Mapping[str, Tensor]) -> list[Finding]:
     """What is wrong with the stored numbers, each finding naming its stored tensor."""
-    stored = {part: entry.name for part, entry in unit.weight.parts}
+    stored = {part: entry.name for part, entry in unit.parts}
     findings: list[Finding] = []
     for part, tensor in parts.items():
-        faults = _faults(part, tensor, bool(unit.weight.scheme.setting("signed_scales")))
+        faults = _faults(part, tensor, bool(unit.scheme.setting("signed_scales")))
         findings += [integrity(rule, stored[part], f"{stored[part]} {what}.") for rule, what in faults]
     outputs = parts["scales"].shape[-1] if "scales" in parts else 0
     for part in ("qzeros", "weight_zero_point"):
@@ -79,7 +80,7 @@ def _faults(part: str, tensor: Tensor, signed: bool = False) -> Iterator[tuple[s
 
 
 def erased_by_zero_scales(
-    unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, decode: Callable[[Mapping[str, Tensor]], Tensor]
+    unit: LogicalWeight, parts: Mapping[str, Tensor], decoded: Tensor, decode: Callable[[Mapping[str, Tensor]], Tensor]
 ) -> list[Finding]:
     """Values that are not zero in themselves, but under a scale of zero: a group that was zeroed, not an empty one.
 
@@ -94,7 +95,7 @@ def erased_by_zero_scales(
             restored = decode({**parts, part: ones})
             erased = int(((restored != decoded) & (restored != 0)).sum())
             if erased:
-                stored = dict(unit.weight.parts)[part].name
+                stored = dict(unit.parts)[part].name
                 message = f"{stored} erases {erased} values with exponents that are zero: 2^-127."
                 return [integrity("zero-scale", stored, message)]
             continue
@@ -103,21 +104,21 @@ def erased_by_zero_scales(
         ones = torch.where(scale.float() == 0, 1.0, scale.float()).to(scale.dtype)
         erased = int(((decode({**parts, part: ones}) != 0) & (decoded == 0)).sum())
         if erased:
-            stored = dict(unit.weight.parts)[part].name
+            stored = dict(unit.parts)[part].name
             return [integrity("zero-scale", stored, f"{stored} erases {erased} values with scales that are zero.")]
     return []
 
 
-def _zero_points_out_of_range(part: str, zeros: Tensor, unit: Unit, outputs: int) -> bool:
+def _zero_points_out_of_range(part: str, zeros: Tensor, unit: LogicalWeight, outputs: int) -> bool:
     if part == "qzeros":
-        scheme = unit.weight.scheme
+        scheme = unit.scheme
         bits, offset = scheme.setting("bits"), scheme.setting("zero_offset")
         if not scheme.setting("sym") or bits is None or offset is None:
             return False
         # a dense stream of bits per group; the last word may hold more than there are outputs
         digits = unpack_words(zeros.T, int(bits))[:outputs]
         return bool((digits != 2 ** (int(bits) - 1) - int(offset)).any())
-    weights = getattr(unit.weight.scheme.compressed, "weights", None)
+    weights = getattr(unit.scheme.compressed, "weights", None)
     if weights is None or zeros.dtype != torch.int8 or not isinstance(weights.num_bits, int):
         return False  # packed zero-points hold just the bits they have: none is out of range
     limit = 2 ** (weights.num_bits - 1)
@@ -137,7 +138,7 @@ right: the file alone does not tell what the inputs are."""
 _LARGEST = {"nvfp4": 6.0 * 448.0, "fp8": FP8_MAX, "int8": 127.0}
 
 
-def activation_findings(units: Mapping[str, Unit]) -> list[Finding]:
+def activation_findings(units: Mapping[str, LogicalWeight]) -> list[Finding]:
     """Every weight's input scale, as the loader reads it, and each against those of its class."""
     findings: list[Finding] = []
     not_emulated: dict[str, list[str]] = defaultdict(list)
@@ -146,7 +147,7 @@ def activation_findings(units: Mapping[str, Unit]) -> list[Finding]:
         if unit.is_plain:
             continue
         try:
-            scheme = unit.weight.activations()
+            scheme = unit.activations()
         except CorruptCheckpointError as error:
             findings.append(integrity("activation-scale", _stored(unit, str(error)), str(error)))
             continue
@@ -163,16 +164,16 @@ def activation_findings(units: Mapping[str, Unit]) -> list[Finding]:
     return findings + _implausible(units, largest)
 
 
-def _stored(unit: Unit, message: str = "") -> str:
+def _stored(unit: LogicalWeight, message: str = "") -> str:
     """The stored name of the input scale that a message is about, or of the one that is stored."""
-    module = unit.weight.stored_names[0].rpartition(".")[0]
-    entries = dict(unit.weight.parts)
+    module = unit.stored_names[0].rpartition(".")[0]
+    entries = dict(unit.parts)
     part = next((part for part in STATIC_PARTS if f" {part} " in message), None)
     part = part or next((part for part in STATIC_PARTS if part in entries), "weight")
     return entries[part].name if part in entries else f"{module}.{part}"
 
 
-def _unused(unit: Unit, scheme: ActivationScheme | None) -> list[Finding]:
+def _unused(unit: LogicalWeight, scheme: ActivationScheme | None) -> list[Finding]:
     """A scale that no declared quantization uses: the inputs were quantized when it was made, and are not any more.
 
     Under a weight-only algorithm of Model Optimizer it is no fault but a rule about engines (`servability`).
@@ -180,7 +181,7 @@ def _unused(unit: Unit, scheme: ActivationScheme | None) -> list[Finding]:
     if (
         unit.tensor_class == "embeddings"
         or is_weight_only(unit)
-        or not {*STATIC_PARTS} & {part for part, _ in unit.weight.parts}
+        or not {*STATIC_PARTS} & {part for part, _ in unit.parts}
     ):
         return []
     if scheme is not None and (scheme.global_scale is not None or scheme.static_scale is not None):
@@ -200,7 +201,7 @@ def _largest_activation(scheme: ActivationScheme) -> float | None:
     return None if scheme.static_scale is None else top * scheme.static_scale
 
 
-def _implausible(units: Mapping[str, Unit], largest: Mapping[str, float]) -> list[Finding]:
+def _implausible(units: Mapping[str, LogicalWeight], largest: Mapping[str, float]) -> list[Finding]:
     """Outside what activations can be, or far from those of the same projection (experts: of the same layer)."""
     findings: list[Finding] = []
     classes: dict[str, dict[str, float]] = defaultdict(dict)

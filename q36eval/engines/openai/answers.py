@@ -32,11 +32,18 @@ class Answered(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+class Details(Answered):
+    """How much of a prompt was found in the prefix cache."""
+
+    cached_tokens: int | None = None
+
+
 class Usage(Answered):
     """Tokens as the server counts them."""
 
     prompt_tokens: int = Field(ge=0)
     completion_tokens: int = Field(default=0, ge=0)
+    prompt_tokens_details: Details | None = None
 
 
 class TokenLogprob(Answered):

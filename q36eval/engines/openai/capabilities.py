@@ -29,7 +29,7 @@ from q36eval.engines.openai.answers import (
 from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
 from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
 from q36eval.engines.openai.flavour import LLAMA_CPP, SGLANG, VLLM, Server
-from q36eval.engines.openai.native import generated_row, likeliest_rows, named_rows, own_log_probs, scoring_body
+from q36eval.engines.openai.sglang import generated_row, likeliest_rows, named_rows, own_log_probs, scoring_body
 from q36eval.errors import EngineError, UsageError
 
 ValueT = TypeVar("ValueT")
@@ -105,8 +105,8 @@ def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, br
         if _drafts(client) is not None:  # a prompt's log-probabilities may be another's then: vLLM's issue 53488
             return replace(can, names_likeliest=not briefly and _names_its_own(client, server, prompt))
         if briefly:
-            few = _scores_few(client, server, prompt, vocabulary)
-            return replace(can, scores="top", top_k=FEW) if few else can
+            scores, top_k, _ = _scoring(client, server, prompt, vocabulary, (FEW,))
+            return replace(can, scores=scores, top_k=top_k)
         can = _scoring_all(client, server, prompt, vocabulary, can)
         return can if can.scores != "nothing" else replace(can, names_likeliest=_names_its_own(client, server, prompt))
     except (RefusedError, NoAnswerError) as error:
@@ -142,7 +142,8 @@ def _scoring_all(
     client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int, can: Capabilities
 ) -> Capabilities:
     """The same with what a vLLM gives of a prompt's tokens."""
-    scores, top_k, label_first = _scoring(client, server, prompt, vocabulary)
+    sizes = (None, *(size for size in TOP_KS if size < vocabulary))
+    scores, top_k, label_first = _scoring(client, server, prompt, vocabulary, sizes)
     whole, listed = scores == "all", can.returns_ids and can.counts
     return replace(
         can,
@@ -185,18 +186,6 @@ def _scoring_natively(client: Client, prompt: tuple[int, ...], vocabulary: int, 
         if agree and _alike(likeliest[-1], generated, top_k):
             return replace(can, scores="top", top_k=top_k, native=True)
     return can
-
-
-def _scores_few(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> bool:
-    """Whether it gives the `FEW` likeliest of a prompt's positions, the last one as when it generates there."""
-    in_prompt = partial(prompt_rows, prompt=prompt, first=1, vocabulary=vocabulary, top_k=FEW, label_first=False)
-    after_it = partial(next_row, vocabulary=vocabulary, top_k=FEW)
-    try:
-        _, rows = _asked(client, body_of(server, prompt, 1, prompt_logprobs=FEW), prompt, in_prompt)
-        _, generated = _asked(client, scoring_next(server, prompt[:-1], vocabulary, FEW), prompt[:-1], after_it)
-    except (RefusedError, NoAnswerError):
-        return False
-    return _alike(rows[-1], generated, FEW)
 
 
 def body_of(
@@ -352,9 +341,12 @@ def _by_counts(client: Client, server: Server, tokenizer: Any) -> None:
             )
 
 
-def _scoring(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> tuple[str, int | None, bool]:
-    """What it gives of a prompt's tokens, of how many, and whether the prompt's own token comes first."""
-    for top_k in (None, *(size for size in TOP_KS if size < vocabulary)):
+def _scoring(
+    client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int, sizes: Sequence[int | None]
+) -> tuple[str, int | None, bool]:
+    """What it gives of a prompt's tokens, of how many (the first of `sizes` that it grants, None for all), and whether
+    the prompt's own token comes first."""
+    for top_k in sizes:
         requested = -1 if top_k is None else top_k
         in_prompt = partial(prompt_rows, prompt=prompt, first=1, vocabulary=vocabulary, top_k=top_k, label_first=False)
         after_it = partial(next_row, vocabulary=vocabulary, top_k=top_k)

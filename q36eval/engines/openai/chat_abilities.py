@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from q36eval.engines.openai.answers import Answered, Usage, read_as
+from q36eval.engines.openai.answers import read_as
+from q36eval.engines.openai.chat_answers import Chat, Said
 from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
 from q36eval.engines.openai.flavour import Server
 
@@ -23,20 +24,6 @@ TOOL = {
     },
 }
 CALL_TOKENS = 64
-
-
-class _Message(Answered):
-    content: str | None = None
-    tool_calls: list[Any] | None = None
-
-
-class _ChatChoice(Answered):
-    message: _Message
-
-
-class _Chat(Answered):
-    choices: list[_ChatChoice]
-    usage: Usage | None = None
 
 
 @dataclass(frozen=True)
@@ -60,13 +47,13 @@ def chat_abilities(client: Client, server: Server) -> ChatAbilities:
     return ChatAbilities("answers", _tools(client, server, plain), _thinking_switch(client, server))
 
 
-def _tools(client: Client, server: Server, plain: _Chat) -> str:
+def _tools(client: Client, server: Server, plain: Chat) -> str:
     answer = _asked(client, server, {"tools": [TOOL], "tool_choice": "auto", "max_tokens": CALL_TOKENS})
     if isinstance(answer, str):
         return answer
     if _count(answer) == _count(plain):
         return "ignored: the prompt is as long without them"
-    message = answer.choices[0].message if answer.choices else _Message()
+    message = (answer.choices[0].message if answer.choices else None) or Said()
     if message.tool_calls:
         return "read by the server's parser"
     if any(tag in (message.content or "") for tag in ("<tool_call>", "<function=")):
@@ -85,7 +72,7 @@ def _thinking_switch(client: Client, server: Server) -> str:
     return "works" if counts[0] != counts[1] else "changes nothing in the prompt"
 
 
-def _asked(client: Client, server: Server, more: Mapping[str, Any]) -> "_Chat | str":
+def _asked(client: Client, server: Server, more: Mapping[str, Any]) -> "Chat | str":
     """The answer, or why there is none."""
     body = {
         "model": server.model.id,
@@ -97,11 +84,11 @@ def _asked(client: Client, server: Server, more: Mapping[str, Any]) -> "_Chat | 
     }
     try:
         return client.post(
-            f"{client.address.base}/chat/completions", body, lambda content: read_as(_Chat, content), TRIES
+            f"{client.address.base}/chat/completions", body, lambda content: read_as(Chat, content), TRIES
         )
     except (RefusedError, NoAnswerError) as error:
         return f"refused: {error}"
 
 
-def _count(answer: _Chat) -> int | None:
+def _count(answer: Chat) -> int | None:
     return None if answer.usage is None else answer.usage.prompt_tokens

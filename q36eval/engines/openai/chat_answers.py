@@ -72,11 +72,6 @@ class Message:
     prompt_tokens: int | None = None
     completion_tokens: int | None = field(default=None, compare=False)
 
-    @property
-    def seen(self) -> tuple[Any, ...]:
-        """What a client acts on; no text and an empty one are the same to it."""
-        return (self.content or "", self.reasoning or "", self.calls, self.finish)
-
 
 def message_of(content: Any) -> Message:
     """The message of a whole answer.

@@ -5,12 +5,12 @@ from pathlib import PurePath
 from typing import Any
 
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.engines.base import EngineSettings
 from q36eval.engines.openai.capabilities import Capabilities, tried
 from q36eval.engines.openai.client import Address, Client, Limits, Meter, NoAnswerError
 from q36eval.engines.openai.flavour import Server, server_of
-from q36eval.errors import CorruptCheckpointError, EngineError
+from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 from q36eval.records import DeploymentIdentity
 
 OPENAI = "openai"
@@ -92,12 +92,28 @@ def identity_at(there: Opened, settings: EngineSettings) -> DeploymentIdentity:
     )
 
 
-def difference(then: Server, now: Server) -> str:
-    """In what a server is not what it was, in words."""
+def confirm(client: Client, then: Server) -> None:
+    """Look whether the server is still the one that was opened.
+
+    Raises:
+        EngineError: it is another model, another version, or was started again; or it does not answer.
+    """
+    address = client.address.base
+    try:
+        now = server_of(client, then.model.id)
+    except UsageError as error:
+        raise EngineError("server-changed", f"The server is not what it was. {error}") from error
+    except NoAnswerError as error:
+        raise EngineError("server-silent", f"The server {address} does not answer: {error}.") from error
     pairs = [
         ("its program is", then.flavour, now.flavour),
         ("its version is", then.version, now.version),
         ("its process began at", then.started, now.started),
         ("its model is", then.model.model_dump(), now.model.model_dump()),
     ]
-    return "; ".join(f"{what} {new}, and was {old}" for what, old, new in pairs if old != new)
+    changes = "; ".join(f"{what} {new}, and was {old}" for what, old, new in pairs if old != new)
+    if changes:
+        raise EngineError(
+            "server-changed",
+            f"The server {address} is not what it was: {changes}. Nothing is measured on a mixture; start a new run.",
+        )

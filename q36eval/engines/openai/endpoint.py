@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
+from q36eval.engines.answer_endings import configured_end, end_ids
 from q36eval.engines.base import EngineSettings
-from q36eval.engines.finishing import configured_end, end_ids
 from q36eval.engines.openai.answers import (
     FINISHES,
     Answered,
@@ -33,9 +33,8 @@ from q36eval.engines.openai.counters import (
     draft_counts_of,
     prompt_tokens_of,
 )
-from q36eval.engines.openai.deployment import Opened, opened
-from q36eval.engines.openai.flavour import LLAMA_CPP, VLLM, Server, server_of
-from q36eval.errors import EngineError, UsageError
+from q36eval.engines.openai.deployment import Opened, confirm, opened
+from q36eval.engines.openai.flavour import LLAMA_CPP, VLLM, Server
 
 __all__ = ["CacheState", "Continuation", "DraftCounts", "Endpoint", "Message", "NoAnswerError", "RefusedError"]
 
@@ -62,18 +61,6 @@ class Continuation:
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     row_ids: tuple[int, ...] | None = None
-
-
-class _Details(Answered):
-    cached_tokens: int | None = None
-
-
-class _Used(Usage):
-    prompt_tokens_details: _Details | None = None
-
-
-class _Cached(Answered):
-    usage: _Used | None = None
 
 
 class _Written(Answered):
@@ -137,16 +124,7 @@ class Endpoint:
         Raises:
             EngineError: it is another one, or was started anew, or does not answer.
         """
-        try:
-            now = server_of(self._client, self.server.model.id)
-        except (UsageError, NoAnswerError) as error:
-            raise EngineError("server-changed", f"The server is not what it was. {error}") from error
-        if now != self.server:
-            raise EngineError(
-                "server-changed",
-                f"The server {self._client.address.base} is not what it was: another model, version or start than when "
-                f"it was opened. Nothing is compared on a mixture; start anew.",
-            )
+        confirm(self._client, self.server)
 
     def fits(self, prompt: int, budget: int) -> bool:
         """Whether so many tokens and so many more fit its context."""
@@ -178,13 +156,11 @@ class Endpoint:
 
         def read(content: Any) -> Continuation:
             answer = completion_of(content, ids, echoes_ids=self._can.returns_ids, counts=self._can.counts)
-            cached = read_as(_Cached, content).usage
-            details = None if cached is None else cached.prompt_tokens_details
-            return self._continuation(answer, budget, None if details is None else details.cached_tokens)
+            return self._continuation(answer, budget)
 
         return self._client.post(address, body, read)
 
-    def _continuation(self, answer: Completion, budget: int, cached: int | None) -> Continuation:
+    def _continuation(self, answer: Completion, budget: int) -> Continuation:
         reason = finished(answer, budget)
         choice = answer.choice
         log_probs = None
@@ -192,6 +168,8 @@ class Endpoint:
             log_probs = tuple(_by_id(entry) for entry in choice.logprobs.rows)
         ids = None if choice.generated is None else tuple(choice.generated)
         count = None if answer.usage is None else answer.usage.completion_tokens
+        details = None if answer.usage is None else answer.usage.prompt_tokens_details
+        cached = None if details is None else details.cached_tokens
         # llama.cpp names no token by which a character is not whole yet
         all_ids = ids if choice.token_ids is not None or ids is None or len(ids) == count else None
         return Continuation(self._without_end(choice.text), all_ids, reason, log_probs, cached, count, ids)

@@ -10,13 +10,13 @@ What came is handed out once the server was seen to be the one that it was, afte
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
 
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
+from q36eval.engines.answer_endings import configured_end, end_ids, engine_seed
 from q36eval.engines.base import (
     Engine,
     EngineOptions,
@@ -26,8 +26,8 @@ from q36eval.engines.base import (
     Scored,
     ScoreRequest,
     Scores,
+    failed,
 )
-from q36eval.engines.finishing import configured_end, end_ids, engine_seed
 from q36eval.engines.openai.answers import (
     Completion,
     completion_of,
@@ -39,12 +39,12 @@ from q36eval.engines.openai.answers import (
 )
 from q36eval.engines.openai.capabilities import body_of, scoring_next
 from q36eval.engines.openai.client import Address, Limits, MalformedError, NoAnswerError, RefusedError
-from q36eval.engines.openai.deployment import CONCURRENCY, Opened, difference, identity_at, opened
-from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM, server_of
-from q36eval.engines.openai.in_flight import AHEAD, in_flight
-from q36eval.engines.openai.native import likeliest_rows, named_rows, portions, scoring_body
+from q36eval.engines.openai.concurrency import AHEAD, in_flight
+from q36eval.engines.openai.deployment import CONCURRENCY, Opened, confirm, identity_at, opened
+from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM
 from q36eval.engines.openai.scatter import scatter_of
-from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
+from q36eval.engines.openai.sglang import likeliest_rows, named_rows, portions, scoring_body
+from q36eval.errors import CorruptCheckpointError, EngineError
 from q36eval.records import DeploymentIdentity
 
 HELD_RESULTS, HELD_BYTES = 64, 2**28
@@ -119,9 +119,9 @@ class OpenAIEngine(Engine):
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         if self.scores == "nothing":
             reason = "the server gives no log-probabilities of a prompt's tokens"
-            yield from (Scored(each, None, reason, permanent=True) for each in requests if each.key not in known)
+            yield from (failed(each, reason, permanent=True) for each in requests if each.key not in known)
             return
-        yield from self._answered(requests, known, self._scored, _not_scored)
+        yield from self._answered(requests, known, self._scored)
 
     def _scored(self, request: ScoreRequest) -> Scored:
         problem = self._unusable(len(request.token_ids), 1)
@@ -241,7 +241,7 @@ class OpenAIEngine(Engine):
     # -- answers
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        yield from self._answered(requests, known, self._generated, _not_generated)
+        yield from self._answered(requests, known, self._generated)
 
     def _generated(self, request: GenerationRequest) -> Generated:
         problem = self._unusable(len(request.token_ids), request.max_new_tokens)
@@ -318,7 +318,6 @@ class OpenAIEngine(Engine):
         requests: Sequence[RequestT],
         known: Collection[str],
         answer: Callable[[RequestT], ResultT],
-        failed: Callable[[RequestT, str, bool], ResultT],
     ) -> Iterator[ResultT]:
         """A result for every request that is not known; requests of two groups are never under way together."""
 
@@ -326,9 +325,10 @@ class OpenAIEngine(Engine):
             try:
                 return answer(request)
             except RefusedError as error:
-                return failed(request, f"the server refuses the request: {error}", True)
+                result: ResultT = failed(request, f"the server refuses the request: {error}", permanent=True)
             except NoAnswerError as error:
-                return failed(request, f"the server: {error}", False)
+                result = failed(request, f"the server: {error}")
+            return result
 
         groups: dict[str, list[RequestT]] = {}
         for request in requests:
@@ -355,33 +355,12 @@ class OpenAIEngine(Engine):
             held.append(result)
             held_bytes += _bytes_of(result)
             if len(held) >= HELD_RESULTS or held_bytes >= HELD_BYTES:
-                self._look()
+                confirm(self._client, self._server)
                 yield from held
                 held, held_bytes = [], 0
         if held:
-            self._look()
+            confirm(self._client, self._server)
             yield from held
-
-    def _look(self) -> None:
-        """Look whether the server is the one that was opened.
-
-        Raises:
-            EngineError: it is another model, another version, or was started anew.
-        """
-        try:
-            now = server_of(self._client, self._server.model.id)
-        except UsageError as error:
-            raise EngineError("server-changed", f"The server is not what it was. {error}") from error
-        except NoAnswerError as error:
-            raise EngineError(
-                "server-silent", f"The server {self._client.address.base} does not answer: {error}."
-            ) from error
-        if now != self._server:
-            raise EngineError(
-                "server-changed",
-                f"The server {self._client.address.base} is not what it was: {difference(self._server, now)}. Nothing "
-                f"is measured on a mixture; start anew.",
-            )
 
     def _unusable(self, length: int, budget: int) -> str | None:
         context = self._server.model.max_model_len
@@ -394,11 +373,3 @@ def _bytes_of(result: Scored | Generated) -> int:
     if isinstance(result, Scored):
         return 0 if result.hidden_states is None else result.hidden_states.nbytes
     return len(result.text) + 8 * len(result.token_ids)
-
-
-def _not_scored(request: ScoreRequest, reason: str, permanent: bool) -> Scored:
-    return replace(Scored(request, None, reason), permanent=permanent)
-
-
-def _not_generated(request: GenerationRequest, reason: str, permanent: bool) -> Generated:
-    return Generated(request, (), "", "error", reason, permanent=permanent)

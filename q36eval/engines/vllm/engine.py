@@ -17,9 +17,10 @@ from q36eval.checkpoints import (
     tokenizer_sha256,
 )
 from q36eval.checkpoints.draft import has_draft_head
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
+from q36eval.checkpoints.open_files import HeldFolder
+from q36eval.engines.answer_endings import configured_end, end_ids, engine_seed, finished
 from q36eval.engines.base import (
     ENGINE_ARG,
     Divided,
@@ -32,9 +33,10 @@ from q36eval.engines.base import (
     Request,
     Scored,
     ScoreRequest,
+    failed,
+    parted,
 )
 from q36eval.engines.batches import batches_by_length, with_news
-from q36eval.engines.finishing import configured_end, end_ids, engine_seed, finished
 from q36eval.engines.forks import new_results, shared_out
 from q36eval.engines.head import Head
 from q36eval.engines.numerics import NUMERICS_VERSION
@@ -113,7 +115,7 @@ class VLLMEngine(Engine):
                 opened = worker.ask("open", "it opened the checkpoint", arguments=_arguments(settings, there))
             except AskError as error:
                 raise EngineError("engine-not-opened", f"vLLM does not open {settings.folder}: {error}.") from error
-            held.verify(after_reading=True)  # what vLLM loaded is what the identity is of
+            held.check(after_reading=True)  # what vLLM loaded is what the identity is of
         window_tokens = CPU_WINDOW_TOKENS if there.on_cpu else WINDOW_TOKENS
         engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, window_tokens)
         check_states(engine, worker)
@@ -162,7 +164,7 @@ class VLLMEngine(Engine):
         return self._head.plain_weight()
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        fitting, refused = self._that_fit(requests)
+        fitting, refused = parted(requests, self._too_long)
         yield from (each for each in refused if each.request.key not in known)
         under_way: ScoringWindow | None = None
         try:
@@ -178,45 +180,24 @@ class VLLMEngine(Engine):
                 under_way.forget()
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        fitting, refused = self._that_can_be_answered(requests)
+        fitting, refused = parted(requests, self._too_long)
         yield from (each for each in refused if each.request.key not in known)
         for window in with_news(windows_of_answers(fitting), known):
             yield from new_results(self._answer_window(window), known)
 
     def divided(self, requests: Sequence[Request]) -> Divided:
         """The windows; each is the same window where it is handed over alone."""
-        scores = [each for each in requests if isinstance(each, ScoreRequest)]
-        if scores:
-            texts, refused = self._that_fit(scores)
-            return Divided([*self._windows_of_texts(texts)], refused)
-        prompts, unanswered = self._that_can_be_answered(
-            [each for each in requests if isinstance(each, GenerationRequest)]
-        )
-        return Divided([*windows_of_answers(prompts)], unanswered)
+        fitting, refused = parted(requests, self._too_long)
+        scores = len(requests) > 0 and isinstance(requests[0], ScoreRequest)
+        return Divided([*(self._windows_of_texts(fitting) if scores else windows_of_answers(fitting))], refused)
 
     def _windows_of_texts(self, fitting: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         return batches_by_length(fitting, self._window_tokens)
 
-    def _that_fit(self, requests: Sequence[ScoreRequest]) -> tuple[list[ScoreRequest], list[Scored]]:
-        """The requests that fit the context, and the errors of the others."""
-        fitting = [request for request in requests if len(request.token_ids) <= self._context]
-        why = f"tokens do not fit the context of {self._context}"
-        too_long = (request for request in requests if len(request.token_ids) > self._context)
-        return fitting, [Scored(r, None, error=f"{len(r.token_ids)} {why}", permanent=True) for r in too_long]
-
-    def _that_can_be_answered(
-        self, requests: Sequence[GenerationRequest]
-    ) -> tuple[list[GenerationRequest], list[Generated]]:
-        """The requests that fit the context with their budgets, and the errors of the others."""
-        fitting, refused = [], []
-        for request in requests:
-            length = len(request.token_ids) + request.max_new_tokens
-            if length <= self._context:
-                fitting.append(request)
-            else:
-                why = f"{length} tokens with the answer's budget do not fit the context of {self._context}"
-                refused.append(Generated(request, (), "", "error", error=why, permanent=True))
-        return fitting, refused
+    def _too_long(self, request: Request) -> str | None:
+        budget = request.max_new_tokens if isinstance(request, GenerationRequest) else 0
+        length, what = len(request.token_ids) + budget, " with the answer's budget" if budget else ""
+        return None if length <= self._context else f"{length} tokens{what} do not fit the context of {self._context}"
 
     def _answer_window(self, window: list[GenerationRequest]) -> list[Generated]:
         started = time.monotonic()
@@ -225,11 +206,11 @@ class VLLMEngine(Engine):
         try:
             answers = self._worker.ask("generate", what, requests=asked)["answers"]
         except AskError as error:
-            return [Generated(request, (), "", "error", error=f"vLLM: {error}") for request in window]
+            return [failed(request, f"vLLM: {error}") for request in window]
         results = [
             finished(self.tokenizer, self._stop_ids, request, answer["token_ids"])
             if answer["finish_reason"] in ("stop", "length")
-            else Generated(request, (), "", "error", error=f"vLLM ended an answer by {answer['finish_reason']!r}")
+            else failed(request, f"vLLM ended an answer by {answer['finish_reason']!r}")
             for request, answer in zip(window, answers, strict=True)
         ]
         return shared_out(results, time.monotonic() - started)
@@ -318,14 +299,12 @@ def _own_arguments(options: EngineOptions) -> dict[str, Any]:
     """What `--engine-arg NAME=VALUE` says; a value is JSON, or else a string.
 
     Raises:
-        UsageError: one without a name or a value, or a name that is not the user's to set.
+        UsageError: a name that is not the user's to set.
     """
     own: dict[str, Any] = {}
     for each in options.engine_arguments:
-        name, equals, value = each.partition("=")
+        name, _, value = each.partition("=")
         name = name.strip().replace("-", "_")
-        if not name or not equals:
-            raise UsageError("engine-arg-malformed", f"--engine-arg {each!r} is not NAME=VALUE.")
         if name in RESERVED:
             raise UsageError("engine-arg-reserved", f"--engine-arg cannot set {name}: q36eval sets it for vLLM.")
         try:

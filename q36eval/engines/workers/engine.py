@@ -13,7 +13,7 @@ import torch
 
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
 from q36eval.checkpoints.draft import load_draft_head
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.engines.base import (
     Divided,
@@ -26,6 +26,7 @@ from q36eval.engines.base import (
     Result,
     Scored,
     ScoreRequest,
+    failed,
 )
 from q36eval.engines.forks import new_results
 from q36eval.engines.head import Embeddings, Head
@@ -61,7 +62,6 @@ class WorkersEngine(Engine):
         self.ignores_activation_quantization, self.drafts = opened.ignores_activation_quantization, opened.drafts
         self._plan = opened.plan
         self._splits = 0
-        self._told: set[str] = set()
         self._losses = pool.losses
         self._rounds_logits = False
         weakref.finalize(self, pool.close, number)
@@ -82,7 +82,7 @@ class WorkersEngine(Engine):
             expected = identity_of(theirs) if here is theirs else None
             # before workers plan by what memory it leaves them
             head, tokenizer = Head.of(here), load_tokenizer(held)
-            held.verify(after_reading=True)
+            held.check(after_reading=True)
             pool = pool_at(place)
             number = pool.new_number()
             opened = pool.instruct(number, "open", (theirs, expected))
@@ -196,23 +196,19 @@ class WorkersEngine(Engine):
                 if isinstance(outcome, FatalUnitError):
                     for request in chain.from_iterable(unit):
                         if request.key not in known:
-                            yield _failed(request, f"engine: {outcome}")
+                            # another attempt would cost as many workers again
+                            yield failed(request, f"engine: {outcome}", permanent=True)
                     continue
                 self._splits = max(self._splits, outcome.splits)
                 for sentence in outcome.said:
-                    self._tell_once(sentence)
+                    self.notify_once(sentence)
                 for results in unpacked(outcome.results, unit, self.device):
                     yield from new_results(results, known)  # type: ignore[type-var]
-
-    def _tell_once(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
-            self.notify(sentence)
 
     def _tell_of_losses(self) -> None:
         lost = self._pool.losses - self._losses
         if lost:
-            self._tell_once(
+            self.notify_once(
                 f"{lost} worker{'s were' if lost > 1 else ' was'} lost so far; what "
                 f"{'they' if lost > 1 else 'it'} had not handed over is computed again by others."
             )
@@ -256,13 +252,6 @@ class WorkersEngine(Engine):
 
 def _of(request: Request, result: Result) -> Result:
     return replace(result, request=request)  # type: ignore[arg-type]
-
-
-def _failed(request: Request, reason: str) -> Result:
-    """Permanent: another attempt would cost as many workers again."""
-    if isinstance(request, ScoreRequest):
-        return Scored(request, None, error=reason, permanent=True)
-    return Generated(request, (), "", "error", error=reason, permanent=True)
 
 
 def _check_alike(opened: Sequence[Opened], folder: Path) -> None:

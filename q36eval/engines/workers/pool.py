@@ -180,11 +180,6 @@ class Pool:
                 )
             self.joined(ended)
 
-    def await_all(self) -> None:
-        """Wait for every worker that is being set up; raises as `joined`."""
-        while self.joining:
-            self.joined(self.ready(list(self.joining)))
-
     def joined(self, calls: Sequence[Any]) -> None:
         """Take in workers whose set-up ended, well or not.
 
@@ -335,15 +330,6 @@ def pool_at(place: Place) -> Pool:
     if place not in _pools:
         _pools[place] = Pool.start(place)
     return _pools[place]
-
-
-def disconnect() -> None:
-    """End all workers, and a cluster of this machine with them."""
-
-    for pool in _pools.values():
-        pool.end()
-    _pools.clear()
-    _shut_down()
 
 
 def _shut_down() -> None:

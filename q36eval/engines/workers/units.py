@@ -1,10 +1,10 @@
-"""Units of work: the batches that travel to a worker together. Free of torch."""
+"""Units of work: the batches that travel to a worker together."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from q36eval.engines.base import Batch
-from q36eval.engines.batches import prefix_of
+from q36eval.engines.shared_prefix import common_prefix
 
 UNIT_BATCHES = 4
 """Batches after one prefix that a worker gets at once, at most: it computes their prefix once. What shares none travels
@@ -21,6 +21,5 @@ def in_units(batches: Sequence[Batch]) -> Iterator[list[int]]:
 
 def _shared(batch: Batch) -> tuple[str, tuple[int, ...]] | None:
     """The group and the prefix that all rows of a batch may be computed after."""
-    prefix = prefix_of(batch[0])
-    alike = len(batch) > 1 and all(prefix_of(request) == prefix for request in batch[1:])
-    return (batch[0].group, prefix) if prefix and alike else None
+    prefix = common_prefix(batch)
+    return (batch[0].group, prefix) if prefix else None

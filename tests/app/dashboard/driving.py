@@ -39,17 +39,6 @@ def free_port() -> Iterator[int]:
         yield int(held.getsockname()[1])
 
 
-def clipboard(page: Any) -> str:
-    """What the clipboard holds, found as a person would: pasted into a field of its own."""
-    field = page.context.new_page()
-    field.set_content("<textarea></textarea>")
-    field.locator("textarea").focus()
-    field.keyboard.press("Control+V")
-    held = field.locator("textarea").input_value()
-    field.close()
-    return str(held)
-
-
 @contextmanager
 def serving(history: Path, *options: str, port: int | None = None) -> Iterator[str]:
     """The dashboard over a history, on this port of loopback or a free one; its address.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from driving import CHROMIUM, WAIT_S, chromium, drawn, serving
 
-from q36eval.app.dashboard import look
+from q36eval.app.dashboard import verdict_style
 
 WHITE, DARK = "#ffffff", "#1d1c19"
 TINTED = {"light": "#dfe8f3", "dark": "#27303c"}
@@ -60,21 +60,21 @@ def test_contrast_is_that_of_the_standard() -> None:
 @pytest.mark.parametrize("name", ["GREEN", "RED", "AMBER", "VIOLET", "GREY", "BLUE", "TEAL", "ORANGE"])
 def test_marks_stand_out_in_both_themes(name: str) -> None:
     """WCAG asks 3:1 of what is not text."""
-    assert min(contrast(getattr(look, name), background) for background in (WHITE, DARK)) >= 3
+    assert min(contrast(getattr(verdict_style, name), background) for background in (WHITE, DARK)) >= 3
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_words_can_be_read_in_both_themes(theme: str) -> None:
     background = {"light": WHITE, "dark": DARK}[theme]
-    assert contrast(look.AXES[theme], background) >= 4.5
-    assert min(contrast(look.PRIMARY[theme], one) for one in (background, TINTED[theme])) >= 4.5
+    assert contrast(verdict_style.AXES[theme], background) >= 4.5
+    assert min(contrast(verdict_style.PRIMARY[theme], one) for one in (background, TINTED[theme])) >= 4.5
 
 
 def test_colours_stand_in_one_place() -> None:
-    dashboard = Path(look.__file__).parent
+    dashboard = Path(verdict_style.__file__).parent
     files = [*dashboard.rglob("*.py"), dashboard.parent / "figures" / "kl_plots.py"]
     held = {file.name for file in files if re.search(r'"#[0-9a-f]{6}"', file.read_text(encoding="utf-8"))}
-    assert held <= {"look.py", "main.py"}, "main.py has the icon's"
+    assert held <= {"verdict_style.py", "main.py"}, "main.py has the icon's"
 
 
 @pytest.fixture(scope="module")

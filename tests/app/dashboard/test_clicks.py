@@ -78,7 +78,7 @@ def test_since_when_a_branch_drifts_is_one_click_from_the_first_page(tmp_path: P
     history.close()
     with serving(Path(history.name)) as root, chromium() as browser:
         at = Clicks(browser.new_context(viewport={"width": 1400, "height": 1000}).new_page())
-        at.open(root, "DRIFTING")
+        at.open(root, "Drifting for the worse")
         main = at.page.locator("[data-testid=stMain]")
         at.click(main.get_by_role("link", name="sinking").first, "How to read these charts")
         assert at.count <= 1

@@ -39,7 +39,7 @@ def test_what_waits_for_a_signature_is_signed_in_three_clicks(browser: Any, tmp_
         problems = problems_of(page)
         page.goto(root)
         page.get_by_text("✎ SIGN").wait_for()
-        page.get_by_text("Waiting: main, for a signature.").wait_for()
+        page.get_by_text("Waiting: main: It passes except for a signature.").wait_for()
         drawn(page)
         page.locator("[data-testid=stMain]").get_by_role("link", name="Sign").click()
         page.get_by_role("textbox", name="Your name").click()

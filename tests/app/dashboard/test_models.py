@@ -8,14 +8,14 @@ import pytest
 from written_history import POLICY, evidence, identity, outcome
 
 from q36eval.app.dashboard.drawing.charts import margin_figure
-from q36eval.app.dashboard.inert import block, figure_text, line
+from q36eval.app.dashboard.escape import block, figure_text, line
 from q36eval.app.dashboard.models.drift import margin_as_effect
 from q36eval.app.dashboard.models.run import identity_rows, margin_bars, not_drawn
 from q36eval.app.figures.canary_items import Filter, outcome_label, reasons, select
 from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
-from q36eval.history.comparing import compare
+from q36eval.history.run_comparison import compare
 from q36eval.records import Answer, Direction, Interval
 
 Written = tuple[Path, dict[str, Any]]

@@ -17,7 +17,7 @@ from websockets.sync.client import connect
 
 from q36eval.history import History
 
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 NAME = "review.example.org"
 
 
@@ -136,7 +136,6 @@ def test_only_what_the_pages_need_is_open(here: int) -> None:
         assert asked(here, path, host, "POST")[0] == 405
 
 
-@pytest.mark.long
 def test_an_address_that_is_no_page_says_so(here: int) -> None:
     """Streamlit would draw the first page under it, and answer a login that nobody configured by a redirect."""
     host = f"localhost:{here}"
@@ -149,7 +148,6 @@ def test_an_address_that_is_no_page_says_so(here: int) -> None:
         assert asked(here, path, host)[0] == 200
 
 
-@pytest.mark.long
 def test_every_answer_says_what_may_be_done_with_it(here: int) -> None:
     for path, host in (
         ("/", "localhost"),
@@ -165,7 +163,6 @@ def test_every_answer_says_what_may_be_done_with_it(here: int) -> None:
         assert headers.get("Access-Control-Allow-Origin") is None
 
 
-@pytest.mark.long
 def test_sigterm_stops_the_server_with_the_command(history: Path) -> None:
     """As a service manager stops it, which may know of this one process alone."""
     with free_port() as port, serving(history, port=port):

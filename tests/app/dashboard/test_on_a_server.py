@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from written_history import write_history
 
-from q36eval.app.dashboard.reading import Reader, forget
+from q36eval.app.dashboard.history_reader import Reader, forget
 from q36eval.history import History
 from q36eval.run.drift import keep_drifts, standing_drift
 from tests.q36eval.history.conftest import fresh, postgresql

@@ -10,12 +10,13 @@ import pytest
 from driving import tables_of
 from written_history import write_run, write_stopped
 
+from q36eval.app.dashboard.history_reader import Reader, forget
+from q36eval.app.dashboard.launch_options import Started, shown_source
 from q36eval.app.dashboard.models.review import queue
-from q36eval.app.dashboard.reading import Reader, forget, fronts
+from q36eval.app.dashboard.review_writer import bless, waive
 from q36eval.app.dashboard.reviewer import permission_of
-from q36eval.app.dashboard.started import Started, shown_source
-from q36eval.app.dashboard.writing import bless, waive
-from q36eval.app.reviewing.redeciding import decide_again
+from q36eval.app.reviewing.redecision import decide_again
+from q36eval.app.standing import Standings
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Waiver
 from q36eval.history import History, RunRecord
@@ -236,10 +237,10 @@ def test_who_may_write() -> None:
 def test_queue_has_what_waits_and_the_address_of_a_server_no_password(visit: Visit, written: Any) -> None:
     path, runs = written
     reader = Reader(path)
-    rows = queue(fronts(reader, runs["pass"].started).all())
-    assert [row.row.of.branch for row in rows] == ["int2-experts", "main", "fp8-head"][: len(rows)]
+    now = runs["pass"].started
+    assert [row.of.branch for row in queue(Standings(reader, now).all(), now)] == ["int2-experts", "main"]
     app = visit(path, "review")
-    assert "→ Failed: Must-pass prompts (chat and prose)" in shown(app)
+    assert "Failed: Must-pass prompts (chat and prose)" in shown(app)
     assert shown_source("postgresql+psycopg://eva:secret@db.example.org:5432/q36?password=x") == (
         "postgresql://db.example.org/q36"
     )

@@ -11,8 +11,8 @@ import q36eval.app.cli.ui as starting
 from q36eval.app.dashboard import views
 from q36eval.app.dashboard.front_page import PAGES, FrontPage
 from q36eval.app.dashboard.guard import asked_on_this_machine
+from q36eval.app.dashboard.launch_options import Started
 from q36eval.app.dashboard.server import hosts_of
-from q36eval.app.dashboard.started import Started
 from q36eval.errors import UsageError
 from tests import commands
 

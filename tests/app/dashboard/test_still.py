@@ -16,8 +16,8 @@ from q36eval.app.dashboard.drawing.charts import (
     recovery_figure,
     scores_figure,
 )
-from q36eval.app.dashboard.drawing.still import Still, still
-from q36eval.app.dashboard.drawing.still_axes import Axis, axis_of
+from q36eval.app.dashboard.drawing.static_axes import Axis, axis_of
+from q36eval.app.dashboard.drawing.static_charts import Still, still
 from q36eval.app.dashboard.models.drift import DriftPicture, Mark
 from q36eval.app.dashboard.models.run import margin_bars
 from q36eval.app.figures.canary_items import MarginPoint

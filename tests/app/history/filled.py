@@ -5,7 +5,7 @@ from pathlib import Path
 
 from q36eval.gate import Waiver
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import circumstances_then, decided, evidence_of, policy_of, sign
+from q36eval.history.decisions import circumstances_then, decided, evidence_of, policy_of, sign
 from q36eval.history.run_files import RunFiles
 from q36eval.records import Answer, ItemOutcome, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST

@@ -9,7 +9,7 @@ import pytest
 
 from q36eval.gate import Policy
 from q36eval.history import History, RunRecord
-from q36eval.history.comparing import compare
+from q36eval.history.run_comparison import compare
 from q36eval.records import Measurement
 from tests import commands
 from tests.app.history.filled import DAY, outcome
@@ -148,7 +148,7 @@ def test_lists_are_filtered_paged_and_say_what_is_left(tmp_path: Path) -> None:
     for arguments, code, needle in (
         (("--branch", "mian"), "run-unmatched", "main"),
         (("--family", "sandbx"), "run-unmatched", "sandbox"),
-        (("--verdict", "maybe"), "option-value", "PASS, FAIL, INCONCLUSIVE"),
+        (("--verdict", "maybe"), "usage", "inconclusive"),
         (("--since", "yesterday"), "date-malformed", "YYYY-MM-DD"),
         (("--since", "0001-01-01T00:00+14:00"), "date-malformed", "YYYY-MM-DD"),
         (("--since", "2026-02-02", "--until", "2026-02-01"), "option-value", "2026-02-01"),

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from q36eval.app.history.import_export import export, take_in
-from q36eval.app.reviewing.redeciding import decide_again
+from q36eval.app.reviewing.redecision import decide_again
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import sign
+from q36eval.history.decisions import sign
 from q36eval.records import Verdict
 from tests import commands
 from tests.app.history.filled import DAY, fill

@@ -14,8 +14,8 @@ import pytest
 from q36eval.app.history.import_export import take_in
 from q36eval.errors import UsageError
 from q36eval.history.archive import MANIFEST, Limits
-from q36eval.history.moving import put_run, whole_run
 from q36eval.history.run_files import RunFiles
+from q36eval.history.run_transfer import put_run, whole_run
 from q36eval.records import ProbeName
 from q36eval.token_files import TOKENS
 from tests import commands, forked
@@ -59,7 +59,7 @@ def test_what_is_there_is_passed_over_but_for_files_that_it_lacks(tmp_path: Path
     newest = other.bless(run.id, "jan", "the last word")
     keep_files(here, history, run, b"tokens")
     came = take_in(other, there, exported(here))
-    assert (came.added, came.known, came.otherwise) == ((), (run.id,), ())
+    assert (came.added, came.known) == ((), (run.id,))
     assert other.blessings("main") == [newest]
     assert other.artifacts(run.id) == history.artifacts(run.id)
     assert RunFiles(there).find(other, run.id, TOKENS) is not None
@@ -76,8 +76,7 @@ def test_another_decision_stays_what_it_is_here_and_another_content_is_refused(t
     assert run.report is not None
     assert run.circumstances is not None
     history.decide_again(run.id, run.report, run.circumstances.model_copy(update={"waivers": (WAIVER,)}))
-    assert take_in(history, here, early).otherwise == (run.id,)
-    assert take_in(other, there, exported(here)).otherwise == (run.id,)
+    assert take_in(other, there, exported(here)).known == (run.id,)
     assert other.get_run(run.id).circumstances == run.circumstances
     judge_run(history, 0, DAY, items=items_of(0))
     other.add_items(run.id, [outcome("new", 0.0)])
@@ -258,7 +257,7 @@ def test_an_export_says_what_it_would_need(tmp_path: Path) -> None:
         ((run.id, "--all", "--out", "x.zip"), "not both"),
         (("--branch", "mian", "--out", "x.zip"), "there is: main"),
         (("--all", "--out", str(tmp_path / "no" / "x.zip")), "could not be written"),
-        (("--table", "rnus"), "runs, measurements, items"),
+        (("--table", "rnus"), "measurements"),
         (("--table", "runs"), "--out"),
     ):
         done = commands.q36eval("history", "export", *arguments, state=tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from q36eval.app.cli.gate_branches import Branches, Judged, Output, _judged, finish
 from q36eval.app.cli.report_formats import folder_name
-from q36eval.app.reviewing.recommending import Candidate, recommend, sentences
+from q36eval.app.reviewing.recommendation import Candidate, recommend, sentences
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import GateReport, LaneResult

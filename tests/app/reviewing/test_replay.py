@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from q36eval.app.reviewing.replaying import Replay, differences, retry
+from q36eval.app.reviewing.replay import Replay, differences, retry
 from q36eval.gate import Margin, Waiver
 from q36eval.history import RunRecord
 from q36eval.records import ProbeName, Schedule

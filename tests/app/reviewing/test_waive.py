@@ -8,13 +8,13 @@ import pytest
 
 from q36eval.app.cli.gate_branches import Branches
 from q36eval.app.reviewing.effects import check_expiry
-from q36eval.app.reviewing.redeciding import decide_again
+from q36eval.app.reviewing.redecision import decide_again
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Margin, Policy, Waiver
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import WaiverSource, circumstances_on, decided, evidence_of, sign
+from q36eval.history.decisions import WaiverSource, circumstances_on, decided, evidence_of, sign
 from q36eval.records import Answer, ItemOutcome, Lane, ProbeName, Verdict
 from tests import commands
 from tests.app.judged_runs import IDENTITY, judge_run, open_history

@@ -1,44 +1,19 @@
 """Evidence by real probe code, through the real runner: what a stub deployment answers is all that is made up."""
 
-import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from q36eval.probes import Captures, Probe, Progress, Sink
-from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.probes import Captures, Probe, Progress
+from q36eval.records import ItemOutcome, Measurement
 from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.items import Work
 from q36eval.run.rounds import measure_branch, run_probes
 from tests.app.satisfiable.stub_deployment import Fault, RightAnswers, StubDeployment, right_answers
-
-
-class MemorySink(Sink):
-    def __init__(self, known: Iterable[ItemOutcome] = ()) -> None:
-        self.items: list[ItemOutcome] = list(known)
-        self.measurements: list[Measurement] = []
-        self.failures: list[ProbeFailure] = []
-
-    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
-        self.items += outcomes
-
-    def add_measurement(self, measurement: Measurement) -> None:
-        self.measurements.append(measurement)
-
-    def add_failure(self, failure: ProbeFailure) -> None:
-        self.failures.append(failure)
-
-    def known_items(self) -> Sequence[ItemOutcome]:
-        return tuple(self.items)
-
-
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
+from tests.q36eval.run.runner import MemorySink
 
 
 @dataclass(frozen=True)
@@ -59,35 +34,35 @@ class Asked:
     def with_fault(self, fault: Fault) -> tuple[Measurement, ...]:
         """What is measured of a deployment with that fault: the items it concerns are asked anew."""
         kept = [outcome for outcome in self.outcomes if outcome.item_key not in fault.items]
-        sink = MemorySink(kept)
+        sink = MemorySink(list(kept))
         done = frozenset(outcome.item_key for outcome in kept)
         engine = StubDeployment(self.tokenizer, self.right, fault)
-        measure_branch(engine, [Work(self.probe, self.work.items, done=done)], self.captures, sink, Silent())
+        measure_branch(engine, [Work(self.probe, self.work.items, done=done)], self.captures, sink, Progress())
         assert not sink.failures
         return tuple(sink.measurements)
 
 
-def ask(probe: Probe, tokenizer: Any, folder: Path) -> Asked:
-    """The probe asks the stub, reference and branch alike, all that it plans."""
+def ask(
+    probe: Probe,
+    tokenizer: Any,
+    folder: Path,
+    right: Callable[[Any], RightAnswers] = lambda probe: right_answers([probe]),
+) -> Asked:
+    """The probe asks the stub, reference and branch alike, all that it plans; `right` is what the stub knows."""
     works: list[Work] = []
-    captures: dict[ProbeName, Capture] = {}
+    captures: list[Captures] = []
     sink, deployment = MemorySink(), StubDeployment(tokenizer, RightAnswers({}, {}))
 
     def captures_of(planned: Sequence[Work]) -> Captures:
         works.extend(planned)
-        deployment.right = right_answers([probe])
+        deployment.right = right(probe)
 
         def open_capture(own: Probe) -> Capture:
             return Capture(folder, deployment.identity, own.name, own.suite_sha256)
 
-        captures.update(captured(planned, open_capture, lambda: deployment, Silent()))
-        return captures
+        captures.append(captured(planned, open_capture, lambda: deployment, Progress()))
+        return captures[0]
 
-    run_probes(deployment, tokenizer, captures_of, [probe], sink, Silent())
+    run_probes(deployment, tokenizer, captures_of, [probe], sink, Progress())
     assert not sink.failures, sink.failures
-    return Asked(probe, tokenizer, works[0], captures, tuple(sink.items), tuple(sink.measurements))
-
-
-def some(items: Sequence[str], share: float) -> list[str]:
-    """A seeded part of them, spread over all."""
-    return random.Random(7).sample(sorted(items), round(share * len(items)))
+    return Asked(probe, tokenizer, works[0], captures[0], tuple(sink.items), tuple(sink.measurements))

@@ -14,7 +14,7 @@ from q36eval.gate import Criterion
 from q36eval.records import Lane
 from tests.app.satisfiable.asked import Asked
 from tests.app.satisfiable.stub_deployment import Fault
-from tests.q36eval.checkpoints.inspection import damage, damaged_scales, damaged_tensors
+from tests.q36eval.checkpoints.inspection import damage
 
 SHOPS = ("obchod A", "obchod B", "obchod C")
 
@@ -191,9 +191,9 @@ def second_nearest(folder: Path) -> None:
 
     def change(tensors: damage.Tensors) -> None:
         module = f"{damage.EXPERT}.up_proj"
-        weight = load_file(damaged_scales.REFERENCE)[f"{module}.weight"].float()
+        weight = load_file(damage.SANDBOX / "bf16" / damage.WEIGHTS)[f"{module}.weight"].float()
         scale = tensors[f"{module}.weight_scale"].float() / tensors[f"{module}.weight_global_scale"]
-        away = ((weight / scale.repeat_interleave(16, 1)).abs().unsqueeze(-1) - damaged_scales.FP4).abs()
+        away = ((weight / scale.repeat_interleave(16, 1)).abs().unsqueeze(-1) - damage.FP4).abs()
         nearest = away.topk(2, -1, largest=False).indices
         drawn = torch.rand(weight.shape, generator=torch.Generator().manual_seed(1))
         # rounding up more often than down takes back what small values lose
@@ -208,9 +208,9 @@ OF_WEIGHTS: dict[str, Callable[[Path], object]] = {
     "integrity_faults": damage.stray_file,
     "coverage_faults": damage.dead_ignore_list,
     "error_outliers": second_nearest,
-    "errors_beyond_scheme": damaged_scales.twice_as_coarse,
-    "unquantized_differences": damaged_tensors.other_unquantized_weight,
+    "errors_beyond_scheme": damage.twice_as_coarse,
+    "unquantized_differences": damage.other_unquantized_weight,
     "configuration_differences": damage.other_generation_config,
-    "served_differences": damaged_scales.global_scale_of_its_own,
+    "served_differences": damage.global_scale_of_its_own,
 }
 """By metric, what is stored wrong in the sandbox's NVFP4 branch."""

@@ -1,7 +1,6 @@
 """Two deployments that fail alike: real probes ask both, and no shipped policy passes what neither can do."""
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,9 @@ from q36eval.canaries.specification import load_specs
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import CriterionVerdict, decide
 from q36eval.gate.policy_file import read_policy
-from q36eval.probes import Captures, Probe
-from q36eval.records import Measurement, ProbeName, Verdict
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.items import Work
-from q36eval.run.rounds import run_probes
-from tests.app.satisfiable.asked import MemorySink, Silent
-from tests.app.satisfiable.stub_deployment import Abridging, RightAnswers, StubDeployment, right_answers
+from q36eval.records import ProbeName, Verdict
+from tests.app.satisfiable.asked import ask
+from tests.app.satisfiable.stub_deployment import Abridging, RightAnswers, right_answers
 from tests.evals.small_suite import FROZEN, write_small_suite
 from tests.q36eval.gate.evidence import without_competence
 
@@ -50,23 +44,6 @@ def knowing(probe: Any, share: float) -> RightAnswers:
     return RightAnswers(texts, choices)
 
 
-def measured_alike(probe: Probe, tokenizer: Any, folder: Path, share: float) -> list[Measurement]:
-    """What is measured of a branch that answers just as a reference does that knows that share of the answers."""
-    sink, deployment = MemorySink(), StubDeployment(tokenizer, RightAnswers({}, {}))
-
-    def captures_of(planned: Sequence[Work]) -> Captures:
-        deployment.right = knowing(probe, share)
-
-        def open_capture(own: Probe) -> Capture:
-            return Capture(folder, deployment.identity, own.name, own.suite_sha256)
-
-        return captured(planned, open_capture, lambda: deployment, Silent())
-
-    run_probes(deployment, tokenizer, captures_of, [probe], sink, Silent())
-    assert not sink.failures, sink.failures
-    return sink.measurements
-
-
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     from transformers import AutoTokenizer
@@ -85,7 +62,8 @@ def test_what_neither_can_do_passes_no_shipped_policy(tokenizer: Any, tmp_path: 
         "short_answers_dev/law.jsonl": 5,
     }
     probes = [CanaryProbe(load_specs(n=DRAWS)), EvalsProbe(write_small_suite(tmp_path, counts))]
-    found = [m for probe in probes for m in measured_alike(probe, tokenizer, tmp_path / probe.name, share)]
+    asked = [ask(probe, tokenizer, tmp_path / probe.name, lambda probe: knowing(probe, share)) for probe in probes]
+    found = [measurement for each in asked for measurement in each.measurements]
     keys = {measurement.key for measurement in found}
     for name, policy in SHIPPED.items():
         report = decide(policy, found)

@@ -152,6 +152,7 @@ def test_a_template_that_took_too_much_is_not_tried_again(quick: Renderer) -> No
         assert quick._worker is None  # the second time none was started
 
 
+@pytest.mark.long
 def test_many_slow_renderings_are_too_much_together() -> None:
     slow = "{% for i in range(99999) %}{% for j in range(40) %}{% endfor %}{% endfor %}"
     renderer = Renderer(Limits(cpu_seconds=30, slow_seconds=0.2))
@@ -198,17 +199,6 @@ def test_a_busy_machine_is_no_fault_of_the_template() -> None:
     assert worker._process.returncode == -signal.SIGKILL
 
 
-def test_the_clock_also_runs_where_the_system_polls_no_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("q36eval.chat.rendering.POLLS", False)
-    renderer = Renderer(Limits(cpu_seconds=600))
-    assert renderer.render("x", {}) == "x"
-    worker = renderer._running()
-    worker._limits = replace(worker._limits, wall_seconds=0.3)
-    with raises(EngineError, "render-timeout", "0.3 s"):
-        renderer.render(ENDLESS, {})
-    renderer.close()
-
-
 def test_who_ends_the_process_is_no_template(quick: Renderer) -> None:
     quick.render("x", {})
     worker = quick._running()
@@ -244,7 +234,6 @@ def test_the_process_ends_with_its_parent_also_amid_a_rendering(number: signal.S
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
     ) as parent:
-        assert parent.stdout is not None
         worker = int(parent.stdout.readline())
         parent.send_signal(number)
     deadline = time.monotonic() + 60

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.as_served import Reordered, changes_as_served
+from q36eval.checkpoints.served_arithmetic import Reordered, changes_as_served
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines import EngineSettings, identity_of
 from q36eval.errors import UsageError
@@ -61,6 +61,7 @@ def test_the_two_orders_are_vllms_own() -> None:
     assert torch.equal(found, Reordered("scales", 1, 128).of(torch.arange(128.0).repeat(2, 1)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("branch", "served", "count"), [("gptq-int4", "vllm", 72), ("w4a16", "vllm:4", 34)])
 def test_gate_and_up_are_decoded_by_these_scales_and_the_rest_as_it_is(branch: str, served: str, count: int) -> None:
     folder = folder_of(branch)

@@ -127,6 +127,7 @@ def test_a_checkpoint_without_one_has_none() -> None:
     assert not open_engine(EngineSettings(SANDBOX)).drafts
 
 
+@pytest.mark.long
 def test_it_moves_nothing_of_the_model(tmp_path: Path) -> None:
     from q36eval.checkpoints import load_model
 

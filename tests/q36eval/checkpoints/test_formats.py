@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.formats import FORMATS, modelopt
-from q36eval.checkpoints.inspection.stored import grid_of
+from q36eval.checkpoints.inspection.stored_schemes import grid_of
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises

@@ -13,8 +13,7 @@ from q36eval.errors import UsageError
 from tests.branches import folder_of
 from tests.raising import raises
 
-from .inspection.damage import edit_tensors
-from .inspection.damaged_scales import rescale
+from .inspection.damage import edit_tensors, rescale
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox"
 LAYER = "model.layers.3.mlp.experts"
@@ -49,6 +48,7 @@ def test_up_projections_come_out_by_the_gates_scale_and_the_rest_as_it_is(rescal
     assert f"up to {error:.1%} off" in finding.message
 
 
+@pytest.mark.long
 def test_where_scales_agree_nothing_changes() -> None:
     stored, served = (load_model(folder_of("main"), as_served=engine) for engine in (None, "vllm"))
     assert served.report.as_served == 0

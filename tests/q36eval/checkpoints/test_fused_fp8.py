@@ -15,7 +15,6 @@ from torch import Tensor
 from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.inspection import inspect_checkpoint
-from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises
@@ -156,8 +155,8 @@ def test_inspection_judges_each_expert_apart(tmp_path: Path) -> None:
     """One scale of one expert's up projection doubled: only that weight is named, fused or not."""
     clean = inspect_checkpoint(FUSED, APART)
     assert [finding for finding in clean.findings if finding.rule in ("beyond-scheme", "missing-tensor")] == []
-    per_expert = units_of(index_weights(open_checkpoint(APART)).weights)
-    fused = units_of(index_weights(open_checkpoint(FUSED)).weights)
+    per_expert = index_weights(open_checkpoint(APART)).weights
+    fused = index_weights(open_checkpoint(FUSED)).weights
     assert per_expert.keys() == fused.keys()
 
     def doubled(scale: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from q36eval.checkpoints.gguf.entries import MINUS_EXP, MOVED_BY, PLUS_ONE, Gguf
 from q36eval.checkpoints.gguf.settings import shortest
 from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
 from q36eval.checkpoints.inspection.findings import Severity
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.tokenizer import chat_template_sha256
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import ChangedError, CorruptCheckpointError, UsageError
@@ -365,7 +365,7 @@ def test_a_file_that_changes_while_it_is_judged_is_found(tmp_path: Path) -> None
     with opened_once() as folders:
         held = folders.hold(file)
         checkpoint_sha256(held)
-        held.verify()
+        held.check()
         with file.open("r+b") as stream:
             stream.seek(-100, 2)
             stream.write(b"x" * 40)
@@ -393,6 +393,7 @@ def test_f16_moves_no_bf16_number_by_more_than_its_bound() -> None:
     assert 0 < float(moved.max()) <= entry.moved_by
 
 
+@pytest.mark.long
 def test_the_command_judges_a_file_and_a_folder(reference: Path, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "any.gguf").write_bytes(PLAIN.read_bytes())

@@ -22,7 +22,7 @@ from q36eval.checkpoints.formats import gguf as decoder
 from q36eval.checkpoints.gguf.entries import GgufEntry, columns_side_by_side
 from q36eval.checkpoints.gguf.types import BY_NAME, QUANTIZED
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
-from q36eval.checkpoints.opened import opened_once
+from q36eval.checkpoints.open_checkpoints import opened_once
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines.base import Engine

@@ -13,7 +13,7 @@ import pytest
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.gguf.header import GgufHeader, read_gguf_header
 from q36eval.checkpoints.gguf.types import DECODED, FLOATS, QUANTIZED, TYPES
-from q36eval.checkpoints.held import HeldFile
+from q36eval.checkpoints.open_files import HeldFile
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 from tests.q36eval.checkpoints.gguf_files import Gguf, take_apart
 from tests.raising import raises

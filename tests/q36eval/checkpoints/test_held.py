@@ -11,10 +11,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from q36eval.checkpoints import checkpoint_sha256, held, load_tokenizer, open_checkpoint, tokenizer_sha256
-from q36eval.checkpoints.held import HeldFile, HeldFolder
+from q36eval.checkpoints import checkpoint_sha256, load_tokenizer, open_checkpoint, open_files, tokenizer_sha256
 from q36eval.checkpoints.inspection import inspect_checkpoint
-from q36eval.checkpoints.opened import hold, opened_once
+from q36eval.checkpoints.open_checkpoints import hold, opened_once
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.errors import ChangedError, EngineError, ExitCode
 from tests.raising import raises
 
@@ -26,14 +26,6 @@ NORM = "model.norm.weight"
 @pytest.fixture
 def folder(bf16_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bf16_folder, tmp_path / "copy"))
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of a few hundred kilobytes have many blocks, of which few are sampled."""
-    monkeypatch.setattr(held, "BLOCK_BYTES", 2**14)
-    monkeypatch.setattr(held, "CHUNK_BYTES", 2**12)
-    monkeypatch.setattr(held, "SAMPLED_BLOCKS", 3)
 
 
 def flip(file: Path, at: int = -1) -> None:
@@ -87,7 +79,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_whatever_happens_to_a_file_is_told_in_one_sentence_and_is_nobodys_verdict(folder: Path, how: str) -> None:
     opened = HeldFolder(folder)
     checkpoint_sha256(opened)
-    opened.verify()
+    opened.check()
     CHANGES[how](folder / WEIGHTS)
     with raises(ChangedError, "files-changed", how) as raised:
         opened.check()
@@ -100,19 +92,6 @@ def test_bytes_overwritten_under_the_same_times_are_noticed(folder: Path) -> Non
     flip_keeping_times(folder / WEIGHTS)
     with raises(ChangedError, "files-changed", "was overwritten"):
         opened.check()
-
-
-def test_where_a_file_system_tells_nothing_a_sample_of_the_contents_does(
-    folder: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(held, "_status", lambda stat: (stat.st_size, 0, 0, 0, 0))
-    opened = HeldFolder(folder)
-    checkpoint_sha256(opened)
-    opened.verify()
-    (folder / WEIGHTS).write_bytes(bytes((folder / WEIGHTS).stat().st_size))
-    opened.check()
-    with raises(ChangedError, "files-changed"):
-        opened.verify()
 
 
 def test_a_file_renamed_over_another_never_mixes_with_it(folder: Path) -> None:
@@ -133,12 +112,12 @@ def test_what_is_only_touched_linked_or_replaced_by_its_like_is_what_was_judged(
     os.link(folder / WEIGHTS, tmp_path / "a second name")
     (folder / WEIGHTS).chmod(0o600)
     (folder / "config.json").write_bytes((folder / "config.json").read_bytes())
-    opened.verify()
+    opened.check()
     shutil.copyfile(folder / WEIGHTS, folder / "copy.tmp")
     (folder / "copy.tmp").replace(folder / WEIGHTS)
-    opened.verify()
+    opened.check()
     (folder / "README.md").write_text("what no model reads may change")
-    opened.verify()
+    opened.check()
 
 
 def test_what_is_written_to_before_it_is_hashed_or_while_it_is_read_is_refused_whatever_it_holds_now(
@@ -176,7 +155,7 @@ def test_a_snapshot_of_the_hub_is_held_by_its_blobs(folder: Path, tmp_path: Path
         (snapshot / file.name).symlink_to(file)
     opened = HeldFolder(snapshot)
     assert checkpoint_sha256(opened) == checkpoint_sha256(folder)
-    opened.verify()
+    opened.check()
     other = tmp_path / "another blob"
     shutil.copyfile(folder / WEIGHTS, other)
     flip(other)
@@ -229,7 +208,7 @@ def test_a_disk_that_gives_errors_is_no_fault_of_the_checkpoint(folder: Path, mo
         raise OSError(5, "Input/output error")
 
     opened = open_checkpoint(folder)
-    monkeypatch.setattr(held, "_read_at", broken)
+    monkeypatch.setattr(os, "preadv", broken)
     with raises(EngineError, "file-unreadable", "model.safetensors", "Input/output error"):
         opened.read(NORM)
     with raises(EngineError, "file-unreadable", "Input/output error"):
@@ -247,27 +226,13 @@ def test_a_folder_that_cannot_be_looked_into_is_no_fault_of_the_checkpoint(
         HeldFolder(folder)
 
 
-def test_blocks_are_checked_one_by_one_by_the_states_between_them(folder: Path, small_blocks: None) -> None:
-    file = HeldFile(folder / WEIGHTS)
-    assert file.sha256() == hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
-    assert file.blocks == -(-file.size // 2**14) > 10
-    flip(folder / WEIGHTS, 5 * 2**14 + 3)
-    for block in range(file.blocks):
-        if block == 5:
-            with raises(ChangedError, "files-changed"):
-                file.check_block(block)
-        else:
-            file.check_block(block)
-
-
-def test_empty_files_and_systems_without_positional_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_files_and_large_ones_are_hashed_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "CHUNK_BYTES", 2**12)
     (folder / "merges.txt").write_bytes(b"")
-    expected = checkpoint_sha256(folder)
-    monkeypatch.delattr(os, "preadv")
     opened = HeldFolder(folder)
-    assert checkpoint_sha256(opened) == expected
-    assert opened.files["merges.txt"].sha256() == hashlib.sha256(b"").hexdigest()
-    opened.verify()
+    for name in ("merges.txt", WEIGHTS):
+        assert opened.files[name].sha256() == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    opened.check()
 
 
 def test_a_disk_that_takes_no_copy_of_the_tokenizer_says_nothing_of_the_checkpoint(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from q36eval.checkpoints.header import TensorEntry
-from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.inspection.coverage import dead_patterns
 from q36eval.checkpoints.names import canonical, module_type
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.patterns import MOST_PATTERNS
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import scheme_resolver
@@ -56,7 +56,7 @@ def declaring(quantization: dict[str, Any], tmp_path: Path) -> Checkpoint:
 
 
 def formats(quantization: dict[str, Any], modules: list[str], tmp_path: Path) -> dict[str, str]:
-    resolve = scheme_resolver(declaring(quantization, tmp_path), light=True)
+    resolve = scheme_resolver(declaring(quantization, tmp_path))
     return {module: resolve(module, frozenset({"qweight", "weight_scale"})).format for module in modules}
 
 
@@ -206,6 +206,6 @@ def test_more_patterns_than_anybody_writes_are_refused(
         patterns = [pattern.format(number) for number in range(count)]
         return quantization | {key: patterns if key == "ignore" else {name: {} for name in patterns}}
 
-    scheme_resolver(declaring(declared(MOST_PATTERNS), tmp_path), light=True)
+    scheme_resolver(declaring(declared(MOST_PATTERNS), tmp_path))
     with raises(CorruptCheckpointError, "patterns-too-many", "1,025", "1,024"):
-        scheme_resolver(declaring(declared(MOST_PATTERNS + 1), tmp_path), light=True)
+        scheme_resolver(declaring(declared(MOST_PATTERNS + 1), tmp_path))

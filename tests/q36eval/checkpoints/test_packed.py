@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from q36eval.checkpoints import filling as loading
 from q36eval.checkpoints import load_model
+from q36eval.checkpoints import weight_slots as loading
 from q36eval.checkpoints.packed import PackedWeight, weight_bytes
 from q36eval.errors import CorruptCheckpointError
 from tests.branches import folder_of
@@ -89,6 +89,7 @@ def test_experts_of_a_layer_are_decoded_at_once_and_in_portions(
     assert experts.packed_gate_up_proj.fp4 is not None
 
 
+@pytest.mark.long
 def test_a_copy_of_a_packed_model_is_one(sandbox: tuple[Any, Any]) -> None:
     assert torch.equal(logits(copy.deepcopy(sandbox[1])), logits(sandbox[0]))
 
@@ -113,6 +114,7 @@ def test_what_cannot_be_decoded_is_refused_by_name(tmp_path: Path, part: str, ch
         load_model(folder, placement="packed")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("free", "placement"),
     [(10**9, "decoded"), (13 * 10**6, "packed"), (10**6, "layers")],

@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 
 from q36eval.checkpoints import header as header_module
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.header import examine_header
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises
 
@@ -50,7 +49,7 @@ def test_single_and_sharded_folders_hold_the_same_tensors(bf16_folder: Path, fol
     shard(folder)
     single, sharded = open_checkpoint(bf16_folder), open_checkpoint(folder)
     assert set(single.tensors) == set(sharded.tensors)
-    assert len(sharded.files) == 2
+    assert len({entry.file for entry in sharded.tensors.values()}) == 2
     assert torch.equal(single.read(NORM), sharded.read(NORM))
 
 
@@ -127,31 +126,10 @@ def test_overlapping_tensors_are_refused(folder: Path) -> None:
         open_checkpoint(folder)
 
 
-def test_every_fault_of_a_header_is_told_and_the_first_is_raised(folder: Path) -> None:
-    """Two unknown dtypes, a shape that does not fit, two overlaps with the gaps they leave, and no more."""
-    layer, other = "model.layers.0.input_layernorm.weight", "model.layers.1.input_layernorm.weight"
-    wrong = ("lm_head.weight", "model.embed_tokens.weight")
-
-    def damage(header: dict) -> None:
-        for name in wrong:
-            header[name]["dtype"] = "F7"
-        header[NORM]["shape"] = [3]
-        inside = header["lm_head.weight"]["data_offsets"][0] + 64
-        header[layer]["data_offsets"] = [inside, inside + 256]
-        header[other]["data_offsets"] = header[other.replace("input", "post_attention")]["data_offsets"]
-
-    assert not examine_header(folder / "model.safetensors").faults
-    rewrite_header(folder, damage)
-    faults = examine_header(folder / "model.safetensors").faults
-    for name in wrong:
-        assert sum(f"'{name}' has the unknown dtype 'F7'" in fault for fault in faults) == 1
-    assert sum(f"'{NORM}' takes 256 bytes" in fault for fault in faults) == 1
-    assert sum("overlaps the tensor before it" in fault for fault in faults) == 2
-    assert sum("bytes that belong to nothing" in fault for fault in faults) == 2
-    assert len(faults) == 7
-    with pytest.raises(CorruptCheckpointError) as refused:
+def test_an_unknown_dtype_is_refused(folder: Path) -> None:
+    rewrite_header(folder, lambda header: header[NORM].update(dtype="F7"))
+    with raises(CorruptCheckpointError, "header-malformed", NORM, "'F7'"):
         open_checkpoint(folder)
-    assert str(refused.value) == faults[0]
 
 
 def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
@@ -160,8 +138,7 @@ def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
     length = int.from_bytes(blob[:8], "little")
     doubled = blob[8 : 8 + length].rstrip()[:-1] + b',"model.norm.weight":{},"lm_head.weight":{}}'
     file.write_bytes(len(doubled).to_bytes(8, "little") + doubled + blob[8 + length :])
-    assert sum("twice" in fault for fault in examine_header(file).faults) == 2
-    with raises(CorruptCheckpointError, "header-malformed", NORM):
+    with raises(CorruptCheckpointError, "header-malformed", "lm_head.weight"):
         open_checkpoint(folder)
 
 

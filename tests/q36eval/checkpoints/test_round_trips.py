@@ -63,10 +63,14 @@ def assert_decodes(parts: dict[str, Tensor], scheme: Scheme, expected: Tensor) -
     starts = range(0, len(expected), ROWS_MULTIPLE)
     slabs = [layout.rows(parts, scheme, at, min(at + ROWS_MULTIPLE, len(expected))) for at in starts]
     assert torch.equal(torch.cat([layout.decode(slab, scheme) for slab in slabs]), whole)
-    if layout.light is not None:
-        light = layout.light(parts, scheme)
-        assert light.dtype == whole.dtype
-        assert torch.equal(as_bits(light), as_bits(whole))
+    # the library no longer follows an order of columns, and decodes microscaled values to BF16
+    if scheme.compressed is not None and not scheme.format.startswith("mx") and "weight_g_idx" not in parts:
+        from compressed_tensors.compressors import BaseCompressor
+
+        compressor = BaseCompressor.get_value_from_registry(scheme.format)
+        theirs = compressor.decompress(dict(parts), scheme.compressed)["weight"]
+        assert theirs.dtype == whole.dtype
+        assert torch.equal(as_bits(theirs), as_bits(whole))
 
 
 def as_bits(tensor: Tensor) -> Tensor:
@@ -116,9 +120,7 @@ def test_packed_integers(
 def test_packed_integers_under_one_scale(
     rows: int, bits: int, symmetric: bool, shape: tuple[int, ...], seed: int
 ) -> None:
-    """The zero-point is one int8 that is not packed; the library writes it so, and decodes it the same."""
-    from compressed_tensors.compressors import BaseCompressor
-
+    """The zero-point is one int8 that is not packed, as the library writes it."""
     half = 2 ** (bits - 1)
     scheme = weights_scheme("pack-quantized", num_bits=bits, type="int", symmetric=symmetric, strategy="tensor")
     q, scale = integers(-half, half - 1, (rows, 48), seed), scales((1,), torch.bfloat16, seed).reshape(shape)
@@ -132,8 +134,6 @@ def test_packed_integers_under_one_scale(
         parts["weight_zero_point"] = zero
     expected = torch.from_numpy(q - int(zero) * (not symmetric)).double() * scale.double()
     assert_decodes(parts, scheme, expected.to(torch.bfloat16))
-    compressor = BaseCompressor.get_value_from_registry("pack-quantized")
-    assert torch.equal(compressor.decompress(dict(parts), scheme.compressed)["weight"], expected.to(torch.bfloat16))
 
 
 @small

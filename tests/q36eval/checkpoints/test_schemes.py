@@ -14,7 +14,7 @@ from torch import Tensor
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.header import TensorEntry
-from q36eval.checkpoints.held import HeldFolder
+from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.schemes import scheme_resolver

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from q36eval.checkpoints import alike, load_model, open_checkpoint
-from q36eval.checkpoints.alike import read_ahead, read_alike
+from q36eval.checkpoints import load_model, open_checkpoint, stored_groups
+from q36eval.checkpoints.expert_stacks import Place, covers, decode_stack, finite_each, stacks_of
 from q36eval.checkpoints.formats.stacked import can_be_stacked
-from q36eval.checkpoints.stacking import Place, covers, decode_stack, finite_each, stacks_of
+from q36eval.checkpoints.stored_groups import read_ahead, read_alike
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
@@ -69,7 +69,7 @@ def test_into_their_places_together_as_alone(name: str, left_out: str, at_once: 
 def test_several_threads_read_what_one_reads(least: int, pinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into page-locked memory too, or into plain memory where none can be locked."""
     weights = [weight for _, weight in experts_of(GOLDEN / "ct-nvfp4")]
-    monkeypatch.setattr(alike, "READ_BYTES", least)
+    monkeypatch.setattr(stored_groups, "READ_BYTES", least)
     read = read_alike(weights, pinned=pinned)
     for part in read:
         assert torch.equal(

@@ -10,7 +10,7 @@ import pytest
 
 from q36eval.checkpoints import chat_template_sha256, load_tokenizer, tokenizer_sha256
 from q36eval.checkpoints.inspection.tokenizers import text_findings
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.tokenizer import chat_templates
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from evidence import HIGHER, LOWER, census, flips, measurement, questions
 
 from q36eval.records import Clusters, Direction, Estimator, Measurement, ProbeName, Schedule
 from q36eval.stats import quantile_clusters
+from tests.q36eval.gate.evidence import HIGHER, LOWER, census, flips, measurement, questions
 
 WORST = 4
 """The greatest severity."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from q36eval.gate import Criterion, Margin, Policy
+from q36eval.gate import Criterion, Policy
 from q36eval.records import Clusters, Counts, Direction, Estimator, FamilyCompetence, Lane, Measurement, ProbeName
 from q36eval.stats import summarize
 
@@ -133,38 +133,27 @@ def census(probe: ProbeName, metric: str, count: float, slice: str = "all", tota
     )
 
 
+def criterion(kind: str, value: float, *, margin: dict[str, object] | None = None, **changes: object) -> Criterion:
+    """A blocking criterion over the mean divergence, with other fields of it and of its margin."""
+    whole = {"kind": kind, "value": value, "source": "test"} | (margin or {})
+    known: dict[str, object] = {"id": "it", "probe": "kl", "metric": "kl_divergence", "lanes": ["freeform"]}
+    return Criterion.model_validate(known | {"margin": whole} | changes)
+
+
+def only(kind: str, value: float, *, margin: dict[str, object] | None = None, **changes: object) -> Policy:
+    """The policy of that criterion alone."""
+    return Policy(name="p", criteria=(criterion(kind, value, margin=margin, **changes),))
+
+
 def small_policy(**changes: object) -> Policy:
     """Three blocking criteria over two lanes: accuracy for freeform, failures for structured, faults for both."""
-
-    def margin(kind: str, value: float) -> Margin:
-        return Margin.model_validate({"kind": kind, "value": value, "source": "test"})
-
     both = (Lane.STRUCTURED, Lane.FREEFORM)
+    tools = {"probe": "canaries", "metric": "failure_rate", "slice": "tools", "lanes": both[:1]}
+    intact = {"probe": "weights", "metric": "integrity_faults", "lanes": both, "waivable": False}
     criteria = (
-        Criterion(
-            id="mmlu",
-            probe="evals",
-            metric="accuracy",
-            slice="mmlu",
-            margin=margin("min_recovery", 0.9),
-            lanes=both[1:],
-        ),
-        Criterion(
-            id="tools",
-            probe="canaries",
-            metric="failure_rate",
-            slice="tools",
-            margin=margin("max_increase", 0.1),
-            lanes=both[:1],
-        ),
-        Criterion(
-            id="intact",
-            probe="weights",
-            metric="integrity_faults",
-            margin=margin("max_count", 0),
-            lanes=both,
-            waivable=False,
-        ),
+        criterion("min_recovery", 0.9, id="mmlu", probe="evals", metric="accuracy", slice="mmlu"),
+        criterion("max_increase", 0.1, id="tools", **tools),
+        criterion("max_count", 0, id="intact", **intact),
     )
     return Policy.model_validate({"name": "small", "criteria": criteria} | changes)
 

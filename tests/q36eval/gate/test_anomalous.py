@@ -1,15 +1,15 @@
 """Implausible gains: INCONCLUSIVE until somebody signs, by no chance called so of a branch that lost nothing."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from evidence import accuracy, census, failure_rate, perplexity, small_policy
-from test_sequential import looked_at
 
-from q36eval.gate import CriterionVerdict, GateReport, Policy, PolicyRule, SignOff, Waiver, decide
+from q36eval.gate import CriterionVerdict, GateReport, PolicyRule, SignOff, decide
 from q36eval.gate.headroom import is_anomalous
 from q36eval.records import Measurement, ProbeName, Verdict
+from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, only, perplexity, small_policy
+from tests.q36eval.gate.test_sequential import looked_at
 
 SIGNED = SignOff(
     owner="eva", reason="the reference ran out of tokens", at=datetime(2030, 1, 1, tzinfo=UTC), report_sha256="0"
@@ -43,39 +43,24 @@ def test_a_signature_under_a_loss_turns_nothing() -> None:
     assert lost.verdict is Verdict.FAIL
 
 
-def test_a_waiver_of_the_criterion_sets_it_aside_like_any_other() -> None:
-    waiver = Waiver(owner="eva", reason="known", criterion="mmlu", expires=date(2030, 2, 1))
-    report = decide(small_policy(), [GAINING, *SOUND], [waiver], on=date(2030, 1, 1))
-    assert report.waived == ("mmlu",)
-
-
-def one(kind: str, value: float, against: str = "reference", **where: str) -> Policy:
-    margin = {"kind": kind, "value": value, "against": against, "source": "test"}
-    criterion = {"id": "it", "margin": margin, "lanes": ["freeform"], "tier": "blocking", **where}
-    return Policy.model_validate({"name": "one", "criteria": [criterion]})
-
-
 def test_fewer_failures_and_less_perplexity_are_gains_too() -> None:
     rate = {"probe": "canaries", "metric": "failure_rate", "slice": "tools"}
     fewer = failure_rate([0] * 300, [1] * 60 + [0] * 240, "tools")
-    assert decide(one("max_increase", 0.05, **rate), [fewer]).criteria[0].anomalous
-    assert not decide(one("max_increase", 0.25, **rate), [fewer]).criteria[0].anomalous
+    assert decide(only("max_increase", 0.05, **rate), [fewer]).criteria[0].anomalous
+    assert not decide(only("max_increase", 0.25, **rate), [fewer]).criteria[0].anomalous
     rng = np.random.default_rng(1)
     nll = 2.0 + rng.random(60)
     better = perplexity((nll - 0.1 + 0.01 * rng.standard_normal(60)).tolist(), nll.tolist())
     text = {"probe": "evals", "metric": "perplexity"}
-    assert decide(one("min_retention", 0.95, **text), [better]).criteria[0].anomalous
-    assert not decide(one("min_retention", 0.85, **text), [better]).criteria[0].anomalous
+    assert decide(only("min_retention", 0.95, **text), [better]).criteria[0].anomalous
+    assert not decide(only("min_retention", 0.85, **text), [better]).criteria[0].anomalous
 
 
 def test_progress_over_the_blessed_run_is_no_anomaly() -> None:
     mmlu = {"probe": "evals", "metric": "accuracy", "slice": "mmlu"}
     names = tuple(f"q{i}" for i in range(400))
-    columns = {"names": names}
-    ours = GAINING.model_copy(update={"clusters": GAINING.clusters.model_copy(update=columns)})  # type: ignore[union-attr]
-    theirs = accuracy([1] * 300 + [0] * 100, [1] * 300 + [0] * 100)
-    theirs = theirs.model_copy(update={"clusters": theirs.clusters.model_copy(update=columns)})  # type: ignore[union-attr]
-    report = decide(one("min_recovery", 0.9, "blessed", **mmlu), [ours], blessed=[theirs])
+    ours, theirs = named(GAINING, names), named(accuracy([1] * 300 + [0] * 100, [1] * 300 + [0] * 100), names)
+    report = decide(only("min_recovery", 0.9, margin={"against": "blessed"}, **mmlu), [ours], blessed=[theirs])
     assert (report.verdict, report.criteria[0].anomalous) == (Verdict.PASS, False)
 
 
@@ -92,7 +77,7 @@ def test_what_gains_too_much_is_asked_on_until_that_is_known() -> None:
 @pytest.mark.parametrize("flips", [0.0, 0.06])
 def test_a_branch_without_loss_is_not_called_anomalous_and_one_that_gains_three_margins_is(flips: float) -> None:
     rng, margin, items, branches = np.random.default_rng(7), 0.03, 2_500, 12
-    policy = one("min_recovery", 1 - margin, probe="evals", metric="accuracy", slice="mmlu")
+    policy = only("min_recovery", 1 - margin, probe="evals", metric="accuracy", slice="mmlu")
     called = {0.0: 0, 3.0: 0}
     for gain in called:
         for _ in range(branches):

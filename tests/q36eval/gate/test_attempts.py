@@ -62,14 +62,6 @@ def test_beyond_the_attempts_allowed_a_pass_takes_a_signature_and_nothing_else_c
     assert (failed.verdict, failed.awaiting_sign_off) == (Verdict.FAIL, False)
 
 
-def test_the_report_names_earlier_verdicts_and_the_chance() -> None:
-    told = " | ".join(notes(decide(limited(None), evidence(), tried=tried("a", "b")), None))
-    assert "run r1 INCONCLUSIVE, run r0 INCONCLUSIVE" in told
-    assert "3 sets of answers" in told
-    again = " | ".join(notes(decide(limited(None), evidence(), tried=tried("now")), None))
-    assert "rest on the same answers" in again
-
-
 def test_a_policy_by_another_name_or_with_other_words_is_the_same_to_try() -> None:
     policy = small_policy()
     renamed = policy.model_copy(update={"name": "other", "max_attempts": 1, "criteria": policy.criteria[::-1]})

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 import pytest
-from drawn import KINDS, WORST, Builder, Kind
-from evidence import census
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, SignOff, Waiver, decide
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
+from tests.q36eval.gate.drawn import KINDS, WORST, Builder, Kind
+from tests.q36eval.gate.evidence import census
 
 pytestmark = pytest.mark.long
 

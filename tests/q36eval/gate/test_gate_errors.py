@@ -9,6 +9,7 @@ import pytest
 from q36eval.gate import Policy, PolicyRule, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Measurement, ProbeFailure, ProbeName, Verdict
+from q36eval.stats import _bootstrap
 from tests.q36eval.gate.evidence import census, divergence, shipped_evidence
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "sandbox.yaml"
@@ -62,3 +63,18 @@ def test_one_flipped_prompt_of_each_list_fails_both_lanes_after_the_canaries(pol
     ]
     assert stopped_at(policy, evidence) == (ProbeName.CANARIES, Verdict.FAIL)
     assert decide(policy, evidence).decisive == ("must-pass-freeform", "must-pass-structured")
+
+
+@pytest.mark.long
+def test_the_shipped_policy_fails_three_margins_worse(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)  # coarser p-values, the same test, ten times as fast
+    rng = np.random.default_rng(2)
+    reports = [decide(policy, shipped_evidence(rng, 3.0)) for _ in range(20)]
+    # 20 of 20: at a true rate of 95 % this would be seen in a third of all seeds, so the rate is well above it
+    assert all(report.verdict is Verdict.FAIL for report in reports)
+    assert all(lane.verdict is Verdict.FAIL for report in reports for lane in report.lanes)
+    blocking = [r.id for r in policy.criteria if r.tier == "blocking" and r.margin.kind != "max_count"]
+    shares = {
+        i: np.mean([any(c.id == i and c.verdict == "FAIL" for c in r.criteria) for r in reports]) for i in blocking
+    }
+    assert min(shares.values()) >= 0.9, shares

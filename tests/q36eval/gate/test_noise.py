@@ -1,19 +1,15 @@
 """A margin below the noise floor is refused before the run, and INCONCLUSIVE should history hold one."""
 
-import io
 import math
 from collections.abc import Sequence
 
 import pytest
-from evidence import census, divergence, perplexity
-from rich.console import Console
 
-from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
+from q36eval.gate import GateReport, Policy, decide
 from q36eval.gate.noise import NoiseFloor, below_floor, margins_below_floor
 from q36eval.gate.remedies import remedies
-from q36eval.records import Counts, Direction, Interval, Lane, Measurement, ProbeName, Verdict
-from q36eval.reports import Document, to_console, to_junit, to_markdown
-from q36eval.stats import MarginKind
+from q36eval.records import Counts, Direction, Interval, Measurement, ProbeName, Verdict
+from tests.q36eval.gate.evidence import divergence, only, perplexity
 
 DOCUMENTS = [1e-5 + 1e-7 * (i % 7) for i in range(120)]
 """KL per document of a branch, in nats/token: far inside a margin of 1e-4."""
@@ -35,15 +31,8 @@ def floor(value: float, metric: str = "kl_divergence", slice: str = "all") -> Me
     )
 
 
-def policy(margin: float = 1e-4, kind: MarginKind = "max_value", **changes: object) -> Policy:
-    fields: dict[str, object] = {
-        "id": "kl",
-        "probe": ProbeName.KL,
-        "metric": "kl_divergence",
-        "margin": Margin(kind=kind, value=margin, source="x"),
-        "lanes": (Lane.FREEFORM,),
-    }
-    return Policy(name="p", criteria=(Criterion.model_validate(fields | changes),))
+def policy(margin: float = 1e-4, kind: str = "max_value", **changes: object) -> Policy:
+    return only(kind, margin, id="kl", **changes)
 
 
 def decided(floors: Sequence[Measurement], margin: float = 1e-4, **changes: object) -> GateReport:
@@ -79,13 +68,6 @@ def test_a_margin_at_the_floor_is_judged_and_one_of_no_number_refuses() -> None:
     assert decided([floor(math.inf)]).verdict is Verdict.INCONCLUSIVE
 
 
-def test_a_run_without_a_floor_is_judged_and_says_so() -> None:
-    report = decided([])
-    assert report.verdict is Verdict.PASS
-    assert report.criteria[0].noise_floor is None
-    assert "(kl): not measured" in to_console_text(report)
-
-
 def test_the_floor_is_that_of_the_metric_and_slice() -> None:
     report = decided([floor(2e-4, slice="czech"), floor(2e-4, "reverse_kl_divergence")])
     assert report.verdict is Verdict.PASS
@@ -103,7 +85,11 @@ def test_every_figure_whose_floor_was_measured_is_held_against_it(metric: str) -
     asked = policy(metric=metric)
     assert decide(asked, [figure, floor(9e-5, metric)]).verdict is Verdict.PASS
     assert decide(asked, [figure, floor(2e-4, metric)]).verdict is Verdict.INCONCLUSIVE
-    assert margins_below_floor(asked, [floor(2e-4, metric)])
+    (sentence,) = margins_below_floor(asked, [floor(2e-4, metric)])
+    assert [
+        one for one in ("'kl'", "0.0001 nats/token", "0.0002 nats/token", "left-padding") if one not in sentence
+    ] == []
+    assert margins_below_floor(asked, [floor(5e-5, metric)]) == []
 
 
 def test_for_a_group_of_tokens_the_floor_over_all_of_them_stands_in_and_says_so() -> None:
@@ -113,15 +99,6 @@ def test_for_a_group_of_tokens_the_floor_over_all_of_them_stands_in_and_says_so(
     assert report.criteria[0].code == "below-noise-floor"
     assert "kind=json" in report.criteria[0].reason
     assert decide(asked, [figure, floor(2e-4), floor(5e-5, slice="kind=json")]).verdict is Verdict.PASS
-
-
-def test_a_figure_without_a_floor_says_that_none_was_measured_and_a_census_has_none() -> None:
-    figure = divergence(DOCUMENTS).model_copy(update={"metric": "kl_p90"})
-    text = to_console_text(decide(policy(metric="kl_p90"), [figure, floor(2e-4)]))
-    assert "(kl): not measured" in text
-    counted = decide(policy(0, "max_count", metric="non_finite_tokens"), [census(ProbeName.KL, "non_finite_tokens", 0)])
-    assert counted.verdict is Verdict.PASS
-    assert "noise floor of" not in to_console_text(counted)
 
 
 def test_perplexity_is_refused_in_its_own_unit() -> None:
@@ -134,38 +111,3 @@ def test_perplexity_is_refused_in_its_own_unit() -> None:
     same = perplexity(nll, nll).model_copy(update={"probe": ProbeName.KL})
     assert decide(asked, [same, floor(9e-5, "perplexity")]).verdict is Verdict.PASS
     assert decide(asked, [same, floor(2e-4, "perplexity")]).verdict is Verdict.INCONCLUSIVE
-
-
-def test_one_sentence_names_criterion_margin_floor_and_perturbation() -> None:
-    assert margins_below_floor(policy(), [floor(5e-5)]) == []
-    (sentence,) = margins_below_floor(policy(), [floor(2e-4)])
-    named = ("'kl'", "0.0001 nats/token", "0.0002 nats/token", "left-padding")
-    assert [one for one in named if one not in sentence] == []
-
-
-def to_console_text(report: GateReport) -> str:
-    stream = io.StringIO()
-    Console(file=stream, width=150, force_terminal=False).print(to_console(Document(report)))
-    return stream.getvalue()
-
-
-@pytest.mark.parametrize("write", [to_console_text, to_markdown, to_junit])
-def test_the_floor_stands_beside_the_figure(write: object) -> None:
-    assert callable(write)
-    report = decided([floor(3.7e-6)])
-    lines = write(report if write is to_console_text else Document(report)).splitlines()
-    assert any("3.7e-06" in line and "1.03e-05" in line for line in lines), lines
-
-
-def test_a_policy_that_refuses_what_is_not_proven_fails_it() -> None:
-    assert decided([floor(2e-4)], on_inconclusive="fail").verdict is Verdict.FAIL
-
-
-def test_of_equal_floors_the_same_one_is_named_whatever_their_order() -> None:
-    equal = [floor(2e-4).model_copy(update={"note": note}) for note in ("left-padding", "batch-of-one")]
-    assert decided(equal) == decided(equal[::-1])
-
-
-def test_a_report_with_a_floor_survives_json() -> None:
-    report = decided([floor(math.inf)])
-    assert GateReport.model_validate_json(report.model_dump_json()) == report

@@ -3,26 +3,18 @@
 import numpy as np
 import pytest
 
-from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
+from q36eval.gate import Criterion, GateReport, Policy, decide
 from q36eval.gate.remedies import remedies
 from q36eval.gate.report import ItemSource, Remedy, Supplies
-from q36eval.records import Clusters, Direction, Lane, Measurement, ProbeFailure, ProbeName, Verdict
+from q36eval.records import Clusters, Direction, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats._pairs import PairedProportions, pairs_of
-from tests.q36eval.gate.evidence import measurement
+from tests.q36eval.gate.evidence import criterion, measurement
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
-def criterion(kind: str = "max_increase", value: float = 0.03, **changed: object) -> Criterion:
-    fields: dict[str, object] = {
-        "id": "tools",
-        "probe": ProbeName.CANARIES,
-        "metric": "failure_rate",
-        "slice": "tools",
-        "lanes": (Lane.STRUCTURED,),
-        "margin": Margin(kind=kind, value=value, source="test"),  # type: ignore[arg-type]
-    }
-    return Criterion.model_validate(fields | changed)
+def tools(kind: str = "max_increase", value: float = 0.03, **changed: object) -> Criterion:
+    return criterion(kind, value, **({"probe": "canaries", "metric": "failure_rate", "slice": "tools"} | changed))
 
 
 def pairs(lost: int, gained: int, both: int, neither: int) -> tuple[Array, Array]:
@@ -31,14 +23,14 @@ def pairs(lost: int, gained: int, both: int, neither: int) -> tuple[Array, Array
     return np.repeat([1.0, 0.0, 1.0, 0.0], counts), np.repeat([0.0, 1.0, 1.0, 0.0], counts)
 
 
+def answers(branch: Array, reference: Array) -> Clusters:
+    ones = (1,) * len(branch)
+    columns = {"branch": tuple(branch), "reference": tuple(reference), "errored": (0,) * len(ones)}
+    return Clusters(units=ones, bounds=(0.0, 1.0), **columns)
+
+
 def failures(branch: Array, reference: Array) -> Measurement:
-    clusters = Clusters(
-        units=(1,) * len(branch),
-        branch=tuple(branch),
-        reference=tuple(reference),
-        errored=(0,) * len(branch),
-        bounds=(0.0, 1.0),
-    )
+    clusters = answers(branch, reference)
     return measurement(ProbeName.CANARIES, "failure_rate", clusters, "paired_proportions", slice="tools")
 
 
@@ -66,11 +58,7 @@ def simulated(rule: Criterion, seen: Measurement, total: int, rates: tuple[float
     passed = 0
     for (lost, gained, same), times in zip(kinds.tolist(), number, strict=True):
         branch, reference = pairs(lost, gained, 0, same)
-        ones = (1,) * len(branch)
-        clusters = Clusters(
-            units=ones, branch=tuple(branch), reference=tuple(reference), errored=(0,) * len(ones), bounds=(0.0, 1.0)
-        )
-        exact = pairs_of(clusters)
+        exact = pairs_of(answers(branch, reference))
         assert isinstance(exact, PairedProportions)
         passed += int(times) * (exact.p_at_least(rule.margin.value) <= 1 - rule.confidence)
     return passed / gates
@@ -79,7 +67,7 @@ def simulated(rule: Criterion, seen: Measurement, total: int, rates: tuple[float
 @pytest.mark.long
 @pytest.mark.parametrize(("lost", "gained"), [(10, 6), (13, 7)])
 def test_the_chances_with_more_draws_are_those_of_the_exact_test(lost: int, gained: int) -> None:
-    rule, asked, total = criterion(), 300, 900
+    rule, asked, total = tools(), 300, 900
     seen = failures(*pairs(lost, gained, 5, asked - lost - gained - 5))
     supplies = Supplies(draws=60, most_draws=180)
     (option,) = remedy(rule, seen, supplies=supplies).options
@@ -93,7 +81,7 @@ def test_the_chances_with_more_draws_are_those_of_the_exact_test(lost: int, gain
 
 @pytest.mark.long
 def test_the_items_needed_pass_four_times_in_five() -> None:
-    rule = criterion()
+    rule = tools()
     seen = failures(*pairs(10, 6, 5, 279))
     told = remedy(rule, seen)
     assert told.needed is not None
@@ -106,23 +94,20 @@ def test_the_items_needed_pass_four_times_in_five() -> None:
 
 
 def test_a_loss_at_the_margin_passes_with_no_number_of_items() -> None:
-    told = remedy(criterion(), failures(*pairs(15, 5, 0, 280)))
+    told = remedy(tools(), failures(*pairs(15, 5, 0, 280)))
     assert (told.needed, told.hopeless) == (None, True)
     assert told.needed_lossless is not None
 
 
 def test_no_flip_seen_is_no_flips_proven() -> None:
     """Else one more item would always do."""
-    told = remedy(criterion(), failures(*pairs(0, 0, 0, 60)))
+    told = remedy(tools(), failures(*pairs(0, 0, 0, 60)))
     assert told.needed is not None
     assert told.needed > 60
 
 
 def recovery(lost: int, asked: int, planned: int) -> tuple[Measurement, Measurement]:
-    branch, reference = np.repeat([0.0, 1.0], (lost, asked - lost)), np.ones(asked)
-    clusters = Clusters(
-        units=(1,) * asked, branch=tuple(branch), reference=tuple(reference), errored=(0,) * asked, bounds=(0.0, 1.0)
-    )
+    clusters = answers(np.repeat([0.0, 1.0], (lost, asked - lost)), np.ones(asked))
     found = measurement(ProbeName.EVALS, "accuracy", clusters, "paired_mean", Direction.HIGHER_IS_BETTER, "mmlu")
     count = found.model_copy(
         update={"metric": "items_planned", "estimator": "census", "value": float(planned), "clusters": None}
@@ -130,7 +115,7 @@ def recovery(lost: int, asked: int, planned: int) -> tuple[Measurement, Measurem
     return found, count
 
 
-RECOVERY = criterion("min_recovery", 0.99, probe=ProbeName.EVALS, metric="accuracy", slice="mmlu")
+RECOVERY = tools("min_recovery", 0.99, probe=ProbeName.EVALS, metric="accuracy", slice="mmlu")
 
 
 def test_exhaustive_is_offered_only_where_items_were_left() -> None:
@@ -154,7 +139,7 @@ def test_documents_are_what_a_divergence_needs() -> None:
     clusters = Clusters(units=tuple(map(int, tokens)), branch=tuple(sums), errored=(0,) * 100)
     found = measurement(ProbeName.KL, "kl_divergence", clusters, "mean")
     value = found.value * 1.1
-    told = remedy(criterion("max_value", value, probe=ProbeName.KL, metric="kl_divergence", slice="all"), found)
+    told = remedy(tools("max_value", value, probe=ProbeName.KL, metric="kl_divergence", slice="all"), found)
     assert (told.kind, told.items, told.needed_lossless) == ("documents", 100, None)
     assert told.needed is not None
     # bounds of that many documents lie within the margin 4 times in 5: the margin is (z + z80) errors away
@@ -163,16 +148,16 @@ def test_documents_are_what_a_divergence_needs() -> None:
 
 
 def test_what_numbers_do_not_help_says_why() -> None:
-    policy, report = judged(criterion(), failed=(ProbeFailure(probe=ProbeName.CANARIES, reason="x", kind="crashed"),))
+    policy, report = judged(tools(), failed=(ProbeFailure(probe=ProbeName.CANARIES, reason="x", kind="crashed"),))
     (crashed,) = remedies(report, policy, ())
     assert (crashed.options, crashed.code) == ((), "errored")
-    policy, report = judged(criterion())
+    policy, report = judged(tools())
     assert remedies(report, policy, ())[0].code == "not-measured"
 
 
 def test_other_verdicts_need_no_help() -> None:
     for lost in (0, 200):
         found = failures(*pairs(lost, 0, 0, 1_000 - lost))
-        policy, report = judged(criterion(), found)
+        policy, report = judged(tools(), found)
         assert report.verdict is not Verdict.INCONCLUSIVE
         assert remedies(report, policy, [found]) == ()

@@ -3,12 +3,12 @@
 from datetime import date
 
 import pytest
-from evidence import accuracy, census, failure_rate, named, small_policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from q36eval.gate import CriterionVerdict, PolicyRule, Waiver, decide, failed_lanes
 from q36eval.records import Lane, Measurement, ProbeName, Schedule, Verdict
+from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, small_policy
 
 DECIDED = (CriterionVerdict.PASS, CriterionVerdict.FAIL)
 

@@ -5,25 +5,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evidence import measurement
 from scipy.stats import binom
 
-from q36eval.gate import Criterion, CriterionVerdict, Margin, Policy, decide
-from q36eval.records import Clusters, Lane, Measurement, ProbeName
-from q36eval.stats import ShareBeyond, least_clusters, most_beyond, unseen_share
+from q36eval.gate import CriterionVerdict, Policy, decide
+from q36eval.records import Clusters, Measurement, ProbeName
+from q36eval.stats import ShareBeyond, least_clusters, unseen_share
+from tests.q36eval.gate.evidence import criterion, measurement, only
 
 PASS, FAIL, INCONCLUSIVE = CriterionVerdict.PASS, CriterionVerdict.FAIL, CriterionVerdict.INCONCLUSIVE
 
 
 def policy(**share: Any) -> Policy:
-    kl = Margin(kind="max_value", value=0.014, source="x")
-    tail = Margin(kind="max_share", source="x", **({"value": 0.01, "beyond_margins": 10, "of": "kl"} | share))
-    asked = {"probe": ProbeName.KL, "lanes": (Lane.STRUCTURED,)}
+    tail = {"beyond_margins": 10, "of": "kl"} | {key: each for key, each in share.items() if key != "value"}
     return Policy(
         name="p",
         criteria=(
-            Criterion(id="kl", metric="kl_divergence", margin=kl, **asked),
-            Criterion(id="kl-tail", metric="kl_document_max", margin=tail, **asked),
+            criterion("max_value", 0.014, id="kl"),
+            criterion("max_share", share.get("value", 0.01), margin=tail, id="kl-tail", metric="kl_document_max"),
         ),
     )
 
@@ -75,18 +73,14 @@ def test_a_perplexity_is_judged_by_its_logarithm_per_unit() -> None:
         errored=(0,) * 400,
     )
     found = measurement(ProbeName.KL, "perplexity", clusters, "perplexity")
-    margin = {"kind": "max_share", "value": 0.01, "source": "x"}
     for beyond, expected in ((0.24, FAIL), (0.26, PASS)):
-        criterion = {"id": "p", "probe": "kl", "metric": "perplexity", "lanes": ["structured"]}
-        asked = Policy.model_validate({"name": "p", "criteria": [criterion | {"margin": margin | {"beyond": beyond}}]})
-        assert verdict(asked, found) is expected
+        assert verdict(only("max_share", 0.01, margin={"beyond": beyond}, metric="perplexity"), found) is expected
 
 
 def test_what_was_not_drawn_is_not_seen() -> None:
     assert (least_clusters(0.01, 0.975), least_clusters(0.025, 0.975)) == (368, 146)
     assert unseen_share(62, 0.975) == pytest.approx(0.058, abs=0.0005)
     assert (1 - unseen_share(400, 0.975)) ** 400 == pytest.approx(0.025)
-    assert [most_beyond(n, 0.01, 0.975) for n in (367, 368, 1000)] == [None, 0, 3]
 
 
 @pytest.mark.parametrize(
@@ -114,10 +108,7 @@ def test_a_bound_near_the_margin_is_not_trusted_where_the_tail_is_heavy() -> Non
 
     def judged(values: np.ndarray, upper_over_margin: float) -> Any:
         found = kl(values)
-        asked = policy()
-        margin = Margin(kind="max_value", value=found.effect_interval.upper / upper_over_margin, source="x")
-        asked = asked.model_copy(update={"criteria": (asked.criteria[0].model_copy(update={"margin": margin}),)})
-        return decide(asked, [found]).criteria[0]
+        return decide(only("max_value", found.effect_interval.upper / upper_over_margin), [found]).criteria[0]
 
     heavy, light = 0.001 * (1 + rng.pareto(1.8, 400)), rng.gamma(4.0, 0.001, 400)
     doubted = judged(heavy, 0.9)

@@ -1,21 +1,19 @@
-"""Criteria over values that are no plain mean: quantiles, maxima, root mean squares, equally weighted slices."""
+"""Criteria over values: quantiles, maxima and ratios, which are no plain mean, and how many clusters a mean takes."""
 
 import math
 
 import numpy as np
 import pytest
-from evidence import failure_rate, measurement
 
-from q36eval.gate import Criterion, CriterionVerdict, Margin, Policy, decide
-from q36eval.gate.policy import MarginKind
-from q36eval.records import Clusters, Direction, Lane, Measurement, ProbeName
+from q36eval.gate import CriterionResult, CriterionVerdict, Policy, decide
+from q36eval.gate.judgement import effective_clusters, judge
+from q36eval.records import Clusters, Direction, Measurement, ProbeName
 from q36eval.stats import quantile_clusters, summarize
+from tests.q36eval.gate.evidence import criterion, failure_rate, measurement, only
 
 
-def policy(metric: str, value: float, kind: MarginKind = "max_value") -> Policy:
-    margin = Margin(kind=kind, value=value, source="x")
-    criterion = Criterion(id="it", probe=ProbeName.KL, metric=metric, margin=margin, lanes=(Lane.STRUCTURED,))
-    return Policy(name="p", criteria=(criterion,))
+def policy(metric: str, value: float, kind: str = "max_value") -> Policy:
+    return only(kind, value, metric=metric)
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +36,6 @@ def test_a_margin_on_a_quantile_is_judged_on_its_bounds(p99: Measurement) -> Non
         assert result.verdict is verdict
         assert (result.figure, result.limit) == (p99.value, margin)
         assert result.loss_interval == bounds
-
-
-def test_it_is_judged_alike_after_a_round_trip_through_history(p99: Measurement) -> None:
-    again = Measurement.model_validate_json(p99.model_dump_json())
-    margin = p99.effect_interval.upper * 1.01
-    assert decide(policy("kl_p99", margin), [again]) == decide(policy("kl_p99", margin), [p99])
 
 
 def test_what_its_sample_does_not_bound_never_passes() -> None:
@@ -95,3 +87,35 @@ def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
     assert judged(60, 0.9).figure == pytest.approx(branch.sum() / reference.sum())
     assert judged(60, 1.0).verdict is CriterionVerdict.FAIL
     assert (judged(29, 0.9).code, judged(29, 0.9).reason[-3:]) == ("too-few-clusters", " 30")
+
+
+def divergences(lengths: list[int]) -> Measurement:
+    units = np.array(lengths)
+    sums = units * np.random.default_rng(0).lognormal(-6, 0.3, len(units))
+    clusters = Clusters(units=tuple(lengths), branch=tuple(map(float, sums)), errored=(0,) * len(lengths))
+    return measurement(ProbeName.KL, "kl_divergence", clusters, "mean")
+
+
+def by_clusters(min_clusters: int | None, lengths: list[int]) -> CriterionResult:
+    return judge(criterion("max_value", 0.1, min_clusters=min_clusters), [divergences(lengths)], [])
+
+
+@pytest.mark.parametrize(
+    ("units", "expected"), [([], 0), ([0, 0], 0), ([7], 1), ([5] * 140, 140), ([200] * 130 + [8000] * 10, 17)]
+)
+def test_clusters_count_by_weight(units: list[int], expected: int) -> None:
+    assert effective_clusters(units) == expected
+
+
+def test_a_hundred_documents_of_which_ten_hold_the_tokens_are_not_a_hundred() -> None:
+    assert by_clusters(100, [300] * 140).verdict is CriterionVerdict.INCONCLUSIVE  # judged, before Holm
+    refused = by_clusters(100, [200] * 130 + [8000] * 10)
+    assert (refused.verdict, refused.code) == (CriterionVerdict.NOT_MEASURED, "too-few-clusters")
+    assert "17 clusters" in refused.reason
+    assert "100" in refused.reason
+
+
+def test_a_policy_that_says_nothing_does_not_pass_on_eight_documents() -> None:
+    assert by_clusters(None, [300] * 8).verdict is CriterionVerdict.NOT_MEASURED
+    assert by_clusters(None, [300] * 30).p_pass < 0.025
+    assert by_clusters(8, [300] * 8).p_pass < 0.025

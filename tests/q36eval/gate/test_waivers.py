@@ -3,10 +3,10 @@
 from datetime import date
 
 import pytest
-from evidence import census, failure_rate, flips, named, questions, small_policy
 
-from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, Waiver, decide
+from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver, decide
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
+from tests.q36eval.gate.evidence import census, criterion, failure_rate, flips, named, questions, small_policy
 
 DAY = date(2026, 5, 1)
 EACH = 200
@@ -27,17 +27,16 @@ def waiver(expires: date = DAY, owner: str = "eva", **scope: str) -> Waiver:
 
 def policy(**changes: object) -> Policy:
     """The failure rate of a lane, its must-pass prompts, and intact weights, in one lane."""
-    margin = {"source": "test"}
-    criteria = [
-        {"id": "failures", "probe": "canaries", "metric": "failure_rate", "slice": "structured"}
-        | {"margin": {"kind": "max_increase", "value": 0.05} | margin, "min_scored": 550},
-        {"id": "must-pass", "probe": "canaries", "metric": "must_pass_flips", "slice": "structured"}
-        | {"margin": {"kind": "max_count", "value": 0} | margin, "min_scored": 20},
-    ]
-    lanes = {"lanes": ["structured"]}
-    intact = {"id": "intact", "probe": "weights", "metric": "integrity_faults", "waivable": False}
-    intact |= {"margin": {"kind": "max_count", "value": 0} | margin}
-    return Policy.model_validate({"name": "p", "criteria": [intact | lanes, *(c | lanes | changes for c in criteria)]})
+    of = {"lanes": ["structured"], "probe": "canaries", "slice": "structured"}
+    failures = {"id": "failures", "metric": "failure_rate", "min_scored": 550}
+    must_pass = {"id": "must-pass", "metric": "must_pass_flips", "min_scored": 20}
+    intact = {"id": "intact", "probe": "weights", "metric": "integrity_faults", "slice": "all", "waivable": False}
+    criteria = (
+        criterion("max_count", 0, **(of | intact)),
+        criterion("max_increase", 0.05, **(of | failures | changes)),
+        criterion("max_count", 0, **(of | must_pass | changes)),
+    )
+    return Policy(name="p", criteria=criteria)
 
 
 def decided(measured: Measurement, *waivers: Waiver, flipped: int = 0, **changes: object) -> GateReport:
@@ -133,10 +132,9 @@ def test_a_slice_is_excused_for_every_criterion_over_it_and_everything_is_no_sli
     ("scope", "words"),
     [
         ({"criterion": "mmul"}, "the policy has no such criterion"),
-        ({"slice": "czech"}, "the policy judges no such slice"),
+        ({"criterion": "failures", "slice": "freeform"}, "the policy judges no such slice"),
         ({"canary": "discuont"}, "no evidence that it concerns is named after that canary"),
         ({"criterion": "failures", "slice": "structured"}, None),
-        ({"criterion": "failures", "slice": "freeform"}, "the policy judges no such slice"),
     ],
 )
 def test_a_waiver_that_names_nothing_says_so(scope: dict[str, str], words: str | None) -> None:
@@ -166,14 +164,7 @@ def test_of_two_waivers_the_later_to_expire_is_named() -> None:
 
 
 def test_where_a_lane_is_left_with_nothing_the_whole_does_not_pass() -> None:
-    tools = Criterion(
-        id="only",
-        probe=ProbeName.CANARIES,
-        metric="failure_rate",
-        slice="structured",
-        margin=Margin(kind="max_increase", value=0.05, source="test"),
-        lanes=(Lane.STRUCTURED,),
-    )
+    tools = policy().criteria[1].model_copy(update={"id": "only"})
     whole = small_policy(criteria=(tools, small_policy().criteria[2].model_copy(update={"lanes": (Lane.FREEFORM,)})))
     report = decide(whole, [failures(discount=90), INTACT], [waiver(criterion="only")], on=DAY)
     assert {lane.lane: lane.verdict for lane in report.lanes} == {"structured": "INCONCLUSIVE", "freeform": "PASS"}
@@ -184,18 +175,7 @@ def test_where_a_lane_is_left_with_nothing_the_whole_does_not_pass() -> None:
 @pytest.mark.parametrize("scope", [{"canary": "discount"}, {"criterion": "must-pass"}, {"slice": "structured"}])
 def test_a_count_that_was_not_finished_cannot_be_waived(scope: dict[str, str]) -> None:
     """One flip among ten of fifty-six prompts fails the branch; what the others would have shown nobody accepted."""
-    must_pass = (
-        policy()
-        .criteria[1]
-        .model_copy(
-            update={
-                "id": "must-pass",
-                "metric": "must_pass_flips",
-                "margin": Margin(kind="max_count", value=0, source="test"),
-                "min_scored": 51,
-            }
-        )
-    )
+    must_pass = policy().criteria[2].model_copy(update={"min_scored": 51})
     asked = policy().model_copy(update={"criteria": (policy().criteria[0], must_pass)})
     few, all_of_them = flips({"discount": (2, 1), "invoice": (8, 0)}), flips({"discount": (2, 1), "invoice": (54, 0)})
     judged = [decide(asked, [found, INTACT], [waiver(**scope)], on=DAY) for found in (few, all_of_them)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.history import _migrating as migrating
+from q36eval.history import _migration as migrating
 
 NEXT = "9999"
 

@@ -187,7 +187,7 @@ def test_runs_are_found_by_prefix_and_latest(history: History) -> None:
             history.get_run(unknown)
     history.finish_run(first.id, decide(POLICY, [faults(0)]))
     assert [r.id for r in history.list_runs()] == [second.id, first.id]
-    assert [r.id for r in history.list_runs(branch="main", verdict=Verdict.PASS)] == [first.id]
+    assert [r.id for r in history.list_runs(branch="main", state=RunState.FINISHED)] == [first.id]
     assert history.list_runs(family="other") == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from q36eval.errors import StorageError
 from q36eval.history import History, KeptDrift
-from q36eval.history.deciding import circumstances_on, decided, evidence_of
+from q36eval.history.decisions import circumstances_on, decided, evidence_of
 from tests.app.judged_runs import STAGES, judge_run
 from tests.q36eval.gate.evidence import small_policy
 

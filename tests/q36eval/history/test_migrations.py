@@ -21,10 +21,10 @@ from sqlalchemy import UniqueConstraint, text
 from q36eval.errors import StorageError, UsageError
 from q36eval.gate import SignOff
 from q36eval.history import Blessing, History, WaiverRecord, WholeRun
-from q36eval.history import _migrating as migrating
+from q36eval.history import _migration as migrating
 from q36eval.history._tables import metadata
-from q36eval.history.deciding import replayed
-from q36eval.history.moving import put_run, whole_run
+from q36eval.history.decisions import replayed
+from q36eval.history.run_transfer import put_run, whole_run
 from q36eval.locks import exclusive
 from tests.app.history.filled import WAIVER, fill
 from tests.q36eval.history.gates import child, gate

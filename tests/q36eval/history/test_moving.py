@@ -6,7 +6,7 @@ import pytest
 
 from q36eval.errors import UsageError
 from q36eval.history import History
-from q36eval.history.moving import put_run, whole_run
+from q36eval.history.run_transfer import put_run, whole_run
 from tests.app.history.filled import fill
 from tests.raising import raises
 

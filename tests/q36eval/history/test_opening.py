@@ -12,7 +12,7 @@ import pytest
 
 from q36eval.errors import StorageError, UsageError
 from q36eval.history import History, HistoryLostError, RunState
-from q36eval.history import _opening as opening
+from q36eval.history import _connection as opening
 from q36eval.history.archive import reading
 from q36eval.history.rescue import rescue
 from tests.q36eval.history.gates import begin, child, figure, gate, outcome

@@ -14,7 +14,7 @@ from q36eval.gate import Circumstances
 from q36eval.history import About, Artifact, History, RunFilter, WholeRun
 from q36eval.history import _tables as tables
 from q36eval.history._texts import packed, unpacked
-from q36eval.history.moving import put_run, whole_run
+from q36eval.history.run_transfer import put_run, whole_run
 from q36eval.records import ProbeFailure, ProbeName, Verdict
 from tests.q36eval.history.conftest import fresh
 from tests.q36eval.history.gates import begin, figure, gate, outcome

@@ -21,6 +21,8 @@ from pydantic_core import to_json
 from q36eval.engines import Engine, Generated, GenerationRequest, ScoreRequest, open_engine
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
+NATS = 2e-5
+"""Float32 logits written as the shortest decimal and normalised again: a few steps of float32."""
 WAIT_SECONDS = 0.004
 """Answers whose questions come within so long are generated together."""
 
@@ -332,6 +334,13 @@ def serving(served: Served, port: int = 0, handles: type[Handler] = Handler) -> 
     finally:
         server.shutdown()
         server.server_close()
+
+
+def log_probs(engine: Engine, request: ScoreRequest) -> torch.Tensor:
+    """What an engine scores of a request: float32 [rows, V]."""
+    (scored,) = engine.score([request])
+    assert scored.hidden_states is not None, scored.error
+    return engine.logits(scored.hidden_states).log_softmax(-1)
 
 
 def opened(folder: Path) -> Engine:

@@ -12,24 +12,20 @@ import torch
 
 from q36eval.engines import (
     Engine,
-    EngineOptions,
     EngineSettings,
     Generated,
     GenerationRequest,
     ScoreRequest,
-    as_reference,
     identity_of,
     open_engine,
     repeats_itself,
 )
 from q36eval.engines.openai.client import Address
 from q36eval.errors import EngineError, UsageError
-from tests.q36eval.openai.server import SANDBOX, Served
+from tests.q36eval.openai.server import NATS, SANDBOX, Served
 from tests.raising import raises
 
 TEXTS = [f"Obchod {n}: cena {n * 130} Kč, sleva {n} %. Kolik zaplatím?" for n in range(6)]
-NATS = 2e-5
-"""Float32 logits written as the shortest decimal and normalised again: a few steps of float32."""
 
 
 def ids_of(engine: Engine) -> list[tuple[int, ...]]:
@@ -102,11 +98,6 @@ def test_the_identity_is_that_of_the_branch_and_of_what_serves_it(settings: Engi
     assert address not in identity.model_dump_json()
     assert not repeats_itself(identity)
     assert not engine.deterministic
-
-
-def test_the_reference_is_opened_in_this_process(settings: EngineSettings) -> None:
-    chosen = EngineOptions(kind="openai", base_url="http://x/v1", served_model="m", batch_rows=3, device="cuda:1")
-    assert as_reference(chosen) == EngineOptions(device="cuda:1", kv_cache_dtype="auto")
 
 
 @pytest.mark.long
@@ -220,11 +211,6 @@ def test_address_and_key_come_from_the_environment_and_the_key_is_not_shown(monk
     address = Address.named(None)
     assert (address.base, address.root, address.key) == ("http://host:1/v1", "http://host:1", "s3cret")
     assert "s3cret" not in repr(address)
-
-
-def test_the_engine_leaves_options_of_others_to_them(settings: EngineSettings) -> None:
-    with raises(UsageError, "option-unsupported", "--engine-arg kv_scales"):
-        open_engine(replace(settings, kv_scales="ignored"))
 
 
 @pytest.mark.long

@@ -12,8 +12,8 @@ import pytest
 
 from q36eval.engines import Engine, EngineSettings, Generated, GenerationRequest, Scored, ScoreRequest, open_engine
 from q36eval.engines.openai.client import SAID_CHARACTERS, Address, Client, Limits, RefusedError, _events
+from q36eval.engines.openai.concurrency import in_flight
 from q36eval.engines.openai.engine import OpenAIEngine
-from q36eval.engines.openai.in_flight import in_flight
 from q36eval.errors import EngineError, ExitCode
 from tests.q36eval.openai.proxy import CHANGES, WIRE, Proxy, proxied
 from tests.q36eval.openai.server import SANDBOX, Served, serving
@@ -259,6 +259,7 @@ def test_a_connection_that_was_ended_between_two_requests_is_no_fault_of_the_ser
     assert client.unsound_last.startswith("RemoteProtocol")
 
 
+@pytest.mark.long
 def test_an_open_breaker_lets_one_request_at_a_time_try(fresh: Through) -> None:
     """Of many threads whose server is gone; once it answers, all go on."""
     fresh.proxy.fault, fresh.proxy.times = "500", 60

@@ -10,22 +10,14 @@ from q36eval.canaries.margins import CHOICES, DecisiveToken, taught
 from q36eval.engines import Engine, EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.openai.answers import packed_row, spread_rows
 from tests.q36eval.openai import server
-from tests.q36eval.openai.server import Served
+from tests.q36eval.openai.server import NATS, Served, log_probs
 
 TEXT = "Obchod Ječmen: cena 1 290 Kč, sleva 15 %. Kolik zaplatím? "
-NATS = 2e-5
-"""Float32 logits written as the shortest decimal and normalised again: a few steps of float32."""
 
 
 def request_of(engine: Engine, **reads: Any) -> ScoreRequest:
     ids = tuple(engine.tokenizer.encode(TEXT, add_special_tokens=False))
     return ScoreRequest("few", ids, first=4, **reads)
-
-
-def log_probs(engine: Engine, request: ScoreRequest) -> torch.Tensor:
-    (scored,) = engine.score([request])
-    assert scored.hidden_states is not None, scored.error
-    return engine.logits(scored.hidden_states).log_softmax(-1)
 
 
 def alone(served: Served, request: ScoreRequest, row: int) -> torch.Tensor:

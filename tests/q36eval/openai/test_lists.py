@@ -11,23 +11,15 @@ from q36eval.engines import Engine, EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.openai.answers import Completion, completions_of, next_row
 from q36eval.engines.openai.client import MalformedError
 from tests.q36eval.openai import server
-from tests.q36eval.openai.server import Served
+from tests.q36eval.openai.server import NATS, Served, log_probs
 
 TEXT = "Obchod Ječmen: cena 1 290 Kč, sleva 15 %. " * 8
-NATS = 2e-5
-"""Float32 logits written as the shortest decimal and normalised again: a few steps of float32."""
 FEW = 4
 
 
 def few_of_many(engine: Engine) -> ScoreRequest:
     ids = tuple(engine.tokenizer.encode(TEXT, add_special_tokens=False))
     return ScoreRequest("few", ids, first=len(ids) - FEW)
-
-
-def log_probs(engine: Engine, request: ScoreRequest) -> torch.Tensor:
-    (scored,) = engine.score([request])
-    assert scored.hidden_states is not None, scored.error
-    return engine.logits(scored.hidden_states).log_softmax(-1)
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
 from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.openai.vllm_server import free_port, vllm
+from tests.raising import raises
 
 ALIKE = 0.05
 """By how much the same vLLM's probabilities of one place move on average in another batch."""
@@ -117,5 +118,5 @@ def test_a_real_vllm_that_was_started_anew_is_noticed(local: Engine, port: int, 
         assert engine.scores == "likeliest"
         (scored,) = engine.score([request])
         assert scored.error is None
-    with served(port, tmp_path / "second"), pytest.raises(EngineError, match="its process began at"):
+    with served(port, tmp_path / "second"), raises(EngineError, "server-changed", "its process began at"):
         list(engine.score([request]))

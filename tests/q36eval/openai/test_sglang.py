@@ -19,7 +19,7 @@ from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.openai.client import MalformedError
 from q36eval.engines.openai.endpoint import Endpoint
-from q36eval.engines.openai.native import ENTRIES, likeliest_rows, named_rows, portions
+from q36eval.engines.openai.sglang import ENTRIES, likeliest_rows, named_rows, portions
 from q36eval.history import History
 from q36eval.kl.topk import TopK, lower_bound, lower_bound_of_likeliest
 from q36eval.probes import Progress
@@ -123,7 +123,7 @@ def test_by_the_references_own_tokens_the_bound_is_as_tight_as_from_all_logits(
     settings: EngineSettings, branch: Engine, handler: type[SGLang], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no longer that of the tokens that both happen to hold likely."""
-    monkeypatch.setattr("q36eval.engines.openai.native.ENTRIES", 600)
+    monkeypatch.setattr("q36eval.engines.openai.sglang.ENTRIES", 600)
     request = ScoreRequest("x", tuple(branch.tokenizer.encode(TEXT, add_special_tokens=False)), 2)
     own = logits_of(branch, request)
     noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(1))

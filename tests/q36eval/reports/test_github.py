@@ -9,7 +9,7 @@ from report_samples import HOSTILE, clean_report, criterion, hostile_report, mea
 from q36eval.gate import Policy, decide
 from q36eval.records import Verdict
 from q36eval.reports import Document, to_annotations, to_summary
-from q36eval.reports.deciding import DecidingAnswer
+from q36eval.reports.deciding_answers import DecidingAnswer
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, unjudged_annotation, unjudged_summary
 from q36eval.reports.text import fenced, plain
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from q36eval.engines import EngineSettings, identity_of, open_engine
 from q36eval.engines.base import ScoreRequest
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import load_corpus
+from q36eval.run.branch import Running
 from q36eval.run.cache_scales import judge_worse_scales
 from tests.commands import q36eval
 from tests.q36eval.checkpoints.inspection.damage import Tensors, edit_tensors
@@ -91,6 +93,14 @@ def test_nothing_is_measured_where_there_is_no_choice(tmp_path: Path) -> None:
         assert engine.identity == before
     with raises(UsageError, "option-value", "stored or ignored", "'both'"):
         identity_of(EngineSettings(folder, kv_scales="both"))
+
+
+def test_a_resumed_run_keeps_the_scales_that_it_judged() -> None:
+    identity = identity_of(EngineSettings(SANDBOX, kv_cache_dtype="fp8_e4m3", kv_scales="ignored"))
+    for begun, named, expected in ((identity, None, "ignored"), (identity, "stored", "stored"), (None, None, None)):
+        settings = EngineSettings(SANDBOX, kv_cache_dtype="fp8_e4m3", kv_scales=named)
+        running = SimpleNamespace(request=SimpleNamespace(deployment=settings), run=SimpleNamespace(identity=begun))
+        assert Running.deployment.fget(running).kv_scales == expected  # type: ignore[attr-defined]
 
 
 CORPUS = """

@@ -13,8 +13,7 @@ import pytest
 from q36eval.app.targets import load_family
 from q36eval.checkpoints import checkpoint_sha256
 from q36eval.config import Paths
-from q36eval.engines import EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
-from q36eval.engines.opening import KINDS, Kind
+from q36eval.engines import Engine, EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.gate import CriterionResult, CriterionVerdict, Policy
 from q36eval.gate.policy_file import read_policy
@@ -27,11 +26,11 @@ from q36eval.run.branch import Running
 from q36eval.run.decoded_branch import DecodedHere, beginnings
 from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target, asks_endpoint, probes_for
-from q36eval.run.served import alone
-from q36eval.run.serving_error import ServingPlan, record, tell_apart
+from q36eval.run.served_lane import alone
+from q36eval.run.serving_error import record, tell_apart
 from tests.branches import folder_of
 from tests.q36eval.openai.server import Served, opened, serving
-from tests.q36eval.run import test_serving_error as engines
+from tests.q36eval.run.test_serving_error import divergence_of, documents, plan, register
 from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[3]
@@ -50,9 +49,15 @@ criteria:
 @pytest.fixture(autouse=True)
 def few_texts_and_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoded_branch, "SERVING_TEXTS", FEW)
-    for engine in (engines.Quiet, engines.Loud, engines.Harsh, engines.Unquantizing, engines.Broken):
-        kind = Kind(f"{engine.__module__}:{engine.__name__}", reference="in-process")
-        monkeypatch.setitem(KINDS, engine.__name__.lower(), kind)
+    register(monkeypatch)
+
+
+@pytest.fixture
+def loud() -> tuple[DecodedHere, Engine]:
+    """Five texts decoded here, and the engine that serves them."""
+    folder = folder_of("main")
+    found = DecodedHere.of(folder, EngineOptions(kind="loud"), documents()[:5])
+    return found, open_engine(EngineSettings(folder, kind="loud"))
 
 
 @pytest.fixture
@@ -89,36 +94,24 @@ def criterion(run: RunRecord) -> CriterionResult:
     return next(each for each in run.report.criteria if each.id == "as-decoded")
 
 
-def documents() -> list[CorpusDocument]:
-    return [CorpusDocument(str(n), "own", f"Obchod {n} prodává {n % 7 + 2} kusy. " * 40, str(n)) for n in range(30)]
-
-
+@pytest.mark.long
 def test_what_an_engine_adds_is_the_divergence_of_both_ones_logits() -> None:
     """Against a computation that knows nothing of sides and heads, on the first tokens of every text."""
     folder = folder_of("main")
     found = DecodedHere.of(folder, EngineOptions(kind="loud"), documents())
     measured = found.served_by(open_engine(EngineSettings(folder, kind="loud")))
     here, loud = open_engine(folder), open_engine(EngineSettings(folder, kind="loud"))
-    total, tokens = 0.0, 0
-    for document in documents():
-        ids = tuple(here.tokenizer.encode(document.text, add_special_tokens=False))[: decoded_branch.TOKENS]
-        rows = []
-        for engine in (here, loud):
-            (scored,) = engine.score([ScoreRequest("x", ids, group="attribute")])
-            assert scored.hidden_states is not None
-            rows.append(engine.logits(scored.hidden_states).double().log_softmax(-1))
-        p, q = rows
-        total, tokens = total + float((p.exp() * (p - q)).sum()), tokens + len(p)
+    kl, tokens = divergence_of(here, loud, documents(), decoded_branch.TOKENS)
     assert measured.counts.scored == tokens
-    assert measured.value == pytest.approx(total / tokens, rel=0.02)  # batches of other sizes round otherwise
+    assert measured.value == pytest.approx(kl, rel=0.02)  # batches of other sizes round otherwise
     assert measured.effect_interval.lower < measured.value < measured.effect_interval.upper
 
 
-def test_no_answer_is_held_when_the_next_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_answer_is_held_when_the_next_is_asked_for(
+    loud: tuple[DecodedHere, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server's are as wide as the vocabulary: 10 GB of the texts of a gate, at 248,320 tokens."""
-    folder = folder_of("main")
-    found = DecodedHere.of(folder, EngineOptions(kind="loud"), documents()[:5])
-    engine = open_engine(EngineSettings(folder, kind="loud"))
+    found, engine = loud
     score, answers = engine.score, []
 
     def one_by_one(requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
@@ -136,10 +129,10 @@ def test_no_answer_is_held_when_the_next_is_asked_for(monkeypatch: pytest.Monkey
     assert len(answers) == 5
 
 
-def test_a_text_that_is_not_answered_is_no_figure_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folder_of("main")
-    found = DecodedHere.of(folder, EngineOptions(kind="loud"), documents()[:5])
-    engine = open_engine(EngineSettings(folder, kind="loud"))
+def test_a_text_that_is_not_answered_is_no_figure_of_the_others(
+    loud: tuple[DecodedHere, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, engine = loud
     score = engine.score
     monkeypatch.setattr(engine, "score", lambda requests, known=(): score(requests[:-1]))
     with raises(EngineError, "scoring-failed"):
@@ -154,12 +147,14 @@ def test_one_text_of_each_source_and_of_each_its_beginning() -> None:
     assert {len(request.token_ids) for request in chosen.requests} == {decoded_branch.TOKENS}
 
 
+@pytest.mark.long
 def test_an_engine_that_leaves_inputs_as_they_are_adds_nothing_to_the_branch_decoded_so(paths: Paths) -> None:
     run, _ = gated(paths, EngineOptions(kind="unquantizing"), "main")
     assert criterion(run).figure == 0.0
     assert criterion(run).verdict is CriterionVerdict.PASS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "verdict"), [("quiet", CriterionVerdict.PASS), ("harsh", CriterionVerdict.FAIL)])
 def test_what_serves_other_weights_than_the_checkpoints_fails(
     paths: Paths, kind: str, verdict: CriterionVerdict
@@ -182,6 +177,7 @@ def test_where_nothing_is_served_it_is_not_measured(paths: Paths) -> None:
     assert run.verdict is Verdict.INCONCLUSIVE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "error",
     [EngineError("memory-insufficient", "no memory"), CorruptCheckpointError("file-truncated", "it is damaged")],
@@ -217,11 +213,11 @@ def test_an_engine_that_gives_no_numbers_is_not_measured(paths: Paths) -> None:
     assert run.report.exit_code == 4
 
 
+@pytest.mark.long
 def test_a_margin_below_what_the_engine_makes_of_the_reference_proves_nothing(paths: Paths) -> None:
     """The floor is of an attribution that was kept; a fault that is in both is not excused by it either."""
     history = History.open(paths.history)
-    plan = ServingPlan(SANDBOX / "bf16", SANDBOX / "bf16", documents(), 100_000, EngineOptions(kind="loud"))
-    kept = record(tell_apart(plan, Progress()), "sandbox", "bf16", "0" * 64, history, paths)
+    kept = record(tell_apart(plan(SANDBOX / "bf16", "loud"), Progress()), "sandbox", "bf16", "0" * 64, history, paths)
     run, _ = gated(paths, EngineOptions(kind="loud"))
     judged = criterion(run)
     assert judged.noise_floor is not None
@@ -248,6 +244,7 @@ def test_a_gate_measures_it_where_a_criterion_asks_and_asks_no_endpoint_for_it_a
     assert "serving_kl" not in {each.metric for each in history.measurements(run.id)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("max_logprobs", [-1, 20])
 def test_an_endpoint_is_judged_by_what_it_says_of_the_whole_vocabulary(paths: Paths, max_logprobs: int) -> None:
     with serving(Served(opened(SANDBOX / "bf16"), max_logprobs=max_logprobs)) as address:

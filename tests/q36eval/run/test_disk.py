@@ -1,17 +1,25 @@
 """A disk that is nearly full is told before a gate begins, one that is too small refused, both with figures."""
 
-import os
 import shutil
 from collections import namedtuple
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from q36eval.run.disk import file_system
-from q36eval.run.preflight import crowded
+from q36eval.app.targets import load_family
+from q36eval.checkpoints import load_tokenizer
+from q36eval.config import Paths
+from q36eval.engines import EngineOptions
+from q36eval.kl.corpus import load_corpus
+from q36eval.kl.probe import KLProbe
+from q36eval.probes import Sink
+from q36eval.run.preflight import crowded, problems_of_plan
+from q36eval.run.reference import local_reference
+from q36eval.run.request import Request, Target
+from q36eval.run.rounds import plan_probes
 from tests import commands
+from tests.evals.small_suite import ROOT
 
 Usage = namedtuple("Usage", "total used free")
 GB = 10**9
@@ -21,10 +29,8 @@ GB = 10**9
 def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Sets what the system says of every disk."""
 
-    def set_to(used: int, free: int, files: int = 1000, free_files: int = 900) -> None:
+    def set_to(used: int, free: int) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(used + free + GB, used, free))
-        counts = SimpleNamespace(f_files=files, f_favail=free_files, f_bavail=10**9, f_frsize=4096)
-        monkeypatch.setattr(os, "statvfs", lambda _: counts)
 
     return set_to
 
@@ -35,35 +41,30 @@ def test_a_roomy_disk_says_nothing(tmp_path: Path, disk: Any) -> None:
 
 
 def test_figures_of_a_full_one(tmp_path: Path, disk: Any) -> None:
-    def full(words: str) -> bool:
-        (problem,) = crowded([tmp_path])
-        return problem.code == "disk-full" and problem.blocks and words in problem.message
-
     disk(95 * GB, 5 * GB)
     (problem,) = crowded([tmp_path / "not" / "there", tmp_path])
     assert "95 % full (5.00 GB are free)" in problem.message
     assert not problem.blocks
-    disk(GB, GB, files=1000, free_files=20)
-    assert "98 % full (1.00 GB and 20 files are free)" in crowded([tmp_path])[0].message
     disk(10 * GB, 0)
-    assert full("too full to gate on")
-    disk(GB, GB, files=1000, free_files=0)
-    assert full("0 files are free")
+    (problem,) = crowded([tmp_path])
+    assert (problem.code, problem.blocks) == ("disk-full", True)
 
 
-def test_a_file_system_that_counts_no_files(tmp_path: Path, disk: Any) -> None:
-    disk(GB, GB, files=0, free_files=0)
-    assert file_system(tmp_path).used == 0.5
-
-
-def test_a_gate_says_so_before_it_begins_and_refuses_what_cannot_fit(tmp_path: Path, disk: Any) -> None:
+def test_a_gate_says_so_before_it_begins(tmp_path: Path, disk: Any) -> None:
     disk(99 * GB, GB)
     without = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
     done = commands.q36eval("gate", "--branch", "bf16", *without, state=tmp_path)
     assert done.returncode == 3
     assert done.stderr.index("99 % full") < done.stderr.index("inspecting")
+
+
+def test_a_gate_refuses_a_capture_that_has_no_room(tmp_path: Path, disk: Any) -> None:
     disk(99 * GB, 5_000_000)  # the sandbox's states take more
-    done = commands.q36eval("gate", "--branch", "bf16", "--skip", "evals", state=tmp_path)
-    assert done.returncode == 2
-    assert "Capturing the reference takes at least " in done.stderr
-    assert "5 MB are free; make room" in done.stderr
+    branch = Target("fp8-head", ROOT / "data" / "sandbox" / "fp8-head")
+    reference = local_reference(ROOT / "data" / "sandbox" / "bf16", tmp_path, EngineOptions())
+    request = Request(load_family(None, Paths.default()), branch, None, "sandbox", None)
+    probe = KLProbe(load_corpus(ROOT / "data" / "corpus" / "sandbox"))
+    works = plan_probes([probe], load_tokenizer(branch.folder), Sink())
+    (problem,) = problems_of_plan(None, works, request, reference, generates=True)
+    assert (problem.code, problem.blocks) == ("disk-room", True)
+    assert "5 MB are free" in problem.message

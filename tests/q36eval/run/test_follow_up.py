@@ -4,33 +4,24 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from q36eval.engines import Generated, GenerationRequest, ScoreRequest
+from q36eval.engines import GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
 from q36eval.probes import Digest, FollowUp, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.items import SECOND
-from q36eval.run.rounds import run_probes
-from tests.q36eval.run.test_rounds import IDENTITY, CountingEngine, MemorySink, Silent
+from tests.q36eval.run.runner import CountingEngine, MemorySink, kept, outcome
+from tests.q36eval.run.runner import run as run_with
 from tests.raising import raises
 
 
 class Speaker(CountingEngine):
-    """Answers a prompt of n tokens with n tokens; `wrong` are the groups in which it says something else."""
+    """Says something right; in the groups `wrong` something else."""
 
     def __init__(self, wrong: Collection[str] = (), broken: Collection[str] = ()) -> None:
-        super().__init__()
-        self.wrong, self.broken = wrong, broken
+        super().__init__(broken=broken)
+        self.wrong = wrong
 
-    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        for request in requests:
-            if request.key in known:
-                continue
-            self.asked.append(request.key)
-            error = "out of memory" if request.key in self.broken else None
-            text = "wrong" if request.group in self.wrong else "right"
-            yield Generated(request, tuple(range(len(request.token_ids))), text, "stop", error=error)
+    def text_of(self, request: GenerationRequest) -> str:
+        return "wrong" if request.group in self.wrong else "right"
 
 
 class Steps(Probe):
@@ -64,13 +55,7 @@ class Steps(Probe):
         self.compared[item.key], self.results[item.key] = reference, results
         error = results.error or reference.error
         score = None if error is not None else float(results.generated[item.key].text == "right")
-        branch = Answer(score=score, error=error)
-        return [self._outcome(item.key, branch)]
-
-    def _outcome(self, key: str, branch: Answer) -> ItemOutcome:
-        return ItemOutcome(
-            probe=self.name, group="g", item_key=key, cluster=key, branch=branch, reference=Answer(score=1.0)
-        )
+        return [outcome(self.name, item.key, Answer(score=score, error=error))]
 
     def doubtful(self, outcomes: Sequence[ItemOutcome]) -> list[WorkItem]:
         return [
@@ -109,16 +94,10 @@ def run(
     tmp_path: Path, branch: Any, reference: Any, sink: MemorySink | None = None, probe: Steps | None = None
 ) -> tuple[Steps, MemorySink]:
     """One run of `Steps`; `reference` None: only what was captured is at hand."""
-    probe, sink = probe or Steps(), sink or MemorySink()
-
-    def open_capture(asking: Probe) -> Capture:
-        suite = getattr(asking, "suite_fields", {})
-        return Capture(tmp_path, IDENTITY, asking.name, asking.suite_sha256, suite=suite)
-
-    load = None if reference is None else lambda: reference
-    run_probes(branch, None, lambda works: captured(works, open_capture, load, Silent()), [probe], sink, Silent())
-    assert not sink.failures
-    return probe, sink
+    probe = probe or Steps()
+    ran = run_with(tmp_path, probe, branch, reference, sink, pack_alone=reference is None)
+    assert not ran.sink.failures
+    return probe, ran.sink
 
 
 def test_both_are_scored_on_the_references_answer_and_the_reference_alone_is_asked_again(tmp_path: Path) -> None:
@@ -137,7 +116,7 @@ def test_both_are_scored_on_the_references_answer_and_the_reference_alone_is_ask
 
 def test_a_capture_is_whole_with_its_second_step_and_answers_without_the_reference(tmp_path: Path) -> None:
     run(tmp_path, Speaker(), Speaker())
-    capture = Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite")
+    capture = kept(tmp_path, ProbeName.CANARIES)
     assert capture.manifest is not None
     assert sorted(capture) == ["q0", "q0/then", "q1", "q1/then", "q2", "q2/then"]
     probe, _ = run(tmp_path, Speaker(), None)
@@ -146,7 +125,7 @@ def test_a_capture_is_whole_with_its_second_step_and_answers_without_the_referen
 
 def test_a_second_step_that_errored_is_asked_again_and_nothing_else(tmp_path: Path) -> None:
     run(tmp_path, Speaker(), Speaker(broken={"q1/repeat"}))
-    assert Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite").manifest is None
+    assert kept(tmp_path, ProbeName.CANARIES).manifest is None
     with raises(UsageError, "pack-lacks-items", "1 of", "3 items"):
         run(tmp_path, Speaker(), None)
     whole = Speaker()
@@ -157,13 +136,11 @@ def test_a_second_step_that_errored_is_asked_again_and_nothing_else(tmp_path: Pa
 
 def test_a_second_step_of_another_answer_is_refused(tmp_path: Path) -> None:
     run(tmp_path, Speaker(), Speaker())
-    place = Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite")
-    again = Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite")
-    again.add("q1", Digest(values={"answer": [7, 7]}), place.asked("q1"))
+    again = kept(tmp_path, ProbeName.CANARIES)
+    again.add("q1", Digest(values={"answer": [7, 7]}), again.asked("q1"))
     again.finish(list(again))
     with raises(UsageError, "capture-tokens-differ"):
         run(tmp_path, Speaker(), None)
-    assert SECOND in "q1/then"
 
 
 def test_what_the_branch_got_wrong_is_asked_again_once_also_after_a_kill(tmp_path: Path) -> None:
@@ -171,15 +148,11 @@ def test_what_the_branch_got_wrong_is_asked_again_once_also_after_a_kill(tmp_pat
     _, sink = run(tmp_path, branch, Speaker())
     assert branch.asked[-3:] == ["q0/again", "q1/again", "q2/again"]
     assert [item.branch.detail["again"] for item in sink.items[-3:]] == ["right"] * 3
-    killed = MemorySink()
-    killed.items = sink.items[:3]  # what was written before anything was asked again
     resumed = Speaker()
-    run(tmp_path, resumed, None, killed)
+    run(tmp_path, resumed, None, MemorySink(sink.items[:3]))  # what was written before anything was asked again
     assert resumed.asked == ["q0/again", "q1/again", "q2/again"]
-    finished = MemorySink()
-    finished.items = sink.items[3:]
     done = Speaker()
-    run(tmp_path, done, None, finished)
+    run(tmp_path, done, None, MemorySink(sink.items[3:]))
     assert done.asked == []
 
 

@@ -2,36 +2,20 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
-from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines import Generated, GenerationRequest
 from q36eval.gate import Criterion, Margin, Policy, decide
-from q36eval.probes import Digest, ItemResults, Probe, Progress, Sink, WorkItem
-from q36eval.records import (
-    Answer,
-    Clusters,
-    Counts,
-    DeploymentIdentity,
-    Direction,
-    FamilyCompetence,
-    ItemOutcome,
-    Lane,
-    Measurement,
-    ProbeFailure,
-    ProbeName,
-    Verdict,
-)
+from q36eval.probes import Digest, ItemResults, Probe, Progress, WorkItem
+from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict
 from q36eval.run.order_check import FALSE_ALARMS, ITEMS, PROBES, STATED_RATE, most_disagreements
 from q36eval.run.rounds import run_probes
-from q36eval.stats import summarize
+from tests.q36eval.gate.evidence import accuracy
+from tests.q36eval.run.runner import CountingEngine, MemorySink, outcome
 
-IDENTITY = DeploymentIdentity(
-    checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
-)
 POLICY = Policy(
     name="test",
     criteria=(
@@ -46,36 +30,19 @@ POLICY = Policy(
 )
 
 
-class WearyEngine(Engine):
+class WearyEngine(CountingEngine):
     """Answers "right", and from request `tired_after` on something else; `known` tells it what shares its batches."""
 
-    identity, tokenizer = IDENTITY, None
-
     def __init__(self, tired_after: float = np.inf, wrong: str = "wrong", deterministic: bool = True) -> None:
+        super().__init__()
         self.tired_after, self.wrong, self.deterministic = tired_after, wrong, deterministic
-        self.asked: list[str] = []
         self.batches: list[frozenset[str]] = []
 
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        return iter(())
-
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        for request in requests:
-            if request.key not in known:
-                self.asked.append(request.key)
-                self.batches.append(frozenset(other.key for other in requests))
-                text = self.wrong if len(self.asked) > self.tired_after else "right"
-                yield (
-                    Generated(request, (), "", "error", error="gone")
-                    if text == ""
-                    else Generated(request, (), text, "stop")
-                )
-
-    def logits(self, hidden_states: Any) -> Any:
-        raise AssertionError("nothing is scored here")
-
-    def head_weight(self) -> Any:
-        raise AssertionError("nothing is captured here")
+        for request in self._new(requests, known):
+            self.batches.append(frozenset(other.key for other in requests))
+            text = self.wrong if len(self.asked) > self.tired_after else "right"
+            yield Generated(request, (), text, "stop" if text else "error", error=None if text else "gone")
 
 
 class AnswersProbe(Probe):
@@ -100,79 +67,16 @@ class AnswersProbe(Probe):
     def compare(self, engine: Any, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
         found = results.generated[item.key]
         branch = Answer(score=None, error=found.error) if found.error else _answer(found.text)
-        return [
-            ItemOutcome(
-                probe=self.name,
-                group="g",
-                item_key=item.key,
-                cluster=item.key,
-                branch=branch,
-                reference=_answer(reference.values["text"]),
-            )
-        ]
+        return [outcome(self.name, item.key, branch, _answer(reference.values["text"]))]
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        scores = [(o.branch.score or 0.0, o.reference.score or 0.0) for o in outcomes]
+        scores = [(int(o.branch.score or 0), int(o.reference.score or 0)) for o in outcomes]
         branch, reference = zip(*scores, strict=True)
-        n = len(scores)
-        wrong = {"wrong": n - int(sum(reference))}
-        clusters = Clusters(
-            units=(1,) * n,
-            branch=branch,
-            reference=reference,
-            errored=(0,) * n,
-            bounds=(0.0, 1.0),
-            families=("g",) * n,
-        )
-        value, reference_value, effect, interval = summarize(clusters, "paired_mean")
-        yield Measurement(
-            probe=self.name,
-            metric="accuracy",
-            unit="fraction",
-            direction=Direction.HIGHER_IS_BETTER,
-            estimator="paired_mean",
-            value=value,
-            reference_value=reference_value,
-            effect=effect,
-            effect_interval=interval,
-            counts=Counts(total=n, scored=n, errored=0),
-            clusters=clusters,
-            competence=(FamilyCompetence(name="g", items=n, informative=int(sum(reference)), causes=wrong),),
-        )
+        yield accuracy(branch, reference, "all")
 
 
 def _answer(text: str) -> Answer:
     return Answer(score=float(text.startswith("right")), text=text)
-
-
-@dataclass
-class MemorySink(Sink):
-    items: list[ItemOutcome] = field(default_factory=list)
-    measurements: list[Measurement] = field(default_factory=list)
-    failures: list[ProbeFailure] = field(default_factory=list)
-
-    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
-        self.items += outcomes
-
-    def add_measurement(self, measurement: Measurement) -> None:
-        self.measurements.append(measurement)
-
-    def add_failure(self, failure: ProbeFailure) -> None:
-        self.failures.append(failure)
-
-    def known_items(self) -> list[ItemOutcome]:
-        return list(self.items)
-
-    @property
-    def drift(self) -> Measurement:
-        (found,) = (m for m in self.measurements if m.metric == "engine_drift")
-        return found
-
-
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 def run(engine: Any, probe: AnswersProbe | None = None, sink: MemorySink | None = None) -> MemorySink:
@@ -180,13 +84,18 @@ def run(engine: Any, probe: AnswersProbe | None = None, sink: MemorySink | None 
     captures: Mapping[ProbeName, Mapping[str, Digest]] = {
         asking.name: {item.key: Digest(values={"text": "right"}) for item in asking.plan(None)}
     }
-    run_probes(engine, None, lambda works: captures, [asking], found, Silent())
+    run_probes(engine, None, lambda works: captures, [asking], found, Progress())
+    return found
+
+
+def drift(sink: MemorySink) -> Measurement:
+    (found,) = (m for m in sink.measurements if m.metric == "engine_drift")
     return found
 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("q36eval.engines.retrying.pause", lambda seconds: None)
+    monkeypatch.setattr("q36eval.engines.retries.pause", lambda seconds: None)
 
 
 def test_a_steady_engine_is_asked_the_first_items_once_more_in_their_batches() -> None:
@@ -194,7 +103,7 @@ def test_a_steady_engine_is_asked_the_first_items_once_more_in_their_batches() -
     found = run(engine)
     assert engine.asked[100:] == engine.asked[:ITEMS]
     assert engine.batches[100:] == engine.batches[:ITEMS], "a deterministic engine repeats itself in the same batches"
-    assert (found.drift.value, found.drift.reference_value, found.drift.counts.scored) == (0.0, 0.0, ITEMS)
+    assert (drift(found).value, drift(found).reference_value, drift(found).counts.scored) == (0.0, 0.0, ITEMS)
     assert not found.failures
     report = decide(POLICY, found.measurements, failures=found.failures)
     assert (report.verdict, report.exit_code) == (Verdict.PASS, 0)
@@ -209,16 +118,15 @@ def test_an_engine_that_tires_is_not_measured_whatever_its_branch_then_looks_lik
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 4)
     assert {result.verdict for result in report.criteria} == {"NOT_MEASURED"}
     assert all("does not repeat itself" in result.reason for result in report.criteria)
-    assert "then 'wrong' (score 0)" in found.drift.note
     assert [failure.kind for failure in found.failures] == ["crashed"]
-    without = [m for m in found.measurements if m is not found.drift]
+    without = [m for m in found.measurements if m is not drift(found)]
     assert decide(POLICY, without).exit_code == (1 if tired_after == 40 else 0), "what would have been said without it"
     assert decide(POLICY, found.measurements).exit_code == 4, "the measurement alone says so, whatever the policy asks"
 
 
 def test_what_the_weights_show_fails_a_branch_all_the_same() -> None:
     found = run(WearyEngine(100))
-    damage = found.drift.model_copy(
+    damage = drift(found).model_copy(
         update={"probe": ProbeName.WEIGHTS, "metric": "integrity_faults", "value": 1.0, "reference_value": None}
     )
     report = decide(POLICY, [*found.measurements, damage], failures=found.failures)
@@ -233,20 +141,20 @@ def test_other_words_count_where_the_engine_is_deterministic_and_only_there() ->
 
 def test_an_engine_that_answers_no_more_is_engine_trouble() -> None:
     found = run(WearyEngine(163, wrong=""))
-    assert (found.drift.value, found.drift.counts.errored) == (0.0, 1)
+    assert (drift(found).value, drift(found).counts.errored) == (0.0, 1)
     assert decide(POLICY, found.measurements, failures=found.failures).exit_code == 4
 
 
 def test_a_short_run_and_a_resumed_one_are_checked_too() -> None:
     few = run(WearyEngine(5), AnswersProbe(5))
-    assert (few.drift.value, few.drift.counts.total) == (5.0, 5)
+    assert (drift(few).value, drift(few).counts.total) == (5.0, 5)
     begun = MemorySink(items=run(WearyEngine()).items[:70])
     engine = WearyEngine()
     resumed = run(engine, sink=begun)
     assert len(engine.asked) == 30 + ITEMS
-    assert resumed.drift.value == 0.0
+    assert drift(resumed).value == 0.0
     tired = run(WearyEngine(30), sink=MemorySink(items=begun.items[:70]))
-    assert tired.drift.value == ITEMS
+    assert drift(tired).value == ITEMS
     assert re.search(r"of the first 64 items 64 came out otherwise", tired.failures[0].reason)
 
 

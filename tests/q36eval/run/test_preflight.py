@@ -8,6 +8,7 @@ import pytest
 from q36eval.config import Family, Paths
 from q36eval.config.family import OwnTemplate
 from q36eval.gate.policy_file import read_policy
+from q36eval.run import branch
 from q36eval.run.preflight import Problem, RefusedError, problems, refuse
 from q36eval.run.request import Request, Target
 from tests.commands import q36eval
@@ -25,17 +26,22 @@ def corpus(folder: Path, slice_name: str) -> Path:
     return path
 
 
-def test_a_gate_reports_three_independent_problems_at_once(tmp_path: Path) -> None:
-    names = ("--branch", "nowhere", "--reference", "elsewhere", "--policy", "sandbox", "--draws", "2")
+def codes(stderr: str) -> list[str]:
+    return [line.rpartition("[")[2] for line in stderr.splitlines() if line.startswith("q36eval: ")]
+
+
+def test_unknown_names_are_refused_at_once_and_nothing_else_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_at(*_: object) -> None:
+        raise AssertionError("the policy was looked at")
+
+    monkeypatch.setattr("q36eval.run.preflight.declared_for", looked_at)
+    names = ("--branch", "nowhere", "--reference", "elsewhere", "--draws", "2")
     done = q36eval("gate", *names, state=tmp_path)
-    assert done.returncode == 2
-    lines = [line for line in done.stderr.splitlines() if line.startswith("q36eval: ")]
-    assert len(lines) == 3
-    assert [("nowhere" in line, "elsewhere" in line, line.rpartition("[")[2]) for line in lines] == [
-        (True, False, "branch-unknown]"),
-        (False, True, "branch-unknown]"),
-        (False, False, "policy-cannot-pass]"),
-    ]
+    assert (done.returncode, codes(done.stderr)) == (2, ["branch-unknown]"] * 2)
+    suite = q36eval("gate", "--branch", "bf16", "--suite", "nope", "--policy", "sandbox", state=tmp_path)
+    assert (suite.returncode, codes(suite.stderr)) == (2, ["suite-unknown]"])
 
 
 def test_data_texts_template_and_policy_are_all_looked_at(tmp_path: Path) -> None:
@@ -78,3 +84,21 @@ def test_several_branches_are_refused_once_for_what_concerns_all(tmp_path: Path)
     done = q36eval("gate", "--branch", "bf16", "--branch", "fp8-head", "--draws", "2", state=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("No branch can pass") == 1
+
+
+@pytest.mark.parametrize("devices", [branch.HOLD_BOTH, frozenset[str]()], ids=["both fit", "one fits"])
+def test_the_two_deployments_are_compared_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: frozenset[str]
+) -> None:
+    compared: list[str] = []
+
+    def counted(name: str) -> None:
+        function = getattr(branch, name)
+        monkeypatch.setattr(branch, name, lambda *given, **named: compared.append(name) or function(*given, **named))
+
+    counted("incomparable")
+    counted("_check_resumed")
+    monkeypatch.setattr(branch, "HOLD_BOTH", devices)
+    without = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
+    assert q36eval("gate", "--branch", "bf16", *without, state=tmp_path).returncode == 3
+    assert sorted(compared) == ["_check_resumed", "incomparable"]

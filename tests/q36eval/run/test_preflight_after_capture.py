@@ -7,12 +7,13 @@ import pytest
 from q36eval.checkpoints import load_tokenizer
 from q36eval.errors import UsageError
 from q36eval.evals.probe import EvalsProbe
-from q36eval.gate import Criterion, Margin, Policy
+from q36eval.gate import Policy
 from q36eval.probes import Digest, WorkItem
-from q36eval.records import Lane, ProbeName
+from q36eval.records import ProbeName
 from q36eval.run.items import Work
 from q36eval.run.preflight import problems_after_capture, refuse
 from tests.evals.small_suite import ROOT, write_small_suite
+from tests.q36eval.gate.evidence import only
 from tests.raising import raises
 
 COUNTS = {
@@ -37,23 +38,14 @@ def answered(item: WorkItem) -> Digest:
     return Digest(values={"responses": [-500.0], "metrics": figures})
 
 
-def policy(metric: str, part: str, kind: Any, value: float, **settings: Any) -> Policy:
-    criterion = Criterion(
-        id="one",
-        probe=ProbeName.EVALS,
-        metric=metric,
-        slice=part,
-        margin=Margin(kind=kind, value=value, source="for this test"),
-        lanes=(Lane.FREEFORM,),
-        **settings,
-    )
-    return Policy(name="test", criteria=(criterion,))
+def policy(metric: str, part: str, kind: str, value: float) -> Policy:
+    return only(kind, value, id="one", probe="evals", metric=metric, slice=part)
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (("accuracy", "mmlu", "min_recovery", 0.99), ("margin-not-shown", "0.8")),
+        (("accuracy", "mmlu", "min_recovery", 0.99), ("margin-not-shown", "40 scored")),
         (("accuracy", "mmlu/law", "min_recovery", 0.8), ("margin-not-shown", "10 scored")),
         (("accuracy", "mmlu", "max_increase", 0.0), ("margin-not-shown",)),
         (("macro_accuracy", "mmlu", "min_recovery", 0.99), ("margin-not-shown",)),

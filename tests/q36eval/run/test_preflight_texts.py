@@ -10,17 +10,22 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from q36eval.app.targets import load_family
 from q36eval.checkpoints import load_tokenizer
+from q36eval.config import Paths
 from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
-from q36eval.gate.judge import LEAST_CLUSTERS, effective_clusters, most_effective_clusters
+from q36eval.gate.judgement import LEAST_CLUSTERS, effective_clusters, most_effective_clusters
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.kl.corpus_config import load_configured_corpus, load_corpus_config
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest
+from q36eval.records import ProbeName
 from q36eval.run.declared_figures import declared_of_corpus
 from q36eval.run.items import Work
-from q36eval.run.preflight import lossless_outcomes
+from q36eval.run.preflight import lossless_outcomes, problems
+from q36eval.run.request import Request, Target
 from q36eval.stats import MAX_ERRORED_SHARE
 from tests.commands import q36eval
 from tests.evals.small_suite import FROZEN, ROOT, write_small_suite
@@ -76,36 +81,31 @@ def policy_of(folder: Path, *figures: str, **settings: Any) -> str:
     return str(path)
 
 
-@pytest.fixture
-def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever opens an engine or inspects a checkpoint breaks."""
+def refused(folder: Path, policy: str, suite: str = "sandbox", corpus: Path | None = None, *probes: ProbeName) -> str:
+    """What the pre-flight says of too few texts; empty where they are enough."""
+    family = load_family(None, Paths.default())
+    branch, reference = Target("fp8-head", BF16.with_name("fp8-head")), Target("bf16", BF16)
+    request = Request(family, branch, reference, suite, read_policy(Path(policy)), corpus=corpus, probes=probes)
+    found = problems(request, Paths(ROOT, folder / "state"))
+    assert not (folder / "state").exists(), "nothing was computed"
+    assert {problem.code for problem in found if problem.blocks} <= {"too-few-items"}
+    return " ".join(problem.message for problem in found if problem.blocks)
+
+
+def test_too_few_texts_are_refused_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at once: of the KL's texts and of the perplexities' documents, by count and by weight."""
 
     def opened(*_: Any, **__: Any) -> None:
         raise AssertionError("a model was opened")
 
     monkeypatch.setattr("q36eval.engines.in_process.load_model", opened)
-    monkeypatch.setattr("q36eval.run.branch._inspect", opened)
-
-
-def runs(state: Path) -> int:
-    history = History.open(state / "history.sqlite")
-    try:
-        return len(history.list_runs())
-    finally:
-        history.close()
-
-
-@pytest.mark.usefixtures("no_model")
-@pytest.mark.parametrize("plan", [(), ("--plan",)], ids=["gate", "plan"])
-def test_too_few_texts_are_refused_before_anything_is_computed(tmp_path: Path, plan: tuple[str, ...]) -> None:
-    """All of them at once: of the KL's texts and of the perplexities' documents, by count and by weight."""
     suite, state = suite_of(tmp_path, [300, *[10] * 40]), tmp_path / "state"
     policy = policy_of(tmp_path, "evals.word_perplexity", "kl.kl_divergence")
     options = ("--suite", str(suite), "--corpus", str(corpus_of(tmp_path, 8)), "--policy", policy)
-    done = q36eval("gate", "--branch", "fp8-head", *options, *plan, state=state)
+    done = q36eval("gate", "--branch", "fp8-head", *options, state=state)
     assert done.returncode == 2, done.stderr
     (said,) = (line for line in done.stderr.splitlines() if line.startswith("q36eval: "))
-    assert "No branch can pass the policy few over these texts, so nothing is computed" in said
+    assert said.endswith("[too-few-items]")
     assert "word-perplexity (max_share 0.875 on evals.word_perplexity[all]): a figure of this kind requires 30" in said
     assert "weigh as 5 of equal size at most" in said
     assert (
@@ -113,49 +113,33 @@ def test_too_few_texts_are_refused_before_anything_is_computed(tmp_path: Path, p
         in said
     )
     assert "corpus.yaml has 8 of all" in said
-    assert plan or runs(state) == 0
+    assert not History.open(state / "history.sqlite").list_runs()
 
 
-@pytest.mark.usefixtures("no_model")
-def test_a_count_below_what_the_policy_requires_is_refused_too(tmp_path: Path) -> None:
-    suite = suite_of(tmp_path, [20] * 40)
-    policy = policy_of(tmp_path, "evals.word_perplexity", min_clusters=41)
-    options = ("--suite", str(suite), "--policy", policy, "--skip", "kl", "--skip", "canaries")
-    done = q36eval("gate", "--branch", "fp8-head", *options, state=tmp_path / "state")
-    assert done.returncode == 2
-    assert "it requires 41 clusters" in done.stderr
-    assert "has 40 of all" in done.stderr
-
-
-@pytest.mark.usefixtures("no_model")
-def test_what_is_advisory_or_skipped_or_just_enough_is_planned(tmp_path: Path) -> None:
+def test_what_is_advisory_or_skipped_or_just_enough_is_not_refused(tmp_path: Path) -> None:
     few, enough = tmp_path / "few", tmp_path / "enough"
     for folder, lengths in ((few, [20] * 29), (enough, [20] * LEAST_CLUSTERS)):
         folder.mkdir()
         suite_of(folder, lengths)
-    cases = (
-        (few, policy_of(few, "evals.word_perplexity", "weights.integrity_faults", tier="advisory"), ()),
-        (few, policy_of(tmp_path, "evals.word_perplexity"), ("--skip", "evals")),
-        (enough, policy_of(enough, "evals.word_perplexity"), ()),
-    )
-    for folder, policy, skip in cases:
-        options = ("--suite", str(folder / "suite.yaml"), "--policy", policy, "--skip", "kl", "--skip", "canaries")
-        done = q36eval("gate", "--branch", "fp8-head", *options, *skip, "--plan", state=tmp_path / "state")
-        assert done.returncode == 0, done.stderr
+    evals, weights = ProbeName.EVALS, ProbeName.WEIGHTS
+    perplexity = policy_of(tmp_path, "evals.word_perplexity")
+    advisory = policy_of(few, "evals.word_perplexity", "weights.integrity_faults", tier="advisory")
+    more = policy_of(enough, "evals.word_perplexity", min_clusters=LEAST_CLUSTERS + 1)
+    assert refused(few, perplexity, str(few / "suite.yaml"), None, evals) != ""
+    assert refused(few, advisory, str(few / "suite.yaml"), None, evals) == ""
+    assert refused(few, perplexity, str(few / "suite.yaml"), None, weights) == ""
+    assert refused(enough, perplexity, str(enough / "suite.yaml"), None, evals) == ""
+    assert "it requires 31 clusters" in refused(enough, more, str(enough / "suite.yaml"), None, evals)
 
 
-@pytest.mark.usefixtures("no_model")
 def test_prompts_that_the_reference_is_still_to_answer_count_as_texts(tmp_path: Path) -> None:
     """Only the answers tell how many of them there are, and no more than prompts."""
     corpus = corpus_of(tmp_path, 8)
     written = yaml.safe_load(corpus.read_text())
     corpus.write_text(yaml.safe_dump({name: value for name, value in written.items() if name != "on_policy"}))
-    options = ("--suite", "sandbox", "--corpus", str(corpus), "--skip", "evals", "--skip", "canaries", "--plan")
-    for part, code in (("all", 0), ("on_policy/canaries", 0), ("on_policy/chat", 2), ("czech", 2)):
+    for part, enough in (("all", True), ("on_policy/canaries", True), ("on_policy/chat", False), ("czech", False)):
         policy = policy_of(tmp_path, "kl.kl_divergence", slice=part)
-        done = q36eval("gate", "--branch", "fp8-head", *options, "--policy", policy, state=tmp_path / "state")
-        assert done.returncode == code, done.stderr
-    assert "has 8 of czech" in done.stderr
+        assert (refused(tmp_path, policy, "sandbox", corpus, ProbeName.KL) == "") == enough, part
 
 
 def test_of_texts_alone_there_are_as_many_as_the_probe_plans(tmp_path: Path) -> None:
@@ -172,14 +156,6 @@ def test_of_texts_alone_there_are_as_many_as_the_probe_plans(tmp_path: Path) -> 
     assert {key: counted.get(key) for key in declared if "kind=" not in key} == {
         key: clusters for key, clusters in declared.items() if "kind=" not in key
     }
-
-
-def test_just_enough_documents_are_measured_and_pass(tmp_path: Path) -> None:
-    suite = suite_of(tmp_path, [20] * LEAST_CLUSTERS)
-    policy = policy_of(tmp_path, "evals.word_perplexity")
-    options = ("--suite", str(suite), "--policy", policy, "--skip", "kl", "--skip", "canaries", "--skip", "weights")
-    done = q36eval("gate", "--branch", "bf16", *options, state=tmp_path / "state")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_documents_weigh_before_they_are_scored_as_they_do_then(tmp_path: Path) -> None:

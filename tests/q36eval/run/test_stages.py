@@ -9,13 +9,10 @@ import pytest
 
 from q36eval.engines import ScoreRequest
 from q36eval.gate import StageState
-from q36eval.probes import Probe, WorkItem
+from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeName, Schedule
-from q36eval.references import Capture
-from q36eval.run.capture import captured
 from q36eval.run.progress import Estimate
-from q36eval.run.rounds import Evaluated, run_probes
-from tests.q36eval.run.test_rounds import IDENTITY, CountingEngine, LengthProbe, MemorySink, Silent, measured
+from tests.q36eval.run.runner import LengthProbe, MemorySink, measured, run, scoring
 
 
 class Staged(LengthProbe):
@@ -30,9 +27,8 @@ class Staged(LengthProbe):
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         keys = [f"{self.name}/{stage or 'all'}/{i}" for stage in self.stages for i in range(2)]
         return [
-            WorkItem(
+            scoring(
                 key,
-                scores=(ScoreRequest(key, (1,)),),
                 stage=self.stages[number // 2],
                 task="t" if self.laid_out else "",
                 block=number % 2 if self.laid_out else 0,
@@ -42,31 +38,17 @@ class Staged(LengthProbe):
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         count = len(outcomes)
-        yield measured("[a]", count).model_copy(update={"probe": self.name})
+        yield measured("a", count, self.name)
         clusters = Clusters(units=(1,) * count, branch=(1.0,) * count, errored=(0,) * count)
         if self.laid_out:
             scheduled = clusters.model_copy(update={"schedule": Schedule(largest=1, blocks=tuple(range(count)))})
-            yield measured("[b]", count).model_copy(update={"probe": self.name, "clusters": scheduled})
+            yield measured("b", count, self.name).model_copy(update={"clusters": scheduled})
 
     def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> list[Measurement]:
         return [each for each in self.summarize(outcomes) if each.clusters is not None]
 
     def tasks_of(self, key: str) -> frozenset[str]:
         return frozenset({"t"})
-
-    def lossless(self, item: WorkItem, reference: Any) -> ItemOutcome:
-        raise AssertionError("nobody asks for it here")
-
-
-class Measured(MemorySink):
-    """Keeps figures too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.measurements: list[Measurement] = []
-
-    def add_measurement(self, measurement: Measurement) -> None:
-        self.measurements.append(measurement)
 
 
 @dataclass
@@ -88,39 +70,28 @@ class StandsAt:
         return ("enough",) if count >= self.items else ()
 
 
-def asked_of(
-    place: Path, probes: Sequence[Probe], rule: StandsAt | None, sink: Measured | None = None
-) -> tuple[list[str], Measured, Evaluated]:
-    def open_capture(asking: Probe) -> Capture:
-        return Capture(place, IDENTITY, asking.name, asking.suite_sha256)
-
-    engine, sink = CountingEngine(), sink or Measured()
-    captures_of = lambda works: captured(works, open_capture, lambda: CountingEngine(), Silent())  # noqa: E731
-    asked = run_probes(engine, None, captures_of, probes, sink, Silent(), rule)
-    return engine.asked, sink, asked
-
-
 def canaries_then_kl() -> list[Probe]:
     return [Staged(ProbeName.CANARIES, ["first", "second"]), Staged(ProbeName.KL, [""])]
 
 
 def test_without_a_rule_all_stages_are_asked_in_the_order_planned(tmp_path: Path) -> None:
-    asked, sink, found = asked_of(tmp_path, canaries_then_kl(), None)
+    ran = run(tmp_path, canaries_then_kl())
     order = ["canaries/first", "canaries/first", "canaries/second", "canaries/second", "kl/all", "kl/all"]
-    assert [key.rpartition("/")[0] for key in asked] == order
-    assert [(stage.name, stage.state, stage.items) for stage in found.stages] == [
+    assert [key.rpartition("/")[0] for key in ran.branch.asked] == order
+    assert [(stage.name, stage.state, stage.items) for stage in ran.evaluated.stages] == [
         (name, StageState.MEASURED, 2) for name in ("first", "second", "kl")
     ]
-    assert set(found.seconds) == {"reference", "first", "second", "kl"}
-    assert not sink.failures
+    assert set(ran.evaluated.seconds) == {"reference", "first", "second", "kl"}
+    assert not ran.sink.failures
 
 
 def test_a_verdict_that_stands_after_a_stage_ends_the_asking_and_keeps_the_stage_s_figures(tmp_path: Path) -> None:
     rule = StandsAt(2)
-    asked, sink, found = asked_of(tmp_path, canaries_then_kl(), rule)
-    assert {key.rpartition("/")[0] for key in asked} == {"canaries/first"}
+    ran = run(tmp_path, canaries_then_kl(), rule=rule)
+    sink = ran.sink
+    assert {key.rpartition("/")[0] for key in ran.branch.asked} == {"canaries/first"}
     assert rule.seen == [(2, frozenset())], "a probe asked in part is not complete"
-    assert [(stage.name, stage.state, stage.items, stage.planned, stage.settled) for stage in found.stages] == [
+    assert [(stage.name, stage.state, stage.items, stage.planned, stage.settled) for stage in ran.evaluated.stages] == [
         ("first", StageState.MEASURED, 2, 2, ("enough",)),
         ("second", StageState.NOT_EVALUATED, 0, 2, ()),
         ("kl", StageState.NOT_EVALUATED, 0, 2, ()),
@@ -135,20 +106,19 @@ def test_a_verdict_that_stands_after_a_stage_ends_the_asking_and_keeps_the_stage
 
 def test_a_probe_is_complete_after_its_last_stage(tmp_path: Path) -> None:
     rule = StandsAt(4)
-    asked, sink, _ = asked_of(tmp_path, canaries_then_kl(), rule)
-    assert len(asked) == 4
+    ran = run(tmp_path, canaries_then_kl(), rule=rule)
+    assert len(ran.branch.asked) == 4
     assert rule.seen[-1] == (4, frozenset({ProbeName.CANARIES}))
-    assert {each.probe for each in sink.failures} == {ProbeName.KL}, "what was asked whole was not skipped"
+    assert {each.probe for each in ran.sink.failures} == {ProbeName.KL}, "what was asked whole was not skipped"
 
 
 def test_within_a_stage_only_what_was_laid_out_for_early_looks_is_kept(tmp_path: Path) -> None:
     probe = Staged(ProbeName.EVALS, [""], laid_out=True)
-    asked, sink, found = asked_of(tmp_path, [probe], StandsAt(1))
-    assert asked == ["evals/all/0"]
-    assert [each.key for each in sink.measurements] == ["evals.count[b]"]
-    assert found.stages[0].items == 1
-    assert found.stages[0].planned == 2
-    assert "evaluated no further" in sink.failures[0].reason
+    ran = run(tmp_path, probe, rule=StandsAt(1))
+    assert ran.branch.asked == ["evals/all/0"]
+    assert [each.key for each in ran.sink.measurements] == ["evals.count[b]"]
+    assert (ran.evaluated.stages[0].items, ran.evaluated.stages[0].planned) == (1, 2)
+    assert "evaluated no further" in ran.sink.failures[0].reason
 
 
 class Lost(Staged):
@@ -163,24 +133,22 @@ class Lost(Staged):
 
 def test_a_verdict_whose_figures_were_lost_in_a_crash_stops_no_other_probe(tmp_path: Path) -> None:
     probes = [Lost(ProbeName.EVALS, [""], laid_out=True), Staged(ProbeName.KL, [""])]
-    asked, sink, found = asked_of(tmp_path, probes, StandsAt(1))
-    assert asked == ["evals/all/0", "kl/all/0", "kl/all/1"]
-    assert [(stage.state, stage.settled) for stage in found.stages] == [
+    ran = run(tmp_path, probes, rule=StandsAt(1))
+    assert ran.branch.asked == ["evals/all/0", "kl/all/0", "kl/all/1"]
+    assert [(stage.state, stage.settled) for stage in ran.evaluated.stages] == [
         (StageState.PARTLY, ()),
         (StageState.MEASURED, ("enough",)),
     ]
-    assert [each.key for each in sink.measurements] == ["kl.count[a]"]
-    assert "crashed" in {failure.kind for failure in sink.failures}
+    assert [each.key for each in ran.sink.measurements] == ["kl.count[a]"]
+    assert "crashed" in {failure.kind for failure in ran.sink.failures}
 
 
 def test_a_resumed_run_stops_where_the_first_one_would_have(tmp_path: Path) -> None:
-    _, whole, _ = asked_of(tmp_path, canaries_then_kl(), StandsAt(4))
-    sink = Measured()
-    sink.items = whole.items[:1]
-    asked, _, found = asked_of(tmp_path, canaries_then_kl(), StandsAt(4), sink)
-    assert len(asked) == 3
-    assert sink.items == whole.items
-    assert [stage.items for stage in found.stages] == [2, 2, 0]
+    whole = run(tmp_path, canaries_then_kl(), rule=StandsAt(4)).sink
+    ran = run(tmp_path, canaries_then_kl(), sink=MemorySink(whole.items[:1]), rule=StandsAt(4))
+    assert len(ran.branch.asked) == 3
+    assert ran.sink.items == whole.items
+    assert [stage.items for stage in ran.evaluated.stages] == [2, 2, 0]
 
 
 class Doubting(Staged):
@@ -194,7 +162,7 @@ class Doubting(Staged):
         return outcome.model_copy(update={"branch": outcome.branch.model_copy(update={"text": "confirmed"})})
 
 
-class Timed(Estimate, Silent):
+class Timed(Estimate, Progress):
     """Progress that says how long it will take, and forgets that at every new stage, as a terminal's does."""
 
     def stage(self, title: str, total: int) -> None:
@@ -202,21 +170,18 @@ class Timed(Estimate, Silent):
 
 
 def test_what_is_doubted_is_asked_again_once_and_the_time_that_is_left_is_still_known(tmp_path: Path) -> None:
-    probe, sink, engine = Doubting(ProbeName.CANARIES, ["first", "second"]), Measured(), CountingEngine()
-    capture = Capture(tmp_path, IDENTITY, probe.name, probe.suite_sha256)
-    captures_of = lambda works: captured(works, lambda _: capture, lambda: CountingEngine(), Silent())  # noqa: E731
     timed = Timed()
-    run_probes(engine, None, captures_of, [probe], sink, timed, StandsAt(99))
-    assert [key for key in engine.asked if "again" in key] == ["canaries/first/0/again", "canaries/first/1/again"]
-    assert [each.branch.text for each in sink.items if each.item_key.endswith("first/0")] == [None, "confirmed"]
-    assert not sink.failures
+    ran = run(tmp_path, Doubting(ProbeName.CANARIES, ["first", "second"]), rule=StandsAt(99), progress=timed)
+    assert [key for key in ran.branch.asked if "again" in key] == ["canaries/first/0/again", "canaries/first/1/again"]
+    assert [each.branch.text for each in ran.sink.items if each.item_key.endswith("first/0")] == [None, "confirmed"]
+    assert not ran.sink.failures
     assert timed.unfinished() == []
 
 
 def test_no_more_is_asked_again_than_the_verdict_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("q36eval.run.rounds.PORTION", 1)
     probe = Doubting(ProbeName.CANARIES, ["first", "second"])
-    asked, _, _ = asked_of(tmp_path, [probe], StandsAt(2))
+    asked = run(tmp_path, probe, rule=StandsAt(2)).branch.asked
     assert [key for key in asked if "again" in key] == ["canaries/first/0/again"]
-    asked, _, _ = asked_of(tmp_path, [probe], None, Measured())
+    asked = run(tmp_path, probe).branch.asked
     assert len([key for key in asked if "again" in key]) == 2, "without a rule all of it"

@@ -3,7 +3,10 @@
 A real model answers; its parsers are small and right. `Faults` break one thing each, as such defects were reported.
 """
 
+import hashlib
 import json
+import random
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +25,7 @@ from tests.q36eval.openai.server import Handler, RefusedError, Served, serving
 BLOCK = 64
 """Tokens of a block of the prefix cache."""
 TOP = 5
+WORDS = ("tea", "lamp", "Brno", "seven", "ticket", "blue", "river", "paper", "stone", "early")
 WORN_AFTER = 90
 """Answers after which a server that wears out does: more than are asked before the mixed load ends."""
 
@@ -99,6 +103,9 @@ class Chatting(Served):
     drafts: int = 0
     accepted: list[int] = field(default_factory=list)
     """By place in a draft."""
+    by_rule: bool = False
+    """Whether answers follow from a hash of the prompt in place of the model, which takes no time: where only the
+    server is looked at, any model will do whose answers differ wherever the prompts that it read do."""
     known: dict[Any, Any] = field(default_factory=dict)
     """Greedy answers and log-probabilities of this very model, which repeats itself: computed once."""
 
@@ -150,6 +157,8 @@ class Chatting(Served):
         with self.queue_lock:
             self.prompt_tokens += len(ids)
             known = self.known.get((ids, budget))
+        if self.by_rule:
+            return ruled(self.engine.tokenizer, ids, budget)
         if known is None:
             known = self.generate(GenerationRequest("x", ids, budget))
             with self.queue_lock:
@@ -158,6 +167,8 @@ class Chatting(Served):
 
     def top(self, ids: tuple[int, ...], tokens: tuple[int, ...]) -> list[dict[str, float]]:
         """The likeliest tokens at each generated place, the generated one among them."""
+        if self.by_rule:
+            return [{f"token_id:{token + place}": -0.1 - 3.0 * place for place in range(TOP)} for token in tokens]
         with self.queue_lock:
             known = self.known.get((ids, tokens, "top"))
         if known is None:
@@ -174,6 +185,27 @@ class Chatting(Served):
             with self.queue_lock:
                 self.known[ids, tokens, "top"] = known
         return known
+
+
+def ruled(tokenizer: Any, ids: tuple[int, ...], budget: int) -> Generated:
+    """An answer by rule: a call of the first tool that is offered, or else words, which a hash of the prompt names."""
+    prompt = tokenizer.decode(list(ids), skip_special_tokens=False)
+    rng = random.Random(hashlib.sha256(prompt.encode()).digest())
+    said = " ".join(rng.choices(WORDS, k=budget))
+    thinks = prompt.rstrip().endswith("<think>")
+    offered = re.search(r"<tools>\n(.*)\n", prompt)
+    if offered is not None:
+        function = json.loads(offered[1])
+        schemas, required = (function["parameters"].get(key, {}) for key in ("properties", "required"))
+        values = {name: 3 if schemas[name].get("type") in ("integer", "number") else said[:20] for name in required}
+        parameters = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in values.items())
+        said = f"{said[:12]}\n<tool_call>\n<function={function['name']}>\n{parameters}</function>\n</tool_call>"
+    said = f"{rng.choice(WORDS)}\n</think>\n\n{said}" if thinks else said
+    tokens = tuple(tokenizer.encode(said, add_special_tokens=False))
+    request = GenerationRequest("x", ids, budget)
+    if len(tokens) >= budget:
+        return Generated(request, tokens[:budget], tokenizer.decode(list(tokens[:budget])), "length")
+    return Generated(request, tokens, said, "stop", end_id=tokenizer.eos_token_id)
 
 
 class ChatHandler(Handler):

@@ -1,8 +1,12 @@
 """The model behind the tests' servers, and what it answers: both once for each file of tests."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from q36eval.engines import Engine
+from q36eval.served import prompts
 from tests.q36eval.openai.server import SANDBOX, opened
 
 
@@ -16,3 +20,25 @@ def local() -> Engine:
 def known() -> dict[object, object]:
     """What it answers, computed once for all tests."""
     return {}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawn_once() -> Any:
+    """The canaries are loaded and drawn once: that takes four seconds, and every run here asks the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("load_specs", "for_family", "cases_of"):
+            patch.setattr(prompts, name, once(getattr(prompts, name)))
+        yield
+
+
+def once(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call`, whose result for the same arguments is kept: these are what they print, or objects that are kept too."""
+    results: dict[Any, Any] = {}
+
+    def kept(*given: Any, **named: Any) -> Any:
+        key = (*map(repr, given), repr(named))
+        if key not in results:
+            results[key] = call(*given, **named)
+        return results[key]
+
+    return kept

@@ -14,8 +14,8 @@ from q36eval.probes import Progress
 from q36eval.records import ProbeName
 from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target
-from q36eval.run.served import alone
-from q36eval.served.declared import Plan
+from q36eval.run.served_lane import alone
+from q36eval.served.declared_server import Plan
 from tests.q36eval.openai.server import SANDBOX
 
 REPOSITORY = Path(__file__).parents[3]

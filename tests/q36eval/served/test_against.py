@@ -12,12 +12,13 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Policy
 from q36eval.history import History, RunState
-from q36eval.run.served import MAYBE_ONE, SAME_SERVER, alone
-from q36eval.served.declared import Plan
+from q36eval.run.served_lane import MAYBE_ONE, SAME_SERVER, alone
+from q36eval.served.declared_server import Plan
 from tests import commands
 from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
 from tests.q36eval.served.judging import few_prompts_policy, judged
+from tests.raising import raises
 
 PLAN = Plan(items=16, conversations=1, turns=2, concurrency=2, load_requests=2, pressure_tokens=0, difference="eager")
 ANSWER_TOKENS = 20
@@ -38,7 +39,7 @@ def policy() -> Policy:
 
 
 def server(local: Engine, known: dict[object, object], **how: object) -> Chatting:
-    return Chatting(local, known=known, **{"max_logprobs": 20} | how)  # type: ignore[arg-type]
+    return Chatting(local, known=known, **{"max_logprobs": 20, "by_rule": True} | how)  # type: ignore[arg-type]
 
 
 class Halved(Chatting):
@@ -49,7 +50,6 @@ class Halved(Chatting):
         return super().continued(ids[: len(ids) // 2] if budget == ANSWER_TOKENS else ids, budget)
 
 
-@pytest.mark.long
 def test_an_equal_server_passes_and_is_kept_beside_the_first(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
@@ -69,7 +69,7 @@ def test_an_equal_server_passes_and_is_kept_beside_the_first(
 def test_a_server_that_answers_otherwise_is_failed_by_the_criterion_of_the_two(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
-    with chatting(server(local, known)) as one, chatting(Halved(local, max_logprobs=20)) as other:
+    with chatting(server(local, known)) as one, chatting(Halved(local, max_logprobs=20, by_rule=True)) as other:
         found = judged(one, tmp_path, PLAN, policy(), against=other)
     assert found.failed == {CRITERION}
     assert found.report.exit_code == 1
@@ -87,11 +87,14 @@ def test_where_the_first_differs_the_second_is_asked_alike_which_tells_what_is_a
     assert "asked alike" not in notes["streaming"]
 
 
+@pytest.mark.long
 def test_a_second_server_that_cannot_be_asked_alike_takes_nothing_from_the_first(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
     crossed = server(local, known, faults=Faults(crossed=True))
-    second = Chatting(local, shape="llama.cpp", faults=Faults(crossed=True))  # which gives no log-probabilities
+    second = Chatting(
+        local, shape="llama.cpp", by_rule=True, faults=Faults(crossed=True)
+    )  # which gives no log-probabilities
     with chatting(crossed) as one, chatting(second) as other:
         found = judged(one, tmp_path, replace(PLAN, concurrency=16), policy(), against=other)
     notes = {each.slice: each.note for each in found.history.measurements(found.run.id)}
@@ -99,6 +102,7 @@ def test_a_second_server_that_cannot_be_asked_alike_takes_nothing_from_the_first
     assert "served-concurrency" in found.failed
 
 
+@pytest.mark.long
 def test_attempts_that_the_second_server_fails_leave_the_first_ones_figure(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
@@ -113,7 +117,7 @@ def test_a_second_server_that_tells_no_near_ties_is_not_judged_by_them(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
     """It differs, and gives no log-probabilities: rounding is not told from a fault."""
-    silent = Halved(local, shape="llama.cpp")
+    silent = Halved(local, shape="llama.cpp", by_rule=True)
     with chatting(server(local, known)) as one, chatting(silent) as other:
         found = judged(one, tmp_path, PLAN, policy(), against=other)
     assert found.verdicts[CRITERION] is CriterionVerdict.NOT_MEASURED
@@ -132,13 +136,14 @@ def test_a_second_server_that_answers_at_the_second_attempt_does_not_pass(
     assert any(trouble.startswith("endpoints: ") for trouble in found.troubles)
 
 
+@pytest.mark.long
 def test_a_second_server_that_drafts_is_refused_where_it_was_said_to_draft_nothing(
     local: Engine, known: dict[object, object], tmp_path: Path
 ) -> None:
     floor = alone(policy(), against=True, least_acceptance=0.1, second_drafts=False)
     drafting = {"draft_length": 2}
     with chatting(server(local, known, **drafting)) as one, chatting(server(local, known, **drafting)) as other:
-        with pytest.raises(UsageError, match="The second server drafts"):
+        with raises(UsageError, "comparison-left-out"):
             judged(one, tmp_path, PLAN, floor, against=other)
         with chatting(server(local, known)) as silent:
             found = judged(one, tmp_path / "silent", PLAN, floor, against=silent)
@@ -169,7 +174,7 @@ def test_the_same_address_twice_is_refused_before_a_run_is_begun(local: Engine, 
 def test_the_same_server_by_another_name_is_refused_by_its_start(local: Engine, tmp_path: Path) -> None:
     with (
         chatting(Chatting(local, max_logprobs=20)) as address,
-        pytest.raises(UsageError, match="names the server that is judged"),
+        raises(UsageError, "same-server"),
     ):
         judged(address, tmp_path, PLAN, policy(), against=address.replace("127.0.0.1", "localhost"))
     (run,) = History.open(tmp_path / "history.sqlite").list_runs()
@@ -191,7 +196,7 @@ def test_where_nothing_is_counted_one_start_is_refused_and_none_is_said(
 ) -> None:
     silent = [server(local, known, started=1.75e9, counts_prompts=False) for _ in range(2)]
     with chatting(silent[0]) as one, chatting(silent[1]) as other:
-        with pytest.raises(UsageError, match="start one of them again"):
+        with raises(UsageError, "same-server"):
             judged(one, tmp_path, PLAN, policy(), against=other)
         for each in silent:
             each.tells_start = False

@@ -1,6 +1,5 @@
 """Two answers differ beyond near ties alone; a share of differences is judged over what the endpoint does by itself."""
 
-import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,17 +10,15 @@ from q36eval.engines.openai.endpoint import Continuation
 from q36eval.gate import Criterion, CriterionVerdict, Policy, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Counts, ProbeFailure, ProbeName
-from q36eval.served.comparing import (
+from q36eval.served.comparison import (
     MOVED_NATS,
     NEAR_TIE_NATS,
     Compared,
-    Move,
     counted_faults,
     difference,
     measured_differences,
-    move,
 )
-from q36eval.served.declared import Plan
+from q36eval.served.declared_server import Plan
 from q36eval.served.differentials import CannotBeMeasuredError, told_apart
 
 POLICY = read_policy(Path(__file__).parents[3] / "data" / "policies" / "served.yaml")
@@ -37,60 +34,29 @@ def row(first: int, other: int, gap: float) -> dict[int, float]:
     return {first: -0.5, other: -0.5 - gap}
 
 
-def test_equal_tokens_are_no_difference() -> None:
-    assert difference(said((1, 2, 3)), said((1, 2, 3))) is None
+NEAR, SURE = 0.01, 3.0
 
 
-@pytest.mark.parametrize("gap", [0.0, NEAR_TIE_NATS - 0.01])
-def test_a_near_tie_on_both_sides_is_rounding(gap: float) -> None:
-    one, other = said((7,), row(7, 8, gap)), said((8,), row(8, 7, gap))
-    assert difference(one, other) is None
-
-
-def test_what_one_side_is_sure_of_is_no_tie() -> None:
-    near, sure = said((7,), row(7, 8, 0.01)), said((8,), row(8, 7, 3.0))
-    assert "3.00 nats" in str(difference(near, sure))
-    assert difference(sure, near) is not None
-
-
-def test_a_token_that_is_not_even_listed_is_no_tie() -> None:
-    one, other = said((7,), {7: -0.1, 5: -4.0}), said((8,), {8: -0.1, 5: -4.0})
-    assert difference(one, other) is not None
-
-
-def test_a_moved_log_probability_of_a_shared_token_is_another_state() -> None:
-    one = said((7, 8), {7: -0.1}, {8: -0.1})
-    assert difference(one, said((7, 8), {7: -0.1}, {8: -0.1 - MOVED_NATS + 0.01})) is None
-    assert "moves" in str(difference(one, said((7, 8), {7: -0.1}, {8: -0.2 - MOVED_NATS})))
-
-
-def test_how_far_log_probabilities_move_is_told_of_what_both_chose_alone() -> None:
-    one = said((7, 8, 9), {7: -0.1}, {8: -0.1}, {9: -0.1})
-    parted = said((7, 8, 5), {7: -0.125}, {8: -0.3}, {9: -9.0, 5: -0.1})
-    assert move(one, parted) == Move(pytest.approx(0.2), 2)
-    assert move(one, said((5,), {5: -0.1})).tokens == 0
-    assert move(one, said((7, 8, 9))).tokens == 0
-    assert move(said((7,), {7: -math.inf}), said((7,), {7: -math.inf})).tokens == 0
-    rows = [Compared("a", moves=(Move(0.2, 2), Move(0.01, 3))), Compared("b", moves=(Move(), Move(0.03, 3)))]
-    note = measured_differences(
-        "endpoints", [*rows, Compared("c", error="lost", moves=(Move(9.0, 9), Move()))], ""
-    ).note
-    assert "of 2 tokens that both chose move by at most 0.200 nats, and of 6 by 0.030 when nothing is changed" in note
-    assert "nats" not in measured_differences("endpoints", [Compared("a")], "two GPUs").note
-
-
-def test_an_answer_that_ends_early_is_another_one() -> None:
-    assert difference(said((1, 2, 3)), said((1, 2), finish="length")) is not None
-
-
-def test_without_log_probabilities_other_tokens_are_a_difference() -> None:
-    assert difference(said((1, 2)), said((1, 3))) == "other tokens from place 1 on"
-
-
-def test_without_tokens_texts_are_compared() -> None:
-    one, other = Continuation("ab", None, "stop"), Continuation("ax", None, "stop")
-    assert difference(one, other) == "other text from character 1 on"
-    assert difference(one, one) is None
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        (said((1, 2, 3)), said((1, 2, 3)), False),
+        (said((7,), row(7, 8, 0.0)), said((8,), row(8, 7, 0.0)), False),
+        (said((7,), row(7, 8, NEAR_TIE_NATS - NEAR)), said((8,), row(8, 7, NEAR_TIE_NATS - NEAR)), False),
+        (said((7,), row(7, 8, NEAR)), said((8,), row(8, 7, SURE)), True),
+        (said((7,), {7: -0.1, 5: -4.0}), said((8,), {8: -0.1, 5: -4.0}), True),  # the other's is not even listed
+        (said((7, 8), {7: -0.1}, {8: -0.1}), said((7, 8), {7: -0.1}, {8: -0.1 - MOVED_NATS + NEAR}), False),
+        (said((7, 8), {7: -0.1}, {8: -0.1}), said((7, 8), {7: -0.1}, {8: -0.2 - MOVED_NATS}), True),
+        (said((1, 2, 3)), said((1, 2), finish="length"), True),
+        (said((1, 2)), said((1, 3)), True),  # nothing tells a near tie
+        (Continuation("ab", None, "stop"), Continuation("ab", None, "stop"), False),
+        (Continuation("ab", None, "stop"), Continuation("ax", None, "stop"), True),
+        (Continuation("ab", None, "stop"), Continuation("ab", None, "length"), True),
+    ],
+)
+def test_answers_differ_beyond_rounding_alone(one: Continuation, other: Continuation, differ: bool) -> None:
+    assert (difference(one, other) is not None) == differ
+    assert (difference(other, one) is not None) == differ
 
 
 def verdict(changed: int, repeated: int = 0, errored: int = 0, both: int = 0) -> tuple[CriterionVerdict, int]:
@@ -115,10 +81,21 @@ def only_cache_hit() -> Policy:
     return POLICY.model_copy(update={"criteria": (criterion,)})
 
 
-def test_none_of_64_passes_and_many_fail() -> None:
-    assert verdict(0) == (CriterionVerdict.PASS, 0)
-    assert verdict(1) == (CriterionVerdict.PASS, 0)
-    assert verdict(32) == (CriterionVerdict.FAIL, 1)
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"changed": 0}, (CriterionVerdict.PASS, 0)),
+        ({"changed": 1}, (CriterionVerdict.PASS, 0)),
+        ({"changed": 6}, (CriterionVerdict.INCONCLUSIVE, 3)),
+        ({"changed": 32}, (CriterionVerdict.FAIL, 1)),
+        ({"changed": 0, "both": 40}, (CriterionVerdict.NOT_MEASURED, 4)),  # it does not repeat itself
+        ({"changed": 0, "errored": 4}, (CriterionVerdict.NOT_MEASURED, 4)),
+    ],
+)
+def test_a_share_of_64_decides(found: dict[str, int], expected: tuple[CriterionVerdict, int]) -> None:
+    assert verdict(**found)[0] is expected[0]
+    if "both" not in found:
+        assert verdict(**found) == expected
 
 
 JUDGED = [each for each in POLICY.criteria if each.probe is ProbeName.SERVED and each.margin.kind == "max_count"]
@@ -147,22 +124,10 @@ def test_one_counted_fault_fails_and_none_passes(criterion: Criterion) -> None:
         assert report.criteria[0].verdict is expected
 
 
-def test_few_of_64_decide_nothing_and_do_not_pass() -> None:
-    assert verdict(6) == (CriterionVerdict.INCONCLUSIVE, 3)
-
-
 def test_the_endpoints_own_noise_is_not_its_fault() -> None:
     """As many differ with nothing changed: the increase is none, and what it cannot show does not fail it."""
     assert verdict(0, both=10)[0] is not CriterionVerdict.FAIL
     assert verdict(10)[0] is not CriterionVerdict.PASS
-
-
-def test_of_an_endpoint_that_does_not_repeat_itself_nothing_is_said() -> None:
-    assert verdict(0, both=40)[0] is CriterionVerdict.NOT_MEASURED
-
-
-def test_errors_are_no_differences_and_pass_nothing() -> None:
-    assert verdict(0, errored=4) == (CriterionVerdict.NOT_MEASURED, 4)
 
 
 def test_what_was_not_measured_does_not_pass() -> None:

@@ -14,7 +14,7 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import CriterionVerdict, decide
 from q36eval.history import RunRecord
 from q36eval.records import Measurement
-from q36eval.run.served import alone
+from q36eval.run.served_lane import alone
 from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
 from q36eval.served.prompts import Prompts
 from tests.q36eval.openai.server import SANDBOX

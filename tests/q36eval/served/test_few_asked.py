@@ -8,8 +8,8 @@ from q36eval.engines import EngineOptions
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import ProbeName
 from q36eval.run.request import Request, Target
-from q36eval.run.served import alone, too_few_asked
-from q36eval.served.declared import Plan
+from q36eval.run.served_lane import alone, too_few_asked
+from q36eval.served.declared_server import Plan
 from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.served.judging import REPOSITORY
 

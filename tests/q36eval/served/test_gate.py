@@ -13,8 +13,8 @@ from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.run.measure import measure
 from q36eval.run.request import ALL_PROBES, Request, Target, probes_for
-from q36eval.served.declared import Plan
-from tests.q36eval.openai.server import SANDBOX, opened
+from q36eval.served.declared_server import Plan
+from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
 
 REPOSITORY = Path(__file__).parents[3]
@@ -27,12 +27,6 @@ criteria:
      margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform]}
 """
 FEW = Plan(items=2, conversations=1, turns=2, load_requests=2, pressure_tokens=0)
-
-
-@pytest.fixture(scope="module")
-def local() -> Engine:
-    """The model that is served."""
-    return opened(SANDBOX)
 
 
 def gated(tmp_path: Path, engine: EngineOptions) -> tuple[RunRecord, History]:

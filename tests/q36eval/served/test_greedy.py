@@ -1,8 +1,8 @@
 """Greedy answers held to the server's own log-probabilities: near ties are none, one less likely token is a fault."""
 
 from q36eval.engines.openai.endpoint import Continuation
-from q36eval.served.comparing import NEAR_TIE_NATS
-from q36eval.served.greedy import cut_in_half, greedy_measured
+from q36eval.served.comparison import NEAR_TIE_NATS
+from q36eval.served.greedy_check import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompt
 
 

@@ -15,21 +15,14 @@ from q36eval.engines.openai.engine import OpenAIEngine
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import EventKind, History, RunRecord, RunState
 from q36eval.records import ProbeName, Verdict
-from q36eval.run.served import NO_ANSWER, alone
+from q36eval.run.served_lane import NO_ANSWER, alone
 from tests import commands
-from tests.q36eval.openai.server import SANDBOX, opened
 from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
 from tests.q36eval.served.judging import REPOSITORY, judged
 from tests.q36eval.served.test_gate import FEW, POLICY
 
 FEW_ASKED = ("--items", "2", "--concurrency", "2", "--pressure-tokens", "0")
-
-
-@pytest.fixture(scope="module")
-def local() -> Engine:
-    """The model that is served."""
-    return opened(SANDBOX)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from q36eval.engines.openai.counters import CacheState, DraftCounts
 from q36eval.engines.openai.endpoint import Continuation
 from q36eval.served import differentials
-from q36eval.served.declared import Plan
+from q36eval.served.declared_server import Plan
 from q36eval.served.drafts import drafted
 
 LONG = [SimpleNamespace(name=f"p{n}", token_ids=(n + 1, *([7] * 600)), budget=8) for n in range(64)]

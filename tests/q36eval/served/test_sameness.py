@@ -1,4 +1,4 @@
-"""Whether two addresses lead to one server: asked of servers of ours, and of counts as they may come."""
+"""Whether two addresses lead to one server: by counts as they may come; of real servers test_against asks it."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -6,53 +6,16 @@ from typing import Any
 
 import pytest
 
-from q36eval.engines import Engine, EngineSettings
 from q36eval.engines.openai.client import NoAnswerError, RefusedError
-from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
-from q36eval.served import sameness
-from q36eval.served.sameness import are_one
-from tests.q36eval.openai.server import SANDBOX
-from tests.q36eval.served.chat_server import Chatting, chatting
+from q36eval.served import same_server
+from q36eval.served.same_server import are_one
 from tests.raising import raises
-
-START = 1.75e9
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sameness, "COUNTED_SECONDS", 0.3)
-
-
-def endpoint(address: str) -> Endpoint:
-    return Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("first", "second", "one"),
-    [
-        ({"started": START}, {"started": START + 1}, False),
-        ({"started": START}, {"started": START}, False),
-        ({"tells_start": False}, {"tells_start": False}, False),
-        ({"tells_start": False, "counts_prompts": False}, {"started": START}, False),
-        ({"started": START}, {"tells_start": False, "counts_prompts": False}, False),
-        ({"started": START, "counts_prompts": False}, {"started": START, "counts_prompts": False}, None),
-    ],
-)
-def test_two_servers(local: Engine, first: dict[str, Any], second: dict[str, Any], one: bool | None) -> None:
-    with (
-        chatting(Chatting(local, max_logprobs=20, **first)) as here,
-        chatting(Chatting(local, max_logprobs=20, **second)) as there,
-    ):
-        assert are_one(endpoint(here), endpoint(there)) is one
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("how", [{}, {"tells_start": False}])
-def test_one_server_by_two_names(local: Engine, how: dict[str, Any]) -> None:
-    with chatting(Chatting(local, max_logprobs=20, **how)) as address:
-        assert are_one(endpoint(address), endpoint(address.replace("127.0.0.1", "localhost"))) is True
+    monkeypatch.setattr(same_server, "COUNTED_SECONDS", 0.3)
 
 
 def told(*counts: int | None, answer: Exception | None = None) -> Any:
@@ -88,8 +51,18 @@ def told(*counts: int | None, answer: Exception | None = None) -> Any:
         ((5, 6), (7, 7, None), None),
         ((None,), (7,), False),
         ((None,), (7, 7, 8, 8, 9, 9, 10), True),
+        ((None,), (None,), None),
     ],
-    ids=["two", "one", "a lost page is no count", "counted late", "lost while watched", "a gateway, two", "a gateway"],
+    ids=[
+        "two",
+        "one",
+        "a lost page is no count",
+        "counted late",
+        "lost while watched",
+        "a gateway, two",
+        "a gateway",
+        "two gateways",
+    ],
 )
 def test_what_counts_say(first: tuple[int | None, ...], second: tuple[int | None, ...], one: bool | None) -> None:
     assert are_one(told(*first), told(*second)) is one

@@ -9,7 +9,9 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
 from q36eval.evals.blocks import Allocation
-from q36eval.stats import Kinds, Looker, margin_looks, planned_largest
+from q36eval.stats import planned_largest
+from tests.q36eval.stats.evidence import Margin
+from tests.q36eval.stats.simulated_looks import Kinds, Looker, margin_looks
 
 Array = NDArray[np.float64]
 
@@ -18,14 +20,6 @@ MARGIN = 0.0085
 ALPHA = 0.025
 CHUNK = 100
 MMLU_ITEMS = 14_042
-
-
-@dataclass(frozen=True)
-class Margin:
-    """What a policy says."""
-
-    kind: str
-    value: float
 
 
 POINTS, RECOVERY = Margin("max_increase", MARGIN), Margin("min_recovery", 1.0 - MARGIN / SCORE)
@@ -78,14 +72,14 @@ class Suite:
         return items / items[-1]
 
 
-def kinds(suite: Suite) -> Kinds:
+def kinds(suite: Suite, *, by_block: bool = True, last_look: bool = True) -> Kinds:
     """Per cluster size: lost, gained, right on both, wrong on both."""
     sizes = np.unique(suite.items).astype(np.float64)
     branch, reference = np.array([0.0, 1.0, 1.0, 0.0]), np.array([1.0, 0.0, 1.0, 0.0])
     largest = float(planned_largest(np.repeat(suite.items, suite.clusters).tolist()))
     columns = (np.outer(sizes, column).ravel() for column in (branch, reference, np.ones(4)))
     cut = (suite.clusters * np.maximum(suite.items - largest, 0)).sum() / (suite.clusters @ suite.items)
-    return Kinds(*columns, largest, cut_share=float(cut), right_share=SCORE)
+    return Kinds(*columns, largest, by_block, cut_share=float(cut), last_look=last_look, right_share=SCORE)
 
 
 def draw(suite: Suite, scenario: Scenario, gates: int, rng: np.random.Generator) -> Array:
@@ -129,13 +123,13 @@ def z_test(suite: Suite, margin: float) -> Looker:
     return looks
 
 
-def judged(looker: Looker, evaluated: Array, counts: Array) -> tuple[NDArray[np.int64], Array]:
+def judged(looker: Looker, evaluated: Array, counts: Array, criteria: int = 1) -> tuple[NDArray[np.int64], Array]:
     """Each gate's verdict [gates] (1 PASS, -1 FAIL, 0 neither), and the share of items evaluated when it was decided.
 
-    `evaluated` [blocks]: the share of all items by the end of each block.
+    `evaluated` [blocks]: the share of all items by the end of each block; `criteria` share the alpha of FAIL.
     """
     p_pass, p_fail = looker(counts)
-    inside, outside = p_pass <= ALPHA, p_fail <= ALPHA
+    inside, outside = p_pass <= ALPHA, criteria * p_fail <= ALPHA
     stops = inside | outside
     at = np.where(stops.any(axis=1), stops.argmax(axis=1), stops.shape[1] - 1)
     gates = np.arange(len(at))

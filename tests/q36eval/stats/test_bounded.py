@@ -8,22 +8,8 @@ from q36eval.records import Clusters, Direction
 from q36eval.stats import margin_test, summarize
 from q36eval.stats._betting import p_mean_at_least, p_mean_at_most
 from q36eval.stats._contrast import linear_contrast
-
-
-class Limit:
-    def __init__(self, kind: str, value: float) -> None:
-        self.kind, self.value = kind, value
-
-
-def items(branch, reference=None, errored=None) -> Clusters:
-    n = len(branch)
-    return Clusters(
-        units=tuple(0 if errored and errored[i] else 1 for i in range(n)),
-        branch=tuple(map(float, branch)),
-        reference=None if reference is None else tuple(map(float, reference)),
-        errored=tuple(errored or (0,) * n),
-        bounds=(0.0, 1.0),
-    )
+from tests.q36eval.stats.evidence import Margin as Limit
+from tests.q36eval.stats.evidence import items
 
 
 def paired_draw(rng, n, regressions, improvements):
@@ -53,6 +39,7 @@ def test_p_values_are_never_far_below_the_exact_binomial_ones(failures: int) -> 
         assert p_mean_at_most(contrast, margin) >= exact_above / 5
 
 
+@pytest.mark.long
 def test_at_the_margin_false_passes_and_false_fails_stay_below_alpha() -> None:
     rng = np.random.default_rng(11)
     passes = fails = 0
@@ -74,10 +61,7 @@ def test_clusters_of_several_items_keep_coverage() -> None:
         share = rng.beta(1, 9, 40)  # mean loss 0.1, correlated within clusters
         size = rng.integers(1, 7, 40)
         lost = rng.binomial(size, share)
-        clusters = Clusters(
-            units=tuple(size.tolist()), branch=tuple(lost.astype(float)), errored=(0,) * 40, bounds=(0.0, 1.0)
-        )
-        interval = summarize(clusters, "mean", level=0.9)[3]
+        interval = summarize(items(lost, units=size), "mean", level=0.9)[3]
         misses += not interval.lower <= 0.1 <= interval.upper
     assert misses / 400 <= 0.13  # 10 % promised, plus two standard errors
 
@@ -90,14 +74,7 @@ def test_one_fact_asked_nine_times_does_not_disarm_the_test() -> None:
     limit, higher = Limit("min_recovery", 0.92), Direction.HIGHER_IS_BETTER
 
     def judged(branch: list[int]):
-        clusters = Clusters(
-            units=tuple(sizes),
-            branch=tuple(map(float, branch)),
-            reference=tuple(map(float, right)),
-            errored=(0,) * len(sizes),
-            bounds=(0.0, 1.0),
-        )
-        return margin_test(clusters, "paired_mean", limit, direction=higher)
+        return margin_test(items(branch, right, sizes), "paired_mean", limit, direction=higher)
 
     assert judged(right).p_pass <= 0.025
     # all that was lost lies in the clusters that weigh less: the plain mean still forbids a PASS
@@ -116,14 +93,7 @@ def test_what_only_large_clusters_lose_is_no_pass_at_the_margin() -> None:
     passed = 0
     for _ in range(300):
         kept = np.where(sizes == 6, 6.0 * (rng.random(sizes.size) >= share), 1.0)
-        clusters = Clusters(
-            units=tuple(sizes.tolist()),
-            branch=tuple(kept.tolist()),
-            reference=tuple(sizes.astype(float).tolist()),
-            errored=(0,) * sizes.size,
-            bounds=(0.0, 1.0),
-        )
-        test = margin_test(clusters, "paired_mean", limit, direction=Direction.HIGHER_IS_BETTER)
+        test = margin_test(items(kept, sizes, sizes), "paired_mean", limit, direction=Direction.HIGHER_IS_BETTER)
         passed += test.p_pass <= 0.025
     assert passed / 300 <= 0.043, "2.5 % promised, plus two standard errors"
 
@@ -135,10 +105,7 @@ def test_skewed_cluster_sizes_keep_coverage() -> None:
     for _ in range(300):
         size = np.minimum(rng.zipf(2.2, 120), 12)
         lost = size * (rng.random(120) < 0.1)  # whole clusters fail together, the worst case
-        clusters = Clusters(
-            units=tuple(size.tolist()), branch=tuple(lost.astype(float)), errored=(0,) * 120, bounds=(0.0, 1.0)
-        )
-        interval = summarize(clusters, "mean", level=0.9)[3]
+        interval = summarize(items(lost, units=size), "mean", level=0.9)[3]
         misses += not interval.lower <= 0.1 <= interval.upper
     assert misses / 300 <= 0.13  # 10 % promised, plus two standard errors
 
@@ -178,7 +145,7 @@ def test_direction_turns_the_loss_around() -> None:
 def test_errored_items_count_worst_for_pass_and_best_for_fail() -> None:
     n = 400
     clean = items([0] * n, [0] * n)
-    errored = items([0] * n, [0] * n, [1] * 4 + [0] * (n - 4))
+    errored = items([0] * n, [0] * n, errored=[1] * 4 + [0] * (n - 4))
     limit = Limit("max_increase", 0.03)
     lower = Direction.LOWER_IS_BETTER
     assert (
@@ -186,10 +153,9 @@ def test_errored_items_count_worst_for_pass_and_best_for_fail() -> None:
         > 100 * margin_test(clean, "paired_mean", limit, direction=lower).p_pass
     )
     assert margin_test(errored, "paired_mean", limit, direction=lower).p_fail == 1.0
-    too_many = items([0] * n, [0] * n, [1] * 5 + [0] * (n - 5))
+    too_many = items([0] * n, [0] * n, errored=[1] * 5 + [0] * (n - 5))
     judged = margin_test(too_many, "paired_mean", limit, direction=lower)
     assert judged.p_pass == judged.p_fail == 1.0
-    assert judged.not_measured is not None
     assert judged.not_measured.code == "errored"
     assert "5 of 400" in judged.not_measured.text
 

@@ -11,25 +11,15 @@ from q36eval.records import Clusters, Direction, Lane, ProbeName, Schedule
 from q36eval.stats import margin_test, planned_clusters
 from q36eval.stats._contrast import columns_of
 from q36eval.stats._fixed import FixedMean
-from tests.q36eval.stats.simulated_suites import Margin
+from tests.q36eval.stats.evidence import Margin, items
 
 HIGHER = Direction.HIGHER_IS_BETTER
 
 
 def paired(branch, reference, planned: int, block_items: int = 50) -> Clusters:
-    n = len(branch)
-    return Clusters(
-        units=(1,) * n,
-        branch=tuple(map(float, branch)),
-        reference=tuple(map(float, reference)),
-        errored=(0,) * n,
-        bounds=(0.0, 1.0),
-        schedule=Schedule(
-            largest=1,
-            blocks=tuple(i // block_items for i in range(n)),
-            planned={"": planned_clusters([1.0] * planned, 1)},
-        ),
-    )
+    blocks = tuple(i // block_items for i in range(len(branch)))
+    schedule = Schedule(largest=1, blocks=blocks, planned={"": planned_clusters([1.0] * planned, 1)})
+    return items(branch, reference, schedule=schedule)
 
 
 def test_once_every_item_is_evaluated_their_mean_is_known() -> None:
@@ -64,8 +54,8 @@ def test_under_the_margin_no_look_expects_to_win(block_items: int) -> None:
 
 
 def test_exactly_the_margin_is_neither_and_a_part_of_the_items_says_nothing() -> None:
-    for items, lost in ((1_000, 70), (700, 49)):
-        whole = paired([0] * lost + [1] * (items - lost), [1] * items, items)
+    for count, lost in ((1_000, 70), (700, 49)):
+        whole = paired([0] * lost + [1] * (count - lost), [1] * count, count)
         test = margin_test(whole, "paired_mean", Margin("min_recovery", 0.93), direction=HIGHER, these_items=True)
         assert (test.p_pass, test.p_fail) == (1.0, 1.0)
     part = whole.model_copy(update={"schedule": whole.schedule.model_copy(update={"partial": True})})

@@ -1,7 +1,7 @@
 """The exact paired test: against naive enumeration, its size, its order, and evidence that allows no exact test."""
 
 import math
-from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -15,27 +15,20 @@ from q36eval.records import Clusters, Direction
 from q36eval.stats import as_expected, margin_test, summarize, tightest_limit
 from q36eval.stats._pairs import MOST_PAIRS, NUISANCE, ExactDifference, PairedProportions, most_worse, score_statistic
 from tests.profiles import sized
+from tests.q36eval.stats.evidence import Margin, items
 from tests.q36eval.stats.paired_outcomes import Verdicts, distribution, mixtures
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
-
-
-@dataclass(frozen=True)
-class Limit:
-    value: float
-    kind: str = "max_increase"
+Limit = partial(Margin, "max_increase")
 
 
 def paired(worse: int, better: int, n: int, errored: int = 0) -> Clusters:
     """n items that failed on one side alone so often, the others alternately on both and on none; then errored ones."""
     rest = [float(k % 2) for k in range(n - worse - better)]
-    return Clusters(
-        units=(1,) * n + (0,) * errored,
-        branch=(*[1.0] * worse, *[0.0] * better, *rest, *[0.0] * errored),
-        reference=(*[0.0] * worse, *[1.0] * better, *rest, *[0.0] * errored),
-        errored=(0,) * n + (1,) * errored,
-        bounds=(0.0, 1.0),
-    )
+    lost = [0.0] * errored
+    branch = (*[1.0] * worse, *[0.0] * better, *rest, *lost)
+    reference = (*[0.0] * worse, *[1.0] * better, *rest, *lost)
+    return items(branch, reference, errored=[0] * n + [1] * errored)
 
 
 def naive_statistic(worse: int, better: int, n: int, difference: float) -> float:
@@ -159,6 +152,7 @@ def test_a_bound_is_itself_refuted() -> None:
         assert found.p_at_least(found.upper_bound(0.025)) <= 0.025
 
 
+@pytest.mark.long
 def test_a_further_better_pair_keeps_an_outcome_in() -> None:
     rng = np.random.default_rng(4)
     outcomes = [(b, c, n) for n in (5, 18) for b, c in product(range(n + 1), repeat=2) if b + c <= n]
@@ -170,6 +164,7 @@ def test_a_further_better_pair_keeps_an_outcome_in() -> None:
         assert (np.diff(most) >= 0)[most[1:] < room[1:]].all()
 
 
+@pytest.mark.long
 def test_pooled_strata_err_hardly_more_often_than_items_that_are_alike() -> None:
     n, margin, better = 120, 0.05, 0.02
     verdicts = Verdicts.of(n, margin, margin + better)
@@ -193,7 +188,6 @@ def test_degenerate_evidence() -> None:
         value, reference, effect, interval = summarize(nothing, "paired_proportions")
         assert np.isnan([value, reference, effect, interval.lower, interval.upper]).all()
         judged = margin_test(nothing, "paired_proportions", Limit(0.5))
-        assert judged.not_measured is not None
         assert (judged.p_pass, judged.p_fail, judged.not_measured.code) == (1.0, 1.0, "nothing-scored")
     one = summarize(paired(1, 0, 1), "paired_proportions")[3]
     assert (one.lower, one.upper) == (pytest.approx(-0.95, abs=0.001), 1.0)
@@ -255,9 +249,9 @@ def test_power_has_no_cliff_where_the_exact_test_ends() -> None:
 
 def test_what_can_be_shown_is_what_the_exact_test_shows() -> None:
     n, right = 100, 90
-    items = as_expected([1] * n, right / n)
+    expected = as_expected([1] * n, right / n)
     exact, betting = (
-        tightest_limit(items, "max_increase", confidence=0.975, estimator=e)
+        tightest_limit(expected, "max_increase", confidence=0.975, estimator=e)
         for e in ("paired_proportions", "paired_mean")
     )
     assert exact < 0.85 * betting

@@ -1,6 +1,7 @@
 """Quantiles of clustered units: coverage of each bound, agreement of bounds and p-values, what is not identified."""
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -10,15 +11,10 @@ from scipy.stats import norm
 from q36eval.records import Clusters
 from q36eval.stats import QuantileInference, margin_test, quantile_clusters, summarize
 from q36eval.stats._quantile import _counts_above
+from tests.q36eval.stats.evidence import Margin
 
 SIGMA_BETWEEN, SIGMA_WITHIN = 1.0, 1.5
-
-
-class Limit:
-    kind = "max_value"
-
-    def __init__(self, value: float) -> None:
-        self.value = value
+Limit = partial(Margin, "max_value")
 
 
 def corpus(rng: np.random.Generator, documents: int = 140) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +66,6 @@ def test_counts_above_are_those_of_a_naive_count() -> None:
 def test_a_p_value_is_that_of_a_naive_bootstrap_of_the_share() -> None:
     values, owner = corpus(np.random.default_rng(34), 60)
     clusters = evidence(values, owner, 0.9)
-    assert clusters.tail is not None
     margin = clusters.tail.thresholds[40]
     above, units = np.bincount(owner, values > margin), np.bincount(owner).astype(float)
 
@@ -84,7 +79,7 @@ def test_a_p_value_is_that_of_a_naive_bootstrap_of_the_share() -> None:
     draws = [fit(rng.integers(0, 60, 60)) for _ in range(4000)]
     naive = np.mean([(s - share) / e <= (share - 0.1) / error for s, e in draws])
     # the test takes thresholds below the margin, so the one just above it stands for this one
-    found = QuantileInference(clusters, 1).p_at_least(clusters.tail.thresholds[41])
+    found = QuantileInference(clusters).p_at_least(clusters.tail.thresholds[41])
     assert 0.02 < naive < 0.98
     assert found == pytest.approx(naive, abs=0.03)  # both are Monte Carlo figures: standard error 0.013 at most
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,26 +12,17 @@ from scipy.stats import t as student_t
 from q36eval.records import Clusters, Direction
 from q36eval.stats import _bootstrap, margin_test, summarize
 from q36eval.stats._contrast import linear_contrast
-from q36eval.stats._inference import SEED, MeanInference
+from q36eval.stats._inference import MeanInference
 from q36eval.stats._ratio import RatioInference
+from tests.q36eval.stats.evidence import Margin, items
 
 HIGHER = Direction.HIGHER_IS_BETTER
-
-
-@dataclass(frozen=True)
-class Recovery:
-    value: float
-    kind: str = "min_recovery"
+Recovery = partial(Margin, "min_recovery")
 
 
 def margins(branch, reference, errored: int = 0) -> Clusters:
-    n = len(branch)
-    return Clusters(
-        units=(1,) * n + (0,) * errored,
-        branch=(*map(float, branch), *[0.0] * errored),
-        reference=(*map(float, reference), *[0.0] * errored),
-        errored=(0,) * n + (1,) * errored,
-    )
+    lost = [0.0] * errored
+    return items([*branch, *lost], [*reference, *lost], errored=[0] * len(branch) + [1] * errored, bounds=None)
 
 
 def sample(n: int = 60, seed: int = 31) -> tuple[np.ndarray, np.ndarray]:
@@ -122,10 +113,10 @@ def test_what_cannot_be_bounded_has_no_bounds(clusters: Clusters, why: str) -> N
 
 def test_where_the_reference_may_be_negative_no_side_is_proven() -> None:
     clusters = margins([-3.0, -2.0] * 20, [5.0, -4.9] * 20)
-    judged = RatioInference.of(clusters, SEED)
+    judged = RatioInference.of(clusters)
     assert judged.ratio < 0  # and the branch's mean clearly so
     assert judged.p_at_least(0.0) > 0.025
-    mirrored = RatioInference.of(margins([3.0, 2.0] * 20, [5.0, -4.9] * 20), SEED)
+    mirrored = RatioInference.of(margins([3.0, 2.0] * 20, [5.0, -4.9] * 20))
     assert mirrored.p_at_most(0.0) > 0.025
 
 
@@ -159,7 +150,7 @@ def miss_rates(draw: Callable[[np.random.Generator, int], Pairs], true_ratio: fl
     rng, misses = np.random.default_rng(6), np.zeros(4)
     for _ in range(300):
         clusters = margins(*draw(rng, 50))
-        ratio, mean = RatioInference.of(clusters, SEED), MeanInference(linear_contrast(clusters, 1.0, -1.0))
+        ratio, mean = RatioInference.of(clusters), MeanInference(linear_contrast(clusters, 1.0, -1.0))
         p_values = [
             each(truth)
             for inference, truth in ((ratio, true_ratio), (mean, true_difference))
@@ -169,6 +160,7 @@ def miss_rates(draw: Callable[[np.random.Generator, int], Pairs], true_ratio: fl
     return float(misses.max() / 300)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("draw", "ratio", "difference"), [(lognormal, 0.95, -0.05 * math.exp(1.32)), (heavy, 0.9, -0.3)]
 )

@@ -7,13 +7,14 @@ from scipy.stats import binom, norm
 
 from q36eval.evals.blocks import MOST_WEIGHT, Allocation, draws_by_margin
 from q36eval.records import Clusters, Direction, Schedule
-from q36eval.stats import LookShares, margin_looks, margin_test, planned_clusters, planned_largest
+from q36eval.stats import LookShares, margin_test, planned_clusters, planned_largest
 from q36eval.stats._likelihood import p_value
+from tests.q36eval.stats.evidence import Margin, items
+from tests.q36eval.stats.simulated_looks import margin_looks
 from tests.q36eval.stats.simulated_suites import (
     CHUNK,
     MARGIN,
     RECOVERY,
-    Margin,
     Scenario,
     margin_counts,
     margin_kinds,
@@ -47,10 +48,10 @@ def test_the_last_look_is_the_empirical_likelihood_test() -> None:
 def test_where_the_last_look_is_taken_it_errs_little_more_than_promised() -> None:
     """Exactly, where every change is a loss, at a level of 2 %: a z-test errs over 3 % there."""
     errs = {}
-    for items, margin in ((140, 0.02), (1_500, 0.02), (3_000, 0.01), (5_000, 0.01)):
-        lost = np.arange(items + 1)
-        p = p_value(np.array([margin - 1, margin]), np.stack([lost, items - lost], axis=1))
-        errs[items] = float(binom.pmf(lost, items, margin)[p <= 0.02].sum())
+    for count, margin in ((140, 0.02), (1_500, 0.02), (3_000, 0.01), (5_000, 0.01)):
+        lost = np.arange(count + 1)
+        p = p_value(np.array([margin - 1, margin]), np.stack([lost, count - lost], axis=1))
+        errs[count] = float(binom.pmf(lost, count, margin)[p <= 0.02].sum())
     assert errs.pop(140) == pytest.approx(0.059, abs=0.001), "2.8 expected are too few"
     assert max(errs.values()) <= 0.0235
 
@@ -70,12 +71,9 @@ def evidence(plan: Allocation, counts: np.ndarray, look: int) -> Clusters:
     drawn = [float(weight) for weight in np.repeat(plan.weights, plan.drawn * plan.blocks)]
     largest = planned_largest(drawn)
     whole = look == counts.shape[0] - 1
-    return Clusters(
-        units=(1,) * len(rows),
-        branch=tuple(branch),
-        reference=tuple(reference),
-        errored=(0,) * len(rows),
-        bounds=(0.0, 1.0),
+    return items(
+        branch,
+        reference,
         weights=None if whole else tuple(plan.weights[stratum]),
         schedule=Schedule(
             largest=largest,
@@ -121,7 +119,6 @@ def test_every_block_holds_each_stratum_in_its_number_and_weighs_it_back() -> No
     subjects = {key: f"subject {n % 7}" for n, key in enumerate(keys)}
     passages = {key: f"passage {n // 2}" if n < 400 else key for n, key in enumerate(keys)}
     found = draws_by_margin(margins, subjects, passages, 200, "seed")
-    assert found is not None
     assert sorted(key for block in found.blocks for key in block) == sorted(keys)
     assert max(found.weights.values()) <= MOST_WEIGHT * 1.1  # whole clusters a block
     block_of = {key: number for number, block in enumerate(found.blocks) for key in block}
@@ -160,14 +157,8 @@ def test_what_is_cut_off_large_clusters_counts_at_its_worst() -> None:
     for _ in range(20):
         order = rng.permutation(len(sizes))
         branch = np.where(sizes[order] > 1, sizes[order] * (1 - 51.2 / 120), 1.0)
-        clusters = Clusters(
-            units=tuple(map(int, sizes[order])),
-            branch=tuple(branch),
-            reference=tuple(map(float, sizes[order])),
-            errored=(0,) * len(sizes),
-            bounds=(0.0, 1.0),
-            schedule=Schedule(largest=largest, blocks=tuple(np.arange(len(sizes)) // 100), planned=plan),
-        )
+        schedule = Schedule(largest=largest, blocks=tuple(np.arange(len(sizes)) // 100), planned=plan)
+        clusters = items(branch, sizes[order], sizes[order], schedule=schedule)
         half = 2_500
         early = clusters.model_copy(
             update={name: getattr(clusters, name)[:half] for name in ("units", "branch", "reference", "errored")}
@@ -186,15 +177,8 @@ def test_families_left_out_take_their_part_of_the_plan_along() -> None:
     flipped = np.where(rng.random(3_000) < 0.004, 1 - right, right)
     families = tuple("ab"[n % 2] for n in range(3_000))
     plan = {family: planned_clusters([1.0] * 1_500, 1.0) for family in "ab"}
-    whole = Clusters(
-        units=(1,) * 3_000,
-        branch=tuple(flipped),
-        reference=tuple(right),
-        errored=(0,) * 3_000,
-        bounds=(0.0, 1.0),
-        families=families,
-        schedule=Schedule(largest=1, blocks=tuple(n // 300 for n in range(3_000)), planned=plan),
-    )
+    schedule = Schedule(largest=1, blocks=tuple(n // 300 for n in range(3_000)), planned=plan)
+    whole = items(flipped, right, families=families, schedule=schedule)
     part = whole.of_families({"a"})
     assert (len(part.units), set(part.families or ()), list(part.schedule.planned)) == (1_500, {"a"}, ["a"])
     alone = whole.model_copy(

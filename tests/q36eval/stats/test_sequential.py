@@ -5,9 +5,12 @@ import pytest
 
 from q36eval.gate import Criterion, Policy, decide
 from q36eval.gate import Margin as GateMargin
-from q36eval.records import Clusters, Counts, Direction, Lane, Measurement, ProbeName, Schedule
-from q36eval.stats import margin_looks, margin_test, mcnemar, planned_largest, resolved_early, summarize
+from q36eval.metrics import METRICS
+from q36eval.records import Clusters, Direction, Lane, Measurement, ProbeName, Schedule
+from q36eval.stats import margin_test, mcnemar, planned_largest, resolved_early, summarize
 from tests.q36eval.gate.evidence import competence_of
+from tests.q36eval.stats.evidence import items
+from tests.q36eval.stats.simulated_looks import margin_looks
 from tests.q36eval.stats.simulated_suites import (
     RECOVERY,
     Margin,
@@ -26,14 +29,7 @@ LIMIT = 0.03
 
 
 def paired(branch, reference, units, blocks, largest) -> Clusters:
-    return Clusters(
-        units=tuple(map(int, units)),
-        branch=tuple(map(float, branch)),
-        reference=tuple(map(float, reference)),
-        errored=(0,) * len(units),
-        bounds=(0.0, 1.0),
-        schedule=Schedule(largest=largest, blocks=tuple(map(int, blocks))),
-    )
+    return items(branch, reference, units, schedule=Schedule(largest=largest, blocks=tuple(map(int, blocks))))
 
 
 def asked_until(counts, look: int) -> Clusters:
@@ -138,9 +134,8 @@ def test_a_bound_agrees_with_the_verdict_and_order_changes_no_bit() -> None:
 
 
 def test_evidence_without_a_schedule_is_judged_as_it_was() -> None:
-    stored = Clusters(
-        units=(1,) * 525, branch=(1.0,) * 472 + (0.0,) * 53, reference=(1.0,) * 472 + (0.0,) * 53, errored=(0,) * 525
-    ).model_copy(update={"bounds": (0.0, 1.0)})
+    answers = (1.0,) * 472 + (0.0,) * 53
+    stored = items(answers, answers)
     old = stored.model_dump_json(exclude={"schedule"})
     test = margin_test(Clusters.model_validate_json(old), "paired_mean", Margin("min_recovery", 0.95), direction=HIGHER)
     # as version 0.1 gave them
@@ -150,19 +145,13 @@ def test_evidence_without_a_schedule_is_judged_as_it_was() -> None:
 
 def accuracy(clusters: Clusters, name: str) -> Measurement:
     value, reference_value, effect, interval = summarize(clusters, "paired_mean")
-    count = sum(clusters.units)
-    return Measurement(
-        probe=ProbeName.EVALS,
-        metric="accuracy",
-        slice=name,
-        unit="fraction",
-        direction=HIGHER,
-        estimator="paired_mean",
+    return METRICS[ProbeName.EVALS, "accuracy"].measured(
+        name,
         value=value,
         reference_value=reference_value,
         effect=effect,
         effect_interval=interval,
-        counts=Counts(total=count, scored=count, errored=0),
+        counts=clusters.counts(),
         clusters=clusters,
         competence=competence_of(clusters, HIGHER, name),
     )

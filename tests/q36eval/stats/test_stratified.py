@@ -1,21 +1,17 @@
 """Means of equally weighted strata: coverage, agreement with theory, strata that say too little."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 
 from q36eval.records import Clusters
 from q36eval.stats import _bootstrap, margin_test, summarize
+from tests.q36eval.stats.evidence import Margin, items
 
 STRATA = 7
-
-
-class Limit:
-    kind = "max_value"
-
-    def __init__(self, value: float) -> None:
-        self.value = value
+Limit = partial(Margin, "max_value")
 
 
 def corpus(rng: np.random.Generator, sigma: float, per_stratum: int = 20) -> tuple[Clusters, float]:
@@ -26,10 +22,10 @@ def corpus(rng: np.random.Generator, sigma: float, per_stratum: int = 20) -> tup
         units += [int(count) for count in tokens]
         sums += [float(value) for value in rng.lognormal(level - sigma**2 / 2, sigma, per_stratum) * tokens]
         strata += [f"s{number}"] * per_stratum
-    clusters = Clusters(units=tuple(units), branch=tuple(sums), errored=(0,) * len(units), strata=tuple(strata))
-    return clusters, float(np.exp(np.linspace(-1, 1, STRATA)).mean())
+    return items(sums, units=units, bounds=None, strata=tuple(strata)), float(np.exp(np.linspace(-1, 1, STRATA)).mean())
 
 
+@pytest.mark.long
 def test_each_bound_misses_about_what_it_promises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)
     rng = np.random.default_rng(41)
@@ -104,12 +100,7 @@ def test_identical_deployments_have_exact_bounds() -> None:
 def test_a_root_mean_square_is_the_root_of_what_a_mean_of_squares_gives() -> None:
     rng = np.random.default_rng(48)
     units, squares = rng.integers(50, 150, 40), rng.lognormal(-7, 0.7, 40)
-    clusters = Clusters(
-        units=tuple(units.tolist()),
-        branch=tuple((units * squares).tolist()),
-        errored=(0,) * 40,
-        bounds=(0.0, math.inf),
-    )
+    clusters = items(units * squares, units=units, bounds=(0.0, math.inf))
     mean, root = summarize(clusters, "mean"), summarize(clusters, "root_mean_square")
     assert root[0] == math.sqrt(mean[0])
     assert (root[3].lower, root[3].upper) == (math.sqrt(mean[3].lower), math.sqrt(mean[3].upper))

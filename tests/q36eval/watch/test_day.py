@@ -35,7 +35,7 @@ def test_a_model_exchanged_at_a_random_time_is_alarmed_within_three_rounds_and_w
                 assert list(first) == [EventKind.CALIBRATED]
                 place.exchange(opened(folder_of("int2-experts")))
             outcome = watch.wake()
-            watch.serve_outside()
+            watch.serve_history()
             for event in outcome.events:
                 first.setdefault(event.kind, number)
             clock.later(minutes=15)

@@ -12,8 +12,8 @@ import pytest
 
 from q36eval.errors import UsageError
 from q36eval.history import History
-from q36eval.watch.asking import FEW, _log_prob, coarse_kl
 from q36eval.watch.clock import SystemClock
+from q36eval.watch.endpoint_sampling import FEW, _log_prob, coarse_kl
 from q36eval.watch.pages import health
 from q36eval.watch.service import Setting, Watch
 from q36eval.watch.settings import Amounts, BackOff, Deployment

@@ -9,12 +9,13 @@ from q36eval.engines import Engine
 from q36eval.errors import ExitCode
 from q36eval.gate import Policy
 from q36eval.history import History, RunState
-from q36eval.history.deciding import circumstances_then, decided, evidence_of
+from q36eval.history.decisions import circumstances_then, decided, evidence_of
 from q36eval.watch.incidents import EventKind, Phase
 from q36eval.watch.service import Outcome, Setting, Watch
 from tests.branches import folder_of
 from tests.q36eval.openai.server import opened
 from tests.q36eval.watch.conftest import FEW, QUICK, Clock, Place
+from tests.raising import raises
 
 pytestmark = pytest.mark.long
 
@@ -153,7 +154,7 @@ def test_a_history_that_is_away_gets_every_round_once_when_it_is_back(
         assert [outcome.put_off for outcome in outcomes] == [None, None, None, "spool"]
         assert not watch.spool.reachable
         away["now"] = False
-        watch.serve_outside()
+        watch.serve_history()
         assert (watch.store.spooled(), watch.spool.reachable) == (0, True)
         later = watch.once()
     kept = {run.id for run in History.open(tmp_path / "history.sqlite").list_runs()}
@@ -167,10 +168,10 @@ def test_a_baseline_of_other_prompts_is_refused_until_a_new_one_is_wanted(
 
     with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
         watch.once()
-        with pytest.raises(UsageError, match="Another process watches prod"), Watch(setting(place.deployment()), print):
+        with raises(UsageError, "already-running", "prod"), Watch(setting(place.deployment()), print):
             pass
     other = place.deployment(canaries=("json-flat", "json-flat-must-pass"))
-    with pytest.raises(UsageError, match="--recalibrate"), Watch(setting(other), print):
+    with raises(UsageError, "baseline-mismatch", "prod"), Watch(setting(other), print):
         pass
     with Watch(setting(other), print, clock, recalibrate=True) as watch:
         assert watch.state.rounds == 0

@@ -59,6 +59,12 @@ class Scripts(Pool):
         return list(calls)[:1]
 
 
+def settle(pool: Pool) -> None:
+    """Wait for every worker that is being set up."""
+    while pool.joining:
+        pool.joined(pool.ready(list(pool.joining)))
+
+
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripts]:
     def made(*actors: Scripted, others: Sequence[Scripted] = ()) -> Scripts:
@@ -75,7 +81,7 @@ def test_a_worker_that_died_idle_does_not_end_what_is_set_up_next(pool: Callable
     scripts = pool(gone, well, others=[new])
     assert scripts.instruct(1, "open") == cast(list[Opened], [well])
     scripts.instruct(1, "plan")
-    scripts.await_all()
+    settle(scripts)
     assert [member.actor for member in scripts.members] == [well, new]
     assert new.told == ["open", "plan"], "the one in its place is set up as the others"
     assert scripts.losses == 1
@@ -105,7 +111,7 @@ def test_a_replacement_with_other_code_is_none(pool: Callable[..., Scripts]) -> 
     older, new = Scripted(facts_=replace(HERE, version="0.0.1")), Scripted()
     scripts = pool(Scripted(), Scripted(), others=[older, new])
     scripts.lost(scripts.members[0], "killed")
-    scripts.await_all()
+    settle(scripts)
     assert older.killed
     assert older not in [member.actor for member in scripts.members]
     assert scripts.members[-1].actor is new
@@ -131,7 +137,7 @@ def test_the_plan_is_among_the_steps_of_whoever_comes_later(pool: Callable[..., 
     engine._pool, engine._number = scripts, 1
     engine._plan_alike([plan] * count)  # type: ignore[list-item]
     scripts.lost(scripts.members[0], "killed")
-    scripts.await_all()
+    settle(scripts)
     assert new.told == ["plan"]
     assert scripts._instructions[-1].value is plan
 

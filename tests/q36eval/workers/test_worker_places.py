@@ -29,7 +29,6 @@ def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
             EngineOptions(workers=2, ray="ray://head:10001"),
             ("ray-address-invalid", "ray://head:10001"),
         ),
-        (EngineOptions(workers=0), ("option-value", "0 leaves")),
         (EngineOptions(workers=2, device="cuda:1"), ("device-conflict", "cuda:1")),
         (
             EngineOptions(workers=2, placement="layers"),

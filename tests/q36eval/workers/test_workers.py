@@ -31,8 +31,11 @@ from q36eval.engines.workers.engine import WorkersEngine
 from q36eval.engines.workers.units import in_units
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.q36eval.workers.fragile import POISON, Fragile, Older
+from tests.q36eval.workers.test_pool import settle
+from tests.raising import raises
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.long
 REPOSITORY = Path(__file__).parents[3]
 SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
 TWO = EngineOptions(workers=2).of(SANDBOX)
@@ -63,7 +66,9 @@ def two() -> Iterator[WorkersEngine]:
         assert isinstance(engine, WorkersEngine)
         (session,) = pools._session_folders
         yield engine
-        pools.disconnect()
+        two._pool.end()
+        pools._pools.clear()
+        pools._shut_down()
         assert not Path(session).exists()
 
 
@@ -94,7 +99,6 @@ def same(one: dict[str, torch.Tensor | None], other: dict[str, torch.Tensor | No
     )
 
 
-@pytest.mark.long
 def test_states_and_logits_are_those_of_the_engine_alone(
     alone: Engine, two: WorkersEngine, texts: list[ScoreRequest]
 ) -> None:
@@ -115,7 +119,6 @@ def test_states_and_logits_are_those_of_the_engine_alone(
     assert sum(two.spread["nodes"].values()) == 2
 
 
-@pytest.mark.long
 def test_what_is_known_changes_no_batch_of_the_rest(
     alone: Engine, two: WorkersEngine, texts: list[ScoreRequest]
 ) -> None:
@@ -128,7 +131,6 @@ def test_what_is_known_changes_no_batch_of_the_rest(
     assert list(two.score(texts, {request.key for request in texts})) == []
 
 
-@pytest.mark.long
 def test_answers_are_those_of_the_engine_alone(alone: Engine, two: WorkersEngine, ids: tuple[int, ...]) -> None:
     prompts = [
         GenerationRequest(f"{n}", ids[91 * n : 91 * n + 40 + 3 * n], 4, temperature=0.7 * (n % 2), seed=3)
@@ -139,7 +141,6 @@ def test_answers_are_those_of_the_engine_alone(alone: Engine, two: WorkersEngine
     assert [replace(each, seconds=0.0) for each in ours] == [replace(each, seconds=0.0) for each in theirs]
 
 
-@pytest.mark.long
 def test_the_noise_floor_is_measured_by_the_same_perturbations(
     alone: Engine, two: WorkersEngine, texts: list[ScoreRequest]
 ) -> None:
@@ -156,7 +157,6 @@ def test_the_noise_floor_is_measured_by_the_same_perturbations(
         assert torch.equal(mine.logits(some), its.logits(some))
 
 
-@pytest.mark.long
 def test_a_killed_worker_costs_nothing_but_time(alone: Engine, two: WorkersEngine, texts: list[ScoreRequest]) -> None:
     told: list[str] = []
     two.report_to(told.append)
@@ -168,14 +168,13 @@ def test_a_killed_worker_costs_nothing_but_time(alone: Engine, two: WorkersEngin
     assert same(states(list(alone.score(texts))), states([first, *results]))
     # the one in its place is there, and computes the same
     assert same(states(list(alone.score(texts))), states(list(two.score(texts))))
-    two._pool.await_all()
+    settle(two._pool)
     assert len(two._pool.members) == 2
     assert two.spread is not None
     assert two.spread["lost"] == 1
     assert told[:1] == ["1 worker was lost so far; what it had not handed over is computed again by others."]
 
 
-@pytest.mark.long
 def test_what_waits_to_be_taken_is_bounded(two: WorkersEngine, texts: list[ScoreRequest]) -> None:
     """However slowly it is taken: the workers wait."""
     batches = [[request] for request in texts[:-1]]
@@ -213,7 +212,6 @@ def test_a_checkpoint_that_cannot_be_opened_is_refused_as_without_workers(two: W
     assert two.divided([]).batches == [], "the workers live on"
 
 
-@pytest.mark.long
 def test_a_unit_that_no_worker_survives_errors_and_the_rest_is_computed(
     alone: Engine, ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, two: WorkersEngine, capfd: Any
 ) -> None:
@@ -235,18 +233,17 @@ def test_a_unit_that_no_worker_survives_errors_and_the_rest_is_computed(
 
 def test_workers_with_other_code_are_refused(two: WorkersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "Worker", Older)
-    with pytest.raises(UsageError, match=r"on node .* has another version of q36eval .*: 0\.0\.1 there, .* here"):
+    with raises(UsageError, "workers-differ", "0.0.1 there"):
         pools.Pool.start(replace(two._pool.place, workers=1))
 
 
 def test_another_checkpoint_under_the_same_path_is_refused_with_the_node(two: WorkersEngine) -> None:
     expected = two.identity.model_copy(update={"checkpoint_sha256": "0" * 64})
     number = two._pool.new_number()
-    with pytest.raises(UsageError, match=r"On node .* it is another deployment: checkpoint_sha256 differ"):
+    with raises(UsageError, "workers-differ", "On node", "checkpoint_sha256"):
         two._pool.instruct(number, "open", (EngineSettings(SANDBOX), expected))
 
 
-@pytest.mark.long
 def test_a_machine_without_the_device_asks_a_worker_what_the_deployment_is(
     alone: Engine, two: WorkersEngine, monkeypatch: pytest.MonkeyPatch, texts: list[ScoreRequest]
 ) -> None:
@@ -259,7 +256,7 @@ def test_a_machine_without_the_device_asks_a_worker_what_the_deployment_is(
     assert same(states(list(other.score(texts[:2]))), states(list(alone.score(texts[:2]))))
     monkeypatch.setattr(engines, "checkpoint_sha256", lambda folder: "0" * 64)
     for opens in (identity_of, open_engine):
-        with pytest.raises(UsageError, match=r"different deployments: checkpoint_sha256 differ"):
+        with raises(UsageError, "workers-differ", "checkpoint_sha256"):
             opens(TWO)
 
 
@@ -270,7 +267,6 @@ print("answered", GcsClient(address=sys.argv[1]).internal_kv_keys(b"", None))
 """
 
 
-@pytest.mark.long
 def test_nobody_else_may_call_a_cluster_of_this_machine(two: WorkersEngine) -> None:
     """It listens on every interface, and who may call it runs code as this user."""
     import ray
@@ -287,7 +283,6 @@ def test_nobody_else_may_call_a_cluster_of_this_machine(two: WorkersEngine) -> N
     assert "AuthenticationError" in stranger.stderr
 
 
-@pytest.mark.long
 def test_workers_of_this_machine_know_none_of_the_commands_secrets(two: WorkersEngine) -> None:
     facts = two._pool.members[0].facts
     assert facts is not None
@@ -298,7 +293,6 @@ def test_workers_of_this_machine_know_none_of_the_commands_secrets(two: WorkersE
     assert SECRETS.items() <= os.environ.items(), "the command keeps them"
 
 
-@pytest.mark.long
 def test_batches_after_one_prefix_travel_together(texts: list[ScoreRequest]) -> None:
     apart, after = texts[:6], texts[10:22]
     batches = [

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from q36eval.checkpoints.inspection import error
 from q36eval.checkpoints.inspection.error import WeightError
-from q36eval.checkpoints.inspection.stored import Unit
+from q36eval.checkpoints.weights import LogicalWeight
 
 COMPARE = error._compare
 
@@ -24,8 +24,8 @@ def errors_once() -> Iterator[None]:
     """The comparison is a function of what is stored, how that is to be read, and the reference's values."""
     known: dict[tuple[object, ...], WeightError] = {}
 
-    def compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original: Tensor) -> WeightError:
-        how = (unit.name, unit.tensor_class, unit.is_plain, repr(unit.weight.scheme))
+    def compare(unit: LogicalWeight, parts: Mapping[str, Tensor], decoded: Tensor, original: Tensor) -> WeightError:
+        how = (unit.name, unit.tensor_class, unit.is_plain, repr(unit.scheme))
         stored = tuple((name, _content(parts[name])) for name in sorted(parts))
         key = (*how, stored, _content(decoded), _content(original))
         if key not in known:

@@ -1,4 +1,4 @@
-"""Ways to damage a copy of a sandbox checkpoint, each returning the tensor or file an inspection must name."""
+"""Edits to a copy of a checkpoint: tensors, headers, JSON files; and the damages that several test modules make."""
 
 import json
 import struct
@@ -8,10 +8,16 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+OWN_FILE = "hf_quant_config.json"
+SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
 EXPERT = "model.layers.3.mlp.experts.4"
-Tensors = dict[str, torch.Tensor]
+FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+Tensors = dict[str, Tensor]
+Damage = Callable[[Path], object]
 
 
 def edit_tensors(folder: Path, change: Callable[[Tensors], object]) -> None:
@@ -27,180 +33,130 @@ def edit_json(folder: Path, name: str, change: Callable[[dict[str, Any]], object
     (folder / name).write_text(json.dumps(document), encoding="utf-8")
 
 
-def truncated(folder: Path) -> str:
-    data = (folder / WEIGHTS).read_bytes()
-    (folder / WEIGHTS).write_bytes(data[:-1000])
-    return WEIGHTS
-
-
-def flipped_header_byte(folder: Path) -> str:
-    data = bytearray((folder / WEIGHTS).read_bytes())
-    data[20] ^= 0x80
-    (folder / WEIGHTS).write_bytes(data)
-    return WEIGHTS
-
-
-def edit_header(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def edit_header(folder: Path, change: Callable[[dict[str, Any]], object], encoding: str = "utf-8") -> None:
     data = (folder / WEIGHTS).read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
     change(header)
-    blob = json.dumps(header).encode()
+    blob = json.dumps(header).encode(encoding)
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(blob)) + blob + data[8 + length :])
 
 
-def input_norms(header: dict[str, Any]) -> list[str]:
-    """In the order of their bytes."""
-    norms = [name for name in header if name.endswith("input_layernorm.weight")]
-    return sorted(norms, key=lambda name: header[name]["data_offsets"])
+def edit(change: Callable[[Tensors], object]) -> Damage:
+    return lambda folder: edit_tensors(folder, change)
 
 
-def overlapping_offsets(folder: Path) -> str:
-    def overlap(header: dict[str, Any]) -> None:
-        first, second = input_norms(header)[:2]
-        header[second]["data_offsets"] = header[first]["data_offsets"]
-
-    edit_header(folder, overlap)
-    return WEIGHTS
+def one(name: str, change: Callable[[Tensor], Tensor]) -> Damage:
+    """One tensor replaced by what `change` makes of it."""
+    return edit(lambda tensors: tensors.update({name: change(tensors[name])}))
 
 
-def many_header_faults(folder: Path) -> str:
-    """Three unknown dtypes, and two tensors that reach into the next one."""
-
-    def spoil(header: dict[str, Any]) -> None:
-        norms = input_norms(header)
-        for name in norms[:3]:
-            header[name]["dtype"] = "F7"
-        for name in norms[3:5]:
-            header[name]["data_offsets"][1] += 2
-            header[name]["shape"][0] += 1
-
-    edit_header(folder, spoil)
-    return WEIGHTS
+def config(**changes: Any) -> Damage:
+    return lambda folder: edit_json(folder, "config.json", lambda document: document.update(changes))
 
 
-def malformed_pattern(folder: Path) -> str:
-    edit_json(folder, "config.json", lambda config: config["quantization_config"]["ignore"].append("re:(head"))
-    return "config.json"
+def quantization(**changes: Any) -> Damage:
+    return lambda folder: edit_json(
+        folder, "config.json", lambda document: document["quantization_config"].update(changes)
+    )
 
 
-def malformed_rule(folder: Path) -> str:
-    edit_json(folder, "config.json", lambda config: config["quantization_config"]["dynamic"].update({"+:(": {}}))
-    return "config.json"
+def bits(tensor: Tensor) -> Tensor:
+    """The same bytes as integers."""
+    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[tensor.element_size()]
+    return tensor.view(width)
 
 
-def wrong_shard(folder: Path) -> str:
-    """Two shards with an index that puts one tensor into the other one."""
-    tensors = load_file(folder / WEIGHTS)
-    names = sorted(tensors)
-    files = {name: f"model-0000{1 + (n > len(names) // 2)}-of-00002.safetensors" for n, name in enumerate(names)}
-    for file in set(files.values()):
-        save_file({name: tensors[name] for name in names if files[name] == file}, folder / file)
-    (folder / WEIGHTS).unlink()
-    files[names[0]] = files[names[-1]]
-    index = {"metadata": {}, "weight_map": files}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    return names[0]
+def truncated(folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1000])
 
 
-def exchanged_tokens(folder: Path) -> str:
-    def exchange(core: dict[str, Any]) -> None:
-        vocabulary = core["model"]["vocab"]
-        one, other = list(vocabulary)[300:302]
-        vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
-
-    edit_json(folder, "tokenizer.json", exchange)
-    return "tokenizer.json"
-
-
-def missing_chat_template(folder: Path) -> str:
-    (folder / "chat_template.jinja").unlink()
-    return "chat_template.jinja"
-
-
-def other_chat_template(folder: Path) -> str:
-    template = folder / "chat_template.jinja"
-    template.write_text(template.read_text() + "\n{# [bold] #}\n")
-    return "chat_template.jinja"
-
-
-def other_generation_config(folder: Path) -> str:
-    edit_json(folder, "generation_config.json", lambda config: config.update(eos_token_id=1))
-    return "generation_config.json"
-
-
-def no_architectures(folder: Path) -> str:
-    edit_json(folder, "config.json", lambda config: config.update(architectures=None))
-    return "config.json"
-
-
-def other_top_k(folder: Path) -> str:
-    edit_json(folder, "config.json", lambda config: config.update(num_experts_per_tok=1))
-    return "config.json"
-
-
-def top_k_by_default(folder: Path) -> str:
-    """Left out, transformers takes 8."""
-    edit_json(folder, "config.json", lambda config: config.pop("num_experts_per_tok"))
-    return "config.json"
-
-
-def other_layer_types(folder: Path) -> str:
-    def change(config: dict[str, Any]) -> None:
-        config["layer_types"][1] = "full_attention"
-
-    edit_json(folder, "config.json", change)
-    return "model.layers.1"
-
-
-def dead_ignore_list(folder: Path) -> str:
-    def change(config: dict[str, Any]) -> None:
-        config["quantization_config"]["ignore"] = ["re:.*nothing_here.*"]
-
-    edit_json(folder, "config.json", change)
-    return "config.json"
-
-
-def declared_but_not_stored(folder: Path) -> str:
-    """The head is declared as quantized, and stored in BF16."""
-
-    def change(config: dict[str, Any]) -> None:
-        quantization = config["quantization_config"]
-        quantization["ignore"].remove("lm_head")
-        next(iter(quantization["config_groups"].values()))["targets"].append("lm_head")
-
-    edit_json(folder, "config.json", change)
-    return "lm_head"
-
-
-def dead_group(folder: Path) -> str:
-    def change(config: dict[str, Any]) -> None:
-        groups = config["quantization_config"]["config_groups"]
-        groups["group_9"] = {**next(iter(groups.values())), "targets": ["re:.*nothing_here.*"]}
-
-    edit_json(folder, "config.json", change)
-    return "group_9"
-
-
-def stray_file(folder: Path) -> str:
+def stray_file(folder: Path) -> None:
     (folder / "extra.safetensors").write_bytes((folder / WEIGHTS).read_bytes())
-    return "extra.safetensors"
 
 
-def head_that_would_be_ignored(folder: Path) -> str:
-    edit_json(folder, "config.json", lambda config: config.update(tie_word_embeddings=True))
-    return "lm_head.weight"
+dead_ignore_list = quantization(ignore=["re:.*nothing_here.*"])
 
 
-def token_without_embedding(folder: Path) -> str:
-    def add(core: dict[str, Any]) -> None:
-        core["model"]["vocab"]["beyond"] = 1024
-
-    edit_json(folder, "tokenizer.json", add)
-    return "tokenizer.json"
+def other_generation_config(folder: Path) -> None:
+    edit_json(folder, "generation_config.json", lambda document: document.update(eos_token_id=1))
 
 
-def stored_twice(folder: Path) -> str:
-    tensors = load_file(folder / WEIGHTS)
-    save_file({"lm_head.weight": tensors["lm_head.weight"]}, folder / "model_mtp.safetensors")
-    return "lm_head.weight"
+OUTPUT = "model.layers.1.linear_attn.out_proj"
+
+
+def other_unquantized_weight(folder: Path) -> None:
+    edit_tensors(folder, lambda tensors: tensors[f"{OUTPUT}.weight"].view(-1)[:1].mul_(1.01))
+
+
+def quantized_linear_attention(folder: Path) -> str:
+    """A DeltaNet projection as the neighbouring NVFP4 weight of the same shape, declared as such; returns its name."""
+
+    def quantize(tensors: Tensors) -> None:
+        del tensors[f"{OUTPUT}.weight"]
+        donor = "model.layers.2.self_attn.o_proj."
+        for name in [name for name in tensors if name.startswith(donor)]:
+            tensors[name.replace(donor, f"{OUTPUT}.")] = tensors[name]
+
+    def declare(document: dict[str, Any]) -> None:
+        declared = document["quantization_config"]
+        declared["ignore"].remove(OUTPUT)
+        next(iter(declared["config_groups"].values()))["targets"].append(OUTPUT)
+
+    edit_tensors(folder, quantize)
+    edit_json(folder, "config.json", declare)
+    return f"{OUTPUT}.weight"
+
+
+def twice_as_coarse(folder: Path) -> None:
+    """Every NVFP4 expert rounded to nearest on a grid twice as coarse: no value beyond half a step of it."""
+    reference = load_file(SANDBOX / "bf16" / WEIGHTS)
+
+    def round_again(tensors: Tensors) -> None:
+        for name in [name for name in tensors if ".mlp.experts." in name and name.endswith("weight_global_scale")]:
+            module = name.removesuffix(".weight_global_scale")
+            tensors[name] = tensors[name] / 2
+            scale = (tensors[f"{module}.weight_scale"].float() / tensors[name]).repeat_interleave(16, 1)
+            weight = reference[f"{module}.weight"].float()
+            codes = ((weight / scale).abs().unsqueeze(-1) - FP4).abs().argmin(-1) | ((weight < 0).long() << 3)
+            tensors[f"{module}.weight_packed"] = (codes[:, ::2] | (codes[:, 1::2] << 4)).to(torch.uint8)
+
+    edit_tensors(folder, round_again)
+
+
+def rescale(module: str, factor: float) -> Callable[[Tensors], None]:
+    """Another global scale, with the local ones that make up for it: the same values, as this gate decodes them."""
+
+    def change(tensors: Tensors) -> None:
+        divided = f"{module}.weight_global_scale" in tensors
+        name = f"{module}.weight_global_scale" if divided else f"{module}.weight_scale_2"
+        tensors[name] = tensors[name] * (factor if divided else 1 / factor)
+        local = tensors[f"{module}.weight_scale"]
+        tensors[f"{module}.weight_scale"] = (local.float() * factor).to(local.dtype)
+
+    return change
+
+
+def global_scale_of_its_own(folder: Path) -> None:
+    """An engine that takes the gate's for both reads the up projection twice as large."""
+    edit_tensors(folder, rescale(f"{EXPERT}.up_proj", 0.5))
+
+
+FP8_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+
+
+def inputs_twenty_times(folder: Path) -> None:
+    """compressed-tensors divides by these: inputs are clipped at a twentieth of what was calibrated."""
+
+    def change(tensors: Tensors) -> None:
+        for name in [name for name in tensors if name.endswith("input_global_scale")]:
+            tensors[name] = tensors[name] * 20
+
+    edit_tensors(folder, change)
+
+
+def clipping_cache(folder: Path) -> None:
+    """An FP8 cache whose scales stand for keys and values of up to 0.4."""
+    names = [f"model.layers.{layer}.self_attn.{which}_scale" for layer in (2, 4) for which in "kv"]
+    edit_tensors(folder, lambda tensors: tensors.update(dict.fromkeys(names, torch.tensor(0.001))))
+    quantization(kv_cache_scheme=FP8_CACHE)(folder)

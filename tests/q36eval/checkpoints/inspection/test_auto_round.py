@@ -8,7 +8,7 @@ import pytest
 
 from q36eval.checkpoints.inspection import inspect_checkpoint
 
-from .damage import Tensors, edit_json, edit_tensors
+from .damage import edit_json
 
 GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
 EXPERT = "model.layers.0.mlp.experts.0.up_proj"
@@ -29,38 +29,6 @@ def test_scales_below_zero_are_auto_rounds_alone(copy: Callable[[str], Path]) ->
     assert not blocking(folder)
     edit_json(folder, "config.json", lambda config: config["quantization_config"].pop("provider"))
     assert {rule for rule, _ in blocking(folder)} == {"negative-scale"}
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from golden_base import THIRTY_TWO, base_model
-
-    folder = tmp_path_factory.mktemp("start")
-    base_model(**THIRTY_TWO).save_pretrained(folder)
-    return folder
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["autoround-sym", "autoround-asym", "autoround-awq", "autoround-own-awq"])
-@pytest.mark.parametrize("damage", ["one scale doubled", "one sign lost", "one word of zero-points"])
-def test_damage_is_found_where_it_is(name: str, damage: str, copy: Callable[[str], Path], start: Path) -> None:
-    folder = copy(name)
-
-    def spoil(tensors: Tensors) -> None:
-        scales, zeros = tensors[f"{EXPERT}.scales"], tensors[f"{EXPERT}.qzeros"]
-        if damage == "one scale doubled":
-            scales[1, 5] *= 2
-        elif damage == "one sign lost":
-            scales[0, 9] *= -1
-        else:
-            zeros[0, 2] ^= 0x44444444
-
-    edit_tensors(folder, spoil)
-    found = blocking(folder, start)
-    assert {subject for _, subject in found} <= {f"{EXPERT}.weight", f"{EXPERT}.qzeros"}
-    assert ("beyond-scheme", f"{EXPERT}.weight") in found
-    if damage.endswith("zero-points") and name == "autoround-sym":
-        assert ("zero-point", f"{EXPERT}.qzeros") in found
 
 
 def test_a_layer_left_unquantized_in_the_entry_alone_is_refused(copy: Callable[[str], Path]) -> None:

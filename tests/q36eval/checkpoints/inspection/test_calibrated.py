@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.inspection.error import WeightError, beyond_scheme, grouped, outliers
-from q36eval.checkpoints.inspection.grids import Rounding, honest_rounding, usage
+from q36eval.checkpoints.inspection.grids import Rounding
 
-FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+from .damage import FP4
+from .roundings import honest_rounding, usage
+from .tiny import fp4_bytes
+
 LARGEST = {"nvfp4": 6.0, "fp8": 448.0, "int8": 127.5, "int4": 7.5, "int3": 3.5, "int2": 1.5}
 GRIDS = [("int8", 128), ("int4", 128), ("int4", 32), ("int3", 128), ("int2", 32), ("nvfp4", 16), ("fp8", 256)]
 every_grid = pytest.mark.parametrize(("kind", "group"), GRIDS)
@@ -92,9 +95,7 @@ def rounding_of(kind: str, stored: Stored, weight: Tensor) -> Rounding:
     else:
         dtype = torch.float8_e4m3fn if kind == "fp8" else torch.int8
         parts = {"weight": torch.zeros(weight.shape).to(dtype), "weight_scale": stored.scale}
-    rounding = honest_rounding(parts, weight, bits=int(kind[3:]) if kind.startswith("int") else None)
-    assert rounding is not None
-    return rounding
+    return honest_rounding(parts, weight, bits=int(kind[3:]) if kind.startswith("int") else None)
 
 
 def measured(kind: str, stored: Stored, weight: Tensor, name: str = "w") -> WeightError:
@@ -107,8 +108,8 @@ def measured(kind: str, stored: Stored, weight: Tensor, name: str = "w") -> Weig
         kind,
         float(error.norm()) / signal,
         float((stored.decoded * weight).sum()) / signal**2,
-        rounding.noise * weight.numel() ** 0.5 / signal,
-        rounding.gain,
+        float(rounding.lost.sum()) ** 0.5 / signal,
+        float(rounding.kept.sum() / rounding.signal.sum()),
         usage(error, weight, rounding),
     )
 
@@ -136,6 +137,44 @@ def test_scales_too_large_for_the_weight_are_found(kind: str, group: int) -> Non
     weight = students_t(200.0)
     for factor in (2.0, 4.0, 16.0, 100.0):
         assert beyond_scheme([measured(kind, nearest(kind, group, weight, factor), weight)])
+
+
+def test_one_mantissa_bit_short_is_found_in_fp8() -> None:
+    """Half as fine a grid: no weight is larger or smaller as a whole."""
+    weight = students_t(200.0)
+    stored = nearest("fp8", 256, weight)
+    each = stored.scale.repeat_interleave(256, 1)
+    coarse = Stored((weight / each).to(torch.float8_e5m2).float() * each, stored.scale)
+    assert not beyond_scheme([measured("fp8", stored, weight)])
+    assert beyond_scheme([measured("fp8", coarse, weight)])
+
+
+EXPONENTS: dict[str, Callable[[Tensor, float, int], Tensor]] = {
+    "down, as in the specification": lambda largest, top, emax: largest.log2().floor() - emax,
+    "near, as in compressed-tensors": lambda largest, top, emax: (largest * 8 / 7).log2().floor() - emax,
+    "up, as in Model Optimizer": lambda largest, top, emax: (largest / top).log2().ceil(),
+}
+
+
+@pytest.mark.parametrize("rule", EXPONENTS)
+@pytest.mark.parametrize(("top", "emax"), [(6.0, 2), (448.0, 8)])
+def test_however_a_shared_exponent_was_rounded_it_is_clean(rule: str, top: float, emax: int) -> None:
+    weight = students_t(4.0)
+    groups = weight.unflatten(1, (-1, 32))
+    power = EXPONENTS[rule](groups.abs().amax(-1), top, emax)
+    scale = torch.exp2(power).unsqueeze(-1)
+    values = (groups / scale).clamp(-top, top).flatten(1)
+    if emax == 2:
+        stored, decoded = fp4_bytes(values), to_grid("nvfp4", values, torch.ones(()))
+    else:
+        stored = values.to(torch.float8_e4m3fn)
+        decoded = stored.float()
+    decoded = (decoded.unflatten(1, (-1, 32)) * scale).flatten(1)
+    rounding = honest_rounding({"weight": stored, "weight_scale": (power + 127).to(torch.uint8)}, weight)
+    assert usage(decoded - weight, weight, rounding).share <= 1.0
+    wrong = decoded.clone()
+    wrong[17, 96:128] *= 2
+    assert usage(wrong - weight, weight, rounding).share > 1.0
 
 
 def test_a_weight_of_zeros_is_found_whatever_its_scales() -> None:

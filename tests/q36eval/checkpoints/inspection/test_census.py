@@ -10,7 +10,6 @@ import pytest
 
 from q36eval.checkpoints.inspection.configuration import expected_shapes
 from q36eval.checkpoints.inspection.coverage import scheme_census
-from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 from tests.branches import folder_of
@@ -20,8 +19,8 @@ SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
 
 def census(folder: Path) -> dict[str, int] | None:
     checkpoint = open_checkpoint(folder)
-    weights = index_weights(checkpoint, light=True).weights
-    return scheme_census(units_of(weights).values(), expected_shapes(checkpoint.config))
+    weights = index_weights(checkpoint).weights
+    return scheme_census(weights.values(), expected_shapes(checkpoint.config))
 
 
 def copy_with(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:

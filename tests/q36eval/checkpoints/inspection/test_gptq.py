@@ -1,18 +1,66 @@
 """GPTQ as its configuration declares it module by module: other widths, and zero-points that need not be symmetric."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from q36eval.app.sandbox import build
 from q36eval.checkpoints.inspection import inspect_checkpoint
 
-from . import written
-from .damage import edit_json, edit_tensors
+from .damage import SANDBOX, edit_json, edit_tensors
 
-SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
 EXPERTS = r"layers\.3\.mlp\.experts\.\d+\.\w+_proj"
+
+
+def gptq(reference: Path, folder: Path, experts: str, bits: int, sym: bool, group: int = 128) -> None:
+    """Write experts whose names match again into a GPTQ checkpoint (version 1), rounded to nearest under an override
+    of their own."""
+    tensors, original = load_file(folder / "model.safetensors"), load_file(reference / "model.safetensors")
+    top = 2**bits - 1
+    for name in [name for name in original if re.search(experts, name)]:
+        weight = original[name].float()
+        groups = weight.unflatten(1, (-1, min(group, weight.shape[1])))
+        low, high = groups.amin(-1).clamp(max=0), groups.amax(-1).clamp(min=0)
+        scale = ((torch.maximum(high, -low) * 2 if sym else high - low) / top).half()
+        zero = torch.full_like(scale, (top + 1) // 2) if sym else (-low / scale.float()).round()
+        codes = (groups / scale.unsqueeze(-1).float() + zero.unsqueeze(-1).float()).round().clamp(0, top).flatten(1)
+        module = name.removesuffix(".weight")
+        tensors |= {
+            f"{module}.qweight": pack(codes.T.long(), bits),
+            f"{module}.qzeros": pack((zero.long() - 1) & top, bits).T.contiguous(),
+            f"{module}.scales": scale.T.contiguous(),
+        }
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["dynamic"][f"+:.*{experts}"] = {"bits": bits, "sym": sym}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def pack(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """int32 words [n · bits / 32, m] from integers [n, m]: one stream of bits down each column, lowest first."""
+    stream = ((values.unsqueeze(1) >> torch.arange(bits)[None, :, None]) & 1).flatten(0, 1)
+    stream = torch.nn.functional.pad(stream, (0, 0, 0, -len(stream) % 32)).unflatten(0, (-1, 32))
+    words = (stream << torch.arange(32)[None, :, None]).sum(1)
+    return torch.where(words >= 2**31, words - 2**32, words).int()
+
+
+def quantize_head(folder: Path) -> None:
+    """The head in 4 bits, rounded to nearest in groups of 128, of which the configuration knows nothing."""
+
+    def quantize(tensors: dict[str, torch.Tensor]) -> None:
+        weight = tensors.pop("lm_head.weight").float().unflatten(1, (-1, 128))
+        scale = (weight.abs().amax(-1) / 7).half()
+        codes = ((weight / scale.unsqueeze(-1).float()).round().clamp(-8, 7) + 8).flatten(1).long()
+        words = (codes.unflatten(1, (-1, 8)) << torch.arange(0, 32, 4)).sum(-1)
+        zeros = torch.full((scale.shape[1], len(codes) // 8), 0x77777777)
+        tensors |= {"lm_head.qweight": words.int().T, "lm_head.qzeros": zeros.int(), "lm_head.scales": scale.T}
+
+    edit_tensors(folder, quantize)
 
 
 @pytest.mark.long
@@ -20,17 +68,38 @@ EXPERTS = r"layers\.3\.mlp\.experts\.\d+\.\w+_proj"
 def test_what_an_override_declares_is_clean(bits: int, sym: bool, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(build("gptq-int4", SANDBOX, tmp_path / "built"), folder)
-    written.gptq(SANDBOX / "bf16", folder, EXPERTS, bits, sym)
+    gptq(SANDBOX / "bf16", folder, EXPERTS, bits, sym)
     assert not inspect_checkpoint(folder, SANDBOX / "bf16", weights_workers=2).blocking
 
 
+@pytest.mark.long
 def test_an_asymmetric_zero_point_declared_symmetric_is_found(tmp_path: Path) -> None:
     """By the override alone, of which the rest of the checkpoint knows nothing; and in 3 bits across two words."""
     folder = tmp_path / "copy"
     shutil.copytree(build("gptq-int4", SANDBOX, tmp_path / "built"), folder)
-    written.gptq(SANDBOX / "bf16", folder, EXPERTS, 3, True)
+    gptq(SANDBOX / "bf16", folder, EXPERTS, 3, True)
     edit_json(folder, "config.json", lambda config: config["quantization_config"].update(sym=False))
     name = "model.layers.3.mlp.experts.4.up_proj.qzeros"
     edit_tensors(folder, lambda tensors: tensors[name][0, :1].bitwise_xor_(1 << 30))
     found = inspect_checkpoint(folder, SANDBOX / "bf16", weights_workers=2).blocking
     assert [finding.subject for finding in found if finding.rule == "zero-point"] == [name]
+
+
+@pytest.mark.long
+def test_a_head_is_clean_as_it_is_declared(tmp_path: Path) -> None:
+    """Declared and stored quantized; or declared, excluded by a rule, and stored unquantized."""
+    quantized, excluded = tmp_path / "quantized", tmp_path / "excluded"
+    for folder in (quantized, excluded):
+        shutil.copytree(build("gptq-int4", SANDBOX, tmp_path / "built"), folder)
+    quantize_head(quantized)
+    found = inspect_checkpoint(quantized, SANDBOX / "bf16", weights_workers=2).blocking
+    assert {(one.rule, one.subject) for one in found} >= {("declared-against-stored", "lm_head.weight")}
+    for folder in (quantized, excluded):
+        edit_json(folder, "config.json", lambda config: config["quantization_config"].update(lm_head=True))
+    edit_json(
+        excluded, "config.json", lambda config: config["quantization_config"]["dynamic"].update({"-:lm_head": {}})
+    )
+    for folder, labels in ((quantized, ("INT4 g128", "INT4 g128")), (excluded, ("unquantized", "BF16"))):
+        clean = inspect_checkpoint(folder, SANDBOX / "bf16", weights_workers=2)
+        assert not clean.blocking
+        assert [(row.declared, row.stored) for row in clean.coverage if row.tensor_class == "lm_head"] == [labels]

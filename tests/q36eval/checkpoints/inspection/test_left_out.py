@@ -9,7 +9,7 @@ import torch
 
 from q36eval.app.targets import load_family
 from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.left_out import SHIPPED
+from q36eval.checkpoints.inspection.extra_modules import SHIPPED
 from q36eval.config import Paths
 from q36eval.run.weights import measurements, promises_of
 from tests.branches import folder_of
@@ -101,10 +101,13 @@ def noise(tensor: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [(zeroed, "all zero"), (sign_flipped, "of the opposite sign"), (noise, "a relative error of 1.")],
+    ("change", "said", "name"),
+    [
+        (zeroed, "all zero", HEAD),
+        (sign_flipped, "of the opposite sign", f"{EXPERTS}.1.up_proj.weight"),
+        (noise, "a relative error of 1.", PATCH.removeprefix("model.")),
+    ],
 )
-@pytest.mark.parametrize("name", [HEAD, f"{EXPERTS}.1.up_proj.weight", PATCH.removeprefix("model.")])
 def test_other_numbers_are_a_finding_that_blocks_what_is_shipped(
     change: Callable[[torch.Tensor], torch.Tensor], said: str, name: str, branch: Path, reference: Path
 ) -> None:

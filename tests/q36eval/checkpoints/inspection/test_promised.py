@@ -13,8 +13,7 @@ from q36eval.config import Paths
 from q36eval.run.weights import promises_of
 from tests.branches import folder_of
 
-from .damage import edit_json
-from .damaged_tensors import quantized_linear_attention
+from .damage import edit_json, quantized_linear_attention
 
 REPOSITORY = Path(__file__).parents[4]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -72,6 +71,7 @@ def test_every_branch_of_the_sandbox_keeps_its_promises_and_every_promise_names_
     assert promises_of(family, "a folder") == ()
 
 
+@pytest.mark.long
 def test_a_cache_that_one_file_alone_names_is_told_and_judged(tmp_path: Path) -> None:
     """As in nvidia/Qwen3.6-35B-A3B-NVFP4: engines that read hf_quant_config.json serve it."""
     folder = Path(shutil.copytree(folder_of("nvfp4-modelopt"), tmp_path / "copy"))

@@ -10,25 +10,16 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.as_served import grouped_scales
 from q36eval.checkpoints.fused import fused_groups
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.servability import (
-    IN_THE_FILES,
-    RULES,
-    TOLERATED,
-    as_fused,
-    measured_as_served,
-    page,
-)
-from q36eval.checkpoints.inspection.stored import units_of
+from q36eval.checkpoints.inspection.servability import TOLERATED, as_fused, measured_as_served
 from q36eval.checkpoints.scheme import Scheme
+from q36eval.checkpoints.served_arithmetic import grouped_scales
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from tests.branches import folder_of
 
-from .damage import EXPERT, Tensors, edit_json, edit_tensors
-from .damaged_scales import rescale
+from .damage import EXPERT, Tensors, edit_json, edit_tensors, rescale
 from .tiny import GOLDEN
 
 SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
@@ -61,7 +52,7 @@ def test_experts_up_projections_come_out_by_the_gates_scale(branch: str, request
     inspection = inspect_checkpoint(folder, SANDBOX / "bf16")
     (finding,) = inspection.blocking
     assert (finding.section, finding.rule) == (Section.SERVABILITY, "fused-global-scales")
-    units = units_of(index_weights(open_checkpoint(folder)).weights)
+    units = index_weights(open_checkpoint(folder)).weights
     members = fused_groups(units)[f"{EXPERT}.gate_up_proj"]
     factors = as_fused(members)
     assert factors is not None
@@ -71,14 +62,13 @@ def test_experts_up_projections_come_out_by_the_gates_scale(branch: str, request
     error = float((engines.float() - own.float()).norm() / own.float().norm())
     assert error == pytest.approx(abs(factors[1] - 1), rel=1e-6)
     assert f"up to {error:.1%} off" in finding.message
-    assert RULES["fused-global-scales"].source in finding.message
 
 
 @pytest.mark.parametrize(("factor", "wrong"), [(2.0, "kv"), (0.5, "q")])
 def test_of_other_modules_the_largest_stored_scale_counts(folder: Path, factor: float, wrong: str) -> None:
     """compressed-tensors divides by it: the others come out too small."""
     edit_tensors(folder, rescale(f"{ATTENTION}.q_proj", factor))
-    units = units_of(index_weights(open_checkpoint(folder)).weights)
+    units = index_weights(open_checkpoint(folder)).weights
     groups = {name: members for name, members in fused_groups(units).items() if name.startswith(ATTENTION)}
     if not groups or as_fused(groups[f"{ATTENTION}.qkv_proj"]) is None:
         pytest.skip("this branch leaves self-attention unquantized")
@@ -87,6 +77,7 @@ def test_of_other_modules_the_largest_stored_scale_counts(folder: Path, factor: 
     assert all(factors[name] == pytest.approx(0.5) for name in wrong)
 
 
+@pytest.mark.long
 def test_what_is_measured_as_it_is_served_blocks_no_more(folder: Path) -> None:
     """Of several rules that one alone: nothing else is emulated."""
     edit_tensors(folder, rescale(f"{EXPERT}.up_proj", 0.5))
@@ -99,6 +90,7 @@ def test_what_is_measured_as_it_is_served_blocks_no_more(folder: Path) -> None:
     assert len(served.findings) == len(inspection.findings)
 
 
+@pytest.mark.long
 def test_scales_of_experts_are_told_with_the_gpus_that_reorder_them() -> None:
     (one,) = found(folder_of("gptq-int4"))
     assert (one.rule, one.severity) == ("expert-scales-reordered", Severity.ADVISORY)
@@ -155,23 +147,6 @@ def test_a_small_difference_is_told_and_no_more(folder: Path) -> None:
     assert (finding.rule, finding.severity) == ("fused-global-scales", Severity.ADVISORY)
 
 
-def test_modules_that_an_engine_fuses_are_stored_alike(folder: Path) -> None:
-    reference = open_checkpoint(SANDBOX / "bf16")
-    module = f"{EXPERT}.gate_proj"
-
-    def leave_out(tensors: Tensors) -> None:
-        for name in [name for name in tensors if name.startswith(f"{module}.")]:
-            del tensors[name]
-        fused = reference.tensors.get(f"{module}.weight")
-        assert fused is not None, "experts are stored one by one"
-        tensors[f"{module}.weight"] = reference.read(f"{module}.weight")
-
-    edit_tensors(folder, leave_out)
-    edit_json(folder, "config.json", lambda config: config["quantization_config"]["ignore"].append(module))
-    (finding,) = found(folder, "fused-schemes")
-    assert "gate_proj unquantized, up_proj NVFP4" in finding.message
-
-
 def test_calibrated_scales_of_the_cache_are_told(folder: Path) -> None:
     def calibrate(tensors: Tensors) -> None:
         tensors[f"{ATTENTION}.k_scale"], tensors[f"{ATTENTION}.v_scale"] = torch.tensor(0.5), torch.tensor(1.0)
@@ -198,21 +173,6 @@ def test_an_expert_without_the_scale_of_its_inputs_is_named(modelopt: Path) -> N
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("value", "rule", "named"),
-    [(float("inf"), "non-finite", "input_global_scale"), (0.0, "zero-scale", "weight_global_scale")],
-)
-def test_an_infinite_or_zero_global_scale_is_a_fault_of_the_files(
-    folder: Path, value: float, rule: str, named: str
-) -> None:
-    """As llm-compressor wrote them for experts that saw nothing but zeros; one of a layer's is enough to break it."""
-    name = f"{EXPERT}.down_proj.{named}"
-    edit_tensors(folder, lambda tensors: tensors[name].fill_(value))
-    blocking = inspect_checkpoint(folder, SANDBOX / "bf16").blocking
-    assert rule in IN_THE_FILES
-    assert (Section.INTEGRITY, rule, name) in {(one.section, one.rule, one.subject) for one in blocking}
-
-
 def test_quantized_router_gates_are_told(folder: Path) -> None:
     """As the neighbouring weight's parts, of the gate's own numbers of rows."""
     module = "model.layers.3.mlp.gate"
@@ -236,13 +196,7 @@ def test_quantized_router_gates_are_told(folder: Path) -> None:
     assert f"1 router gates are quantized ({module}.weight among them)" in finding.message
 
 
-def test_every_rule_says_who_does_what_and_where_it_was_reported() -> None:
-    for rule in [*RULES.values(), *IN_THE_FILES.values()]:
-        assert all((rule.engine, rule.versions, rule.symptom))
-        assert rule.source.startswith(("https://", "vllm/")), rule
-    assert all(f"| `{name}`" in page() for name in (*RULES, *IN_THE_FILES))
-
-
+@pytest.mark.long
 def test_scales_of_inputs_under_a_weight_only_algorithm_are_told_once_and_are_no_fault(modelopt: Path) -> None:
     """As in nvidia/Qwen3.6-35B-A3B-NVFP4, of which 121 linear modules and all experts have them."""
     for name in ("config.json", "hf_quant_config.json"):

@@ -210,15 +210,6 @@ def test_what_does_not_carry_the_factor_is_found(
     assert subject is None or subject in {finding.subject for finding in found}
 
 
-def test_a_message_says_which_column_of_what(bf16_folder: Path, tmp_path: Path) -> None:
-    folder = quantized(bf16_folder, tmp_path / "copy", column(EXPERT, 2.0))
-    findings = of_weights(inspect_checkpoint(folder, bf16_folder))
-    assert {finding.subject for finding in findings} == {EXPERT}
-    (found,) = [finding for finding in findings if finding.rule == "smoothing-not-carried"]
-    assert f"{EXPERT}: it does not carry what {NORM} is divided by: column 5 is 1.97 times" in found.message
-    assert "(1 are wrong)" in found.message
-
-
 def test_one_router_left_out_is_the_only_finding(bf16_folder: Path, tmp_path: Path) -> None:
     """What llm-compressor 0.14's own mappings for this model do: its router is a parameter, which they do not list."""
     folder = quantized(bf16_folder, tmp_path / "copy", left_out(ROUTER))

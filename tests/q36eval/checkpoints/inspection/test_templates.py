@@ -11,7 +11,7 @@ from q36eval.chat.rendering import Limits
 from q36eval.checkpoints import chat_template_sha256
 from q36eval.checkpoints.inspection import Finding, Severity
 from q36eval.checkpoints.inspection.templates import template_findings
-from q36eval.checkpoints.opened import hold
+from q36eval.checkpoints.open_checkpoints import hold
 
 SANDBOX = Path(__file__).parents[4] / "data" / "sandbox" / "bf16"
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

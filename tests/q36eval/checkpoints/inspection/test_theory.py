@@ -1,23 +1,20 @@
 """What an inspection takes as theory: expected shapes against transformers, rounding bounds against real rounding."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.inspection.comparison import LEAST_INSIDE
-from q36eval.checkpoints.inspection.configuration import expected_shapes, fused_place
+from q36eval.checkpoints.inspection.configuration import expected_shapes
 from q36eval.checkpoints.inspection.error import WeightError, beyond_scheme
 from q36eval.checkpoints.inspection.findings import Finding
-from q36eval.checkpoints.inspection.grids import Usage, honest_rounding, sums_of, usage
-from q36eval.checkpoints.inspection.stored import units_of
-from q36eval.checkpoints.weights import index_weights
+from q36eval.checkpoints.inspection.grids import Usage, sums_of
+from q36eval.checkpoints.names import fused_place
 from tests.profiles import sized
 
-FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+from .damage import FP4
+from .roundings import honest_rounding, usage
 
 
 def test_the_expected_shapes_are_those_of_transformers() -> None:
@@ -38,34 +35,6 @@ def test_the_expected_shapes_are_those_of_transformers() -> None:
                 continue
             fused[place[0]] = fused.get(place[0], 0) + shape[0] * shape[1]
         assert {name: parameter.numel() for name, parameter in parameters.items()} == fused
-
-
-def test_fused_experts_are_the_same_units(bf16_folder: Path, tmp_path: Path) -> None:
-    """Stored fused or one by one, every expert's weight comes out under its own name."""
-    import shutil
-
-    from safetensors.torch import load_file, save_file
-
-    folder = tmp_path / "fused"
-    shutil.copytree(bf16_folder, folder)
-    tensors = load_file(folder / "model.safetensors")
-    for experts in sorted({name.split(".experts.")[0] + ".experts" for name in tensors if ".experts." in name}):
-        parts = {name: tensors.pop(name) for name in list(tensors) if name.startswith(experts + ".")}
-        count = len(parts) // 3
-        gates, ups, downs = (
-            [parts[f"{experts}.{e}.{which}_proj.weight"] for e in range(count)] for which in ("gate", "up", "down")
-        )
-        tensors[f"{experts}.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in zip(gates, ups, strict=True)])
-        tensors[f"{experts}.down_proj"] = torch.stack(downs)
-    save_file(tensors, folder / "model.safetensors")
-    one, other = open_checkpoint(bf16_folder), open_checkpoint(folder)
-    expected = expected_shapes(one.config)
-    apart, fused = (units_of(index_weights(found).weights) for found in (one, other))
-    assert apart.keys() == fused.keys() == expected.keys()
-    for name in expected:
-        assert torch.equal(apart[name].decode(apart[name].read_parts()), fused[name].decode(fused[name].read_parts()))
-        assert apart[name].stored_bytes == fused[name].stored_bytes
-        assert apart[name].plain_shape == fused[name].plain_shape == expected[name]
 
 
 def rounded(kind: str, weight: torch.Tensor, group: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -107,7 +76,6 @@ def test_rounding_to_nearest_never_leaves_its_bound(
     weight = (torch.randn(8, 256 // group, group, generator=generator) * scales).flatten(1)
     parts, decoded = rounded(kind, weight, group)
     rounding = honest_rounding(parts, weight, bits=bits_of(kind))
-    assert rounding is not None
     assert rounding.width == min(group, 128) if kind == "fp8" else rounding.width == group
     assert bool(((decoded - weight).abs() <= rounding.half_steps * 1.0001).all())
     assert usage(decoded - weight, weight, rounding).share <= 1.0
@@ -122,7 +90,6 @@ def test_a_scale_off_by_two_and_another_weight_do_leave_it(kind: str, group: int
     wrong = {**parts, scale: parts[scale] * factor}
     for stored, values in ((wrong, decoded * factor), (parts, rounded(kind, other, group)[1])):
         rounding = honest_rounding(stored, weight, bits=bits_of(kind))
-        assert rounding is not None
         assert usage(values - weight, weight, rounding).share > 1.1
 
 
@@ -139,7 +106,6 @@ def test_a_bound_follows_blocks_that_do_not_divide_the_weight(block: tuple[int, 
     decoded = codes.float() * steps
     for stored in (scale, scale[:, None, :, None]):
         rounding = honest_rounding({"weight": codes, "weight_scale": stored}, weight, block)
-        assert rounding is not None
         assert rounding.width == width
         assert bool(((decoded - weight).abs() <= rounding.half_steps * 1.0001).all())
         # the small blocks are held to their own scale, as far as they count beside the large ones
@@ -175,7 +141,6 @@ def test_a_weight_that_is_larger_or_smaller_as_a_whole_is_found(kind: str, group
 def integer_usage(weight: torch.Tensor, scale: torch.Tensor, original: torch.Tensor) -> Usage:
     """Of `weight` in INT8 [out, in] under one scale a group of 32."""
     rounding = honest_rounding({"weight": weight, "weight_scale": scale}, original, (1, 32))
-    assert rounding is not None
     decoded = weight.float() * scale.repeat_interleave(32, 1)
     return usage(decoded - original, original, rounding)
 
@@ -214,7 +179,6 @@ def test_powers_of_two_that_a_search_chose_are_no_fault_and_half_of_one_is(bits:
         codes, decoded = coded(scale), (coded(scale) * stored.unsqueeze(-1)).flatten(1)
         parts = {"weight": codes.flatten(1).to(torch.int8), "weight_scale": stored}
         rounding = honest_rounding(parts, original, (1, 32), bits)
-        assert rounding is not None
         assert (usage(decoded - original, original, rounding).share <= 1) == clean
 
 
@@ -237,7 +201,6 @@ def test_clipping_of_the_largest_values_leaves_the_size_of_the_others_and_a_smal
 
     def gain(stored: torch.Tensor) -> tuple[float, float]:
         rounding = honest_rounding({"weight": codes.to(torch.int8), "weight_scale": stored}, original, (1, 32), 4)
-        assert rounding is not None
         decoded = codes * stored.repeat_interleave(32, 1)
         whole = float((decoded * original).sum() / original.square().sum())
         sums = sums_of((decoded - original)[None], original[None], rounding)

@@ -16,13 +16,16 @@ from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.inspection.configuration import expected_shapes
 from q36eval.checkpoints.weights import index_weights
 
-from .damage import WEIGHTS, Tensors
-from .test_microscaled import fp4_bytes
+from .damage import FP4, FP8_CACHE, WEIGHTS, Tensors
 
 GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
 MANIFEST: dict[str, Any] = json.loads((GOLDEN / "MANIFEST.json").read_text())
 TEXTS = {
-    "tokenizer.json": {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}}},
+    "tokenizer.json": {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"},
+    },
     "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
     "generation_config.json": {"eos_token_id": 1},
 }
@@ -49,9 +52,9 @@ def golden(name: str, folder: Path) -> None:
     write_texts(folder / "branch")
     decoded = load_file(GOLDEN / "decoded" / f"{MANIFEST[name]['decoded']}.safetensors")
     start = decoded if name.startswith(FROM_OTHERS) else _start(name)
-    weights = index_weights(open_checkpoint(GOLDEN / name), light=True).weights
+    weights = index_weights(open_checkpoint(GOLDEN / name)).weights
     tensors = {
-        key: start[key].bfloat16() if key in decoded else weight.decode_light(weight.read_parts())
+        key: start[key].bfloat16() if key in decoded else weight.decode(weight.read_parts())
         for key, weight in weights.items()
     }
     config = json.loads((GOLDEN / name / "config.json").read_text())
@@ -165,7 +168,7 @@ NVFP4: dict[str, Any] = {
             "format": "nvfp4-pack-quantized",
         }
     },
-    "kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True},
+    "kv_cache_scheme": FP8_CACHE,
     "ignore": ["lm_head"],
 }  # fmt: skip
 
@@ -188,6 +191,12 @@ def _nvfp4(tensors: Tensors) -> Tensors:
             f"{module}.input_global_scale": torch.tensor([6.0 * 448.0 / 10.0]),
         }
     return stored
+
+
+def fp4_bytes(values: torch.Tensor) -> torch.Tensor:
+    """Two codes a byte, the low nibble first; to nearest."""
+    code = torch.bucketize(values.abs(), (FP4[1:] + FP4[:-1]) / 2) + 8 * (values < 0)
+    return (code[:, 0::2] | (code[:, 1::2] << 4)).to(torch.uint8)
 
 
 def _largest(tensors: Tensors, module: str) -> torch.Tensor:

@@ -1,0 +1,154 @@
+"""What every command takes, before and after its name: where state and history lie, how much is said, in which colours.
+
+Beside it what every help page has: plain words for values, and options in groups.
+"""
+
+import os
+from collections.abc import Iterator
+from types import MethodType
+from typing import Annotated, Any
+
+import typer
+
+from q36eval.app.cli.engine_options import argument_names
+from q36eval.app.cli.options import PANELS, Quiet
+from q36eval.config.paths import HISTORY, STATE
+from q36eval.engines.base import ENGINE_ARG
+from q36eval.errors import UsageError
+
+PANEL = "Everywhere"
+"""The heading of what every command takes."""
+
+LONG = 22
+"""A help page of more options has headings."""
+
+NO_HISTORY = ("branches", "data", "sandbox", "policy list", "policy explain")
+"""Commands, and groups of them, that read and write none: they do not take `--history`."""
+
+
+def with_everywhere(program: Any) -> Any:
+    """The parser's commands, each with the options below, with plain words for values, and its help in groups."""
+    state, history, quiet, no_color = _options()
+    for name, command in _commands(program, ""):
+        reads = not any(name == each or name.startswith(f"{each} ") for each in NO_HISTORY)
+        command.params += [state, *([history] if reads else []), quiet, no_color]
+        command.format_options = MethodType(_format_options, command)
+        for parameter in command.params:
+            _name_value(parameter)
+            if len(command.params) > LONG:
+                _group(parameter)
+    return program
+
+
+def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for each, child in getattr(command, "commands", {}).items():
+        yield from _commands(child, f"{name} {each}".strip())
+
+
+def _option(*names: str, callback: Any, help: str, metavar: str | None = None) -> Any:
+    given: dict[str, Any] = {"is_eager": True, "expose_value": False, "rich_help_panel": PANEL}
+    return typer.Option(*names, callback=callback, help=help, metavar=metavar, **given)
+
+
+def _options() -> list[Any]:
+    """Made of a command that has nothing else."""
+    state = "Folder of history and captures, instead of the one that q36eval doctor shows."
+    history = "History to use instead of the state's own: a file, or a database URL."
+    quiet = "Print verdicts and errors alone: no progress, no tables."
+    only = typer.Typer(add_completion=False)
+
+    @only.command()
+    def _takes_them(
+        _state: Annotated[str | None, _option("--state", callback=_use_state, help=state, metavar="DIR")] = None,
+        _history: Annotated[
+            str | None, _option("--history", callback=_use_history, help=history, metavar="FILE|URL")
+        ] = None,
+        _quiet: Annotated[bool, _option("--quiet", "-q", callback=_be_quiet, help=quiet)] = False,
+        _no_color: Annotated[
+            bool, _option("--no-color", callback=_without_colors, help="Print without colours, as with NO_COLOR=1.")
+        ] = False,
+    ) -> None:
+        pass
+
+    return list(typer.main.get_command(only).params)[:4]
+
+
+def _use_state(context: typer.Context, folder: str | None) -> None:
+    if folder is None:
+        return
+    if not folder:
+        raise UsageError("option-empty", "--state names no folder.")
+    os.environ[STATE] = folder  # for whatever this command starts, too
+    context.meta[STATE] = "named by --state"
+
+
+def _use_history(named: str | None) -> None:
+    """In the environment and nowhere else: a URL may hold a password, and arguments of processes are read by all."""
+    if named is None:
+        return
+    if not named.strip():
+        raise UsageError("option-empty", "--history names no file.")
+    os.environ[HISTORY] = named
+
+
+def _be_quiet(context: typer.Context, wanted: bool) -> None:
+    if context.parent is None or wanted:  # the program's own begins each call anew
+        Quiet.wanted = wanted
+
+
+def _without_colors(wanted: bool) -> None:
+    if wanted:
+        os.environ["NO_COLOR"] = "1"
+
+
+def _name_value(parameter: Any) -> None:
+    """A value is shown as N if it is a number, as its choices if it has some, else by its option's name."""
+    if parameter.metavar is not None or getattr(parameter, "is_flag", False):
+        return
+    if parameter.param_type_name == "argument":
+        parameter.metavar = parameter.name.upper()
+        return
+    choices, ranged = _values(parameter)
+    named = parameter.opts[0].lstrip("-").replace("-", "_").upper()
+    parameter.metavar = "N" if ranged else "|".join(map(str, choices)) if choices else named
+
+
+def _values(parameter: Any) -> tuple[Any, bool]:
+    """What there is to choose, None where anything may be written; and whether it is a number within bounds."""
+    told = getattr(parameter, "type_descriptor", None)
+    if told is None:  # Typer over click, before it had a parser of its own
+        return getattr(parameter.type, "choices", None), hasattr(parameter.type, "clamp")
+    return told.choices if told.is_choice else None, told.is_ranged
+
+
+def _group(parameter: Any) -> None:
+    for panel, options in PANELS.items():
+        if parameter.opts[0] in options:
+            parameter.rich_help_panel = panel
+
+
+def _format_options(command: Any, context: Any, formatter: Any) -> None:
+    """As the parser's own, with a heading for every group (`rich_help_panel`), in the order in which they appear."""
+    groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], **{panel: [] for panel in PANELS}}
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            default = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            panel = PANEL if record[0] == "--help" else getattr(parameter, "rich_help_panel", None)
+            shown = parameter.metavar if default == "Arguments" else record[0]
+            groups.setdefault(panel or default, []).append((shown, record[1]))
+    everywhere = groups.pop(PANEL, [])
+    if any(ENGINE_ARG in parameter.opts for parameter in command.params):
+        groups[f"NAME of {ENGINE_ARG}; others are vLLM's own"] = argument_names()
+    _write(formatter, groups)
+    if hasattr(command, "format_commands"):
+        command.format_commands(context, formatter)
+    _write(formatter, {PANEL: everywhere})
+
+
+def _write(formatter: Any, groups: dict[str, list[tuple[str, str]]]) -> None:
+    for title, records in groups.items():
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)

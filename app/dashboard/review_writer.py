@@ -1,0 +1,122 @@
+"""What the review page writes, under a name and only where writing is allowed: the functions the commands use too."""
+
+from datetime import UTC, date, datetime
+
+from q36eval.app.dashboard.history_reader import Reader, forget
+from q36eval.app.dashboard.models.review import asks_for_signature, effect_of, without_effect
+from q36eval.app.dashboard.reviewer import writer
+from q36eval.app.reviewing.effects import check_expiry
+from q36eval.app.reviewing.redecision import decide_again
+from q36eval.errors import Q36Error, UsageError
+from q36eval.gate import Waiver
+from q36eval.history import RunRecord
+from q36eval.history.decisions import sign
+from q36eval.run.drift import keep_drifts
+
+
+def today() -> date:
+    """The day that decisions are of (UTC)."""
+    return datetime.now(UTC).date()
+
+
+def waive(reader: Reader, run: RunRecord, waiver: Waiver, typed: str, reason: str) -> str:
+    """Write the waiver under the reviewer's name, and decide the run again with it; says what came of it.
+
+    Raises:
+        UsageError: nobody may write here, no name or reason is given, the expiry is none, the run was decided anew, or
+            the waiver would change nothing.
+    """
+    owner = writer(typed)
+    if not reason.strip():
+        raise UsageError("reason-required", "A waiver needs a reason: whoever reads it later cannot ask the screen.")
+    check_expiry(waiver.expires, today())
+    _check_shown(reader, run)
+    written = waiver.model_copy(update={"owner": owner, "reason": reason.strip()})
+    nothing = without_effect(effect_of(reader.history, run, written, today()))
+    if nothing is not None:
+        raise UsageError("waiver-without-effect", nothing)
+    number = reader.history.add_waiver(run.family, run.branch, written)
+    return f"Waiver {number} of {waiver.scope} is written. {_again(reader, run)}"
+
+
+def revoke(reader: Reader, run: RunRecord, number: int, typed: str) -> str:
+    """Take a waiver back, and decide the run again without it.
+
+    Raises:
+        UsageError: nobody may write here, no name is given, or the waiver is revoked already.
+    """
+    reader.history.revoke_waiver(number, writer(typed))
+    return f"Waiver {number} is revoked. {_again(reader, run)}"
+
+
+def sign_off(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
+    """Sign the run as it was found and shown, and decide it again with the signature.
+
+    Raises:
+        UsageError: nobody may write here; name or reason is missing; it was signed, or decided anew or by another
+            version.
+    """
+    owner = writer(typed)
+    _check_shown(reader, run)
+    signature = sign(reader.history, run, owner, reason.strip())
+    return f"{signature.owner} signed report {signature.report_sha256[:12]}. {_again(reader, run)}"
+
+
+def bless(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
+    """Accept the branch as the run found it.
+
+    Raises:
+        UsageError: nobody may write here, name or reason is missing, or the run was decided anew.
+    """
+    owner = writer(typed)
+    _check_shown(reader, run)
+    blessing = reader.history.bless(run.id, owner, reason.strip())
+    keep_drifts(reader.history, run.family, run.branch)
+    forget()
+    return f"Blessed by {blessing.owner}: drift is measured against this run from now on."
+
+
+def decide_today(reader: Reader, run: RunRecord, typed: str) -> str:
+    """Decide the run again as of today, with the waivers and signatures there are.
+
+    Raises:
+        UsageError: nobody may write here, or no name is given.
+    """
+    writer(typed)
+    return _again(reader, run)
+
+
+def _check_shown(reader: Reader, run: RunRecord) -> None:
+    """Refuse a decision on a verdict that is not the one shown: what is shown may be some seconds old.
+
+    Raises:
+        UsageError: the run was decided anew meanwhile.
+    """
+    now = reader.history.get_run(run.id)
+    if now.report != run.report:
+        forget()
+        raise UsageError(
+            "run-redecided", f"Run {run.id} was decided anew while this page was open. Reload it and read it again."
+        )
+
+
+def _again(reader: Reader, run: RunRecord) -> str:
+    """What the run says now; what was written stays written where it cannot be decided again."""
+    before = "no verdict" if run.report is None else run.report.headline
+    try:
+        newest = reader.history.get_run(run.id)
+        now = decide_again(
+            reader.history,
+            newest,
+            family=run.family,
+            branch=run.branch,
+            policy=None,
+            on=today(),
+            require_sign_off=asks_for_signature(newest),
+        )
+    except Q36Error as error:
+        return f"The verdict stays {before}: {error}"
+    finally:
+        forget()
+    after = "no verdict" if now.report is None else now.report.headline
+    return f"The verdict stays {after}." if after == before else f"The verdict was {before} and is {after}."

@@ -1,0 +1,79 @@
+"""Whether a policy can be judged by: what is wrong with its file, its margins, its slices and its lanes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from q36eval.app.policies.files import family_of, suite_of
+from q36eval.config import Paths
+from q36eval.gate import Criterion, Policy
+from q36eval.gate.policy_file import policy_problems, read_policy
+from q36eval.records import Lane, ProbeName
+from q36eval.run.declared_figures import Declared, Subject, declared_for, never_passes
+
+
+@dataclass(frozen=True)
+class PolicyCheck:
+    """What was found. `problems` keep the policy from being judged as it says, `remarks` a reader should know.
+
+    `checked_for` names the family and the suite; it is empty where the file itself is not a policy. Whether a margin
+    lies below the reference's noise floor is the gate's to refuse, which measures that.
+    """
+
+    file: str
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...] = field(default=())
+    checked_for: str = ""
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing keeps it from being judged."""
+        return not self.problems
+
+
+def check_policy(
+    file: Path, paths: Paths, family: str | None = None, suite: str | None = None, canaries: Path | None = None
+) -> PolicyCheck:
+    """Everything that can be said against a policy file before a branch is measured.
+
+    `canaries` is a folder of a person's own beside the shipped ones.
+
+    Raises:
+        UsageError: the family or the suite to check it for is unknown or malformed.
+    """
+    problems = policy_problems(file, paths.policies)
+    if problems:
+        return PolicyCheck(str(file), problems)
+    policy = read_policy(file)
+    chosen = family_of(policy, family, paths)
+    subject = Subject(chosen, suite or suite_of(policy, chosen), own=canaries)
+    declared = declared_for(subject, paths)
+    never = {criterion.id: never_passes(criterion, declared) for criterion in policy.criteria}
+    return PolicyCheck(
+        str(file),
+        tuple(f"{name}: {why}." for name, why in never.items() if why is not None),
+        tuple(_remarks(policy, declared)),
+        checked_for=f"family {declared.family}, suite {declared.suite}",
+    )
+
+
+def _remarks(policy: Policy, declared: Declared) -> Iterator[str]:
+    for lane in Lane:
+        if lane not in policy.lanes:
+            yield f"Lane {lane} is not judged: a PASS says nothing about it."
+            continue
+        blocking = {c.probe for c in policy.criteria if c.tier == "blocking" and lane in c.lanes}
+        for probe in ProbeName:
+            # what only an endpoint can show is no gap of a policy for checkpoints
+            if probe not in blocking and probe is not ProbeName.SERVED:
+                yield f"Lane {lane} is unguarded by {probe}: nothing that the {probe} probe finds can block it."
+    for criterion in policy.criteria:
+        yield from (f"{criterion.id}: {sentence}" for sentence in _remarks_on(criterion, declared))
+
+
+def _remarks_on(criterion: Criterion, declared: Declared) -> Iterator[str]:
+    if criterion.margin.against == "blessed" and criterion.tier == "blocking":
+        yield "it blocks every branch that was never blessed, since there is nothing to hold it against."
+    open_ = declared.open(criterion.probe, criterion.metric, criterion.slice)
+    if criterion.key not in declared.by_key and open_:
+        yield f"{open_}."

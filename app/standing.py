@@ -1,0 +1,455 @@
+"""How each branch stands in each lane: by its newest verdict under the current policy of its family.
+
+The current policy is that of the family's file, if it ships with this program, or else the one that the family's newest
+gate recorded (`q36eval.gate.declaration`). A run under another policy, told by its hash, releases nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from enum import StrEnum
+from typing import Protocol
+
+from q36eval.chat.declared_template import recorded_template
+from q36eval.config import Family
+from q36eval.config.paths import Paths
+from q36eval.drift import BranchDrift, DriftState
+from q36eval.errors import Q36Error
+from q36eval.gate.declaration import (
+    Declaration,
+    declaration,
+    policy_sha256,
+    recorded_declaration,
+    recorded_policy_sha256,
+)
+from q36eval.gate.policy_file import read_policy
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
+from q36eval.history import (
+    Blessing,
+    BranchKey,
+    BranchSummary,
+    History,
+    RunFilter,
+    RunRecord,
+    RunState,
+    RunSummary,
+    StandingVerdict,
+    WaiverRecord,
+)
+from q36eval.provenance import CHANGED
+from q36eval.records import Lane, Verdict
+from q36eval.reports.text import name
+from q36eval.run.drift import read_kept
+
+LANE_NAMES = {Lane.STRUCTURED: "structured", Lane.FREEFORM: "free-form"}
+FILES = frozenset({"checkpoint_sha256", "tokenizer_sha256", "chat_template_sha256"})
+MOST_NAMES = 3
+
+
+class Standing(StrEnum):
+    """How a branch stands; what a person should look at comes before what is in order."""
+
+    BLOCKED = "BLOCKED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    STALE = "STALE"
+    SIGN = "SIGN"
+    WAIVED = "WAIVED"
+    SHIP = "SHIP"
+    REFERENCE = "REFERENCE"
+    NOT_JUDGED = "NOT JUDGED"
+
+
+SHIPS = (Standing.SHIP, Standing.WAIVED)
+_LOOKS = {
+    Standing.BLOCKED: ("✗", "red"),
+    Standing.INCONCLUSIVE: ("?", "orange"),
+    Standing.STALE: ("◷", "gray"),
+    Standing.SIGN: ("✎", "blue"),
+    Standing.WAIVED: ("✓", "violet"),
+    Standing.SHIP: ("✓", "green"),
+    Standing.REFERENCE: ("=", "gray"),
+    Standing.NOT_JUDGED: ("–", "gray"),
+}
+
+
+@dataclass(frozen=True)
+class LaneStanding:
+    """How a branch stands in a lane, by which run, and why in a sentence; `until` says when its waivers lapse."""
+
+    standing: Standing
+    why: str
+    run: RunSummary | None = None
+    until: str = ""
+
+
+@dataclass(frozen=True)
+class BranchStanding:
+    """How a branch stands in each lane that it is meant for, and what people decided about it.
+
+    `margin` is that of the mean KL in nats/token, and `decisive` the first criterion that decided the worst lane, where
+    the report was read. `drifts`: for the worse. `changed`: the checkpoint changed during the newest run, which cannot
+    be resumed.
+    """
+
+    of: BranchSummary
+    lanes: Mapping[Lane, LaneStanding]
+    blessing: Blessing | None = None
+    waivers: tuple[Waiver, ...] = ()
+    drifts: bool = False
+    margin: float | None = None
+    decisive: CriterionResult | None = None
+    changed: bool = False
+
+    @property
+    def key(self) -> BranchKey:
+        """Family and branch."""
+        return self.of.family, self.of.branch
+
+    @property
+    def worst(self) -> LaneStanding:
+        """What a person should look at first; a lane without a verdict comes after one that ships."""
+        return min(self.lanes.values(), key=lambda each: list(Standing).index(each.standing))
+
+    @property
+    def standing(self) -> Standing:
+        """That of the whole."""
+        return self.worst.standing
+
+    @property
+    def ships(self) -> bool:
+        """Whether it may ship for some use."""
+        return any(each.standing in SHIPS for each in self.lanes.values())
+
+    @property
+    def parts(self) -> list[tuple[LaneStanding, list[Lane]]]:
+        """The standings with their lanes; lanes of the same standing and sentence are one part."""
+        parts: list[tuple[LaneStanding, list[Lane]]] = []
+        for lane, each in self.lanes.items():
+            same = next((lanes for other, lanes in parts if other == each), None)
+            if same is None:
+                parts.append((each, [lane]))
+            else:
+                same.append(lane)
+        return parts
+
+    @property
+    def why(self) -> str:
+        """The sentence of every lane, with the lane's name where they differ."""
+        if len(self.parts) == 1:
+            return self.worst.why
+        return " ".join(f"{uses(lanes).capitalize()}: {each.why}" for each, lanes in self.parts)
+
+    @property
+    def colour(self) -> str:
+        """A Streamlit colour name."""
+        return _LOOKS[self.standing][1]
+
+    @property
+    def chip(self) -> str:
+        """Symbol and word, the lanes where it is not that of all, and when its waivers lapse."""
+        lanes = [lane for lane, each in self.lanes.items() if each.standing is self.standing]
+        of = uses(lanes) if len(lanes) < len(self.lanes) else ""
+        return " ".join(filter(None, (_LOOKS[self.standing][0], str(self.standing), of, self.worst.until)))
+
+    @property
+    def shown(self) -> RunSummary:
+        """The newest run with a verdict, else the newest of all."""
+        return self.of.judged or self.of.newest
+
+    @property
+    def run(self) -> RunSummary:
+        """The run that decides how the branch stands, else the one that is shown."""
+        return self.worst.run or self.shown
+
+
+def uses(lanes: Iterable[Lane]) -> str:
+    """Lanes in words."""
+    return " and ".join(LANE_NAMES[lane] for lane in lanes)
+
+
+def in_order(rows: Iterable[BranchStanding]) -> list[BranchStanding]:
+    """What needs a person most comes first, then by family and name."""
+    order = list(Standing)
+    return sorted(rows, key=lambda each: (order.index(each.standing), each.key))
+
+
+def since_words(run: RunRecord, now: BranchStanding) -> str | None:
+    """How the branch of a run stands `now`; None where the run's own verdict says it."""
+    by_it = [each for each in now.lanes.values() if each.run is not None and each.run.id == run.id]
+    if by_it and not any(each.standing is Standing.STALE for each in by_it):
+        return None
+    return f"{name(run.branch)} now, {'by this run' if by_it else 'by another run'}: {now.chip}. {now.why}"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is known of a family: the declarations of its branches, and the hash of its current policy."""
+
+    branches: Mapping[str, Declaration] = field(default_factory=dict)
+    policy_sha256: str | None = None
+
+
+class Source(Protocol):
+    """What is read of a history; blessings and verdicts come newest first."""
+
+    def branches(self) -> list[BranchSummary]: ...
+    def summaries(self, wanted: RunFilter | None = None) -> list[RunSummary]: ...
+    def standing_verdicts(self) -> Mapping[BranchKey, Sequence[StandingVerdict]]: ...
+    def waiver_records(self) -> list[WaiverRecord]: ...
+    def kept_drifts(self) -> Mapping[BranchKey, BranchDrift]: ...
+    def blessings(self, family: str, branch: str) -> list[Blessing]: ...
+    def run(self, run_id: str) -> RunRecord: ...
+    def shipped_rules(self, family: str) -> Rules | None: ...
+
+
+def shipped_rules(family: str) -> Rules | None:
+    """The rules of the family of that name that ships with this program; None where it does not exist or be read."""
+    paths = Paths.default()
+    try:
+        known = Family.load(paths.families / f"{family}.yaml")
+        policy = read_policy(paths.policies / f"{known.policy}.yaml")
+    except Q36Error:
+        return None
+    branches = {
+        name: declaration(
+            policy,
+            lanes=branch.lanes,
+            is_reference=name == known.reference,
+            template="" if branch.chat_template is None else branch.chat_template.sha256,
+        )
+        for name, branch in known.branches.items()
+    }
+    return Rules(branches, policy_sha256(policy))
+
+
+def recorded_rules(verdicts: Iterable[StandingVerdict]) -> Rules:
+    """The rules that the gates of a family recorded, the newest of each branch; the policy is that of the newest."""
+    branches: dict[str, Declaration] = {}
+    sha256 = None
+    for one in sorted(verdicts, key=lambda one: (one.run.started, one.run.id)):
+        known = recorded_declaration(one.provenance)
+        if known is not None:
+            branches[one.run.branch], sha256 = known, known.policy_sha256
+    return Rules(branches, sha256)
+
+
+class OfHistory:
+    """A history as a `Source`."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.branches = history.branches
+        self.summaries = history.summaries
+        self.standing_verdicts = history.standing_verdicts
+        self.waiver_records = history.waiver_records
+        self.run = history.get_run
+        self.shipped_rules = shipped_rules
+
+    def kept_drifts(self) -> dict[BranchKey, BranchDrift]:
+        """The drift that history keeps of the branches as they are now."""
+        kept = self._history.kept_drifts()
+        found = {key: read_kept(now, kept.get(key)) for key, now in self._history.fingerprints().items()}
+        return {key: drift for key, drift in found.items() if drift is not None}
+
+    def blessings(self, family: str, branch: str) -> list[Blessing]:
+        """Blessings of a branch, newest first."""
+        return self._history.blessings(branch, family)
+
+
+class Standings:
+    """How the branches of a history stand at a moment (UTC)."""
+
+    def __init__(self, source: Source, now: datetime) -> None:
+        self._source, self._today = source, now.astimezone(UTC).date()
+        self._branches = {(of.family, of.branch): of for of in source.branches()}
+        self._verdicts = source.standing_verdicts()
+        self._drifts = source.kept_drifts()
+        self._waivers: dict[BranchKey, tuple[Waiver, ...]] = {}
+        for record in source.waiver_records():
+            if record.revoked is None:
+                key = record.family, record.branch
+                self._waivers[key] = (*self._waivers.get(key, ()), record.waiver)
+        self._policies: dict[int, str | None] = {}
+        self._rules: dict[str, Rules] = {}
+        for family in {family for family, _ in self._branches}:
+            verdicts = [one for key, of in self._verdicts.items() if key[0] == family for one in of]
+            self._rules[family] = source.shipped_rules(family) or recorded_rules(verdicts)
+
+    def all(self) -> list[BranchStanding]:
+        """Every branch; the sentences name no criteria, for which every report would have to be read."""
+        return [self._branch(key, named=False) for key in self._branches]
+
+    def of(self, key: BranchKey) -> BranchStanding:
+        """One branch, with the criteria that decided."""
+        return self._branch(key, named=True)
+
+    def _branch(self, key: BranchKey, *, named: bool) -> BranchStanding:
+        of, rules = self._branches[key], self._rules[key[0]]
+        drift = self._drifts.get(key)
+        drifts = drift is not None and drift.state is DriftState.DRIFTING and drift.worse
+        declared = rules.branches.get(key[1])
+        verdicts, sha256 = self._verdicts.get(key, ()), rules.policy_sha256
+        own = next((one for one in verdicts if sha256 and self._policy_sha256(one) == sha256), None)
+        report = self._source.run(own.run.id).report if own is not None and (named or own.run.waived) else None
+        changed = of.newest.state is RunState.INTERRUPTED and CHANGED in self._source.run(of.newest.id).provenance
+        remarks, stale = [], None
+        if own is not None:
+            stale = self._why_stale(own, of, declared, changed)
+            remarks = list(_newer(own, of, verdicts))
+            remarks += ["Drifting for the worse."] if drifts else []
+        lanes = {}
+        for lane in declared.lanes if declared else Lane:
+            known = own if own is not None and lane in own.run.lanes else None
+            if known is None:
+                lanes[lane] = _without_verdict([one.run for one in verdicts if lane in one.run.lanes], rules)
+                continue
+            found = _decided(
+                known, lane, report, stale or _lapsed(report, lane, self._waivers.get(key, ()), self._today)
+            )
+            if known.run.lanes[lane] is Verdict.PASS and (known.of_itself or (declared and declared.is_reference)):
+                found = LaneStanding(Standing.REFERENCE, "Compared with itself it passes.", known.run)
+            why = " ".join((found.why, *remarks))
+            lanes[lane] = LaneStanding(found.standing, why, found.run, found.until)
+        worst = min(lanes, key=lambda lane: list(Standing).index(lanes[lane].standing))
+        return BranchStanding(
+            of,
+            lanes,
+            blessing=next(iter(self._source.blessings(*key)), None),
+            waivers=self._waivers.get(key, ()),
+            drifts=drifts,
+            margin=_kl_margin(report),
+            decisive=next(iter(decisive_in(report, worst)), None),
+            changed=changed,
+        )
+
+    def _policy_sha256(self, one: StandingVerdict) -> str | None:
+        number = id(one.policy)  # runs under one policy share what was read of it
+        if number not in self._policies:
+            self._policies[number] = recorded_policy_sha256(one.policy)
+        return self._policies[number]
+
+    def _why_stale(
+        self, own: StandingVerdict, of: BranchSummary, declared: Declaration | None, changed: bool
+    ) -> str | None:
+        """Why a PASS of that run is not of the branch as it is now and as its family declares it."""
+        if changed:
+            return "It passed, and its files changed during a newer gate; gate it again."
+        if self._of_other_files(own, of):
+            return "It passed, and a newer run has other files; gate it again."
+        against = recorded_declaration(own.provenance)
+        if against is not None and against.against:
+            return f"It passed against `{against.against}`, which is not the family's reference; gate it again."
+        template = recorded_template(own.provenance)
+        declares = declared.template if declared else ""
+        used = None if own.identity is None else own.identity.chat_template_sha256
+        if (declares or (template is not None and template.is_own)) and used != declares:
+            return "It passed with another chat template than the family declares now; gate it again."
+        return None
+
+    def _of_other_files(self, own: StandingVerdict, of: BranchSummary) -> bool:
+        """Whether the newest run that read its files has other ones than the run that decides."""
+        if of.newest.id == own.run.id:
+            return False
+        later = self._source.summaries(RunFilter(family=of.family, branch=of.branch, since=own.run.started))
+        newest = next((one for one in later if one.checkpoint_sha256 is not None or one.id == own.run.id), own.run)
+        identity = own.identity if newest.id == own.run.id else self._source.run(newest.id).identity
+        if identity is None or own.identity is None:
+            return identity != own.identity
+        return not FILES.isdisjoint(own.identity.differing_fields(identity))
+
+
+def _newer(own: StandingVerdict, of: BranchSummary, verdicts: Sequence[StandingVerdict]) -> Iterable[str]:
+    """What came after the run that decides, and decides nothing itself."""
+    if verdicts[0] is not own:
+        newer = verdicts[0].run
+        yield f"A newer run under another policy, `{newer.policy}`, is {newer.verdict}."
+    if of.newest.state is not RunState.FINISHED:
+        yield f"A newer run is {of.newest.state}."
+
+
+def _without_verdict(judged: Sequence[RunSummary], rules: Rules) -> LaneStanding:
+    """No run under the family's policy judged the lane; `judged` are those under others, the newest first."""
+    if not judged:
+        return LaneStanding(Standing.NOT_JUDGED, "No run judged it for this use.")
+    by = "the family's policy is not known here" if rules.policy_sha256 is None else "judged by an older policy"
+    return LaneStanding(
+        Standing.STALE, f"{judged[0].verdict} under `{judged[0].policy}`: {by}; gate it again.", judged[0]
+    )
+
+
+def _decided(own: StandingVerdict, lane: Lane, report: GateReport | None, stale: str | None) -> LaneStanding:
+    run, verdict = own.run, own.run.lanes[lane]
+    if verdict is not Verdict.PASS:
+        standing = Standing.BLOCKED if verdict is Verdict.FAIL else Standing.INCONCLUSIVE
+        return LaneStanding(standing, _open_words(verdict, report, lane), run)
+    if stale is not None:
+        return LaneStanding(Standing.STALE, stale, run)
+    waivers = waivers_of(report, lane)
+    until = f"until {waivers[0].expires} by {names(sorted({one.owner for one in waivers}))}" if waivers else ""
+    waived = f" by a waiver of {names([one.scope for one in waivers])}" if waivers else ""
+    if run.awaiting_sign_off:
+        return LaneStanding(Standing.SIGN, f"It passes{waived} except for a signature.", run, until)
+    day = f"{run.started:%Y-%m-%d}"
+    return LaneStanding(
+        Standing.WAIVED if waivers else Standing.SHIP, f"It passes{waived}, judged on {day}.", run, until
+    )
+
+
+def _open_words(verdict: Verdict, report: GateReport | None, lane: Lane) -> str:
+    """What failed or is open in a lane, by the names of the criteria where the report was read."""
+    if report is not None and report.nothing_found:
+        return "A pre-check found nothing; gate it over the suite that releases."
+    decisive = decisive_in(report, lane)
+    missing = [title_of(one) for one in decisive if one.verdict is CriterionVerdict.NOT_MEASURED]
+    others = [title_of(one) for one in decisive if one.verdict is not CriterionVerdict.NOT_MEASURED]
+    said = [f"Not measured: {names(missing)}."] if missing else []
+    if others or not said:
+        what = "Failed" if verdict is Verdict.FAIL else "Not decided"
+        said.append(f"{what}: {names(others)}." if others else f"{what}.")
+    return " ".join(said)
+
+
+def _lapsed(report: GateReport | None, lane: Lane, in_force: Sequence[Waiver], today: date) -> str | None:
+    """Why a PASS no longer rests on the waivers that it rested on; None where it does."""
+    for waiver in waivers_of(report, lane):
+        if waiver.expires < today:
+            return f"It passed by a waiver of {waiver.scope}, which expired on {waiver.expires}; gate it again."
+        if waiver not in in_force:
+            return f"It passed by a waiver of {waiver.scope}, which was revoked; gate it again."
+    return None
+
+
+def waivers_of(report: GateReport | None, lane: Lane) -> list[Waiver]:
+    """The waivers that made a difference to what blocks a lane; the first to expire first."""
+    criteria = () if report is None else report.criteria
+    used = {waiver for one in criteria if one.tier == "blocking" and lane in one.lanes for waiver in one.waived_by}
+    return sorted(used, key=lambda waiver: (waiver.expires, waiver.scope, waiver.owner))
+
+
+def decisive_in(report: GateReport | None, lane: Lane) -> list[CriterionResult]:
+    """The criteria that decided a lane; those that decided the run where all its lanes have one verdict."""
+    if report is None:
+        return []
+    ids = report.decisive
+    if len({one.verdict for one in report.lanes}) > 1:
+        ids = next((one.decisive for one in report.lanes if one.lane is lane), ())
+    by_id = {one.id: one for one in report.criteria}
+    return [by_id[name] for name in ids if name in by_id]
+
+
+def title_of(one: CriterionResult) -> str:
+    """What a policy calls a criterion, without the sign that marks names in our sentences."""
+    return one.heading.replace("`", "'")
+
+
+def names(of: Sequence[str]) -> str:
+    """A list in words, cut at a readable length."""
+    shown = ", ".join(of[:MOST_NAMES])
+    return shown if len(of) <= MOST_NAMES else f"{shown} and {len(of) - MOST_NAMES} more"
+
+
+def _kl_margin(report: GateReport | None) -> float | None:
+    """The upper limit of the mean KL over everything, the tightest where there are several."""
+    criteria = () if report is None else report.criteria
+    limits = [one.limit for one in criteria if (one.metric, one.slice) == ("kl_divergence", "all")]
+    return min((limit for limit in limits if limit is not None), default=None)

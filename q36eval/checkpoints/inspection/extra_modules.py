@@ -1,0 +1,230 @@
+"""Vision tower and multi-token head: what a branch ships besides the text model, against the reference's.
+
+No probe runs them, so what is stored unquantized has to be what the reference stores; a branch that its card says to
+ship them is held to that.
+"""
+
+import fnmatch
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from q36eval.checkpoints.header import TensorEntry
+from q36eval.checkpoints.inspection.findings import Finding, LeftOutRow, Promise, Section, Severity
+from q36eval.checkpoints.inspection.stored_schemes import UNQUANTIZED
+from q36eval.checkpoints.names import canonical, fused_experts, left_out_as, split_part
+from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.scheme import PLAIN
+from q36eval.checkpoints.weights import expert_entries
+from q36eval.errors import CorruptCheckpointError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+SHIPPED = {"mtp": "multi-token prediction", "vision": "vision tower"}
+"""By the word of a family file, what the tensors are called that are no part of the text model."""
+FLOATS = ("BF16", "F16", "F32", "F64")
+MOST_NAMED = 3
+ALIKE = 0.01
+"""A relative difference from the reference with its sign turned, up to which values count as its negative."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The tensors of one reason by name without the layout's prefix, fused experts one by one."""
+
+    entries: Mapping[str, TensorEntry]
+
+    @property
+    def modules(self) -> dict[str, list[str]]:
+        """The parts of every module."""
+        modules: dict[str, list[str]] = defaultdict(list)
+        for name in self.entries:
+            module, part = split_part(name)
+            modules[module].append(part)
+        return modules
+
+    def quantized(self) -> list[str]:
+        """Modules that are stored in anything but one tensor of numbers."""
+        return [
+            module
+            for module, parts in self.modules.items()
+            if len(parts) > 1 or self.entries[f"{module}.{parts[0]}" if parts[0] else module].dtype not in FLOATS
+        ]
+
+
+def parts_left_out(checkpoint: Checkpoint) -> dict[str, _Part]:
+    """What is no part of the text model, by reason."""
+    by_reason: dict[str, dict[str, TensorEntry]] = defaultdict(dict)
+    for stored, entry in checkpoint.tensors.items():
+        reason = left_out_as(stored)
+        if reason is not None:
+            by_reason[reason] |= _one_by_one(canonical(stored).removeprefix("model."), entry)
+    return {reason: _Part(entries) for reason, entries in by_reason.items()}
+
+
+def _one_by_one(name: str, entry: TensorEntry) -> dict[str, TensorEntry]:
+    """The experts of a fused tensor, which others store one by one; any other tensor as it is."""
+    module, part = split_part(name)
+    if part == "weight" and fused_experts(module) is not None and entry.dtype in FLOATS:
+        with suppress(CorruptCheckpointError, UsageError):
+            return {name: parts["weight"] for name, parts in expert_entries(module, {part: entry}, PLAIN).items()}
+    return {name: entry}
+
+
+def compare_left_out(
+    checkpoint: Checkpoint, reference: Checkpoint, workers: int
+) -> tuple[tuple[LeftOutRow, ...], dict[str, dict[str, str]]]:
+    """Vision tower, multi-token head and KV-cache scales against the reference's, for those that both have.
+
+    They are paired by name, whichever of the published layouts each checkpoint follows. Beside the counts, by reason
+    and stored name what differs in tensors that both store unquantized.
+    """
+    mine, theirs = parts_left_out(checkpoint), parts_left_out(reference)
+    rows, told = [], {}
+    with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+        for reason in sorted(mine.keys() & theirs.keys()):
+            here, there = mine[reason].entries, theirs[reason].entries
+            names = [name for name in here if name in there]
+            pairs = [(here[name], there[name]) for name in names]
+            outcomes = dict(zip(names, pool.map(partial(_difference, checkpoint, reference), pairs), strict=True))
+            quantized = {*mine[reason].quantized(), *theirs[reason].quantized()}
+            differing = {name: how for name, how in outcomes.items() if how is not None}
+            told[reason] = {
+                here[name].name: how for name, how in differing.items() if how and split_part(name)[0] not in quantized
+            }
+            rows.append(
+                LeftOutRow(
+                    reason=reason,
+                    identical=len(names) - len(differing),
+                    different=tuple(sorted({here[name].name for name in differing})),
+                    only_here=len(here) - len(names),
+                    only_there=len(there) - len(names),
+                )
+            )
+    return tuple(rows), told
+
+
+def _difference(one: Checkpoint, other: Checkpoint, pair: tuple[TensorEntry, TensorEntry]) -> str | None:
+    """What differs; empty where the bytes do and the numbers do not, None where nothing does."""
+    import torch
+
+    mine, theirs = pair
+    if mine.shape != theirs.shape:
+        return f"shape {list(mine.shape)} against {list(theirs.shape)}"
+    here, there = one.read_entry(mine), other.read_entry(theirs)
+    bits = [tensor.reshape(-1).view(torch.uint8) for tensor in (here, there)]
+    if mine.dtype == theirs.dtype and torch.equal(*bits):
+        return None
+    return _how(here.double(), there.double()) if {mine.dtype, theirs.dtype} <= {*FLOATS} else "values differ"
+
+
+def _how(here: "torch.Tensor", there: "torch.Tensor") -> str:
+    size = float(there.norm())
+    away = float((here - there).norm())
+    if away == 0:
+        return ""
+    if not bool(here.any()):
+        return "all zero"
+    if size > 0 and float((here + there).norm()) <= ALIKE * size:
+        return "of the opposite sign"
+    return f"a relative error of {away / size:.2g}" if size > 0 else "zero in the reference"
+
+
+def left_out_findings(
+    checkpoint: Checkpoint,
+    reference: Checkpoint | None,
+    told: Mapping[str, Mapping[str, str]],
+    promises: Sequence[Promise],
+    excepted: tuple[str, ...] = (),
+) -> list[Finding]:
+    """What blocks where the branch is said to ship that part, and is shown elsewhere.
+
+    `told` is what `compare_left_out` says of tensors that both store unquantized.
+    """
+    mine = parts_left_out(checkpoint)
+    theirs = {} if reference is None else parts_left_out(reference)
+    findings: list[Finding] = []
+    for reason in SHIPPED.values():
+        promise = next((one for one in promises if one.tensors == reason), None)
+        here, there = mine.get(reason), theirs.get(reason)
+        findings += [
+            *_missing(reason, here, there, promise, excepted),
+            *_quantized(reason, here, promise, excepted),
+            *_zero(checkpoint, reason, here if there is None else None, promise, excepted),
+            *_different(reason, told.get(reason, {}), promise, excepted),
+        ]
+    return findings
+
+
+def _missing(
+    reason: str, here: _Part | None, there: _Part | None, promise: Promise | None, excepted: tuple[str, ...]
+) -> Iterator[Finding]:
+    if here is None:
+        if promise is not None:
+            message = f"{reason}: {promise.source} says that it is shipped, and no tensor of it is stored."
+            yield _finding(Section.COVERAGE, "shipped-missing", reason, message, promise)
+        elif there is not None:
+            message = f"{reason}: the reference has {len(there.entries):,} tensors, and none is stored here."
+            yield _finding(Section.COVERAGE, "shipped-missing", reason, message, promise)
+        return
+    lacking = _kept([name for name in (there.modules if there else {}) if name not in here.modules], excepted)
+    if lacking:
+        message = f"{reason}: {len(lacking):,} weights of the reference are missing: {_some(lacking)}."
+        yield _finding(Section.COVERAGE, "shipped-incomplete", lacking[0], message, promise)
+
+
+def _quantized(
+    reason: str, here: _Part | None, promise: Promise | None, excepted: tuple[str, ...]
+) -> Iterator[Finding]:
+    names = _kept([] if here is None else here.quantized(), excepted)
+    if not names or (promise is not None and promise.stored != UNQUANTIZED):
+        return
+    says = "no probe measures what that costs" if promise is None else f"{promise.source} says that it is unquantized"
+    message = f"{reason}: {len(names):,} weights are quantized, and {says}: {_some(names)}."
+    yield _finding(Section.COVERAGE, "shipped-quantized", names[0], message, promise)
+
+
+def _zero(
+    checkpoint: Checkpoint, reason: str, here: _Part | None, promise: Promise | None, excepted: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Without the reference's, a matrix of nothing but zeros is what can be told."""
+    entries = {} if here is None else here.entries
+    names = [
+        entry.name
+        for name, entry in entries.items()
+        if len(entry.shape) > 1 and entry.dtype in FLOATS and _kept([name], excepted)
+        if not bool(checkpoint.read_entry(entry).any())
+    ]
+    if names:
+        message = f"{reason}: {len(names):,} weights are all zero: {_some(names)}."
+        yield _finding(Section.COVERAGE, "shipped-zero", names[0], message, promise)
+
+
+def _different(
+    reason: str, told: Mapping[str, str], promise: Promise | None, excepted: tuple[str, ...]
+) -> Iterator[Finding]:
+    names = _kept(list(told), excepted)
+    if names:
+        some = ", ".join(f"{name} ({told[name]})" for name in names[:MOST_NAMED])
+        more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+        message = f"{reason}: {len(names):,} unquantized tensors differ from the reference's: {some}{more}."
+        yield _finding(Section.UNQUANTIZED, "shipped-differs", names[0], message, promise)
+
+
+def _kept(names: Sequence[str], excepted: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in excepted)]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _finding(section: Section, rule: str, subject: str, message: str, promise: Promise | None) -> Finding:
+    severity = Severity.ADVISORY if promise is None else Severity.BLOCKING
+    return Finding(section=section, rule=rule, severity=severity, subject=subject, message=message)

@@ -1,0 +1,372 @@
+"""A checkpoint's files as they were opened: each held by one descriptor, and read, hashed and looked at through it.
+
+A file that is replaced by another leaves the descriptor with the old one, so nothing read mixes the two. One that is
+written to in place does not: so its status (size, times, inode) is compared before and after every use. What counts is
+the contents: a file that was only touched, linked or replaced by one of the same contents, after it was hashed, is the
+file that was judged.
+"""
+
+import hashlib
+import json
+import os
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from q36eval.errors import ChangedError, CorruptCheckpointError, EngineError, UsageError
+
+CONFIG_FILES = (
+    "config.json",
+    "generation_config.json",
+    "hf_quant_config.json",
+    "quantize_config.json",
+    "model.safetensors.index.json",
+)
+SLOW_TOKENIZER_FILES = ("vocab.json", "merges.txt", "tokenizer.model")
+TEXT_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "processor_config.json",
+    *SLOW_TOKENIZER_FILES,
+)
+PATTERNS = ("*.safetensors", "additional_chat_templates/*.jinja")
+"""With the files named above, all that decides what a model computes and which text it sees. Others may change."""
+
+WEIGHTS = (".safetensors", ".gguf")
+MOST_TEXT_BYTES = 2**27
+"""Of a file that is no weights'; the largest published, a tokenizer.json, has 20 MB. It is read as a whole."""
+CHUNK_BYTES = 2**20
+"""What is read at once to be hashed: it stays in the processor's cache."""
+HASHING_THREADS = 16
+
+
+class HeldFile:
+    """One file, held open. `size` is what it had when it was opened.
+
+    Raises:
+        EngineError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY)
+            self._opened = os.fstat(self._descriptor)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        weakref.finalize(self, os.close, self._descriptor)
+        self.size = self._opened.st_size
+        self._seen = self._there = _status(self._opened)
+        self._hashing = threading.Lock()
+        self._sha256 = ""
+        self._vouched = False
+
+    def read_into(self, target: memoryview, begin: int) -> int:
+        """Fill `target` with the bytes from `begin` on; returns how many there were.
+
+        Raises:
+            EngineError: the system cannot read it, which says nothing of the checkpoint.
+        """
+        done = 0
+        try:
+            while done < len(target):  # one call reads 2 GiB at most
+                count = os.preadv(self._descriptor, [target[done:]], begin + done)
+                if not count:
+                    break
+                done += count
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        return done
+
+    def read(self, begin: int = 0, size: int | None = None) -> bytes:
+        """The bytes [begin, begin + size), all from `begin` on without `size`; fewer where the file ends before."""
+        data = bytearray(max(0, self.size - begin) if size is None else size)
+        return bytes(data[: self.read_into(memoryview(data), begin)])
+
+    def sha256(self, stop: threading.Event | None = None) -> str:
+        """SHA-256 of its bytes, in hexadecimal; computed once, whoever asks. `stop` ends it early, with no hash.
+
+        Raises:
+            ChangedError: it is shorter than when it was opened.
+        """
+        with self._hashing:
+            if not self._sha256:
+                digest = self._hexdigest(stop)
+                self._vouched = _status(os.fstat(self._descriptor)) == _status(self._opened)
+                self._sha256 = digest
+            return self._sha256
+
+    def _hexdigest(self, stop: threading.Event | None = None) -> str:
+        """SHA-256 of what it holds now."""
+        running, begin = hashlib.sha256(), 0
+        chunk = memoryview(bytearray(min(CHUNK_BYTES, self.size)))
+        while begin < self.size:
+            if stop is not None and stop.is_set():
+                return ""
+            count = self.read_into(chunk[: self.size - begin], begin)
+            if not count:
+                raise self.changed("was truncated")
+            running.update(chunk[:count])
+            begin += count
+        return running.hexdigest()
+
+    def check(self, *, after_reading: bool = False) -> None:
+        """Look at its status, and where that is another one, at its contents.
+
+        What was written to before it was hashed, or while it was read, may have been read half old, half new, whatever
+        it holds now: that is refused too, the latter where `after_reading` says that it was read since the last look.
+
+        Raises:
+            ChangedError: it is gone, or was truncated, replaced or overwritten.
+        """
+        now = _status(os.fstat(self._descriptor))
+        try:
+            there = _status(self.path.stat())
+        except OSError as error:
+            raise self.changed("was removed") from error
+        if (now, there) == (self._seen, self._there):
+            return
+        if now[0] != self.size:
+            raise self.changed("was truncated" if now[0] < self.size else "was written to")
+        replaced = there[3:] != now[3:]
+        how = "was replaced" if replaced else "was overwritten"
+        if now != self._seen:
+            written = now[1] != self._seen[1]
+            if not self._vouched or (written and after_reading):
+                raise self.changed(how if replaced else "was touched or written to while it was read")
+            if self._hexdigest() != self._sha256:
+                raise self.changed(how)
+        if replaced and HeldFile(self.path).sha256() != self.sha256():
+            raise self.changed(how)
+        self._seen, self._there = now, there
+
+    def changed(self, how: str) -> ChangedError:
+        """The sentence about what became of it."""
+        return _changed(self.path, how)
+
+
+class MadeFile(HeldFile):
+    """A file that is no file: a text that lies in another one, such as the chat template of a GGUF."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.path, self.size, self._data = path, len(data), data
+
+    def read_into(self, target: memoryview, begin: int) -> int:
+        chunk = self._data[begin : begin + len(target)]
+        target[: len(chunk)] = chunk
+        return len(chunk)
+
+    def sha256(self, stop: threading.Event | None = None) -> str:
+        return hashlib.sha256(self._data).hexdigest()
+
+    def check(self, *, after_reading: bool = False) -> None:
+        """Nothing can write to it."""
+
+
+def _status(stat: os.stat_result) -> tuple[int, int, int, int, int]:
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev
+
+
+def _changed(path: Path, how: str) -> ChangedError:
+    return ChangedError(
+        "files-changed",
+        f"The checkpoint changed while it was judged: {path} {how}; run the command again when nothing writes there.",
+    )
+
+
+def _unreadable(path: Path, error: OSError) -> EngineError:
+    return EngineError(
+        "file-unreadable",
+        f"{path} cannot be read: {error.strerror}. That says nothing of the checkpoint: make it readable, and run the "
+        f"command again.",
+    )
+
+
+class HeldFolder:
+    """A checkpoint folder, each of its `files` held open by name; a folder that is not there holds none.
+
+    Raises:
+        EngineError: it cannot be looked into, or a file in it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files: Mapping[str, HeldFile] = {name: HeldFile(path / name) for name in self._present()}
+
+    def _present(self) -> list[str]:
+        named = [self.path / name for name in (*CONFIG_FILES, *TEXT_FILES)]
+        try:
+            matching = [file for pattern in PATTERNS for file in self.path.glob(pattern)]
+            return sorted({file.relative_to(self.path).as_posix() for file in (*named, *matching) if file.is_file()})
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.files
+
+    @property
+    def weight_files(self) -> list[str]:
+        """Names of the safetensors files, in order."""
+        return [name for name in self.files if name.endswith(".safetensors")]
+
+    @property
+    def identity_files(self) -> list[str]:
+        """Names of what decides what the model computes: configuration and weights.
+
+        Raises:
+            UsageError: there is no config.json, or no weights.
+        """
+        if not self.weight_files or "config.json" not in self:
+            raise UsageError(
+                "not-a-checkpoint", f"{self.path} is not a checkpoint: config.json and safetensors files are needed."
+            )
+        return [*(name for name in CONFIG_FILES if name in self), *self.weight_files]
+
+    def text(self, name: str, errors: str = "strict") -> str:
+        """A file's text, in UTF-8.
+
+        Raises:
+            CorruptCheckpointError: it is larger than any text of a checkpoint.
+        """
+        self._check_sizes([name])
+        return self.files[name].read().decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
+
+    def _is_too_large(self, name: str) -> bool:
+        return not name.endswith(WEIGHTS) and self.files[name].size > MOST_TEXT_BYTES
+
+    def _check_sizes(self, names: list[str]) -> None:
+        for name in names:
+            if self._is_too_large(name):
+                raise CorruptCheckpointError(
+                    "file-too-large",
+                    f"{self.path / name} takes {self.files[name].size:,} bytes, and {MOST_TEXT_BYTES:,} are read at "
+                    f"most; download it again.",
+                )
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A JSON object of the folder.
+
+        Raises:
+            UsageError: the file is missing.
+            CorruptCheckpointError: it is too large, is not a JSON object, or one in it names an entry twice, of which
+                every reader takes the one it likes.
+        """
+        file = self.path / name
+        if name not in self.files:
+            raise UsageError(
+                "file-missing",
+                f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.",
+            )
+        try:
+            document = json.loads(self.text(name), object_pairs_hook=unique)
+        except (ValueError, RecursionError) as error:
+            raise CorruptCheckpointError(
+                "json-malformed", f"{file} is not valid JSON ({error}); download it again."
+            ) from error
+        if not isinstance(document, dict):
+            raise CorruptCheckpointError("json-malformed", f"{file} is not a JSON object; download it again.")
+        return document
+
+    @contextmanager
+    def small_files(self) -> Iterator[Path]:
+        """A folder of all but the weights, as they were opened, for libraries that read by path.
+
+        Raises:
+            CorruptCheckpointError: one is larger than any text of a checkpoint.
+            EngineError: it cannot be written, which says nothing of the checkpoint.
+        """
+        small = sorted(self.files.keys() - {*self.weight_files})
+        self._check_sizes(small)
+        with TemporaryDirectory(prefix="q36eval-") as place:
+            for name in small:
+                copy = Path(place, name)
+                try:
+                    copy.parent.mkdir(exist_ok=True)
+                    copy.write_bytes(self.files[name].read())
+                except OSError as error:
+                    raise EngineError(
+                        "file-unwritable",
+                        f"A copy of {self.path / name} cannot be written to {place}: {error.strerror}; make room "
+                        f"there, and run the command again.",
+                    ) from error
+            yield Path(place)
+
+    @contextmanager
+    def hashed_ahead(self) -> Iterator[None]:
+        """Threads hash all files meanwhile, in order: what reads them after that finds them in memory."""
+        stop = threading.Event()
+        with ThreadPoolExecutor(_threads(), thread_name_prefix="hashing") as pool:
+            try:
+                for name, file in self.files.items():
+                    if not self._is_too_large(name):
+                        pool.submit(file.sha256, stop)
+                yield
+            except BaseException:
+                stop.set()
+                raise
+
+    def sha256(self, names: list[str]) -> dict[str, str]:
+        """SHA-256 of those files, by name; each is read for it once, however often it is asked for.
+
+        Raises:
+            ChangedError: one is shorter than when it was opened.
+            CorruptCheckpointError: one is no weights' and larger than any text of a checkpoint.
+        """
+        self._check_sizes(names)
+        stop = threading.Event()
+        with ThreadPoolExecutor(_threads(), thread_name_prefix="hashing") as pool:
+            try:
+                return dict(zip(names, pool.map(lambda name: self.files[name].sha256(stop), names), strict=True))
+            except BaseException:
+                stop.set()
+                raise
+
+    def check(self, *, after_reading: bool = False) -> None:
+        """Look at every file's status; cheap while nothing happened. `after_reading` is that of `HeldFile.check`.
+
+        Raises:
+            ChangedError: a file changed, is gone, or came; it is named.
+        """
+        for file in self.files.values():
+            file.check(after_reading=after_reading)
+        came = sorted({*self._present()} - self.files.keys())
+        if came:
+            raise _changed(self.path / came[0], "came into the folder")
+
+    @contextmanager
+    def being_read(self) -> Iterator[None]:
+        """What is made of its files in between counts only where nothing wrote to them meanwhile.
+
+        Raises:
+            ChangedError: something did, also where that made what reads them raise another error.
+        """
+        self.check()
+        try:
+            yield
+        except Exception:
+            self.check(after_reading=True)
+            raise
+        self.check(after_reading=True)
+
+
+def _threads() -> int:
+    return min(HASHING_THREADS, len(os.sched_getaffinity(0)))
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a ValueError where it names an entry twice."""
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice!r} is named twice")
+    return document

@@ -1,0 +1,48 @@
+"""What steers an answer, what ends it, and what it is once its tokens are there: the same of every engine."""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from q36eval.checkpoints.open_files import HeldFolder
+from q36eval.engines.base import Generated, GenerationRequest
+
+
+def end_ids(configured: Any, tokenizer: Any) -> list[int]:
+    """End-of-turn ids of a generation config's `eos_token_id` and of the tokenizer, the padding id last."""
+    ids = set(configured if isinstance(configured, list) else [configured])
+    ids |= {tokenizer.eos_token_id, tokenizer.pad_token_id}
+    ids.discard(None)
+    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    return [*sorted(ids - {padding}), padding]
+
+
+def configured_end(held: HeldFolder) -> Any:
+    """`eos_token_id` of generation_config.json, or of config.json where there is none, as transformers takes it."""
+    from transformers import GenerationConfig
+
+    from q36eval.checkpoints import open_checkpoint
+    from q36eval.checkpoints.architecture import Architecture
+
+    if "generation_config.json" not in held:
+        return Architecture.of(open_checkpoint(held)).config.eos_token_id
+    with held.small_files() as place:
+        return GenerationConfig.from_pretrained(place, local_files_only=True).eos_token_id
+
+
+def finished(tokenizer: Any, stop_ids: Collection[int], request: GenerationRequest, tokens: Sequence[int]) -> Generated:
+    """The answer of `tokens`: what comes before the first end-of-turn id, its text cut before a stop string."""
+    end = next((at for at, token in enumerate(tokens) if token in stop_ids), None)
+    kept = tuple(tokens[:end])
+    text = tokenizer.decode(kept, skip_special_tokens=False)
+    reason = "length" if end is None else "stop"
+    cuts = [at for stop in request.stop if (at := text.find(stop)) >= 0]
+    if cuts:
+        text, reason = text[: min(cuts)], "stop"
+    return Generated(request, kept, text, reason, end_id=None if end is None else tokens[end])
+
+
+def engine_seed(request: GenerationRequest) -> int:
+    """The seed for an engine that draws its own numbers, from the request's seed and key alone: 31 bits."""
+    digest = hashlib.sha256(f"{request.seed}/{request.key}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

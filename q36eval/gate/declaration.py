@@ -1,0 +1,77 @@
+"""What a family declares of a branch, as the gate records it with a run, and whether the run follows it. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from q36eval.files import json_sha256
+from q36eval.gate.policy import Policy
+from q36eval.records import Lane, Record
+
+DECLARED = "declared"
+"""Where a run's provenance holds its `Declaration`."""
+
+
+class Declaration(Record):
+    """What the family's file said of the branch when its gate began.
+
+    `lanes` are the uses that the branch is meant for, as far as the family's policy judges them. `policy` and
+    `policy_sha256` name the family's policy. `against` is the branch that the run was compared with, where that is not
+    the family's reference. `template` is the hash of the chat template that the family declares for the branch alone.
+    """
+
+    lanes: tuple[Lane, ...]
+    is_reference: bool = False
+    policy: str
+    policy_sha256: str
+    against: str = ""
+    template: str = ""
+
+
+def policy_sha256(policy: Policy) -> str:
+    """The hash by which two policies are the same: that of everything except the titles of criteria."""
+    return json_sha256(policy.untitled.model_dump(mode="json"))
+
+
+def recorded_policy_sha256(recorded: Mapping[str, Any] | None) -> str | None:
+    """`policy_sha256` of the policy that a run records; None where this version cannot read it."""
+    try:
+        return policy_sha256(Policy.model_validate(recorded))
+    except ValidationError:
+        return None
+
+
+def declaration(
+    declared: Policy, *, lanes: Sequence[Lane] = (), is_reference: bool = False, against: str = "", template: str = ""
+) -> Declaration:
+    """The declaration of a branch in a family whose policy is `declared`; no `lanes` means all of them."""
+    meant = tuple(lanes) or tuple(Lane)
+    return Declaration(
+        lanes=tuple(lane for lane in meant if lane in declared.lanes) or meant,
+        is_reference=is_reference,
+        policy=declared.name,
+        policy_sha256=policy_sha256(declared),
+        against=against,
+        template=template,
+    )
+
+
+def recorded_declaration(provenance: Mapping[str, Any]) -> Declaration | None:
+    """The declaration in a run's provenance; None where this version finds none that it can read."""
+    try:
+        return Declaration.model_validate(provenance[DECLARED])
+    except (KeyError, ValidationError):
+        return None
+
+
+def no_release(policy: Mapping[str, Any] | None, provenance: Mapping[str, Any]) -> str | None:
+    """Why the PASS of a run by `policy` approves no release, in a clause; None where the run follows its family."""
+    declared = recorded_declaration(provenance)
+    if declared is None:
+        return None
+    if declared.against:
+        return f"it was compared with `{declared.against}`, which is not the family's reference"
+    if recorded_policy_sha256(policy) != declared.policy_sha256:
+        return f"its policy is not the family's `{declared.policy}`"
+    return None

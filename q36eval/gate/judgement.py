@@ -1,0 +1,334 @@
+"""Judges one criterion on its own evidence, before Holm and waivers."""
+
+import math
+from collections.abc import Sequence
+
+from q36eval.gate.blessed_run import against_blessed, measured
+from q36eval.gate.competence import Remaining, compares_answers, remaining
+from q36eval.gate.noise import NoiseFloor, below_floor
+from q36eval.gate.policy import Criterion
+from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.records import Clusters, Estimator, Interval, Measurement, ProbeFailure, Reason
+from q36eval.stats import (
+    MAX_ERRORED_SHARE,
+    MAX_UNREADABLE_SHARE,
+    MarginTest,
+    least_clusters,
+    margin_test,
+    unseen_share,
+    why_untrusted,
+)
+
+LEAST_CLUSTERS = 30
+"""The mean of lognormal divergences (sigma 1.2) lies above a 97.5 % bound from 8 of them 9 times in 100, from 40 5."""
+
+
+def judge(
+    criterion: Criterion,
+    measurements: Sequence[Measurement],
+    failures: Sequence[ProbeFailure],
+    floor: NoiseFloor | None = None,
+    blessed: Sequence[Measurement] | str = (),
+) -> CriterionResult:
+    """The criterion's figures and p-values, with verdict NOT_MEASURED or (for now) INCONCLUSIVE.
+
+    `measurements` are the distinct measurements with the criterion's key, `failures` those of its probe, `blessed` the
+    measurements with that key of the run that a margin `against: blessed` holds against, or why they are of something
+    else. A margin below its `floor` proves nothing either way: both p-values are 1, and the reason says why.
+    """
+    if len(measurements) != 1:
+        return _missing(criterion, len(measurements), failures).model_copy(update={"noise_floor": floor})
+    described = _with_figures(_blank(criterion), measurements[0]).model_copy(update={"noise_floor": floor})
+    if not _already_proven(criterion, measurements[0]) and any(failure.of_the_engine for failure in failures):
+        crashed = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
+        return _because(described, Reason(_failure_code(failures), crashed), infrastructure=True)
+    able = None  # what of a comparison of answers the reference can do
+    if criterion.informative is not None and compares_answers(criterion, measurements[0]):
+        able = remaining(criterion.informative, measurements[0])
+        described = described.model_copy(update={"competence": able.competence, "causes": measurements[0].causes})
+        errored = _why_errored(measurements[0])
+        refusal = able.refusal if errored is None else errored
+        if refusal is not None:
+            return _because(described, refusal, infrastructure=errored is not None)
+    if criterion.margin.against == "reference":
+        return _compared(criterion, measurements[0], described, floor, able)
+    if isinstance(blessed, str):
+        paired: Measurement | Reason = Reason("blessed-of-another", blessed)
+    else:
+        paired = against_blessed(measurements[0], blessed)
+    if isinstance(paired, Reason):
+        # what stands beside it is the reference's, which this criterion does not ask about
+        return _because(described, paired, reference_value=None)
+    return _compared(criterion, paired, described, floor, able)
+
+
+def _compared(
+    criterion: Criterion,
+    measurement: Measurement,
+    described: CriterionResult,
+    floor: NoiseFloor | None,
+    able: Remaining | None,
+) -> CriterionResult:
+    """The test of what remains. It passes only where all items together do too: no family passes by dropping out."""
+    if able is None or able.all_kept or measurement.clusters is None:
+        return _tested(criterion, measurement, _with_figures(described, measurement), floor)
+    try:
+        kept = measured(measurement, able.of(measurement.clusters), measurement.estimator)
+    except ValueError as error:
+        return _because(described, Reason("families-not-separable", str(error)))
+    result = _tested(criterion, kept, _with_figures(described, kept), floor)
+    needed = 1.0 - criterion.confidence
+    if result.p_pass > needed:
+        return result
+    whole = _tested(criterion, measurement, _with_figures(described, measurement), floor)
+    if whole.p_pass <= needed:
+        return result
+    reason = "it lies inside the margin over the remaining families, but not with the families that dropped out"
+    return _because(result, Reason("inside-margin-in-part", reason), p_pass=whole.p_pass)
+
+
+def _tested(
+    criterion: Criterion, measurement: Measurement, described: CriterionResult, floor: NoiseFloor | None
+) -> CriterionResult:
+    """`described` with what its margin test says, or why there is none."""
+    problem = None if _already_proven(criterion, measurement) else _why_unfit(criterion, measurement)
+    if problem is not None:
+        reason, infrastructure = problem
+        return _because(described, reason, infrastructure=infrastructure)
+    try:
+        test = margin_test(
+            _evidence(measurement),
+            measurement.estimator,
+            criterion.margin,
+            direction=measurement.direction,
+            level=2 * criterion.confidence - 1,
+            shares=criterion.look_shares,
+            these_items=criterion.estimand == "these_items",
+        )
+    except ValueError as error:
+        return _because(described, Reason("margin-unsuited", str(error)))
+    if test.not_measured is not None:
+        errored = _evidence(measurement).errored
+        return _because(described, test.not_measured, infrastructure=sum(errored) > 0)
+    judged = _with_test(described, test)
+    if criterion.estimand == "these_items":
+        items = measurement.counts.total
+        alone = f"of these items alone, {items:,} so far; it says nothing about other items"
+        judged = _because(judged, Reason("these-items-alone", alone))
+    doubt = _why_untrusted(criterion, measurement, test)
+    if doubt is not None:
+        judged = _because(judged, doubt, p_pass=1.0)
+    refusal = below_floor(criterion, floor)
+    if refusal is not None:
+        return _because(judged, refusal, p_pass=1.0, p_fail=1.0, p_fail_adjusted=1.0)
+    return judged
+
+
+def _because(result: CriterionResult, reason: Reason, **update: object) -> CriterionResult:
+    return result.model_copy(update={"code": reason.code, "reason": reason.text} | update)
+
+
+def _why_untrusted(criterion: Criterion, measurement: Measurement, test: MarginTest) -> Reason | None:
+    """Why nothing passes by this evidence: too few clusters for a share, or a tail that a bound is not to be trusted
+    with. A FAIL stays possible."""
+    if criterion.margin.kind == "max_share":
+        return _too_few_for_share(criterion, measurement, test)
+    if test.p_pass > 1.0 - criterion.confidence:
+        return None
+    return why_untrusted(_evidence(measurement), measurement.estimator, test.loss_interval.upper, test.limit)
+
+
+def _too_few_for_share(criterion: Criterion, measurement: Measurement, test: MarginTest) -> Reason | None:
+    clusters = _evidence(measurement)
+    evaluated = sum(units + errored > 0 for units, errored in zip(clusters.units, clusters.errored, strict=True))
+    least = least_clusters(criterion.margin.value, criterion.confidence)
+    # where it is outside the margin, more clusters would not help
+    if evaluated >= least or test.p_fail <= 1.0 - criterion.confidence:
+        return None
+    unseen = unseen_share(evaluated, criterion.confidence)
+    return Reason(
+        "too-few-clusters",
+        f"{evaluated:,} clusters cannot show a share below {unseen:.2%}, even if none lies beyond the threshold; "
+        f"the policy's {criterion.margin.value:.2%} needs {least:,}",
+    )
+
+
+def _already_proven(criterion: Criterion, measurement: Measurement) -> bool:
+    """A fault that was counted stays counted, whatever broke afterwards."""
+    counted = criterion.margin.kind == "max_count" and measurement.estimator == "census"
+    return counted and math.isfinite(measurement.value) and measurement.value > criterion.margin.value
+
+
+def why_unfinished(
+    criterion: Criterion, measurements: Sequence[Measurement], failures: Sequence[ProbeFailure]
+) -> str | None:
+    """Why a fault that was counted may not be the only one: what would keep a count of none from being judged."""
+    if len(measurements) != 1 or not _already_proven(criterion, measurements[0]):
+        return None
+    if any(failure.of_the_engine for failure in failures):
+        return "its probe crashed"
+    unfit = _why_unfit(criterion, measurements[0])
+    return None if unfit is None else unfit[0].text
+
+
+def _missing(criterion: Criterion, count: int, failures: Sequence[ProbeFailure]) -> CriterionResult:
+    if count > 1:
+        reason = Reason("figures-differ", f"{criterion.key} was measured {count} times with different figures")
+    elif failures:
+        reason = Reason(_failure_code(failures), f"the {criterion.probe} probe " + _reasons(failures))
+    else:
+        reason = Reason("not-measured", f"the run holds no measurement {criterion.key}")
+    return _because(_blank(criterion), reason, infrastructure=any(failure.of_the_engine for failure in failures))
+
+
+def _reasons(failures: Sequence[ProbeFailure]) -> str:
+    return "; ".join(failure.words for failure in failures)
+
+
+def _failure_code(failures: Sequence[ProbeFailure]) -> str:
+    """That of the gravest: `probe-crashed`, `probe-unmeasurable` or `probe-skipped`."""
+    kinds = {failure.kind for failure in failures}
+    return f"probe-{next(kind for kind in ('crashed', 'unmeasurable', 'skipped') if kind in kinds)}"
+
+
+def _blank(criterion: Criterion) -> CriterionResult:
+    return CriterionResult(
+        **criterion.model_dump(include={"id", "title", "probe", "metric", "slice", "lanes", "tier", "confidence"}),
+        margin=criterion.margin,
+        verdict=CriterionVerdict.NOT_MEASURED,
+        reason="",
+    )
+
+
+def _with_figures(described: CriterionResult, measurement: Measurement) -> CriterionResult:
+    update = {
+        "unit": measurement.unit,
+        "direction": measurement.direction,
+        "value": measurement.value,
+        "reference_value": measurement.reference_value,
+        "counts": measurement.counts,
+    }
+    return described.model_copy(update=update)
+
+
+def _why_errored(measurement: Measurement) -> Reason | None:
+    counts = measurement.counts
+    if counts.errored <= MAX_ERRORED_SHARE * counts.total:
+        return None
+    # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
+    what = "errored or were not evaluated again" if measurement.estimator == "census" else "errored"
+    return Reason("errored", f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}")
+
+
+def _why_unread(measurement: Measurement) -> Reason | None:
+    """Answers that a checker cannot read are imputed at their worst and best; of many of them nothing can be said."""
+    counts = measurement.counts
+    most = 0.0 if measurement.estimator == "census" else MAX_UNREADABLE_SHARE
+    if counts.unreadable <= most * counts.total:
+        return None
+    named = "; ".join(() if measurement.causes is None else measurement.causes.unread)
+    unread = f"{counts.unreadable} of {counts.total} items have an unreadable answer, more than {most:.0%}"
+    return Reason("unreadable", f"{unread}: {named}" if named else unread)
+
+
+def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[Reason, bool] | None:
+    """Why a measurement cannot be judged, and whether the engine is to blame; None when it can."""
+    counts = measurement.counts
+    errored = _why_errored(measurement)
+    if errored is not None:
+        return errored, True
+    unread = _why_unread(measurement)
+    if unread is not None:
+        return unread, False
+    if counts.scored < criterion.min_scored:
+        too_few = f"{counts.scored} items were scored; the policy requires {criterion.min_scored}"
+        return Reason("too-few-scored", too_few), counts.errored > 0
+    if not math.isfinite(measurement.value) or not math.isfinite(measurement.effect):
+        return Reason("not-finite", "the figure is not a finite number"), False
+    if measurement.clusters is None:
+        if measurement.estimator != "census":
+            return Reason("no-clusters", "the measurement holds no evidence by cluster"), False
+        return None
+    needed = criterion.min_clusters or _least_clusters(measurement)
+    scored = effective_clusters(measurement.clusters.units)
+    if scored < needed:
+        whose = "the policy requires" if criterion.min_clusters else "a figure of this kind requires"
+        too_few = f"the scored items weigh as {scored} clusters of equal size; {whose} {needed}"
+        return Reason("too-few-clusters", too_few), False
+    return None
+
+
+def effective_clusters(units: Sequence[int]) -> int:
+    """How many clusters of equal size weigh as much: (sum u)^2 / sum u^2 (Kish, "Survey Sampling", 1965, section 8.2).
+
+    A bound from a hundred documents of which ten hold most of the tokens is a bound from ten.
+    """
+    squares = sum(count * count for count in units)
+    return 0 if squares == 0 else int(sum(units) ** 2 / squares + 1e-9)
+
+
+def most_effective_clusters(units: Sequence[int]) -> int:
+    """No fewer than what `effective_clusters` can make of those that are scored, whichever error.
+
+    Without a part of its largest clusters the rest weighs as more. What errors is at most `MAX_ERRORED_SHARE` of all
+    units, else nothing is judged: let e be those units, then a cluster of u that loses r of them loses r (2 u - r) of
+    the squares, all of them at most 2 e times the largest.
+    """
+    whole, squares = sum(units), sum(count * count for count in units)
+    errored = MAX_ERRORED_SHARE * whole
+    kept = squares - 2 * errored * max(units, default=0)
+    clusters = sum(count > 0 for count in units)
+    return min(clusters, int(whole**2 / kept + 1e-9)) if kept > 0 else clusters
+
+
+def _least_clusters(measurement: Measurement) -> int:
+    """What a criterion that says nothing asks for: unbounded values are skewed, and a few of them show no tail."""
+    bounded = measurement.clusters is None or measurement.clusters.bounds is not None
+    return clusters_of_kind(measurement.estimator, bounded=bounded)
+
+
+def clusters_of_kind(estimator: Estimator, *, bounded: bool) -> int:
+    """How many clusters of equal size a figure takes where a policy says nothing of it.
+
+    `bounded` says whether a unit's value has bounds at all, infinite ones too.
+    """
+    if estimator == "ratio":
+        return LEAST_CLUSTERS
+    return 1 if bounded or estimator == "census" else LEAST_CLUSTERS
+
+
+def _evidence(measurement: Measurement) -> Clusters:
+    """The clusters; of a census without them, one cluster made of its counts."""
+    if measurement.clusters is not None:
+        return measurement.clusters
+    counts = measurement.counts
+    return Clusters(units=(counts.scored,), branch=(measurement.value,), errored=(counts.errored,))
+
+
+def _with_test(described: CriterionResult, test: MarginTest) -> CriterionResult:
+    figure, figure_interval = _in_margin_terms(described.margin.kind, test.loss, test.loss_interval)
+    update = {
+        "verdict": CriterionVerdict.INCONCLUSIVE,
+        "figure": figure,
+        "figure_interval": figure_interval,
+        "loss": test.loss,
+        "loss_interval": test.loss_interval,
+        "limit": test.limit,
+        "p_pass": test.p_pass,
+        "p_fail": test.p_fail,
+        "p_fail_adjusted": test.p_fail,
+    }
+    return described.model_copy(update=update)
+
+
+def _in_margin_terms(kind: str, loss: float, interval: Interval) -> tuple[float, Interval]:
+    """Loss and interval as the margin speaks of them: recovery = 1 - loss, retention = exp(-loss)."""
+    if kind == "min_recovery":
+        bounds = (1.0 - interval.upper, 1.0 - interval.lower)
+        figure = 1.0 - loss
+    elif kind == "min_retention":
+        bounds = (math.exp(-interval.upper), math.exp(min(-interval.lower, 700.0)))
+        figure = math.exp(-loss)
+    else:
+        return loss, interval
+    return figure, interval.model_copy(update={"lower": bounds[0], "upper": bounds[1]})

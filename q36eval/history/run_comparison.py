@@ -1,0 +1,363 @@
+"""Two runs beside each other: every criterion, the paired difference where both evaluated the same, flips between them.
+
+B is held against A: a difference is B's figure less A's (or B's over A's, of a perplexity and of a ratio).
+"""
+
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from q36eval.gate.blessed_run import paired_with
+from q36eval.gate.report import CriterionResult
+from q36eval.history.records import RunRecord
+from q36eval.history.store import History
+from q36eval.records import Answer, Direction, Interval, ItemOutcome, Measurement, ProbeName, Reason, Record
+from q36eval.stats import mcnemar
+
+TIED_TO_THE_REFERENCE = (ProbeName.WEIGHTS, ProbeName.KL, ProbeName.CANARIES)
+"""Probes whose figures of a branch are other figures under another reference; an accuracy is the branch's own."""
+
+ANSWERED = (ProbeName.EVALS, ProbeName.CANARIES)
+"""Probes whose items are right or wrong, so that they can flip."""
+
+REFERENCE = "reference."
+"""Begins the name of a field that is of the reference."""
+
+Movement = Literal["better", "worse", "unclear"]
+CriterionMovement = Literal["better", "worse", "unclear", "same"]
+WORST_FIRST = ("worse", None, "unclear", "same", "better")
+
+
+class Difference(Record):
+    """A field of what was measured, or with what, in which two runs differ; None where one of them does not say."""
+
+    field: str
+    a: str | None
+    b: str | None
+
+
+class PairedDifference(Record):
+    """B against A over the clusters that both evaluated, paired by name.
+
+    `effect` is B's mean less A's, or `ratio` says that it is B's over A's (1 = no change). Both bounds of the interval
+    hold one-sided at (1 + level) / 2. `movement` is unclear where the interval holds "no change", or is no interval.
+    """
+
+    a: float
+    b: float
+    effect: float
+    effect_interval: Interval
+    ratio: bool
+    clusters: int
+    movement: Movement
+
+
+class ComparedCriterion(Record):
+    """One criterion in both runs; None in the one that does not have it.
+
+    `key` is the measurement's, `unit` its. `difference` is None where the two cannot be paired, and `why` says why not.
+    """
+
+    id: str
+    key: str
+    unit: str | None
+    a: CriterionResult | None
+    b: CriterionResult | None
+    difference: PairedDifference | None = None
+    why: str = ""
+
+    @property
+    def movement(self) -> CriterionMovement | None:
+        """Where it moved from A to B; None where the two cannot be held together.
+
+        Faults that are counted have no chance about them: one more is worse, and as many are the `same`. Of other
+        prompts, or by another policy's rule of the same name, they are no count of the same thing.
+        """
+        if self.why:
+            return None
+        counts = [one.value for one in (self.a, self.b) if one is not None and one.margin.kind == "max_count"]
+        if len(counts) == 2 and counts[0] is not None and counts[1] is not None:
+            return "same" if counts[0] == counts[1] else "worse" if counts[1] > counts[0] else "better"
+        return None if self.difference is None else self.difference.movement
+
+    @property
+    def turned(self) -> bool:
+        """Whether it has another verdict in B."""
+        return (None if self.a is None else self.a.verdict) != (None if self.b is None else self.b.verdict)
+
+    @property
+    def urgency(self) -> tuple[int, bool]:
+        """What moved for the worse is looked at first, then what has another verdict."""
+        return WORST_FIRST.index(self.movement), not self.turned
+
+
+class ComparedMeasurement(Record):
+    """One figure that both runs measured, criterion or not."""
+
+    key: str
+    unit: str
+    direction: Direction
+    a: float
+    a_interval: Interval
+    b: float
+    b_interval: Interval
+    difference: PairedDifference | None = None
+    why: str = ""
+
+
+class BetweenRuns(Record):
+    """An item that one of the two branches answered rightly and the other not: `lost` is right in A, `gained` in B."""
+
+    probe: ProbeName
+    group: str
+    item_key: str
+    cluster: str
+    way: Literal["lost", "gained"]
+    prompt: str | None
+    expected: str | None
+    a: Answer
+    b: Answer
+
+
+class FlipCounts(Record):
+    """Items of one probe that both runs scored, and how many of them flipped which way from A to B.
+
+    `p_value` is McNemar's, exact, for the eye only: it takes items as independent. `only_a` and `only_b` are items that
+    the other run did not score.
+    """
+
+    probe: ProbeName
+    both: int
+    lost: int
+    gained: int
+    p_value: float
+    only_a: int
+    only_b: int
+
+
+class Comparison(Record):
+    """Two runs beside each other. `apart` says of a probe why its figures are of something else in the two runs."""
+
+    a: str
+    b: str
+    differing: tuple[Difference, ...]
+    apart: dict[ProbeName, str]
+    criteria: tuple[ComparedCriterion, ...]
+    measurements: tuple[ComparedMeasurement, ...]
+    flips: tuple[FlipCounts, ...]
+    flipped: tuple[BetweenRuns, ...]
+
+
+def compare(history: History, a: RunRecord, b: RunRecord, metrics: Sequence[str] = ()) -> Comparison:
+    """Hold run `b` against run `a`, whichever branches they are of.
+
+    Beside the criteria: every figure that both measured whose key holds one of the texts in `metrics`, and where
+    neither run was judged, every one of `metrics` or all of them.
+    """
+    apart = _apart(a, b)
+    ours, theirs = ({m.key: m for m in history.measurements(run.id)} for run in (b, a))
+    criteria = tuple(_criteria(a, b, theirs, ours, apart))
+    judged = {criterion.key for criterion in criteria}
+    wanted = [key for key in ours if key in theirs and (_named(key, metrics) if metrics else not criteria)]
+    flips, flipped = flips_between(history, a, b, apart)
+    return Comparison(
+        a=a.id,
+        b=b.id,
+        differing=tuple(differing(a, b)),
+        apart=apart,
+        criteria=criteria,
+        measurements=tuple(_measured(theirs[key], ours[key], apart) for key in wanted if key not in judged),
+        flips=flips,
+        flipped=flipped,
+    )
+
+
+def _named(key: str, metrics: Iterable[str]) -> bool:
+    return any(metric in key for metric in metrics)
+
+
+def differing(a: RunRecord, b: RunRecord) -> Iterator[Difference]:
+    """Every field of identity, reference, suites, policy and circumstances in which the two runs differ."""
+    one, other = _facts(a), _facts(b)
+    for field in dict.fromkeys((*one, *other)):
+        if one.get(field) != other.get(field):
+            yield Difference(field=field, a=_word(one.get(field)), b=_word(other.get(field)))
+
+
+def _facts(run: RunRecord) -> dict[str, Any]:
+    """What a run was, flat: `checkpoint_sha256`, `settings.device`, `reference.engine`, `suite.kl`, …"""
+    facts: dict[str, Any] = {"family": run.family, "branch": run.branch}
+    for prefix, identity in (("", run.identity), (REFERENCE, run.reference_identity)):
+        body = {} if identity is None else identity.model_dump(mode="json")
+        settings = body.pop("settings", {})
+        facts |= {f"{prefix}{name}": value for name, value in body.items()}
+        facts |= {f"{prefix}settings.{name}": value for name, value in settings.items()}
+    facts |= {f"suite.{probe}": sha256 for probe, sha256 in run.suites.items()}
+    facts |= _policy_facts(run)
+    if run.circumstances is not None:
+        facts["waivers known"] = len(run.circumstances.waivers)
+        facts["blessed run"] = run.circumstances.blessed_run
+    extent = {name: run.provenance.get(name) for name in ("exhaustive", "max_items", "git_commit", "python")}
+    packages = run.provenance.get("packages") or {}
+    return facts | extent | {f"package.{name}": version for name, version in packages.items()}
+
+
+def _policy_facts(run: RunRecord) -> dict[str, Any]:
+    if run.policy is None:
+        return {"policy": None}
+    margins = {f"policy.{c['id']}": f"{c['margin']['kind']} {c['margin']['value']:g}" for c in run.policy["criteria"]}
+    return {"policy": run.policy.get("name"), **margins}
+
+
+def _word(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _apart(a: RunRecord, b: RunRecord) -> dict[ProbeName, str]:
+    """Why the figures of a probe are of something else in the two runs, for each of which they are."""
+    reasons = {}
+    for probe in ProbeName:
+        mine, theirs = b.suites.get(probe.value), a.suites.get(probe.value)
+        if mine is not None and theirs is not None and mine != theirs:
+            reasons[probe] = f"the two runs evaluated different suites of {probe} (their hashes differ)"
+        elif probe in TIED_TO_THE_REFERENCE and a.reference_identity != b.reference_identity:
+            changed = [difference.field for difference in differing(a, b) if difference.field.startswith(REFERENCE)]
+            unknown = a.reference_identity is None or b.reference_identity is None
+            fields = ["unknown"] if unknown else [field.removeprefix(REFERENCE) for field in changed]
+            reasons[probe] = f"the two runs were measured against different references ({', '.join(fields)})"
+    return reasons
+
+
+Measured = Mapping[str, Measurement]
+
+
+def _criteria(
+    a: RunRecord, b: RunRecord, theirs: Measured, ours: Measured, apart: Mapping[ProbeName, str]
+) -> Iterator[ComparedCriterion]:
+    """Every criterion of either run, B's first, by id."""
+    one, other = ({r.id: r for r in (() if run.report is None else run.report.criteria)} for run in (a, b))
+    for name in dict.fromkeys((*other, *one)):
+        was, now = one.get(name), other.get(name)
+        key = _key(now or was)
+        measurement = ours.get(key) or theirs.get(key)
+        difference: PairedDifference | str
+        if was is not None and now is not None and _key(was) != _key(now):
+            difference = f"the two policies judge different figures by this name, {_key(was)} and {key}"
+        else:
+            difference = _difference(theirs.get(key), ours.get(key), apart)
+        yield ComparedCriterion(
+            id=name,
+            key=key,
+            unit=None if measurement is None else measurement.unit,
+            a=was,
+            b=now,
+            difference=None if isinstance(difference, str) else difference,
+            why=difference if isinstance(difference, str) else "",
+        )
+
+
+def _key(result: CriterionResult | None) -> str:
+    return "" if result is None else f"{result.probe}.{result.metric}[{result.slice}]"
+
+
+def _measured(a: Measurement, b: Measurement, apart: Mapping[ProbeName, str]) -> ComparedMeasurement:
+    difference = _difference(a, b, apart)
+    return ComparedMeasurement(
+        key=b.key,
+        unit=b.unit,
+        direction=b.direction,
+        a=a.effect,
+        a_interval=a.effect_interval,
+        b=b.effect,
+        b_interval=b.effect_interval,
+        difference=None if isinstance(difference, str) else difference,
+        why=difference if isinstance(difference, str) else "",
+    )
+
+
+def _difference(a: Measurement | None, b: Measurement | None, apart: Mapping[ProbeName, str]) -> PairedDifference | str:
+    """The paired difference, or why there is none."""
+    if a is None or b is None:
+        return "neither run measured it" if a is b else f"only run {'A' if b is None else 'B'} measured it"
+    if b.probe in apart:
+        return apart[b.probe]
+    if b.estimator == "census":
+        return "" if a.estimator == "census" else "the two runs measured it in different ways"
+    paired = paired_with(b, a, "run A")
+    if isinstance(paired, Reason):
+        return paired.text.replace("this run", "run B").replace("this one", "run B")  # it is B that is held against A
+    ratio = paired.estimator in ("perplexity", "ratio")
+    return PairedDifference(
+        a=math.nan if paired.reference_value is None else paired.reference_value,
+        b=paired.value,
+        effect=paired.effect,
+        effect_interval=paired.effect_interval,
+        ratio=ratio,
+        clusters=0 if paired.clusters is None else sum(units > 0 for units in paired.clusters.units),
+        movement=_movement(paired.effect_interval, 1.0 if ratio else 0.0, paired.direction),
+    )
+
+
+def _movement(interval: Interval, no_change: float, direction: Direction) -> Movement:
+    if interval.lower > no_change:
+        return "worse" if direction is Direction.LOWER_IS_BETTER else "better"
+    if interval.upper < no_change:
+        return "better" if direction is Direction.LOWER_IS_BETTER else "worse"
+    return "unclear"
+
+
+def flips_between(
+    history: History, a: RunRecord, b: RunRecord, apart: Container[ProbeName] = ()
+) -> tuple[tuple[FlipCounts, ...], tuple[BetweenRuns, ...]]:
+    """The flips from run `a` to run `b`, counted by probe, and one by one in B's order; of probes not `apart`.
+
+    Items pair by probe, group and the hash of what was asked. A flip is as in a run: full marks on one side, fewer on
+    the other. What either run did not score says nothing.
+    """
+    counts, flipped = [], []
+    for probe in ANSWERED:
+        if probe in apart:
+            continue
+        one, other = ({_name(o): o for o in history.items(run.id, probe)} for run in (a, b))
+        scored = [{name for name, o in of.items() if o.branch.score is not None} for of in (one, other)]
+        if not (scored[0] or scored[1]):
+            continue
+        both = scored[0] & scored[1]
+        flips = [flip for name, o in other.items() if name in both for flip in _flip(one[name], o)]
+        ways = [flip.way for flip in flips]
+        counts.append(
+            FlipCounts(
+                probe=probe,
+                both=len(both),
+                lost=ways.count("lost"),
+                gained=ways.count("gained"),
+                p_value=mcnemar(ways.count("lost"), ways.count("gained")),
+                only_a=len(scored[0]) - len(both),
+                only_b=len(scored[1]) - len(both),
+            )
+        )
+        flipped += flips
+    return tuple(counts), tuple(flipped)
+
+
+def _name(outcome: ItemOutcome) -> tuple[str, str]:
+    return outcome.group, outcome.item_key
+
+
+def _flip(a: ItemOutcome, b: ItemOutcome) -> Iterator[BetweenRuns]:
+    was, now = a.branch.score, b.branch.score
+    if was is None or now is None or (was == 1.0) == (now == 1.0):
+        return
+    if not (0.0 <= was <= 1.0 and 0.0 <= now <= 1.0):
+        return
+    yield BetweenRuns(
+        probe=b.probe,
+        group=b.group,
+        item_key=b.item_key,
+        cluster=b.cluster,
+        way="lost" if was == 1.0 else "gained",
+        prompt=b.prompt,
+        expected=b.expected,
+        a=a.branch,
+        b=b.branch,
+    )

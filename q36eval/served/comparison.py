@@ -1,0 +1,157 @@
+"""When two answers to one prompt differ by more than rounding, and whether more often than the endpoint's own noise.
+
+Greedy answers of one engine part at near ties, wherever the shape of a batch or of a prefill changes. So two answers
+differ only where they part at a place at which one side holds the other's token clearly unlikely, or where the
+log-probability of a token that both chose moved far. Where a server gives no log-probabilities, other tokens (or text)
+are a difference, and the endpoint's own noise is all that is allowed for.
+
+Every item is asked three times: as a baseline, the same again, and with one thing changed. The share of items whose
+changed answer differs from the baseline is held against the share whose repeated one does, paired by item and exact
+(`stats._pairs`). Of an endpoint that rarely repeats itself nothing can be said: its items are not informative.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from q36eval.engines.openai.endpoint import Continuation
+from q36eval.metrics import metric_of
+from q36eval.records import Clusters, Counts, FamilyCompetence, Measurement, ProbeName
+from q36eval.stats import DEFAULT_LEVEL, summarize
+
+NEAR_TIE_NATS = 0.25
+"""Two tokens this close on both sides are a tie that rounding decides; two engines of one model move less."""
+MOVED_NATS = 1.0
+"""The log-probability of a token that both sides chose moves this far only where another state computed it."""
+SHOWN = 3
+"""So many of the items that differ are named."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One item asked three times. `changed` and `repeated` say why that answer is another one than the baseline.
+
+    `error` says which answer never came; then it counts as errored, and as nothing else.
+    """
+
+    item: str
+    changed: str | None = None
+    repeated: str | None = None
+    error: str | None = None
+
+
+def difference(baseline: Continuation, other: Continuation) -> str | None:
+    """Why they differ by more than rounding; None where they do not."""
+    if baseline.token_ids is None or other.token_ids is None:
+        same = (baseline.text, baseline.finish) == (other.text, other.finish)
+        return None if same else _texts(baseline, other)
+    ours, theirs = baseline.token_ids, other.token_ids
+    shortest = min(len(ours), len(theirs))
+    at = next((place for place in range(shortest) if ours[place] != theirs[place]), shortest)
+    moved = _moved(baseline, other, at)
+    if moved is not None:
+        return moved
+    if at == shortest:
+        if len(ours) == len(theirs) and baseline.finish == other.finish:
+            return None
+        return f"the same {at} tokens, then one ends ({baseline.finish}) and the other does not ({other.finish})"
+    gaps = [
+        gap
+        for side, chosen, instead in ((baseline, ours[at], theirs[at]), (other, theirs[at], ours[at]))
+        if (gap := _gap(side, at, chosen, instead)) is not None
+    ]
+    if gaps and max(gaps) <= NEAR_TIE_NATS:
+        return None
+    return f"other tokens from place {at} on" + (f", {max(gaps):.2f} nats apart" if gaps else "")
+
+
+def _texts(baseline: Continuation, other: Continuation) -> str:
+    if baseline.text == other.text:
+        return f"the same text, ended by {baseline.finish} and by {other.finish}"
+    pairs = zip(baseline.text, other.text, strict=False)
+    at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(baseline.text), len(other.text)))
+    return f"other text from character {at} on"
+
+
+def _moved(baseline: Continuation, other: Continuation, shared: int) -> str | None:
+    """Of the first tokens, which both chose, the first whose log-probability moves too far."""
+    if baseline.log_probs is None or other.log_probs is None or baseline.token_ids is None:
+        return None
+    for place in range(min(shared, len(baseline.log_probs), len(other.log_probs))):
+        token = baseline.token_ids[place]
+        ours, theirs = baseline.log_probs[place].get(token), other.log_probs[place].get(token)
+        if ours is not None and theirs is not None and abs(ours - theirs) > MOVED_NATS:
+            return f"the log-probability of token {place} moves from {ours:.2f} to {theirs:.2f}"
+    return None
+
+
+def _gap(side: Continuation, place: int, chosen: int, instead: int) -> float | None:
+    """How much likelier that side holds its own token than the other's; at least, where the other is not listed."""
+    if side.log_probs is None or place >= len(side.log_probs):
+        return None
+    row = side.log_probs[place]
+    if chosen not in row:
+        return None
+    return row[chosen] - row.get(instead, min(row.values()) if len(row) > 1 else -float("inf"))
+
+
+def measured_differences(part: str, compared: Sequence[Compared], note: str) -> Measurement:
+    """The share of items that differ when that is changed, over the share that differ when nothing is."""
+    metric = metric_of(ProbeName.SERVED, "answer_differences")
+    answered = [each for each in compared if each.error is None]
+    steady = [each for each in answered if each.repeated is None]
+    unsteady, errored = len(answered) - len(steady), len(compared) - len(answered)
+    clusters = Clusters(
+        units=tuple(int(each.error is None) for each in compared),
+        branch=tuple(float(each.error is None and each.changed is not None) for each in compared),
+        reference=tuple(float(each.error is None and each.repeated is not None) for each in compared),
+        errored=tuple(int(each.error is not None) for each in compared),
+        bounds=(0.0, 1.0),
+        names=tuple(each.item for each in compared),
+        families=(part,) * len(compared),
+    )
+    value, reference_value, effect, interval = summarize(clusters, metric.estimator, DEFAULT_LEVEL)
+    causes = {name: count for name, count in (("not_repeated", unsteady), ("errored", errored)) if count}
+    able = FamilyCompetence(name=part, items=len(compared), informative=len(steady), causes=causes)
+    differing = [f"{each.item}: {each.changed}" for each in answered if each.changed is not None]
+    floor = f"{unsteady} of {len(answered)} differ when nothing is changed"
+    errors = sorted({each.error for each in compared if each.error is not None})
+    return metric.measured(
+        part,
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        counts=clusters.counts(),
+        clusters=clusters,
+        competence=(able,),
+        note=sentences(
+            note,
+            f"{len(differing)} of {len(answered)} differ, and {floor}",
+            examples(differing),
+            *errors[:1],
+        ),
+    )
+
+
+def counted_faults(metric: str, part: str, faults: Sequence[str], counts: Counts, note: str = "") -> Measurement:
+    """Faults of one kind, all counted: `faults` name each with its item."""
+    return metric_of(ProbeName.SERVED, metric).counted(
+        len(faults), counts, part, note=sentences(note, f"{len(faults)} of {counts.scored}", examples(faults))
+    )
+
+
+def examples(faults: Sequence[str]) -> str:
+    """The first of them."""
+    more = f" (and {len(faults) - SHOWN} more)" if len(faults) > SHOWN else ""
+    return "; ".join(faults[:SHOWN]) + more
+
+
+def sentences(*parts: str) -> str:
+    """What there is to say, one after the other."""
+    return ". ".join(part.rstrip(".") for part in parts if part)
+
+
+def by_class(classes: Sequence[str | None]) -> dict[str, int]:
+    """How many are of each class; those of none are not counted."""
+    return dict(sorted(Counter(each for each in classes if each is not None).items()))

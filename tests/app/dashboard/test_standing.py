@@ -1,0 +1,430 @@
+"""How a branch stands: by its newest verdict under the family's current policy, and what takes a PASS back."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_history import POLICY, evidence, identity, write_run
+
+import q36eval.app.standing as standing
+from q36eval.app.dashboard.history_reader import forget
+from q36eval.app.dashboard.models.banner import sentence
+from q36eval.app.dashboard.views.overview import NEEDS
+from q36eval.app.standing import BranchStanding, OfHistory, Standing, Standings
+from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate
+from q36eval.gate import Circumstances, Policy, Waiver, decide
+from q36eval.gate.declaration import DECLARED, declaration, no_release
+from q36eval.gate.policy_file import inherit, read_policy
+from q36eval.history import History, RunRecord, RunState
+from q36eval.provenance import CHANGED
+from q36eval.records import Counts, DeploymentIdentity, Lane
+from q36eval.run.drift import judged_keys, keep_drifts
+from q36eval.run.served_lane import alone
+from q36eval.served.comparison import counted_faults
+from tests.app.judged_runs import IDENTITY, REFERENCE, judge_run
+from tests.commands import q36eval
+
+Visit = Callable[..., Any]
+SANDBOX = read_policy(POLICY)
+GOOD, RUINED = 0.05, 4.0
+
+
+def made_of(base: Policy, name: str, **says: Any) -> Policy:
+    """A policy that extends another."""
+    return Policy.model_validate(inherit(base, {"name": name, **says}).document)
+
+
+PRE_CHECK = made_of(SANDBOX, "quick-look", purpose="pre-check")
+STRUCTURED = made_of(SANDBOX, "structured-only", lanes=["structured"])
+SMALL = SANDBOX.model_copy(update={"name": "small", "criteria": SANDBOX.criteria[:3]})
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    opened = History.open(tmp_path / "history.sqlite")
+    yield opened
+    opened.close()
+
+
+def gate(
+    history: History,
+    policy: Policy,
+    damage: float = GOOD,
+    *,
+    branch: str = "main",
+    family: str = "sandbox",
+    of: DeploymentIdentity | None = None,
+    declares: Policy | None = None,
+    provenance: dict[str, Any] | None = None,
+    waivers: tuple[Waiver, ...] = (),
+    **says: Any,
+) -> RunRecord:
+    """A finished run of a branch with that much damage under a policy, in a family that `declares` one or ships."""
+    known = {} if declares is None else {DECLARED: declaration(declares, **says).model_dump(mode="json")}
+    run = history.start_run(
+        family=family,
+        branch=branch,
+        identity=of or identity("d"),
+        reference_identity=identity("a"),
+        policy=policy,
+        provenance={**known, **(provenance or {})},
+    )
+    asked = {(one.probe, one.metric, one.slice) for one in policy.criteria}
+    for one in evidence(SANDBOX, damage, 1):
+        if (one.probe, one.metric, one.slice) in asked:
+            history.add_measurement(run.id, one)
+    history.update_run(run.id, circumstances=Circumstances(on=run.started.date(), waivers=waivers))
+    found = history.measurements(run.id)
+    return history.finish_run(run.id, decide(policy, found, waivers, on=run.started.date()))
+
+
+def found(history: History) -> dict[str, BranchStanding]:
+    forget()
+    known = Standings(OfHistory(history), datetime.now(UTC))
+    return {row.of.branch: known.of(row.key) for row in known.all()}
+
+
+def standings(history: History) -> dict[str, Standing]:
+    return {branch: row.standing for branch, row in found(history).items()}
+
+
+def all_waived(until: date, owner: str = "Ada") -> tuple[Waiver, ...]:
+    return tuple(Waiver(owner=owner, reason="known", criterion=one.id, expires=until) for one in SANDBOX.criteria)
+
+
+def test_the_newest_verdict_under_the_familys_policy_decides(history: History) -> None:
+    for damage, stands in ((GOOD, Standing.SHIP), (RUINED, Standing.BLOCKED), (GOOD, Standing.SHIP)):
+        run = gate(history, SANDBOX, damage)
+        row = found(history)["main"]
+        assert (row.standing, row.run.id) == (stands, run.id)
+
+
+@pytest.mark.parametrize("policy", [SMALL, PRE_CHECK, STRUCTURED], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("damage", [GOOD, pytest.param(RUINED, marks=pytest.mark.long)])
+def test_a_run_under_another_policy_releases_nothing_and_hides_nothing(
+    history: History, policy: Policy, damage: float
+) -> None:
+    run = gate(history, policy, damage)
+    row = found(history)["main"]
+    structured = row.lanes[Lane.STRUCTURED]
+    assert (structured.standing, structured.run.id if structured.run else None) == (Standing.STALE, run.id)
+    assert "judged by an older policy" in structured.why
+    assert not row.ships
+    gate(history, SANDBOX)
+    gate(history, policy, damage)
+    row = found(history)["main"]
+    assert (row.standing, row.ships) == (Standing.SHIP, True)
+    assert f"A newer run under another policy, `{policy.name}`, is " in row.why
+
+
+def test_a_title_of_a_criterion_makes_no_other_policy(history: History) -> None:
+    titled = SANDBOX.model_copy(
+        update={"criteria": tuple(one.model_copy(update={"title": "Mine"}) for one in SANDBOX.criteria)}
+    )
+    gate(history, titled)
+    assert found(history)["main"].ships
+
+
+def test_a_family_that_does_not_ship_is_known_from_what_its_gates_recorded(history: History) -> None:
+    mine = {"family": "mine", "declares": SANDBOX}
+    gate(history, SANDBOX, **mine, lanes=(Lane.STRUCTURED,))
+    gate(history, SANDBOX, branch="base", is_reference=True, **mine)
+    gate(history, SMALL, branch="lax", **mine)
+    gate(history, SANDBOX, branch="unknown", family="other")
+    assert standings(history) == {
+        "main": Standing.SHIP,
+        "base": Standing.REFERENCE,
+        "lax": Standing.STALE,
+        "unknown": Standing.STALE,
+    }
+    assert list(found(history)["main"].lanes) == [Lane.STRUCTURED]
+    stricter = SANDBOX.model_copy(update={"max_attempts": 1})
+    gate(history, stricter, branch="new", family="mine", declares=stricter)
+    assert standings(history)["main"] is Standing.STALE, "the family's policy changed"
+    assert standings(history)["new"] is Standing.SHIP
+
+
+def test_a_lane_that_the_familys_policy_does_not_judge_is_not_judged(history: History) -> None:
+    gate(history, STRUCTURED, family="mine", declares=STRUCTURED, lanes=(Lane.FREEFORM,))
+    row = found(history)["main"]
+    assert (row.chip, row.ships) == ("– NOT JUDGED", False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "changes",
+    [{"weights": "e"}, {"tokenizer_sha256": "9" * 64}, {"chat_template_sha256": "9" * 64}, None],
+    ids=["checkpoint", "tokenizer", "template", "nothing"],
+)
+@pytest.mark.parametrize("state", [None, RunState.INTERRUPTED, RunState.FINISHED])
+def test_a_pass_of_other_files_than_the_newest_run_read_is_stale(
+    history: History, changes: dict[str, str] | None, state: RunState | None
+) -> None:
+    """Also where a run after that one ended before it read a file. The unfinished runs stay visible."""
+    gate(history, SANDBOX)
+    now = identity(**{"weights": "d"} | (changes or {}))
+    for begun in (now, None):
+        run = history.start_run(family="sandbox", branch="main", identity=begun, reference_identity=identity("a"))
+        if state is not None:
+            history.finish_run(run.id, state=state)
+    row = found(history)["main"]
+    assert row.standing is (Standing.STALE if changes else Standing.SHIP)
+    assert (f"A newer run is {state or RunState.RUNNING}." in row.why) is (state is not RunState.FINISHED)
+
+
+def test_another_engine_version_keeps_the_verdict(history: History) -> None:
+    gate(history, SANDBOX)
+    history.start_run(
+        family="sandbox",
+        branch="main",
+        identity=identity("d", engine_version="6.0"),
+        reference_identity=identity("a"),
+    )
+    assert found(history)["main"].ships
+
+
+@pytest.mark.long
+def test_a_run_whose_checkpoint_changed_is_not_offered_to_be_resumed(history: History, visit: Visit) -> None:
+    gate(history, SANDBOX)
+    same = {"identity": identity("d"), "reference_identity": identity("a")}
+    newer = history.start_run(family="sandbox", branch="main", provenance={CHANGED: "a.safetensors changed"}, **same)
+    history.finish_run(newer.id, state=RunState.INTERRUPTED)
+    assert standings(history)["main"] is Standing.STALE
+    for app in (visit(Path(history.name)), visit(Path(history.name), "run", run=newer.id)):
+        commands = [one.value for one in app.code]
+        assert "q36eval gate --branch main" in commands
+        assert not any("--resume" in command for command in commands)
+
+
+def test_a_pass_against_another_branch_than_the_reference_is_stale(history: History) -> None:
+    gate(history, SANDBOX, declares=SANDBOX, against="int2-experts")
+    row = found(history)["main"]
+    assert row.standing is Standing.STALE
+    assert "`int2-experts`" in row.why
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("declares", "recorded", "ships"),
+    [
+        ("", None, True),
+        ("c" * 64, None, True),
+        ("9" * 64, None, False),
+        ("", "9" * 64, False),
+        ("c" * 64, "c" * 64, True),
+        ("9" * 64, "c" * 64, False),
+    ],
+)
+def test_a_pass_with_another_template_than_the_family_declares_is_stale(
+    history: History, monkeypatch: pytest.MonkeyPatch, declares: str, recorded: str | None, ships: bool
+) -> None:
+    own = recorded and DeclaredTemplate(sha256=recorded, by="the family's file", reference_sha256="a" * 64)
+    gate(history, SANDBOX, provenance={TEMPLATE: own.model_dump(mode="json")} if own else {})
+    shipped = standing.shipped_rules("sandbox")
+    assert shipped is not None
+    rules = replace(shipped, branches={"main": declaration(SANDBOX, template=declares)})
+    monkeypatch.setattr(standing, "shipped_rules", lambda _: rules)
+    assert found(history)["main"].ships is ships
+
+
+def test_what_was_compared_with_itself_is_a_reference(history: History) -> None:
+    run = history.start_run(
+        family="sandbox", branch="copy", identity=identity("a"), reference_identity=identity("a"), policy=SANDBOX
+    )
+    for one in evidence(SANDBOX, 0.0, 1):
+        history.add_measurement(run.id, one)
+    history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
+    history.finish_run(run.id, decide(SANDBOX, history.measurements(run.id), on=run.started.date()))
+    assert standings(history)["copy"] is Standing.REFERENCE
+
+
+def test_a_waived_pass_stands_while_its_waivers_do(history: History) -> None:
+    until = datetime.now(UTC).date() + timedelta(days=9)
+    waivers = all_waived(until)
+    gate(history, SANDBOX, RUINED, waivers=waivers)
+    assert standings(history)["main"] is Standing.STALE, "no such waiver is in force"
+    numbers = [history.add_waiver("sandbox", "main", waiver) for waiver in waivers]
+    row = found(history)["main"]
+    assert (row.standing, row.chip) == (Standing.WAIVED, f"✓ WAIVED until {until} by Ada")
+    late = Standings(OfHistory(history), datetime.now(UTC) + timedelta(days=10))
+    assert late.of(row.key).standing is Standing.STALE
+    for number in numbers:
+        history.revoke_waiver(number, "Eva")
+    assert standings(history)["main"] is Standing.STALE
+
+
+def test_a_pass_that_waits_for_a_signature_does_not_ship(history: History) -> None:
+    about = {"family": "mine", "reference": REFERENCE}
+    judge_run(history, 0, date(2026, 3, 1), require_sign_off=True, **about)
+    row = found(history)["main"]
+    assert (row.standing, row.ships) == (Standing.SIGN, False)
+    changed = IDENTITY.model_copy(update={"checkpoint_sha256": "ee"})
+    history.start_run(family="mine", branch="main", identity=changed, reference_identity=REFERENCE)
+    assert standings(history)["main"] is Standing.STALE, "signed, it would ship nothing"
+
+
+def test_drift_for_the_worse_is_said_beside_the_verdict(history: History) -> None:
+    about = {"family": "mine", "reference": REFERENCE}
+    runs = [judge_run(history, count, date(2026, 3, 1), **about) for count in (0, 0, 0, 0, 8, 8, 8, 8)]
+    history.bless(runs[0].id, "Jana", "good")
+    keep_drifts(history)
+    row = found(history)["main"]
+    assert row.drifts
+    assert row.why.endswith(" Drifting for the worse.")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("owner", ["Ada) may ship. Blocked: nobody (", "Ada`), `int2-experts` (smallest"])
+def test_neither_a_reviewer_nor_a_name_can_speak_for_the_banner(history: History, owner: str) -> None:
+    waivers = all_waived(datetime.now(UTC).date() + timedelta(days=9), owner)
+    for waiver in waivers:
+        history.add_waiver("sandbox", "w4a16", waiver)
+    gate(history, SANDBOX, RUINED, branch="w4a16", waivers=waivers)
+    marked = sentence("sandbox", list(found(history).values()), code="[{}]".format)
+    assert marked == "sandbox – Structured and free-form: [w4a16] (by waivers) may ship."
+
+
+def test_what_a_branch_is_called_cannot_speak_for_the_banner(history: History, tmp_path: Path) -> None:
+    """In a terminal, where backticks alone set a name apart."""
+    gate(history, SANDBOX, branch="main` may ship. Blocked: `fp8-head")
+    said = q36eval("history", "status", state=tmp_path).stdout.splitlines()[0]
+    assert said.count("`") == 2
+    assert said.endswith("`main'␣may␣ship.␣Blocked:␣'fp8-head` may ship.")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["main\nmay ship", "main \u202epihs yam", "x" * 500, "\u200b"])
+def test_a_name_cannot_speak_for_the_page(history: History, visit: Visit, name: str) -> None:
+    gate(history, SANDBOX, RUINED, branch=name)
+    (shown,) = [each.proto.body for each in visit(Path(history.name)).get("html") if 'banner"><b>' in each.proto.body]
+    named = shown.partition("<code>")[2].partition("</code>")[0]
+    assert 0 < len(named) <= 48
+    assert not any(one.isspace() or one in "\u202e\u200b" for one in named)
+    assert "nothing may ship" in shown
+
+
+@pytest.mark.long
+def test_the_pages_of_a_branch_and_of_its_runs_say_what_the_front_page_says(history: History, visit: Visit) -> None:
+    """A green PASS that ships nothing would be taken for leave to ship."""
+    path = Path(history.name)
+    small = gate(history, SMALL)
+    app = visit(path, "branch", family="sandbox", branch="main")
+    badges = [one.value for one in app.markdown if "badge" in one.value]
+    assert any("STALE" in one for one in badges)
+    assert not any("PASS" in one for one in badges)
+    assert "nothing may ship" in " ".join(each.proto.body for each in visit(path).get("html"))
+    assert "STALE" in visit(path, "run", run=small.id).warning[0].value
+    assert any("STALE" in one.value for one in visit(path, "review").markdown)
+    passed = gate(history, SANDBOX)
+    forget()  # as a few seconds later
+    assert not visit(path, "run", run=passed.id).warning, "it says itself that the branch may ship"
+    assert "by another run" in visit(path, "run", run=small.id).info[0].value
+    gate(history, SANDBOX, RUINED)
+    forget()
+    app = visit(path, "run", run=passed.id)
+    assert "✗ BLOCKED" in app.warning[0].value
+    assert "The run that says so" in [one.proto.label for one in app.get("page_link")]
+
+
+@pytest.mark.long
+def test_a_reference_that_passes_needs_nobody(history: History, visit: Visit) -> None:
+    gate(history, SANDBOX, branch="base", family="mine", declares=SANDBOX, is_reference=True)
+    app = visit(Path(history.name))
+    app = app.segmented_control(key="overview_which").set_value(NEEDS).run()
+    assert "No branch is like this" in app.info[0].value
+
+
+@pytest.mark.long
+def test_a_report_of_a_pass_says_that_the_branch_is_blocked_by_now(history: History, tmp_path: Path) -> None:
+    """Whoever publishes its card reads in it, and on the terminal, that a later gate of the same bytes failed."""
+    passed = write_run(history, "fp8-head", GOOD, 1)
+    assert q36eval("report", passed.id, "--format", "card", state=tmp_path).stderr == ""
+    write_run(history, "fp8-head", RUINED, 4)
+    done = q36eval("report", passed.id, "--format", "card", state=tmp_path)
+    now = "fp8-head now, by another run: ✗ BLOCKED. "
+    assert now in done.stderr
+    assert f"- **This verdict stands no longer**: as of {datetime.now(UTC):%Y-%m-%d}, {now}" in done.stdout
+    assert done.returncode == 0
+
+
+def test_a_report_says_that_its_policy_is_not_the_familys() -> None:
+    own = SMALL.model_dump(mode="json")
+
+    def why(declares: Policy, against: str = "") -> str | None:
+        return no_release(own, {DECLARED: declaration(declares, against=against).model_dump(mode="json")})
+
+    assert why(SMALL) is None
+    assert "`sandbox`" in (why(SANDBOX) or "")
+    assert "`w4a16`" in (why(SMALL, "w4a16") or "")
+    assert no_release(own, {}) is None
+
+
+SERVED = alone(read_policy(POLICY.parent / "served.yaml"), against=False)
+
+
+def served(history: History, faults: int | None) -> RunRecord:
+    """A run of a server by itself with that many faults; None is one that was not measured."""
+    policy = SERVED.model_copy(update={"criteria": tuple(one for one in SERVED.criteria if one.id == "served-greedy")})
+    known = identity("d").model_dump() | {"engine": "openai", "settings": {"served_model": "main"}}
+    run = history.start_run(
+        family="sandbox",
+        branch="main",
+        identity=DeploymentIdentity.model_validate(known),
+        reference_identity=None,
+        policy=policy,
+        provenance={"served": {"items": 64, "concurrency": 64}},
+    )
+    if faults is not None:
+        counts = Counts(total=64, scored=64, errored=0)
+        history.add_measurement(run.id, counted_faults(policy.criteria[0].metric, "all", ["one"] * faults, counts))
+    history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
+    return history.finish_run(run.id, decide(policy, history.measurements(run.id), on=run.started.date()))
+
+
+def test_what_a_gate_judged_is_followed_beside_what_a_server_shows_later(history: History) -> None:
+    gate(history, SANDBOX)
+    before = judged_keys(history, "sandbox", "main")
+    assert before is not None
+    run = served(history, 0)
+    (key,) = [one.key for one in history.measurements(run.id)]
+    assert judged_keys(history, "sandbox", "main") == {*before, key}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("faults", [0, 1, None], ids=["passes", "fails", "no answer"])
+def test_the_pages_show_a_run_of_a_server_by_itself(history: History, visit: Visit, faults: int | None) -> None:
+    run = served(history, faults)
+    path = Path(history.name)
+    app = visit(path, "run", run=run.id, open="criteria")
+    words = {0: "PASS", 1: "FAIL", None: "INCONCLUSIVE"}[faults]
+    assert words in app.header[0].value
+    text = "\n".join(element.value for element in app.text)
+    assert ("The engine is at fault" in text) is (faults == 1)
+    assert "attribute --branch" not in text
+    listed = visit(path, "branch", family="sandbox", branch="main", tab="runs")
+    assert run.id in "\n".join(element.value for element in listed.text)
+
+
+@pytest.mark.long
+def test_an_empty_queue_says_no_more_than_is_so(history: History, visit: Visit) -> None:
+    history.bless(write_run(history, "main", GOOD, 1).id, "Jana", "good")
+    interrupted = history.start_run(family="sandbox", branch="w4a16", identity=None, reference_identity=None)
+    history.finish_run(interrupted.id, state=RunState.INTERRUPTED)
+    app = visit(Path(history.name), "review")
+    assert "Nothing waits for a person" in app.success[0].value
+    assert "Without any verdict so far: w4a16." in [one.value for one in app.text]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["branch", "compare"])
+@pytest.mark.parametrize("address", [{"branch": "zzz"}, {"family": "zzz"}])
+def test_an_address_that_names_no_branch_shows_none(
+    history: History, visit: Visit, page: str, address: dict[str, str]
+) -> None:
+    gate(history, SANDBOX)
+    app = visit(Path(history.name), page, **address)
+    assert "names no branch of this history" in app.error[0].value
+    assert not app.selectbox

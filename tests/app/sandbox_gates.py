@@ -1,0 +1,44 @@
+"""Gates of the sandbox's branches within this process, in a state of their own."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from q36eval.app.targets import load_family, resolve
+from q36eval.config import Paths
+from q36eval.gate.policy_file import read_policy
+from q36eval.history import History, RunRecord
+from q36eval.probes import Progress
+from q36eval.run.measure import measure
+from q36eval.run.request import Request, Target
+
+REPOSITORY = Path(__file__).parents[2]
+SANDBOX = REPOSITORY / "data" / "sandbox"
+
+
+class Gates:
+    """Gates with one history, judged by a policy of that text; `fields` are those of every request."""
+
+    def __init__(self, state: Path, policy: str | None = None, **fields: Any) -> None:
+        self.paths = Paths(REPOSITORY, state)
+        self.family = load_family(None, self.paths)
+        self.history = History.open(self.paths.history)
+        file = state / "policy.yaml"
+        if policy is not None:
+            file.write_text(policy)
+        self.policy = None if policy is None else read_policy(file)
+        self._fields = {"reference": resolve("bf16", self.family, self.paths)} | fields
+
+    def request(self, branch: str | Path, **fields: Any) -> Request:
+        """What the gate of a branch, by name or folder, asks for."""
+        target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, self.family, self.paths)
+        plain = Request(self.family, target, None, "sandbox", self.policy)
+        return replace(plain, **self._fields | fields)
+
+    def __call__(self, branch: str | Path, **fields: Any) -> RunRecord:
+        progress = fields.pop("progress", Progress())
+        return measure(self.request(branch, **fields), self.paths, self.history, progress)
+
+    def figures(self, run: RunRecord) -> dict[str, float]:
+        """The values that a run measured, by key."""
+        return {each.key: each.value for each in self.history.measurements(run.id)}

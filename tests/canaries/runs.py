@@ -1,0 +1,128 @@
+"""Whole runs of the canary probe on a scripted or a real engine, and what they told."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from q36eval.canaries.cases import Case
+from q36eval.canaries.probe import rendered
+from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.probes import Probe, Progress, Sink
+from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure
+from q36eval.references import Capture
+from q36eval.run.capture import captured
+from q36eval.run.rounds import run_probes
+
+BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
+TRAINED = pytest.mark.skipif(
+    not (BF16 / "model.safetensors").exists(), reason="the sandbox has no trained weights in this checkout"
+)
+IDENTITY = DeploymentIdentity(
+    checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
+)
+GREETING = """
+id: greeting
+skill: greeting
+lanes: [freeform]
+why: to have one
+generation: {max_new_tokens: 8}
+checks: [exact_text]
+must_pass:
+  - name: hello
+    key: hello
+    messages: [{role: user, content: "Say hello."}]
+    expected: {text: Hello}
+    answer: Hello
+"""
+"""A canary of one's own."""
+
+Said = Callable[[Case], tuple[str, str]]
+"""What is answered to a question, and why the answer ended."""
+
+
+class Told(Sink, Progress):
+    """Keeps what a run is told; an outcome replaces the one before it, as in history. `items` are an earlier run's."""
+
+    def __init__(self, items: Sequence[ItemOutcome] = ()) -> None:
+        self.items = {outcome.item_key: outcome for outcome in items}
+        self.measurements: dict[str, Measurement] = {}
+        self.failures: list[ProbeFailure] = []
+
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
+        self.items |= {outcome.item_key: outcome for outcome in outcomes}
+
+    def add_measurement(self, measurement: Measurement) -> None:
+        self.measurements[f"{measurement.metric}[{measurement.slice}]"] = measurement
+
+    def add_failure(self, failure: ProbeFailure) -> None:
+        self.failures.append(failure)
+
+    def known_items(self) -> list[ItemOutcome]:
+        return list(self.items.values())
+
+
+def run_of(
+    probe: Probe,
+    branch: Engine,
+    place: Path,
+    reference: Engine | None = None,
+    *,
+    items: Sequence[ItemOutcome] = (),
+    own_template: Any = None,
+) -> Told:
+    """A run of that probe alone. Without a `reference` the pack at `place` holds what it answered."""
+    asked, sink = reference or branch, Told(items)
+
+    def open_capture(probe: Probe) -> Capture:
+        return Capture(place, asked.identity, probe.name, probe.suite_sha256)
+
+    def captures(works: Any) -> Any:
+        return captured(works, open_capture, None if reference is None else lambda: reference, sink)
+
+    run_probes(branch, asked.tokenizer, captures, [probe], sink, sink, own_template=own_template)
+    assert not sink.failures
+    return sink
+
+
+def right(case: Case) -> tuple[str, str]:
+    thought = "Počítám.\n</think>\n\n" if case.generation.enable_thinking else ""
+    return thought + case.answer, "stop"
+
+
+class Scripted(Engine):
+    """Says what it is told to of `cases`, and is sure of whatever token comes next by 20 nats. Keeps what is asked."""
+
+    identity = IDENTITY
+
+    def __init__(self, tokenizer: Any, cases: Sequence[Case], said: Said = right) -> None:
+        self.tokenizer = tokenizer
+        prompts = {case.name: tokenizer.encode(rendered(case, tokenizer), add_special_tokens=False) for case in cases}
+        self._said = {tuple(prompts[case.name]): said(case) for case in cases}
+        self._end = tokenizer.eos_token_id
+        self.asked: list[GenerationRequest] = []
+        self.scored: list[ScoreRequest] = []
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        self.asked += requests
+        for request in requests:
+            if request.key not in known:
+                text, reason = self._said[request.token_ids]
+                ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+                error = "engine: out of memory" if reason == "error" else None
+                end = self._end if reason == "stop" else None
+                yield Generated(request, ids, text, reason, error=error, end_id=end, rows=1)
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        self.scored += requests
+        for request in requests:
+            if request.key not in known:
+                yield Scored(request, torch.tensor(request.token_ids[request.first :], dtype=torch.float32)[:, None])
+
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return 20.0 * torch.nn.functional.one_hot(hidden_states[:, 0].long(), len(self.tokenizer)).float()
+
+    def head_weight(self) -> torch.Tensor:
+        raise AssertionError("only a divergence needs the head")

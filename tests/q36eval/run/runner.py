@@ -1,0 +1,191 @@
+"""What the tests of a run hand to the runner: engines and probes that are made up, a sink in memory, and one call."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.probes import Digest, ItemResults, Probe, Progress, Sink, WorkItem
+from q36eval.records import (
+    Answer,
+    Counts,
+    DeploymentIdentity,
+    Direction,
+    Interval,
+    ItemOutcome,
+    Measurement,
+    ProbeFailure,
+    ProbeName,
+)
+from q36eval.references import Capture
+from q36eval.run.capture import captured
+from q36eval.run.rounds import Evaluated, run_probes
+
+IDENTITY = DeploymentIdentity(
+    checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
+)
+
+
+def outcome(probe: ProbeName, key: str, branch: Answer, reference: Answer | None = None) -> ItemOutcome:
+    """The outcome of one item, which is a cluster of its own."""
+    reference = reference or Answer(score=1.0)
+    return ItemOutcome(probe=probe, group="g", item_key=key, cluster=key, branch=branch, reference=reference)
+
+
+def measured(part: str, value: float, probe: ProbeName = ProbeName.KL) -> Measurement:
+    """The figure `count[part]` of a probe."""
+    return Measurement(
+        probe=probe,
+        metric="count",
+        slice=part,
+        unit="items",
+        direction=Direction.HIGHER_IS_BETTER,
+        estimator="census",
+        value=value,
+        effect=value,
+        effect_interval=Interval(lower=0, upper=1, level=0.95, method="none"),
+        counts=Counts(total=1, scored=1, errored=0),
+    )
+
+
+class CountingEngine(Engine):
+    """Scores a request with a tensor of its length and answers it with `says`; `asked` are the keys of requests.
+
+    It errors `errors` times, and always on the requests in `broken`.
+    """
+
+    identity = IDENTITY
+    tokenizer = None
+
+    def __init__(self, errors: int = 0, says: str = "text", broken: Collection[str] = ()) -> None:
+        self.asked: list[str] = []
+        self.errors, self.says, self.broken = errors, says, broken
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        for request in self._new(requests, known):
+            if self.errors:
+                self.errors -= 1
+                yield Scored(request, None, error="out of memory")
+            else:
+                yield Scored(request, torch.full((1, 2), float(len(request.token_ids))))
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        for request in self._new(requests, known):
+            error = "out of memory" if request.key in self.broken else None
+            yield Generated(request, tuple(range(len(request.token_ids))), self.text_of(request), "stop", error=error)
+
+    def text_of(self, request: GenerationRequest) -> str:
+        return self.says
+
+    def _new(self, requests: Sequence[Any], known: Collection[str]) -> Iterator[Any]:
+        for request in requests:
+            if request.key not in known:
+                self.asked.append(request.key)
+                yield request
+
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return hidden_states
+
+    def head_weight(self) -> torch.Tensor:
+        return torch.eye(2)
+
+
+def scoring(key: str, tokens: tuple[int, ...] = (1,), **place: Any) -> WorkItem:
+    """An item that is one scored text."""
+    return WorkItem(key, scores=(ScoreRequest(key, tokens),), **place)
+
+
+class LengthProbe(Probe):
+    """One item per length; an item passes when both deployments saw the same tensor."""
+
+    name = ProbeName.KL
+    suite_sha256 = "suite"
+
+    def __init__(self, count: int = 3, crash_in: str = "") -> None:
+        self.count, self.crash_in = count, crash_in
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        return [scoring(f"item{i}", tuple(range(i + 1))) for i in range(self.count)]
+
+    def digest(self, engine: Any, item: WorkItem, results: ItemResults) -> Digest:
+        return Digest(values={}, tensors={"h": results.scored[item.key].hidden_states})
+
+    def compare(self, engine: Any, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
+        if self.crash_in == "compare":
+            raise KeyError("boom")
+        error = results.error or reference.error
+        score = None
+        if error is None:
+            score = float(torch.equal(results.scored[item.key].hidden_states, reference.tensors["h"]))
+        return [outcome(self.name, item.key, Answer(score=score, error=error))]
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        if self.crash_in == "summarize":
+            raise ZeroDivisionError("boom")
+        return iter(())
+
+    def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
+        raise AssertionError("nobody asks for it here")
+
+
+@dataclass
+class MemorySink(Sink):
+    """Keeps everything; `items` given are those of an earlier run."""
+
+    items: list[ItemOutcome] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
+    failures: list[ProbeFailure] = field(default_factory=list)
+
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
+        self.items += outcomes
+
+    def add_measurement(self, measurement: Measurement) -> None:
+        self.measurements.append(measurement)
+
+    def add_failure(self, failure: ProbeFailure) -> None:
+        self.failures.append(failure)
+
+    def known_items(self) -> list[ItemOutcome]:
+        return list(self.items)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that ended: the branch's engine, what it wrote and what was evaluated."""
+
+    branch: Any
+    sink: MemorySink
+    evaluated: Evaluated
+
+
+def run(
+    folder: Path,
+    probes: Probe | Sequence[Probe],
+    branch: Engine | None = None,
+    reference: Engine | None = None,
+    sink: MemorySink | None = None,
+    rule: Any = None,
+    progress: Progress | None = None,
+    *,
+    pack_alone: bool = False,
+) -> Ran:
+    """Run the probes against what `folder` holds of the reference; with `pack_alone` nothing more is captured."""
+    branch, sink, progress = branch or CountingEngine(), sink or MemorySink(), progress or Progress()
+
+    def open_capture(own: Probe) -> Capture:
+        return Capture(folder, IDENTITY, own.name, own.suite_sha256, suite=dict(own.suite_fields))
+
+    def captures_of(works: Any) -> Any:
+        load = None if pack_alone else lambda: reference or CountingEngine()
+        return captured(works, open_capture, load, progress)
+
+    several = [probes] if isinstance(probes, Probe) else probes
+    return Ran(branch, sink, run_probes(branch, None, captures_of, several, sink, progress, rule))
+
+
+def kept(folder: Path, probe: ProbeName = ProbeName.KL, suite: str = "suite") -> Capture:
+    """What is captured of the reference."""
+    return Capture(folder, IDENTITY, probe, suite)
