@@ -270,10 +270,10 @@ def crowded(places: Iterable[Path]) -> list[Problem]:
         disk = file_system(place)
         if disk.free_bytes < LEAST_BYTES:
             message = f"The disk of {place} is {disk.words}, too full to gate on; make room first."
-            found[disk.bytes] = Problem("disk-full", message)
+            found[disk.device] = Problem("disk-full", message)
         elif disk.used >= CROWDED:
             message = f"The disk of {place} is {disk.words}; a gate that meets its end stops there, and is resumed."
-            found.setdefault(disk.bytes, Problem("disk-crowded", message, blocks=False))
+            found.setdefault(disk.device, Problem("disk-crowded", message, blocks=False))
     return list(found.values())
 
 
