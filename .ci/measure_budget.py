@@ -100,7 +100,7 @@ def main() -> int:
         print(f"{name:18} {value:>8,} of {limit:>8,}{also}")
         if value > limit:
             problems.append(f"{name}: {value:,} is above the limit of {limit:,}. Take something away.")
-    commits = git("log", "--format=%H", "--", BUDGET).split()
+    commits = git("log", "--full-history", "--format=%H", "--", BUDGET).split()
     for commit in commits:
         problems += raised(limits(git("show", f"{commit}:{BUDGET}")), text)
     for problem in dict.fromkeys(problems):

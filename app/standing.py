@@ -371,7 +371,11 @@ def _without_verdict(judged: Sequence[RunSummary], rules: Rules) -> LaneStanding
     """No run under the family's policy judged the lane; `judged` are those under others, the newest first."""
     if not judged:
         return LaneStanding(Standing.NOT_JUDGED, "No run judged it for this use.")
-    by = "the family's policy is not known here" if rules.policy_sha256 is None else "judged by an older policy"
+    by = (
+        "the family's policy is not known here"
+        if rules.policy_sha256 is None
+        else "that is not the family's policy now"
+    )
     return LaneStanding(
         Standing.STALE, f"{judged[0].verdict} under `{judged[0].policy}`: {by}; gate it again.", judged[0]
     )

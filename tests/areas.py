@@ -25,12 +25,14 @@ def least_numbers(text: str) -> dict[str, int]:
 
 
 def too_few(ran: Counter[str], least: dict[str, int]) -> list[str]:
-    """A sentence for each area in which fewer tests ran than its least number."""
-    return [
+    """A sentence for each area in which fewer tests ran than its least number, or that has none."""
+    few = [
         f"{area}: {ran[area]} tests ran; at least {number} must ({LEAST.name})."
         for area, number in least.items()
         if ran[area] < number
     ]
+    unlisted = sorted(ran.keys() - least.keys()) if least else []
+    return few + [f"{area}: it has no least number of tests ({LEAST.name})." for area in unlisted]
 
 
 class Areas:

@@ -105,7 +105,7 @@ def gate(
     from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import in_workflow
     from q36eval.app.policies.files import declared_policy
-    from q36eval.run.preflight import collecting, crowded, problems, refuse
+    from q36eval.run.preflight import Problem, collecting, crowded, problems, refuse
 
     with surviving_hangup():
         output = Output(announced=in_workflow(), as_json=as_json, branches=len(branch))
@@ -114,8 +114,15 @@ def gate(
         paths = Paths.default()
         chosen = load_family(family, paths)
         suite_name = suite or chosen.suite
-        rules = load_policy(policy, chosen, paths, suite_name)
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out)
+        unknown: list[Problem] = []
+        with collecting(unknown):
+            rules = load_policy(policy, chosen, paths, suite_name)
+        if unknown:  # report at once which other names are
+            unknown += branches.resolve()
+            with collecting(unknown):
+                resolve_reference(reference, reference_pack, chosen, paths)
+            refuse(unknown)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         found = crowded([paths.state, *database, *([] if out is None else [out])])
         refuse(found)  # a full disk takes no history either

@@ -207,12 +207,35 @@ def _damage_beside(folder: Path) -> list[str]:
             read_answers(answers)
         except UsageError as error:
             damaged.append(str(error))
+    damaged += _lacking_answers(folder)
     for floor in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
         try:
             load_floor(floor)
         except UsageError as error:
             damaged.append(str(error))
     return damaged
+
+
+def _lacking_answers(folder: Path) -> list[str]:
+    """The captures of a pack that scored sampled answers which no file beside them holds."""
+    from q36eval.kl.on_policy import read_answers
+    from q36eval.kl.planning import answers_sha256
+    from q36eval.references import load_header
+
+    held: set[str] = set()
+    for path in folder.glob("on-policy-*.jsonl"):
+        with suppress(UsageError):  # reported already
+            held.add(answers_sha256([answer.key for answer in read_answers(path).answers]))
+    lacking = []
+    for path in sorted(header.parent for header in folder.glob("*/capture.json")):
+        with suppress(UsageError):
+            wanted = load_header(path).suite.get("answers")
+            if wanted and wanted not in held:
+                lacking.append(
+                    f"The sampled answers that {path} scored ({wanted[:16]}) are in no whole file "
+                    f"{folder / 'on-policy-*.jsonl'}; copy the pack again, or capture it again."
+                )
+    return lacking
 
 
 def _packs(named: Path | None, may_be_none: bool = False) -> list[Path]:

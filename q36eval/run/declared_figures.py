@@ -235,9 +235,12 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
     score = 1.0 if criterion.margin.kind == "min_recovery" else ASSUMED_SCORE
     identical = as_expected([1] * figure.items, score)
     shown = can_show(
-        identical, criterion.margin, confidence=criterion.confidence, direction=figure.direction,
+        identical,
+        criterion.margin,
+        confidence=criterion.confidence,
+        direction=figure.direction,
         estimator=figure.estimator,
-    )  # fmt: skip
+    )
     by = f"by the {figure.items} items of {criterion.slice}, not even of the reference itself"
     return None if shown else f"its margin of {criterion.margin.value:g} cannot be shown {by}"
 

@@ -13,8 +13,9 @@ LEAST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class FileSystem:
-    """The size of a file system, and what is left of it."""
+    """The size of a file system, and what is left of it; `device` is its number in this system."""
 
+    device: int
     bytes: int
     free_bytes: int
 
@@ -39,7 +40,9 @@ def file_system(place: Path) -> FileSystem:
     """That of `place`, or of the nearest folder above it that exists."""
     there = next((each for each in (place, *place.parents) if each.exists()), Path("/"))
     usage = shutil.disk_usage(there)
-    return FileSystem(usage.used + usage.free, usage.free)  # what is kept for root is left out, as `df` does
+    return FileSystem(
+        there.stat().st_dev, usage.used + usage.free, usage.free
+    )  # what is kept for root is left out, as `df` does
 
 
 def lacking_room(missing: int, place: Path) -> str | None:

@@ -17,14 +17,16 @@ from q36eval.config import Paths
 from q36eval.engines import EngineSettings, check_deployment, identity_of, planned
 from q36eval.engines.base import IN_PROCESS
 from q36eval.engines.comparability import apart_words, engine_words, is_fair
-from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.evals.suite import code_execution_allowed
 from q36eval.gate import Criterion, CriterionVerdict, Policy
 from q36eval.gate.judgement import judge
 from q36eval.gate.noise import margins_below_floor
+from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.planning import Material, refuse_reserved_slices
 from q36eval.probes import Captures, Digest, Probe, Progress
 from q36eval.records import ItemOutcome, Measurement, ProbeName
+from q36eval.references import captures_in
 from q36eval.run.declared_figures import (
     Declared,
     Subject,
@@ -47,6 +49,9 @@ from q36eval.run.suites import suite_place
 from q36eval.run.templates import declared_template
 from q36eval.run.weights import declared_figures as of_weights
 from q36eval.stats import MAX_ERRORED_SHARE
+
+CHARACTERS_PER_TOKEN = 8
+"""More characters than any token of our texts has on average, so a count of tokens by it is a lower bound."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,8 @@ def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:
             refuse_reserved_slices(corpus[1])
             context_and_overlap(corpus[0], request.family.context_length)
             prompts = [] if corpus[0].on_policy is None else on_policy_prompts(corpus[0].on_policy, paths)
+            if reference is not None:
+                prepared.add("disk-room", _capture_room(request, reference, corpus[1]))
             if request.top_k is None and request.reference_pack is None:  # a pack itself says what it holds
                 texts = request.suite if request.corpus is None else str(request.corpus)
                 figures = declared_of_corpus(corpus[1], prompts)
@@ -263,10 +270,10 @@ def crowded(places: Iterable[Path]) -> list[Problem]:
         disk = file_system(place)
         if disk.free_bytes < LEAST_BYTES:
             message = f"The disk of {place} is {disk.words}, too full to gate on; make room first."
-            found[disk.bytes] = Problem("disk-full", message)
+            found[disk.device] = Problem("disk-full", message)
         elif disk.used >= CROWDED:
             message = f"The disk of {place} is {disk.words}; a gate that meets its end stops there, and is resumed."
-            found.setdefault(disk.bytes, Problem("disk-crowded", message, blocks=False))
+            found.setdefault(disk.device, Problem("disk-crowded", message, blocks=False))
     return list(found.values())
 
 
@@ -366,6 +373,22 @@ def answered_apart(request: Request, reference: Reference) -> str | None:
         f"{apart}, and a gate would charge that to the branch. Judge it with --engine {theirs.engine} in that "
         f"version, or against a reference that the engine in-process answered, which is what BF16 is to every engine.",
     )
+
+
+def _capture_room(request: Request, reference: Reference, documents: Sequence[CorpusDocument]) -> str | None:
+    """Why the capture surely has no room, by the least that it can take."""
+    if reference.load is None or reference.folder is None:
+        return None
+    try:
+        captures = captures_in(reference.root)
+        if any(header.probe == ProbeName.KL and manifest is not None for _, header, manifest in captures):
+            return None
+        hidden, vocabulary = widths(reference.folder)
+    except Q36Error:  # it is reported where it is used
+        return None
+    characters = sum(len(document.text) for document in documents)
+    least = 2 * hidden * (characters // CHARACTERS_PER_TOKEN + (vocabulary if request.top_k is None else 0))
+    return lacking_room(least - size_in(reference.root), reference.root)
 
 
 def _planned_room(works: Sequence[Work], reference: Reference) -> str | None:

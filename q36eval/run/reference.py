@@ -82,9 +82,15 @@ class Reference:
         """What is captured for that probe."""
         restore = None if self.folder is None else self._head
         return Capture(
-            self.root, self.identity, probe.name, probe.suite_sha256, probe.kind, probe.top_k, restore,
+            self.root,
+            self.identity,
+            probe.name,
+            probe.suite_sha256,
+            probe.kind,
+            probe.top_k,
+            restore,
             dict(probe.suite_fields),
-        )  # fmt: skip
+        )
 
     def fitted(self, probes: Sequence[Probe], top_k: int | None = None) -> list[Probe]:
         """The probes as they can be compared with it: those of bounds where requested, or where a pack holds no more.

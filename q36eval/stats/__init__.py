@@ -24,7 +24,7 @@ from q36eval.stats._margin import (
     margin_test,
     why_not_measured,
 )
-from q36eval.stats._power import GREATEST_LIMIT, as_expected, can_show, tightest_limit
+from q36eval.stats._power import as_expected, can_show
 from q36eval.stats._proportion import (
     ShareBeyond,
     least_clusters,
@@ -40,7 +40,6 @@ __all__ = [
     "DEFAULT_LEVEL",
     "DEFAULT_SHARES",
     "ESTIMATORS_OF_KIND",
-    "GREATEST_LIMIT",
     "LEAST_EXPECTED",
     "MAX_ERRORED_SHARE",
     "MAX_UNREADABLE_SHARE",
@@ -68,7 +67,6 @@ __all__ = [
     "quantile_clusters",
     "resolved_early",
     "summarize",
-    "tightest_limit",
     "unseen_share",
     "why_not_measured",
     "why_untrusted",

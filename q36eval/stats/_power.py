@@ -5,10 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from q36eval.records import Clusters, Direction, Estimator
-from q36eval.stats._margin import Limit, MarginKind, MarginLike, margin_test
-
-LEAST_LIMIT, GREATEST_LIMIT = 1e-5, 0.1
-"""Between which the tightest limit is looked for."""
+from q36eval.stats._margin import MarginLike, margin_test
 
 
 def as_expected(units: Sequence[int], score: float) -> Clusters:
@@ -32,26 +29,3 @@ def can_show(
     """
     test = margin_test(identical, estimator, margin, direction=direction, level=2 * confidence - 1)
     return test.p_pass <= 1.0 - confidence
-
-
-def tightest_limit(
-    identical: Clusters,
-    kind: MarginKind,
-    *,
-    confidence: float,
-    direction: Direction = Direction.HIGHER_IS_BETTER,
-    estimator: Estimator = "paired_mean",
-) -> float | None:
-    """The least loss (`loss_limit`) that these items can show at all, to 2 %; None where not even a tenth."""
-
-    def shown(limit: float) -> bool:
-        margin = Limit(kind, 1.0 - limit if kind == "min_recovery" else limit)
-        return can_show(identical, margin, confidence=confidence, direction=direction, estimator=estimator)
-
-    low, high = LEAST_LIMIT, GREATEST_LIMIT
-    if not shown(high):
-        return None
-    while high / low > 1.02:
-        middle = (low * high) ** 0.5
-        low, high = (low, middle) if shown(middle) else (middle, high)
-    return high

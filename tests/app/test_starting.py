@@ -9,8 +9,8 @@ pytestmark = pytest.mark.long
 
 SLOW = """
 import sys, time
-from q36eval import starting
-starting.SECONDS_BETWEEN_LINES = 0.05
+from q36eval import startup_lines
+startup_lines.SECONDS_BETWEEN_LINES = 0.05
 
 class Slow:
     def find_spec(self, name, path=None, target=None):

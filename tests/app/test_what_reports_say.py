@@ -135,7 +135,7 @@ def test_a_page_is_one_small_file_that_loads_nothing_and_labels_every_figure(doc
         assert page.loaded == []
         assert not page.tags & {"script", "iframe", "img", "link", "object", "embed", "video", "audio"}
         assert not re.search(r"@import|url\(", text)
-        assert len(page.svgs) == 2 * len(page.figures), "one for wide screens, one for phones"
+        assert len(page.svgs) == len(page.figures)
         assert all(len(label) > 20 for label in (*page.svgs, *page.figures))
         most_figures = max(most_figures, len(page.figures))
     assert most_figures == 4

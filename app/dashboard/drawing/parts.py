@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -215,15 +215,20 @@ def table(rows: Sequence[dict[str, str]], alt: str, name: str) -> None:
 
 
 def csv_button(rows: Sequence[Mapping[str, str]], alt: str, name: str) -> None:
-    """Saves rows as CSV; they are only written out when somebody presses it."""
+    """Saves rows as CSV."""
+    _save_button("csv", "text/csv", partial(csv_bytes, rows), alt, name)
+
+
+def _save_button(kind: str, media_type: str, content: Callable[[], bytes], alt: str, name: str) -> None:
+    """Saves a file, whose content is only made when somebody presses the button."""
     with st.container(horizontal=True, horizontal_alignment="right"):
         st.download_button(
-            "CSV",
-            partial(csv_bytes, rows),
-            f"{file_name(name)}.csv",
-            "text/csv",
-            key=f"csv {name}",
-            help=f"Save as CSV: {alt}",
+            kind.upper(),
+            content,
+            f"{file_name(name)}.{kind}",
+            media_type,
+            key=f"{kind} {name}",
+            help=f"Save as {kind.upper()}: {alt}",
             on_click="ignore",
             type="tertiary",
             icon=":material/download:",
@@ -234,15 +239,4 @@ def chart(figure: go.Figure, alt: str, name: str) -> None:
     """A chart with a button that saves it as SVG; `name` is that of the file."""
     drawn = still(figure)
     draw_still(drawn, alt, f"still {name}")
-    with st.container(horizontal=True, horizontal_alignment="right"):
-        st.download_button(
-            "SVG",
-            partial(drawn.file, alt),
-            f"{file_name(name)}.svg",
-            "image/svg+xml",
-            key=f"svg {name}",
-            help=f"Save as SVG: {alt}",
-            on_click="ignore",
-            type="tertiary",
-            icon=":material/download:",
-        )
+    _save_button("svg", "image/svg+xml", partial(drawn.file, alt), alt, name)

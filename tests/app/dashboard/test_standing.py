@@ -111,7 +111,7 @@ def test_a_run_under_another_policy_releases_nothing_and_hides_nothing(
     row = found(history)["main"]
     structured = row.lanes[Lane.STRUCTURED]
     assert (structured.standing, structured.run.id if structured.run else None) == (Standing.STALE, run.id)
-    assert "judged by an older policy" in structured.why
+    assert f"under `{policy.name}`" in structured.why
     assert not row.ships
     gate(history, SANDBOX)
     gate(history, policy, damage)

@@ -12,7 +12,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import binomtest, multinomial
 
 from q36eval.records import Clusters, Direction
-from q36eval.stats import as_expected, margin_test, summarize, tightest_limit
+from q36eval.stats import as_expected, can_show, margin_test, summarize
 from q36eval.stats._pairs import MOST_PAIRS, NUISANCE, ExactDifference, PairedProportions, most_worse, score_statistic
 from tests.profiles import sized
 from tests.q36eval.stats.evidence import Margin, items
@@ -250,11 +250,9 @@ def test_power_has_no_cliff_where_the_exact_test_ends() -> None:
 def test_what_can_be_shown_is_what_the_exact_test_shows() -> None:
     n, right = 100, 90
     expected = as_expected([1] * n, right / n)
-    exact, betting = (
-        tightest_limit(expected, "max_increase", confidence=0.975, estimator=e)
-        for e in ("paired_proportions", "paired_mean")
-    )
-    assert exact < 0.85 * betting
+    shows = partial(can_show, expected, confidence=0.975, direction=Direction.HIGHER_IS_BETTER)
+    assert shows(Limit(0.0373), estimator="paired_proportions")
+    assert not shows(Limit(0.0373 / 0.85), estimator="paired_mean")
 
 
 def test_the_statistic_is_zero_at_the_difference_seen() -> None:
