@@ -179,7 +179,7 @@ def measure(branch: str) -> None:
     items = KLProbe(corpus_of("sandbox", None, paths)[1]).plan(reference.tokenizer)
     requests = [request for item in items for request in item.scores]
     states = [{each.request.key: each.hidden_states for each in e.score(requests)} for e in (reference, engine)]
-    scorer = Scorer(engine, reference.head_weight())
+    scorer = Scorer(engine, reference.output_head())
     rows = []
     for item in items:
         parts = []

@@ -141,7 +141,7 @@ def probe(reference: Engine, branch: Engine, stored: StoredLogits) -> dict[str, 
 
     labels = torch.from_numpy(stored.tokens[:, 1:].reshape(-1).astype(np.int64))
     captured, capture = timed(lambda: states_of(reference))
-    scorer = Scorer(branch, reference.head_weight())
+    scorer = Scorer(branch, reference.output_head())
     kept: list[Tensor] = []
 
     def score() -> TokenFigures:
@@ -149,7 +149,7 @@ def probe(reference: Engine, branch: Engine, stored: StoredLogits) -> dict[str, 
         return scorer.figures(captured, kept[0], labels)
 
     figures, scoring = timed(score)
-    heads = [engine.head_weight().double() for engine in (reference, branch)]
+    heads = [engine.output_head().weight.double() for engine in (reference, branch)]
     exact, rounded = [], []
     for rows in torch.arange(len(labels)).split(512):
         p, q = ((states[rows].double() @ head.T) for states, head in zip((captured, kept[0]), heads, strict=True))

@@ -99,7 +99,7 @@ def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
 
     folder = asked.reference or asked.folder
     plain = EngineSettings(folder, device=asked.device, emulate_activations=False)
-    scorer = Scorer(engine, Head.of(plain).plain_weight())
+    scorer = Scorer(engine, Head.of(plain).plain())
     ways: dict[str, Callable[[list[list[int]]], None]] = {
         "bare": lambda prompts: asked_bare(engine, prompts),
         "states": lambda prompts: captured(engine, prompts),

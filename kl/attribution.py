@@ -13,6 +13,7 @@ import torch
 from scipy.stats import t as student_t
 
 from q36eval.engines.base import Engine, ScoreRequest
+from q36eval.engines.logits import OutputHead
 from q36eval.errors import EngineError, UsageError
 from q36eval.kl.corpus import CorpusDocument, in_turn
 from q36eval.kl.planning import CONTEXT, OVERLAP, windows
@@ -180,7 +181,7 @@ def sample(documents: Sequence[CorpusDocument], tokenizer: Any, passes: int, bud
 Pass = Mapping[str, torch.Tensor]
 
 
-def divergences(engine: Engine, chosen: Sample, reference: Pass, head: torch.Tensor) -> list[float]:
+def divergences(engine: Engine, chosen: Sample, reference: Pass, head: OutputHead) -> list[float]:
     """Sum of KL(reference || engine) in nats over every document's tokens, in the order of `chosen.documents`."""
     sums = dict.fromkeys((document.key for document in chosen.documents), 0.0)
     requests = {request.key: request for request in chosen.requests}

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 
 from q36eval.engines.base import Engine, Perturbation, ScoreRequest
+from q36eval.engines.logits import OutputHead
 from q36eval.kl.corpus import in_turn
 from q36eval.kl.divergence import TokenFigures
 from q36eval.kl.floor_file import VERSION, FloorFigures, PerturbationFloor, ReferenceFloor
@@ -107,7 +108,7 @@ def _figures(
     figures = {}
     for item in items:
         digest = capture[item.key]
-        scorer = scorer or Scorer(variant, digest.tensors["head"])
+        scorer = scorer or Scorer(variant, OutputHead.of(digest.tensors))
         labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
         # what comes later in a document changes nothing before it, so a cut item is compared with the first rows
         reference = digest.tensors["hidden_states"][: len(labels)]

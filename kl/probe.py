@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from q36eval.engines.base import Engine
+from q36eval.engines.logits import OutputHead
 from q36eval.files import json_sha256
 from q36eval.kl.acceptance import acceptance_sums
 from q36eval.kl.breakdown import Tokens, entropy_ranges, position_ranges, token_measurements
@@ -141,8 +142,8 @@ class KLProbe(Probe):
         return dict.fromkeys(names, Held())
 
     def shared_tensors(self, engine: Engine) -> dict[str, torch.Tensor]:
-        """The reference's head [V, H], from which its logits are rebuilt."""
-        return {"head": engine.head_weight()}
+        """The reference's output head, from which its logits are rebuilt."""
+        return engine.output_head().tensors()
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
         """The reference's final hidden states of all scored tokens, window after window, and what was asked."""
@@ -205,7 +206,7 @@ class KLProbe(Probe):
     def _scorer_of(self, engine: Engine, reference: Digest) -> Scorer:
         """The one for this engine; a run has one reference head."""
         if self._scorer is None or self._scorer.engine is not engine:
-            self._scorer = Scorer(engine, reference.tensors["head"])
+            self._scorer = Scorer(engine, OutputHead.of(reference.tensors))
         return self._scorer
 
     def keep_in(self, folder: Path) -> None:

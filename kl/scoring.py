@@ -8,7 +8,7 @@ from torch import Tensor
 
 from q36eval.engines.base import Engine
 from q36eval.engines.device_memory import free_on
-from q36eval.engines.numerics import float32_logits
+from q36eval.engines.logits import OutputHead
 from q36eval.kl.divergence import TokenFigures, token_figures
 
 CPU_TILE_BYTES = 2**26
@@ -22,10 +22,10 @@ GPU_TILE_ROWS = (1024, 512, 256, 128)
 class Scorer:
     """Compares one branch with one reference; the reference's head is brought to the branch's device once.
 
-    `head` is the reference's [V, H]; `engine` gives the branch's logits through its own head.
+    `head` is the reference's; `engine` gives the branch's logits through its own head.
     """
 
-    def __init__(self, engine: Engine, head: Tensor) -> None:
+    def __init__(self, engine: Engine, head: OutputHead) -> None:
         self.engine = engine
         self._head = head
 
@@ -42,7 +42,7 @@ class Scorer:
             return TokenFigures.concatenated(parts)
         buffer = FigureBuffer(len(labels), device)
         for run in runs:
-            reference = float32_logits(reference_states[run], self._head)
+            reference = self._head.logits(reference_states[run])
             buffer.fill(run.start, reference, self.engine.logits(branch_states[run]), labels[run])
             del reference  # before the next tile is made
         return buffer.figures()
@@ -55,17 +55,17 @@ class Scorer:
         figures. What is left of them is the branch's.
         """
         rows = figures.reference_logprob.isnan().nonzero().squeeze(-1)
-        faults, step = 0, self._rows(self._head.device)
+        faults, step = 0, self._rows(self._head.weight.device)
         for begin in range(0, len(rows), step):
             states = _brought(
-                reference_states[rows[begin : begin + step].to(reference_states.device)], self._head.device
+                reference_states[rows[begin : begin + step].to(reference_states.device)], self._head.weight.device
             )
             # NaN and +inf carry over to a row's largest logit, which is -inf only where all are
-            faults += int((~float32_logits(states, self._head).amax(-1).isfinite()).sum())
+            faults += int((~self._head.logits(states).amax(-1).isfinite()).sum())
         return faults
 
     def _portable(self, reference_states: Tensor, branch_states: Tensor, labels: Tensor) -> TokenFigures:
-        reference = float32_logits(reference_states, self._head)
+        reference = self._head.logits(reference_states)
         return token_figures(reference, self.engine.logits(branch_states), labels)
 
     def _rows(self, device: torch.device) -> int:
@@ -73,7 +73,7 @@ class Scorer:
         tile = CPU_TILE_BYTES
         if device.type == "cuda":
             tile = min(GPU_TILE_BYTES, free_on(device)[1] // 4)
-        rows = max(1, tile // (4 * len(self._head)))
+        rows = max(1, tile // (4 * len(self._head.weight)))
         return next((step for step in GPU_TILE_ROWS if step <= rows), rows) if device.type == "cuda" else rows
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from q36eval.engines.base import Engine
+from q36eval.engines.logits import OutputHead
 from q36eval.files import json_sha256
 from q36eval.gate import NON_FINITE
 from q36eval.kl.measurements import (
@@ -301,5 +302,5 @@ def _logits(engine: Engine, item: WorkItem, results: ItemResults) -> Iterator[Te
 def _exact(engine: Engine, item: WorkItem, results: ItemResults, full: Digest) -> Tensor:
     """KL(reference || branch) [T] of all scored tokens, from both deployments' hidden states."""
     labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
-    scorer = Scorer(engine, full.tensors["head"])
+    scorer = Scorer(engine, OutputHead.of(full.tensors))
     return scorer.figures(full.tensors["hidden_states"], scored_states(item, results), labels).forward_kl

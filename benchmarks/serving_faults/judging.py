@@ -62,7 +62,7 @@ class Divergences:
         self._probe = KLProbe([_beginning(document) for document in documents])
         engine = open_engine(SANDBOX)
         self._items = self._probe.plan(engine.tokenizer)
-        head = engine.head_weight()
+        head = engine.output_head().weight
         self._digests = {}
         for item, results in _answered(engine, self._items):
             digest = self._probe.digest(engine, item, results)

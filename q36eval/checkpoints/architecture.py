@@ -16,45 +16,10 @@ import torch
 from torch import nn
 
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.supported_architectures import check_supported
 from q36eval.errors import UsageError
 
-SUPPORTED = (
-    *(
-        "cohere2",
-        "deepseek_v2",
-        "deepseek_v3",
-        "ernie4_5",
-        "ernie4_5_moe",
-        "exaone4",
-        "gemma2",
-        "gemma3",
-        "gemma3_text",
-    ),
-    *("glm4", "glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "granitemoe", "granitemoehybrid"),
-    *("hunyuan_v1_dense", "lfm2", "llama", "llama4", "llama4_text", "minimax_m2", "ministral3", "mistral", "mistral3"),
-    *("mixtral", "nemotron", "olmo2", "olmoe", "phi", "phi3", "phimoe", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe"),
-    *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3", "stablelm", "starcoder2"),
-)
-"""The values of `model_type` whose models are tested against transformers (`architectures.py`).
-
-A wrapper of several modalities is judged by its text model.
-"""
-
 Shape = tuple[int, ...]
-
-
-def check_supported(checkpoint: Checkpoint) -> None:
-    """Refuse an architecture without importing transformers.
-
-    Raises:
-        UsageError: the `model_type` is not in `SUPPORTED`.
-    """
-    kind = checkpoint.config.get("model_type")
-    if kind not in SUPPORTED:
-        raise UsageError(
-            "architecture-unsupported",
-            f"{checkpoint.path}: model_type {kind!r} is not supported; supported: {', '.join(SUPPORTED)}.",
-        )
 
 
 @dataclass(frozen=True)
@@ -110,6 +75,12 @@ class Architecture:
 
 
 _NOT_THE_MODEL = {"quantization_config", "auto_map", "dtype", "torch_dtype"}
+
+
+def base_of(model: Any) -> Any:
+    """The part of a causal model that gives the final hidden states: the child that holds its input embeddings."""
+    embeddings = model.get_input_embeddings()
+    return next(child for child in model.children() if any(module is embeddings for module in child.modules()))
 
 
 class Outline:
@@ -182,10 +153,13 @@ class Outline:
     def module_type(self, module: str) -> str:
         """The torch class that a recipe's target (`Linear`, `Embedding`) matches; empty for anything else.
 
-        An expert of a stacked parameter counts as the linear layer that it was when it was quantized.
+        An expert of a stacked parameter, and that parameter, count as the linear layers that they were when they were
+        quantized.
         """
         if isinstance(self._modules.get(module), nn.Embedding):
             return "Embedding"
+        if len(self.shapes.get(module, ())) == _STACKED:
+            return "Linear"
         target, pattern = self._renamed(f"{module}.weight")
         is_stacked = pattern is not None and len(self.shapes.get(target, ())) == _STACKED
         loaded = self._modules.get(target.removesuffix(".weight"))
@@ -256,6 +230,10 @@ class Outline:
             found.missing.extend(_of_expert(like, number) for number in experts if number not in by_number)
             faulty |= by_number.keys() != set(experts)
         return faulty
+
+    def is_for(self, name: str, parameter: str) -> bool:
+        """Whether a stored weight becomes that parameter, or a part of it."""
+        return name == parameter or self._renamed(name)[0] == parameter
 
     def _renamed(self, name: str) -> tuple[str, str | None]:
         """The parameter that a stored weight belongs to, and the pattern of the conversion where there is one."""

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints.names import canonical, module_type
+from q36eval.checkpoints.names import canonical
 from q36eval.checkpoints.patterns import matches_pattern
-from q36eval.checkpoints.scheme import PLAIN, Scheme, SchemeOf, check_patterns, names_of, table
+from q36eval.checkpoints.scheme import PLAIN, Scheme, SchemeOf, TypeOf, check_patterns, names_of, table
 from q36eval.errors import UsageError
 
 AUTO_ROUND = "auto-round"
@@ -114,7 +114,7 @@ _PACKINGS = {"auto_round:auto_gptq": 1, "auto_round:gptqmodel": 0, "auto_round":
 _WIDE = 16
 
 
-def auto_round(folder: Path, config: dict[str, Any]) -> SchemeOf:
+def auto_round(folder: Path, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
     """AutoRound's own configuration: the linear layers of some blocks, and `extra_config` for layers or patterns.
 
     A layer named in full goes before patterns, of patterns the first that is found in its name counts, and an entry
@@ -147,7 +147,7 @@ def auto_round(folder: Path, config: dict[str, Any]) -> SchemeOf:
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
         names = names_of(module)
         entry = _auto_round_entry(overrides, patterns, names)
-        if entry is None and (module_type(canonical(module)) != "Linear" or not in_a_block(names - {"lm_head"})):
+        if entry is None and (module_type(module) != "Linear" or not in_a_block(names - {"lm_head"})):
             return PLAIN
         settings = config | {key: value for key, value in (entry or {}).items() if value is not None}
         return PLAIN if settings.get("bits") == _WIDE else _auto_round_scheme(folder, settings, _PACKINGS[packing])

@@ -47,7 +47,6 @@ _CLASSES = (
     ("self-attention", re.compile(r"\.self_attn\.")),
     ("linear attention", re.compile(r"\.linear_attn\.")),
 )
-_LINEAR = re.compile(r"(_proj|_proj_qkv|_proj_z|_proj_a|_proj_b|lm_head|shared_expert_gate)$")
 
 
 def left_out_as(stored: str) -> str | None:
@@ -114,13 +113,3 @@ def endings(name: str) -> list[str]:
 def tensor_class(name: str) -> str:
     """The class a canonical tensor name belongs to, as recipes speak of them."""
     return next((label for label, pattern in _CLASSES if pattern.search(name)), "other")
-
-
-def module_type(module: str) -> str:
-    """The torch class a recipe's class target (`Linear`, `Embedding`) would match; empty for anything else.
-
-    Router gates are linear by nature but no `nn.Linear` in transformers 5, so class targets do not reach them.
-    """
-    if module.endswith("embed_tokens"):
-        return "Embedding"
-    return "Linear" if _LINEAR.search(module) else ""

@@ -31,6 +31,8 @@ class Scheme:
 PLAIN = Scheme("plain")
 SchemeOf = Callable[[str, frozenset[str]], Scheme]
 """Maps a stored module name and the parts stored for it to its scheme."""
+TypeOf = Callable[[str], str]
+"""Maps a stored module name to the torch class (`Linear`, `Embedding`) that targets may mean; empty for any other."""
 
 
 def table(file: Path, name: str, value: Any) -> dict[str, Any]:

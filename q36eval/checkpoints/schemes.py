@@ -3,19 +3,22 @@
 import copy
 import fnmatch
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.integer_schemes import AUTO_ROUND, auto_round, awq, gptq, signs_scales
-from q36eval.checkpoints.names import beginnings, canonical, endings, module_type, split_part
+from q36eval.checkpoints.names import beginnings, canonical, endings, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import (
     PLAIN,
     Scheme,
     SchemeOf,
+    TypeOf,
     check_number,
     check_patterns,
     is_glob,
@@ -24,6 +27,9 @@ from q36eval.checkpoints.scheme import (
     table,
 )
 from q36eval.errors import CorruptCheckpointError, UsageError
+
+if TYPE_CHECKING:
+    from q36eval.checkpoints.architecture import Outline
 
 OWN_FILE = "hf_quant_config.json"
 """Where Model Optimizer declares its quantization, beside config.json or in its place."""
@@ -68,20 +74,21 @@ def _resolver(checkpoint: Checkpoint) -> SchemeOf:
     config = quantization_config(checkpoint)
     _refuse_what_is_not_emulated(checkpoint, config)
     method = config.get("quant_method") if config else "none"
+    module_type = ModuleTypes(checkpoint)
     if method == "none":
         return lambda module, parts: PLAIN
     if method == "compressed-tensors":
-        return _compressed_tensors(checkpoint.path, config)
+        return _compressed_tensors(checkpoint.path, config, module_type)
     if method == "gptq":
         return gptq(checkpoint.path, config)
     if method == "awq":
         return awq(checkpoint.path, config)
     if method == AUTO_ROUND:
-        return auto_round(checkpoint.path, config)
+        return auto_round(checkpoint.path, config, module_type)
     if method == "modelopt":
-        return _modelopt(checkpoint, config)
+        return _modelopt(checkpoint, config, module_type)
     if method == "fp8":
-        return _fine_grained_fp8(checkpoint.path, config)
+        return _fine_grained_fp8(checkpoint.path, config, module_type)
     raise UsageError(
         "scheme-unsupported",
         f"{checkpoint.path}: quantization method {method!r} is not decoded; known: {', '.join(_METHODS)}.",
@@ -106,6 +113,30 @@ def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
     return {}
 
 
+class ModuleTypes:
+    """The torch class (`Linear`, `Embedding`, or empty) of a checkpoint's modules by stored name.
+
+    The model is outlined when the first class is asked for: most recipes name modules. A draft head's layers count as
+    the model's.
+
+    Raises:
+        UsageError: as `Architecture.of`.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    @cached_property
+    def _outline(self) -> "Outline":
+        from q36eval.checkpoints.architecture import Architecture
+
+        return Architecture.of(self._checkpoint).outline
+
+    def __call__(self, module: str) -> str:
+        return self._outline.module_type(_IN_DRAFT.sub("model.", canonical(module)))
+
+
+_IN_DRAFT = re.compile(r"^(model\.)?mtp\.")
 NOT_EMULATED = ("transform_config", "sparsity_config")
 
 
@@ -124,7 +155,7 @@ def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str,
             )
 
 
-def _compressed_tensors(folder: Path, config: dict[str, Any]) -> SchemeOf:
+def _compressed_tensors(folder: Path, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
     # The library no longer reads `actorder: group`, under which older checkpoints store their `weight_g_idx`.
     groups_given = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
     ordered = [name for name, group in groups_given.items() if _actorder(group) == "group"]
@@ -143,7 +174,7 @@ def _compressed_tensors(folder: Path, config: dict[str, Any]) -> SchemeOf:
             return PLAIN
         chosen = [group for group, targets in zip(groups, targeted, strict=True) if _is_among(names, *targets)]
         if not chosen:
-            chosen = [group for group in groups if module_type(canonical(module)) in group.targets]
+            chosen = [group for group in groups if module_type(module) in group.targets]
         if not chosen or chosen[0].weights is None:
             return PLAIN
         settings = {"needs_g_idx": True} if any(chosen[0] is group for group in needs_order) else {}
@@ -199,7 +230,7 @@ _MODELOPT: dict[str, Scheme] = {
 """Model Optimizer's algorithms, by its names for them."""
 
 
-def _modelopt(checkpoint: Checkpoint, config: dict[str, Any]) -> SchemeOf:
+def _modelopt(checkpoint: Checkpoint, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
     """By the algorithm; the groups beside it are read for one thing: whether what is called NVFP4 is weight-only.
 
     vLLM believes them since its PR 54427. Older ones do not, nor does who reads `hf_quant_config.json`, which has none:
@@ -254,7 +285,7 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any]) -> SchemeOf:
         if excluded(module):
             return PLAIN
         if whole is not None:
-            return whole if module_type(canonical(module)) == "Linear" else PLAIN
+            return whole if module_type(module) == "Linear" else PLAIN
         # Fused experts are listed once, under the name of the module that holds them all.
         return next((by_layer[name] for name in beginnings(canonical(module)) if name in by_layer), PLAIN)
 
@@ -273,7 +304,7 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(type(size) is int and size > 0 for size in value)
 
 
-def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:
+def _fine_grained_fp8(folder: Path, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
     if config.get("fmt", "e4m3") != "e4m3":
         raise UsageError("scheme-unsupported", f"{folder}: FP8 in {config['fmt']!r} is not decoded; known: e4m3.")
     block = config.get("weight_block_size")
@@ -302,6 +333,6 @@ def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:
         if "weight_scale_inv" in parts:
             return scheme
         # Without a list transformers leaves the output projection out; with one it converts what is not listed.
-        return PLAIN if name == "lm_head" or module_type(name) != "Linear" else scheme
+        return PLAIN if name == "lm_head" or module_type(module) != "Linear" else scheme
 
     return resolve

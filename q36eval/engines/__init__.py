@@ -19,7 +19,7 @@ option is a field of `EngineOptions` whose default means "not set", so that ever
 **Scores.** `score` teacher-forces each request and gives its final hidden states, after the final norm, in whatever
 dtype and on whatever device the engine computes: row t predicts `token_ids[first + t]`. `logits` takes such states
 through the deployment's own head to float32, accumulated in float32, its inputs quantized where the deployment does so.
-`head_weight` is that head's decoded weight, or an `EngineError` where it alone does not give the logits. `scores` says
+`output_head` is that head, decoded, or an `EngineError` where it alone does not give the logits. `scores` says
 so where an engine has no states: `likeliest` gives the log-probabilities that it has, and what needs all is left out.
 A request says how much of its rows is read (`likeliest`, `whole`), so that the rest need not be had where it costs, and
 which tokens of each row are wanted where few can be had (`named`).

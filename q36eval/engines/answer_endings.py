@@ -9,12 +9,15 @@ from q36eval.engines.base import Generated, GenerationRequest
 
 
 def end_ids(configured: Any, tokenizer: Any) -> list[int]:
-    """End-of-turn ids of a generation config's `eos_token_id` and of the tokenizer, the padding id last."""
-    ids = set(configured if isinstance(configured, list) else [configured])
-    ids |= {tokenizer.eos_token_id, tokenizer.pad_token_id}
-    ids.discard(None)
-    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    return [*sorted(ids - {padding}), padding]
+    """End-of-turn ids of a generation config's `eos_token_id` and of the tokenizer, without one that only pads."""
+    ids = {*(configured if isinstance(configured, list) else [configured]), tokenizer.eos_token_id}
+    return sorted(ids - {None})
+
+
+def padding_id(tokenizer: Any) -> int:
+    """What fills rows up; it is masked, so that any id will do where the tokenizer has none."""
+    ids = (tokenizer.pad_token_id, tokenizer.eos_token_id)
+    return next((each for each in ids if each is not None), 0)
 
 
 def configured_end(held: HeldFolder) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from q36eval.engines.logits import OutputHead
     from q36eval.engines.memory_plan import MemoryPlan
 
     TokenIds = NDArray[np.int32]
@@ -494,11 +495,11 @@ class Engine(ABC):
         """Float32 logits [T, V] of final hidden states [T, H] through this deployment's own head."""
 
     @abstractmethod
-    def head_weight(self) -> "torch.Tensor":
-        """The decoded output projection [V, H], for a capture that rebuilds this deployment's logits later.
+    def output_head(self) -> "OutputHead":
+        """The decoded output projection, for a capture that rebuilds this deployment's logits later.
 
         Raises:
-            EngineError: the head quantizes its inputs, so that its weight alone does not give its logits.
+            EngineError: the head quantizes its inputs, so that it alone does not give its logits.
         """
 
     def likeliest(self, hidden_states: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":

@@ -9,7 +9,9 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
+from q36eval.checkpoints.architecture import base_of
 from q36eval.engines.delta import delta_step
+from q36eval.engines.logits import OwnHead
 from q36eval.engines.sampling import Sampler, sample
 from q36eval.engines.steps import StepMemory, Steps
 
@@ -46,14 +48,15 @@ def decode(
     ids, mask = _padded([prompt[:read] for prompt in prompts], padding_id, read, device)
     cache = DynamicCache(config=model.config) if cache is None else cache
     with fast_steps(device):
-        states = model.model(
+        states = base_of(model)(
             input_ids=ids,
             attention_mask=None if past else mask,
             position_ids=past + (mask.cumsum(1) - 1).clamp(min=0),
             past_key_values=cache,
             use_cache=True,
         ).last_hidden_state[:, -1]
-    logits = model.lm_head(states).float()
+    head = OwnHead.of(model)
+    logits = head.rounded_logits(states)
     begins, width = read - mask.sum(1), past + read
     steps: Steps | _GrowingSteps
     if memory is None:
@@ -90,6 +93,7 @@ class _GrowingSteps:
 
     def __init__(self, model: Any, cache: Any, begins: Tensor, width: int, *, masked: bool) -> None:
         self._model, self._cache, self._masked = model, cache, masked
+        self._head = OwnHead.of(model)
         self._begins, self._width = begins, width
 
     def keep(self, kept: Tensor) -> None:
@@ -101,15 +105,14 @@ class _GrowingSteps:
         columns = torch.arange(self._width, device=tokens.device)
         mask = (columns >= self._begins.unsqueeze(1)).long() if self._masked else None
         with fast_steps(tokens.device):
-            states = self._model.model(
+            states = base_of(self._model)(
                 input_ids=tokens.unsqueeze(1),
                 attention_mask=mask,
                 position_ids=(self._width - 1 - self._begins).unsqueeze(1),
                 past_key_values=self._cache,
                 use_cache=True,
             ).last_hidden_state[:, -1]
-        logits: Tensor = self._model.lm_head(states).float()
-        return logits
+        return self._head.rounded_logits(states)
 
 
 def _padded(prompts: Sequence[Sequence[int]], padding_id: int, width: int, device: Any) -> tuple[Tensor, Tensor]:

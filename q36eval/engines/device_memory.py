@@ -12,6 +12,7 @@ from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.checkpoints.weight_slots import PackedSize, Sizes
+from q36eval.engines import fused_layers
 from q36eval.engines.attention import is_usable
 from q36eval.engines.memory_plan import Costs, Room
 from q36eval.memory import available_bytes
@@ -29,7 +30,7 @@ def costs_of(model: Any, *, one_layer: bool = False) -> Costs:
 
 def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool, *, one_layer: bool = False) -> Costs:
     """The same of a model that is not there yet."""
-    compiled = device.type == "cuda"
+    compiled = device.type == "cuda" and fused_layers.covers(config)
     fused = compiled and has_triton() and itemsize == 2
     return Costs.of(
         config,

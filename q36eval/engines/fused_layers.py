@@ -23,6 +23,15 @@ TIMES = 32
 """Tokens of the convolution that one program takes."""
 
 
+MODEL_TYPES = ("qwen3_5_moe_text",)
+"""The models that these kernels, and steps that never move in memory, are written for."""
+
+
+def covers(config: Any) -> bool:
+    """Whether they compute the model of a transformers config."""
+    return config.model_type in MODEL_TYPES
+
+
 class _State:
     installed = False
     on = True

@@ -1,6 +1,7 @@
 """The head of a checkpoint on its own: logits from final hidden states that another engine computed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
@@ -9,13 +10,25 @@ from torch import Tensor
 from q36eval.checkpoints.architecture import Architecture
 from q36eval.checkpoints.emulation import InputQuantizer
 from q36eval.checkpoints.open_checkpoints import hold
-from q36eval.checkpoints.reader import open_checkpoint
-from q36eval.checkpoints.weights import index_weights
+from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
+from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from q36eval.engines.base import EngineSettings
-from q36eval.engines.numerics import float32_logits
-from q36eval.errors import CorruptCheckpointError, EngineError
+from q36eval.engines.logits import LogitsForm, OutputHead
+from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 
-HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
+
+def _weight(checkpoint: Checkpoint, weights: Mapping[str, LogicalWeight], parameter: str) -> LogicalWeight:
+    """The stored weight that becomes a parameter of the model, or the one that the parameter is tied to.
+
+    Raises:
+        CorruptCheckpointError: there is none.
+    """
+    outline = Architecture.of(checkpoint).outline
+    tied = outline.tied.get(parameter, parameter)
+    found = next((name for wanted in (parameter, tied) for name in weights if outline.is_for(name, wanted)), None)
+    if found is None:
+        raise CorruptCheckpointError("tensor-missing", f"{checkpoint.path} stores no {parameter}.")
+    return weights[found]
 
 
 class Embeddings:
@@ -32,9 +45,9 @@ class Embeddings:
             UsageError: a quantization that is not decoded.
             CorruptCheckpointError: there are none, or a tensor is missing or unexpected.
         """
-        stored = index_weights(open_checkpoint(hold(settings.folder))).weights.get(EMBEDDINGS)
-        if stored is None:
-            raise CorruptCheckpointError("tensor-missing", f"{settings.folder} stores no {EMBEDDINGS}.")
+        checkpoint = open_checkpoint(hold(settings.folder))
+        parameter = f"{Architecture.of(checkpoint).outline.input_embeddings}.weight"
+        stored = _weight(checkpoint, index_weights(checkpoint).weights, parameter)
         return cls(stored.read(settings.device)[0].to(torch.bfloat16))
 
     def of_tokens(self, token_ids: Sequence[int]) -> Tensor:
@@ -43,10 +56,10 @@ class Embeddings:
 
 
 class Head:
-    """The decoded output projection [V, H] in BF16, and what the checkpoint does to its inputs."""
+    """The decoded output projection in BF16, and what the checkpoint does to its inputs."""
 
-    def __init__(self, weight: Tensor, quantizer: InputQuantizer | None) -> None:
-        self.weight, self._quantizer = weight, quantizer
+    def __init__(self, head: OutputHead, quantizer: InputQuantizer | None) -> None:
+        self._head, self._quantizer = head, quantizer
 
     @classmethod
     def of(cls, settings: EngineSettings) -> "Head":
@@ -57,28 +70,28 @@ class Head:
             CorruptCheckpointError: there is no head and nothing to tie it to, or a tensor is missing or unexpected.
         """
         checkpoint = open_checkpoint(hold(settings.folder))
-        weights = index_weights(checkpoint).weights
-        stored = weights.get(HEAD)
-        if stored is None and Architecture.of(checkpoint).config.tie_word_embeddings:
-            stored = weights.get(EMBEDDINGS)
-        if stored is None:
-            raise CorruptCheckpointError("tensor-missing", f"{settings.folder} stores no {HEAD}.")
+        weights, architecture = index_weights(checkpoint).weights, Architecture.of(checkpoint)
+        name = architecture.outline.head
+        stored = _weight(checkpoint, weights, f"{name}.weight")
         decoded, scheme = stored.read(settings.device)
         weight = decoded.to(torch.bfloat16)
-        if (
-            scheme is None or not settings.emulate_activations or stored.name == EMBEDDINGS
-        ):  # embeddings look rows up; as a head they multiply as they are
-            return cls(weight, None)
-        return cls(weight, InputQuantizer([scheme], weight.shape[1], weight.device))
+        bias = None
+        if f"{name}.bias" in architecture.outline.shapes:
+            bias = _weight(checkpoint, weights, f"{name}.bias").read(settings.device)[0].to(torch.bfloat16)
+        head = OutputHead(weight, bias, LogitsForm.of(architecture.config))
+        # embeddings look rows up; as a head they multiply as they are
+        if scheme is None or not settings.emulate_activations or stored.tensor_class == "embeddings":
+            return cls(head, None)
+        return cls(head, InputQuantizer([scheme], weight.shape[1], weight.device))
 
     @torch.inference_mode()
     def logits(self, hidden_states: Tensor) -> Tensor:
         """Float32 logits [T, V] of final hidden states [T, H], products accumulated in float32."""
-        states = hidden_states.to(self.weight.device)
-        return float32_logits(states if self._quantizer is None else self._quantizer(states), self.weight)
+        states = hidden_states.to(self._head.weight.device)
+        return self._head.logits(states if self._quantizer is None else self._quantizer(states))
 
-    def plain_weight(self) -> Tensor:
-        """The weight, where it alone gives the logits.
+    def plain(self) -> OutputHead:
+        """It alone, where that gives the logits.
 
         Raises:
             EngineError: the head quantizes its inputs.
@@ -87,4 +100,24 @@ class Head:
             raise EngineError(
                 "head-quantized", "A deployment whose head quantizes its inputs cannot be captured as a reference."
             )
-        return self.weight
+        return self._head
+
+
+def stored_head(folder: Path) -> OutputHead:
+    """The head of a plain BF16, FP16 or FP32 checkpoint; whoever uses it compares its hash.
+
+    Raises:
+        UsageError: it stores none, or one that is quantized.
+        CorruptCheckpointError: see `open_checkpoint`.
+    """
+    checkpoint = open_checkpoint(folder)
+    name = Architecture.of(checkpoint).outline.head
+    weights = index_weights(checkpoint).weights
+    try:
+        if _weight(checkpoint, weights, f"{name}.weight").is_plain:
+            return Head.of(EngineSettings(folder)).plain()
+    except CorruptCheckpointError:
+        pass
+    raise UsageError(
+        "head-not-plain", f"{folder} stores no plain output head, so a pack must keep it; capture without --no-head."
+    )

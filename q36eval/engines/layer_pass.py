@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
 
+from q36eval.checkpoints.architecture import base_of
 from q36eval.checkpoints.weight_slots import StoredLayers
 from q36eval.engines.device_memory import give_back, is_out_of_memory
 from q36eval.engines.memory_plan import CHUNK_TOKENS
@@ -94,7 +95,7 @@ class LayerPass:
         saved, pause = time.monotonic(), SAVE_EVERY_S
         advanced(first, len(self._layers))
         for layer in self._layers.one_by_one(first):
-            with _alone(self._model.model, layer):
+            with _alone(base_of(self._model), layer):
                 self._one_layer(layer)
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)  # what was copied to host memory is there
@@ -115,7 +116,7 @@ class LayerPass:
                 self._file.parent.rmdir()
 
     def _embedded(self, ids: Tensor) -> Tensor:
-        embedded = self._model.model.embed_tokens(ids.to(self._device))
+        embedded = self._model.get_input_embeddings()(ids.to(self._device))
         if self._device.type == "cpu":
             return embedded  # type: ignore[no-any-return]
         return torch.empty(embedded.shape, dtype=embedded.dtype, pin_memory=True).copy_(embedded)
@@ -201,7 +202,7 @@ class LayerPass:
         return torch.cat(parts, dim=1)
 
     def _run(self, inputs: Tensor, cache: Cache | None) -> Tensor:
-        states: Tensor = self._model.model(
+        states: Tensor = base_of(self._model)(
             inputs_embeds=inputs, past_key_values=cache, use_cache=cache is not None
         ).last_hidden_state
         return states

@@ -1,13 +1,15 @@
 """From final hidden states to logits: a product with the head, and what some architectures do before and after it."""
 
 import copy
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from q36eval.checkpoints.architecture import Outline
+from q36eval.checkpoints.architecture import base_of
 from q36eval.engines.numerics import float32_logits
 from q36eval.errors import UsageError
 
@@ -33,11 +35,8 @@ class LogitsForm:
             getattr(config, "final_logit_softcapping", None),
         )
 
-    def logits(self, states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Float32 logits [T, V] of states [T, H] through a head [V, H] and its bias [V]."""
-        logits = float32_logits(states, weight)
-        if bias is not None:
-            logits = logits + bias.float()
+    def of_products(self, logits: Tensor) -> Tensor:
+        """The logits of a head's float32 products [T, V], its bias included."""
         if self.scale is not None:
             logits = logits * self.scale
         if self.divisor is not None:
@@ -47,26 +46,96 @@ class LogitsForm:
         return logits
 
 
+WEIGHT, BIAS, FORM = "head", "head_bias", "logits_form"
+"""The names of a head's tensors in a reference pack: the two others are there where they say something."""
+
+
+@dataclass(frozen=True)
+class OutputHead:
+    """What turns final hidden states into logits: a weight [V, H], perhaps a bias [V], and the form of the logits."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    form: LogitsForm = field(default_factory=LogitsForm)
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> "OutputHead":
+        """The head that these tensors of a pack hold."""
+        values = tensors[FORM].tolist() if FORM in tensors else []
+        form = LogitsForm(*(None if math.isnan(value) else value for value in values))
+        return cls(tensors[WEIGHT], tensors.get(BIAS), form)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a pack keeps of it."""
+        kept = {WEIGHT: self.weight} | ({} if self.bias is None else {BIAS: self.bias})
+        values = astuple(self.form)
+        if any(value is not None for value in values):
+            kept[FORM] = torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
+        return kept
+
+    def to(self, device: torch.device | str) -> "OutputHead":
+        """It on that device."""
+        return OutputHead(self.weight.to(device), None if self.bias is None else self.bias.to(device), self.form)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Float32 logits [T, V] of final hidden states [T, H], products accumulated in float32."""
+        products = float32_logits(states, self.weight)
+        return self.form.of_products(products if self.bias is None else products + self.bias.float())
+
+
+@dataclass(frozen=True)
+class OwnHead:
+    """The output projection of a model in this process, which quantizes its inputs where the branch does."""
+
+    module: Any
+    form: LogitsForm
+
+    @classmethod
+    def of(cls, model: Any) -> "OwnHead":
+        """That of a transformers model."""
+        return cls(model.get_output_embeddings(), LogitsForm.of(model.config))
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether inputs are quantized."""
+        return getattr(self.module, "quantize_input", None) is not None
+
+    @property
+    def plain(self) -> OutputHead:
+        """It without what it does to its inputs."""
+        bias = getattr(self.module, "bias", None)
+        return OutputHead(self.module.weight.detach(), None if bias is None else bias.detach(), self.form)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Float32 logits [T, V] of final hidden states [T, H], products accumulated in float32."""
+        return self.plain.logits(self.module.quantize_input(states) if self.quantizes else states)
+
+    def rounded_logits(self, states: Tensor) -> Tensor:
+        """Logits as the model's own forward computes them: products in the model's dtype."""
+        return self.form.of_products(self.module(states).float())
+
+
 LOUDNESS = 30
 """By how much the head is multiplied for the check: a cap does not show in small logits."""
-TOKENS = 4
+TOKENS, ROWS = 4, 64
+"""Hidden states, and rows of the head, that are compared: the form is that of every logit."""
 TOLERANCE = 1e-4
 """Of the largest logit: float32 sums differ by their order."""
 
 
 @torch.inference_mode()
-def check_form(model: Any, outline: Outline, form: LogitsForm) -> None:
+def check_form(model: Any, form: LogitsForm) -> None:
     """Compare the form with the model's own forward in float32: base replaced by given states, head made louder.
 
     Raises:
         UsageError: they differ, so figures from hidden states would be of another model.
     """
-    head = model.get_submodule(outline.head)
-    weight = head.weight.float() * LOUDNESS
-    bias = None if head.bias is None else head.bias.float()
+    head = model.get_output_embeddings()
+    weight = head.weight[:ROWS].float() * LOUDNESS
+    bias = None if head.bias is None else head.bias[:ROWS].float()
     states = torch.randn(TOKENS, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight.device)
-    own = _own_forward(model, outline, states, weight, bias)
-    ours = form.logits(states, weight, bias)
+    own = _own_forward(model, states, weight, bias)
+    ours = OutputHead(weight, bias, form).logits(states)
     if not torch.allclose(own, ours, rtol=0, atol=TOLERANCE * float(own.abs().max())):
         raise UsageError(
             "architecture-unsupported",
@@ -108,15 +177,17 @@ class _Answer:
         return self._output[key]
 
 
-def _own_forward(model: Any, outline: Outline, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _own_forward(model: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     shell = copy.copy(model)  # shares the parameters
     shell._modules = dict(model._modules)
     head = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     head.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:
         head.bias = nn.Parameter(bias, requires_grad=False)
-    shell._modules[outline.head] = head
-    shell._modules[outline.base] = _Given(model._modules[outline.base], states)
+    shell.set_output_embeddings(head)
+    base = base_of(model)
+    name = next(name for name, child in model.named_children() if child is base)
+    shell._modules[name] = _Given(base, states)
     ids = torch.zeros(1, len(states), dtype=torch.long, device=states.device)
     logits: Tensor = type(shell).forward(shell, input_ids=ids, use_cache=False).logits[0]
     return logits.float()

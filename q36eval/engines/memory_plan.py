@@ -67,6 +67,56 @@ TILE_COPIES = 2
 """Scored texts: logits of so many tokens at a time, so often, at most."""
 
 
+RECURRENT = ("linear_attention", "mamba", "conv")
+"""Of `layer_types`, those whose layers remember a state instead of keys and values."""
+
+
+def _attention_shape(config: Any) -> tuple[int, int, int, int]:
+    """Query heads, heads of keys and values, and the width of a key and of a value, as a cache holds them."""
+    heads = config.num_attention_heads
+    if getattr(config, "kv_lora_rank", None):  # latent attention: transformers remembers what each head reads
+        return heads, heads, config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return heads, getattr(config, "num_key_value_heads", None) or heads, head, head
+
+
+def _expert_shapes(config: Any) -> list[tuple[int, int]]:
+    """How many experts see a token and their width, where there are any; 1 and its width for a dense MLP."""
+
+    def first(*names: str) -> int:
+        return next((value for name in names if (value := getattr(config, name, None))), 0)
+
+    routed = first("num_experts_per_tok", "moe_k"), first("moe_intermediate_size", "intermediate_size")
+    dense = 1, first("intermediate_size", "n_inner") or 4 * config.hidden_size
+    return [routed] if routed[0] and not hasattr(config, "first_k_dense_replace") else [routed, dense]
+
+
+def _recurrent_shape(config: Any, b: int, fused_delta: bool) -> tuple[int, int, int]:
+    """Of a recurrent layer: the bytes in work for a token, and the values of a row's state and of its convolution."""
+    float32 = 4
+    if getattr(config, "linear_num_value_heads", None):
+        value_heads, key_width = config.linear_num_value_heads, config.linear_key_head_dim
+        keys, values = value_heads * key_width, value_heads * config.linear_value_head_dim
+        conv = 2 * config.linear_num_key_heads * key_width + values
+        # queries, keys and values before and after the convolution, repeated for the value heads, and the output's gate
+        delta = 3 * conv * b + (2 * keys + values) * b
+        if fused_delta:
+            # w, u, new values and the output; a state for each chunk; the products within a chunk
+            delta += (keys + 3 * values) * b + values * key_width * b // CHUNK_TOKENS
+            delta += value_heads * CHUNK_TOKENS * (b + float32)
+        else:
+            delta += (7 * keys + 4 * values + 5 * value_heads * CHUNK_TOKENS) * float32
+        return delta, values * key_width, conv * config.linear_conv_kernel_dim
+    if getattr(config, "mamba_n_heads", None):
+        inner = config.mamba_n_heads * config.mamba_d_head
+        conv = inner + 2 * config.mamba_n_groups * config.mamba_d_state
+        states = config.mamba_n_heads * config.mamba_d_state * float32  # B and C, repeated for the heads
+        return 3 * conv * b + 8 * inner * float32 + 4 * states, inner * config.mamba_d_state, conv * config.mamba_d_conv
+    if getattr(config, "conv_L_cache", None):
+        return 6 * config.hidden_size * b, 0, config.hidden_size * config.conv_L_cache
+    return 0, 0, 0
+
+
 @dataclass(frozen=True)
 class Costs:
     """Bytes that batches of one model take beside its weights."""
@@ -103,47 +153,41 @@ class Costs:
         unmasked: bool = False,
         one_layer: bool = False,
     ) -> "Costs":
-        """From a `Qwen3_5MoeTextConfig` and the bytes of a value in the model's dtype.
+        """From a transformers config and the bytes of a value in the model's dtype.
 
         `emulated`: inputs of modules are quantized. `fused_delta`: Gated DeltaNet runs in kernels that keep their
         intermediate values in the model's dtype, not in transformers' float32 operations; `fused_layers`: so do norms,
         experts and what quantizes inputs (`q36eval.engines.fused_layers`). `unmasked`: attention to what stands before
         a pass takes no mask, and keys as they lie (`q36eval.engines.attention`). `one_layer`: rows go through one layer
-        after another, so that no more than one remembers anything of them at a time.
+        after another, so that no more than one remembers anything of them at a time. A sliding window counts as if it
+        held all.
         """
         b, float32 = itemsize, 4
-        hidden, top_k, width = config.hidden_size, config.num_experts_per_tok, config.moe_intermediate_size
-        heads, kv_heads, head = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        full = sum(kind == "full_attention" for kind in config.layer_types)
-        linear = len(config.layer_types) - full
+        hidden = config.hidden_size
+        heads, kv_heads, key_head, value_head = _attention_shape(config)
+        head = max(key_head, value_head)
+        kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+        linear = sum(kind in RECURRENT for kind in kinds)
+        full = len(kinds) - linear
         if one_layer:
             full, linear = min(full, 1), min(linear, 1)
-        value_heads, key_width = config.linear_num_value_heads, config.linear_key_head_dim
-        keys, values = value_heads * key_width, value_heads * config.linear_value_head_dim
-        conv = 2 * config.linear_num_key_heads * key_width + values
-        # chosen inputs, their outputs, these weighted and in the order of the tokens; gate, up and their product
-        experts = top_k * ((2 if fused_layers else 4) * hidden + 3 * width) * b
         in_float32 = emulated and not fused_layers
-        if in_float32:
-            experts = max(experts, top_k * hidden * (3 * b + 4 * float32))
+        # chosen inputs, their outputs, these weighted and in the order of the tokens; gate, up and their product
+        experts = 0
+        for top_k, width in _expert_shapes(config):
+            own = top_k * ((2 if fused_layers else 4) * hidden + 3 * width) * b
+            experts = max(experts, own, top_k * hidden * (3 * b + 4 * float32) if in_float32 else 0)
         # queries with their gates, normalized in float32 and rotated, and what comes out of attention
         attention = heads * head * (8 * b + 3 * float32)
-        # queries, keys and values before and after the convolution, repeated for the value heads, and the output's gate
-        delta = 3 * conv * b + (2 * keys + values) * b
-        if fused_delta:
-            # w, u, new values and the output; a state for each chunk; the products within a chunk
-            delta += (keys + 3 * values) * b + values * key_width * b // CHUNK_TOKENS
-            delta += value_heads * CHUNK_TOKENS * (b + float32)
-        else:
-            delta += (7 * keys + 4 * values + 5 * value_heads * CHUNK_TOKENS) * float32
+        delta, recurrent, conv = _recurrent_shape(config, b, fused_delta)
         stream = 4 * hidden * b + (4 * hidden * float32 if in_float32 else 0)
         return cls(
-            kv_token=full * 2 * kv_heads * head * b,
-            recurrent_row=linear * values * key_width * float32,
-            conv_row=linear * conv * config.linear_conv_kernel_dim * b,
+            kv_token=full * kv_heads * (key_head + value_head) * b,
+            recurrent_row=linear * recurrent * float32,
+            conv_row=linear * conv * b,
             pass_token=stream + max(experts, attention, delta),
             # without a mask keys and values lie there once more while the pass is joined to what stands before it
-            attended_token=2 * (2 if unmasked else heads // kv_heads + 1) * kv_heads * head * b,
+            attended_token=(2 if unmasked else heads // kv_heads + 1) * kv_heads * (key_head + value_head) * b,
             mask_entry=0 if unmasked else 1 + b,
             step_row=STEP_COPIES_BYTES * config.vocab_size,
             logits_tile=TILE_COPIES * TILE_ROWS * float32 * config.vocab_size,

@@ -11,6 +11,8 @@ from typing import Any
 from torch import Tensor, cat
 from transformers import DynamicCache
 
+from q36eval.checkpoints.architecture import base_of
+
 
 def spans(width: int, chunk: int) -> Iterator[slice]:
     """The columns of each pass over `width` columns, `chunk` at a time.
@@ -30,7 +32,7 @@ def read(model: Any, ids: Tensor, chunk: int, cache: Any = None) -> Tensor:
     `cache` remembers what stands before them, and then them too; without one nothing stands before them.
     """
     if cache is None and chunk >= ids.shape[1]:
-        states: Tensor = model.model(input_ids=ids, use_cache=False).last_hidden_state
+        states: Tensor = base_of(model)(input_ids=ids, use_cache=False).last_hidden_state
         return states
     return cat(list(_passes(model, ids, chunk, cache)), dim=1)
 
@@ -46,4 +48,4 @@ def remember(model: Any, ids: Tensor, chunk: int, cache: Any = None) -> Any:
 def _passes(model: Any, ids: Tensor, chunk: int, cache: Any) -> Iterator[Tensor]:
     cache = DynamicCache(config=model.config) if cache is None else cache
     for span in spans(ids.shape[1], chunk):
-        yield model.model(input_ids=ids[:, span], past_key_values=cache, use_cache=True).last_hidden_state
+        yield base_of(model)(input_ids=ids[:, span], past_key_values=cache, use_cache=True).last_hidden_state

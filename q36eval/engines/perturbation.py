@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
+from q36eval.checkpoints.architecture import base_of
 from q36eval.engines.base import Engine, Perturbation, Scored, ScoreRequest
 from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length
 from q36eval.engines.decoding import fast_steps
@@ -89,7 +90,7 @@ class LeftPadded(ResidentEngine):
         for row, request in enumerate(batch):
             ids[row, width - len(request.token_ids) :] = torch.tensor(request.token_ids)
             mask[row, width - len(request.token_ids) :] = 1
-        hidden = self._model.model(
+        hidden = base_of(self._model)(
             input_ids=ids.to(self.device),
             attention_mask=mask.to(self.device),
             position_ids=(mask.cumsum(1) - 1).clamp(min=0).to(self.device),
@@ -141,7 +142,7 @@ class Decoded(ResidentEngine):
         cache = DynamicCache(config=self._model.config)
         with fast_steps(self.device):
             steps = [
-                self._model.model(
+                base_of(self._model)(
                     input_ids=ids[:, at : at + 1], past_key_values=cache, use_cache=True
                 ).last_hidden_state
                 for at in range(max(lengths) - 1)

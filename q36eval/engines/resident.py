@@ -13,7 +13,7 @@ from q36eval.checkpoints.kv_cache import use_scales
 from q36eval.checkpoints.packed import weight_bytes
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines import cpu_products, fused_layers
-from q36eval.engines.answer_endings import end_ids, finished
+from q36eval.engines.answer_endings import end_ids, finished, padding_id
 from q36eval.engines.base import (
     Batch,
     Divided,
@@ -37,12 +37,12 @@ from q36eval.engines.batches import (
 from q36eval.engines.decoding import decode
 from q36eval.engines.device_memory import costs_of, give_back, is_out_of_memory, room_of
 from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
+from q36eval.engines.logits import OutputHead, OwnHead
 from q36eval.engines.memory_plan import CHUNK_TOKENS, Costs, MemoryPlan, Room, plan_memory
-from q36eval.engines.numerics import float32_logits
 from q36eval.engines.out_of_memory import in_parts
 from q36eval.engines.passes import read, remember
 from q36eval.engines.sampling import Sampler
-from q36eval.engines.shared_prefix import LastPrefix, common_prefix, prefix_answered_after, score_after
+from q36eval.engines.shared_prefix import LastPrefix, can_be_lent, common_prefix, prefix_answered_after, score_after
 from q36eval.engines.steps import StepMemory
 from q36eval.errors import EngineError
 from q36eval.records import DeploymentIdentity
@@ -52,6 +52,8 @@ FORKED_WEIGHT_BYTES = 2**30
 
 
 GIB = 2**30
+UNLIMITED = 2**40
+"""The context, in tokens, of a model whose config names none."""
 
 NOT_RECORDED_SAID = "Decoding steps could not be recorded on this GPU; each takes several times as long"
 OUT_OF_MEMORY_SAID = "A batch ran out of memory; it is computed in parts, and so are others that do."
@@ -68,17 +70,21 @@ class ResidentEngine(Engine):
         self, model: Any, tokenizer: Any, identity: DeploymentIdentity, *, batch_rows: int | None = None
     ) -> None:
         self._model = model.eval()
+        self.head = OwnHead.of(model)
         self.tokenizer = tokenizer
         self.identity = identity
         self.device: torch.device = next(model.parameters()).device
         self.deterministic = self.device.type == "cpu"  # sums on a GPU may be taken in another order every time
-        self._context_length = int(model.config.max_position_embeddings)
+        self._context_length = int(getattr(model.config, "max_position_embeddings", None) or UNLIMITED)
         self.weight_bytes = weight_bytes(model)
         self._stop_ids = end_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
         self._batch_rows = batch_rows
         self._last_prefix = LastPrefix(self._model)
-        self._step_memory = StepMemory(model) if self.device.type == "cuda" else None
-        if self.device.type == "cuda":
+        self._shares = can_be_lent(model)
+        """Whether what rows share is computed once."""
+        self._step_memory: StepMemory | None = None
+        if self.device.type == "cuda" and fused_layers.covers(model.config):
+            self._step_memory = StepMemory(model)
             fused_layers.install()
         elif cpu_products.needed(self.device):
             cpu_products.install()
@@ -102,7 +108,7 @@ class ResidentEngine(Engine):
     ) -> list[torch.Tensor]:
         if self.draft_head is None:
             return super().drafted(hidden_states, token_ids, first_position, guesses)
-        embedded = self._model.model.embed_tokens(torch.tensor(list(token_ids), device=self.device))
+        embedded = self._model.get_input_embeddings()(torch.tensor(list(token_ids), device=self.device))
         return drafted(self.draft_head, hidden_states.to(self.device), embedded, first_position, guesses)
 
     @property
@@ -134,30 +140,25 @@ class ResidentEngine(Engine):
 
         The head's inputs are quantized first where the branch quantizes them; products accumulate in float32.
         """
-        head = self._model.lm_head
         states = hidden_states.to(self.device)
-        quantize = getattr(head, "quantize_input", None)
-        if quantize is not None:
-            states = quantize(states)
         try:
-            return float32_logits(states, head.weight)
+            return self.head.logits(states)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         self._let_go()
-        return float32_logits(states, head.weight)
+        return self.head.logits(states)
 
-    def head_weight(self) -> torch.Tensor:
-        if getattr(self._model.lm_head, "quantize_input", None) is not None:
+    def output_head(self) -> OutputHead:
+        if self.head.quantizes:
             raise EngineError(
                 "head-quantized", "A deployment whose head quantizes its inputs cannot be captured as a reference."
             )
-        weight: torch.Tensor = self._model.lm_head.weight.detach()
-        return weight
+        return self.head.plain
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         """Final hidden states of every request, in batches of similar length, right-padded."""
-        usable, refused = parted(requests, self._unusable)
+        usable, refused = parted(self._separate(requests), self._unusable)
         yield from (each for each in refused if each.request.key not in known)
         for results in self._computed_scores(with_news(self._score_batches(usable), known)):
             yield from new_results(results, known)
@@ -167,13 +168,13 @@ class ResidentEngine(Engine):
 
         Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
         """
-        usable, refused = parted(requests, self._unusable)
+        usable, refused = parted(self._separate(requests), self._unusable)
         yield from (each for each in refused if each.request.key not in known)
         for results in self._computed_answers(with_news(self._answer_batches(usable), known)):
             yield from new_results(results, known)
 
     def divided(self, requests: Sequence[Request]) -> Divided:
-        usable, refused = parted(requests, self._unusable)
+        usable, refused = parted(self._separate(requests), self._unusable)
         scores = len(requests) > 0 and isinstance(requests[0], ScoreRequest)
         return Divided([*(self._score_batches(usable) if scores else self._answer_batches(usable))], refused)
 
@@ -300,6 +301,10 @@ class ResidentEngine(Engine):
         if reason is not None:
             self.notify_once(f"{NOT_RECORDED_SAID}: {' '.join(reason.split())[:200]}")
 
+    def _separate(self, requests: Sequence[RequestT]) -> Sequence[RequestT]:
+        """The requests without what they share, where the model cannot go on from it."""
+        return requests if self._shares else [replace(request, shared=0) for request in requests]
+
     def _unusable(self, request: Request) -> str | None:
         length, budget = len(request.token_ids), request.max_new_tokens if isinstance(request, GenerationRequest) else 0
         needed = f"{length} tokens and a budget of {budget} for the answer" if budget else f"{length} tokens"
@@ -352,7 +357,7 @@ class ResidentEngine(Engine):
             cache = remember(self._model, ids, chunk, cache)
             prompts = [prompt[ahead:] for prompt in prompts]
         samplers = [_sampler_of(request) for request in batch]
-        stop_ids, padding = frozenset(self._stop_ids), self._stop_ids[-1]
+        stop_ids, padding = frozenset(self._stop_ids), padding_id(self.tokenizer)
         answers = decode(self._model, prompts, budgets, stop_ids, padding, samplers, cache, self._step_memory)
         return [
             replace(finished(self.tokenizer, stop_ids, request, tokens), rows=len(batch))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
 
 from q36eval.engines.base import GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import MAX_SPREAD, prefix_of
@@ -19,6 +19,12 @@ from q36eval.engines.passes import read, remember
 
 Chunk = Callable[[int, int], int]
 """Of so many rows of so many tokens, the tokens of each that go through the model at a time."""
+
+
+def can_be_lent(model: Any) -> bool:
+    """Whether what every layer of a model remembers is the same for whatever follows: a sliding window moves on."""
+    layers = DynamicCache(config=model.config).layers
+    return all(type(layer) in (DynamicLayer, LinearAttentionLayer) for layer in layers)
 
 
 class LastPrefix:
@@ -129,7 +135,9 @@ class _LentStates(LinearAttentionLayer):  # type: ignore[misc]
         self._lender, self._rows = layer, rows
         self.has_previous_state = layer.has_previous_state
         self.conv_states = {at: state.expand(rows, -1, -1) for at, state in layer.conv_states.items()}
-        self.recurrent_states = {at: s.expand(rows, *s.shape[1:]) for at, s in layer.recurrent_states.items()}
+        self.recurrent_states = {
+            at: s if s is None else s.expand(rows, *s.shape[1:]) for at, s in layer.recurrent_states.items()
+        }
 
     def own(self) -> Any:
         """A copy that may be written to."""

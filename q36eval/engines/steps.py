@@ -18,6 +18,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
+from q36eval.checkpoints.architecture import base_of
 from q36eval.engines.delta import delta_step
 from q36eval.engines.device_memory import give_back
 
@@ -231,7 +232,7 @@ class Steps:
         hidden = (columns < begins) | (columns > memory.column)
         mask = torch.zeros(hidden.shape, device=memory.device).masked_fill(hidden, -torch.inf)
         with stepping(model):
-            states = model.model(
+            states = base_of(model)(
                 input_ids=memory.ids[: self._rows],
                 attention_mask={"full_attention": mask, "linear_attention": None},
                 position_ids=memory.column - begins,

@@ -23,7 +23,7 @@ from q36eval.references._capture import Capture, capture_key, pack_folder
 from q36eval.references._fetched import fetched, is_address, shown
 from q36eval.references._files import cannot_write, write_whole
 from q36eval.references._manifest import FileEntry, Header, Manifest, damage, load_header, load_manifest
-from q36eval.references._pack import Pack, PackUse, captures_in, mark_used, stored_head, use_of
+from q36eval.references._pack import Pack, PackUse, captures_in, mark_used, use_of
 
 __all__ = [
     "Capture",
@@ -44,7 +44,6 @@ __all__ = [
     "mark_used",
     "pack_folder",
     "shown",
-    "stored_head",
     "use_of",
     "write_whole",
 ]

@@ -13,7 +13,7 @@ from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references._manifest import HEADER_FILE, Header, Manifest, load_header, load_manifest
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 OPTIONS = {
@@ -191,32 +191,3 @@ class Pack:
                 f"The reference pack {self.folder} was made with another {name}: the pack's is {own[:16]}, "
                 f"{whose} is {value[:16]}; nothing can be compared.",
             )
-
-
-_HEADS = ("lm_head.weight",)
-_EMBEDDINGS = ("model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
-
-
-def stored_head(folder: Path) -> "torch.Tensor":
-    """The head [V, H] of a plain BF16, FP16 or FP32 checkpoint, in BF16; tied embeddings where it has no own head.
-
-    Whoever uses it compares its hash: nothing is assumed about how the checkpoint is loaded otherwise.
-
-    Raises:
-        UsageError: it stores no such tensor, or one that is quantized.
-        CorruptCheckpointError: see `open_checkpoint`.
-    """
-    import torch
-
-    from q36eval.checkpoints import open_checkpoint
-
-    checkpoint = open_checkpoint(folder)
-    for name in (*_HEADS, *_EMBEDDINGS):
-        if name in checkpoint.tensors:
-            weight = checkpoint.read(name)
-            if weight.dtype in (torch.bfloat16, torch.float16, torch.float32):
-                return weight.to(torch.bfloat16)
-            break
-    raise UsageError(
-        "head-not-plain", f"{folder} stores no plain lm_head, so a pack must keep it; capture without --no-head."
-    )

@@ -40,6 +40,8 @@ from q36eval.stats import summarize
 if TYPE_CHECKING:
     import torch
 
+    from q36eval.engines.logits import OutputHead
+
 DIRECTIONS: tuple[Direction, ...] = ("restored", "alone")
 
 
@@ -84,7 +86,7 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
     passes = 2 + len(DIRECTIONS) * len(listed) + (1 if changed else 0)
     chosen = sample(plan.documents, reference.tokenizer, passes, plan.budget)
     progress.stage("scoring the variants", passes)
-    states, head = hidden_states(reference, chosen.requests), reference.head_weight().cpu()
+    states, head = hidden_states(reference, chosen.requests), reference.output_head().to("cpu")
     progress.advance()
     alone = [_variant(reference, branch, suspect, chosen, states, head, progress) for suspect in listed]
     if plan.engine.device != "cpu":
@@ -122,7 +124,7 @@ def _variant(
     suspect: Suspect,
     chosen: Sample,
     states: "Mapping[str, torch.Tensor]",
-    head: "torch.Tensor",
+    head: "OutputHead",
     progress: Progress,
 ) -> list[float]:
 

@@ -120,10 +120,10 @@ class Reference:
         return captures
 
     def _head(self) -> "dict[str, torch.Tensor]":
-        from q36eval.references import stored_head
+        from q36eval.engines.head import stored_head
 
         assert self.folder is not None, "needed only where the reference's folder is known"
-        return {"head": stored_head(self.folder)}
+        return stored_head(self.folder).tensors()
 
 
 def reference_of(request: Request, paths: Paths) -> Reference:

@@ -10,6 +10,7 @@ import torch
 from q36eval.canaries.cases import Case
 from q36eval.canaries.probe import rendered
 from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.logits import OutputHead
 from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
@@ -124,5 +125,5 @@ class Scripted(Engine):
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return 20.0 * torch.nn.functional.one_hot(hidden_states[:, 0].long(), len(self.tokenizer)).float()
 
-    def head_weight(self) -> torch.Tensor:
+    def output_head(self) -> OutputHead:
         raise AssertionError("only a divergence needs the head")

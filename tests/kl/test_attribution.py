@@ -101,7 +101,7 @@ def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_
     assert served.extra_interval.lower > 0
     assert served.kl == pytest.approx(found.kl + served.extra)
     chosen = sample(documents, bf16.tokenizer, 1, 1_000_000)
-    sums = divergences(open_engine(read), chosen, hidden_states(bf16, chosen.requests), bf16.head_weight())
+    sums = divergences(open_engine(read), chosen, hidden_states(bf16, chosen.requests), bf16.output_head())
     assert served.kl == pytest.approx(sum(sums) / sum(chosen.units), rel=1e-9)
 
 
@@ -113,7 +113,7 @@ def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_fol
     guilty = [part.module for part in parts_of(bf16) if differs(bf16, branch, part.module)]
     assert guilty == [f"model.layers.{layer}.mlp.experts" for layer in range(6)]
     chosen = sample(load_corpus(CORPUS)[::7], bf16.tokenizer, 1, 50_000)
-    states, head = hidden_states(bf16, chosen.requests), bf16.head_weight()
+    states, head = hidden_states(bf16, chosen.requests), bf16.output_head()
     before = divergences(branch, chosen, states, head)
     with borrowing(branch, bf16, guilty):
         assert max(divergences(branch, chosen, states, head)) == 0.0
@@ -141,7 +141,7 @@ def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, 
     assert attention == [name for name, _ in bf16.model.named_modules() if name.endswith(".self_attn")]
     assert (guilty == attention) == (declared == "bf16")
     chosen = sample(load_corpus(CORPUS)[::7], bf16.tokenizer, 1, 50_000)
-    states, head = hidden_states(bf16, chosen.requests), bf16.head_weight()
+    states, head = hidden_states(bf16, chosen.requests), bf16.output_head()
     before = divergences(branch, chosen, states, head)
     assert min(before) > 0
     with borrowing(branch, bf16, attention):

@@ -17,7 +17,7 @@ from tests.q36eval.checkpoints.inspection.damage import clipping_cache, inputs_t
 @pytest.mark.long
 def test_scales_of_inputs_and_of_the_cache_that_no_file_contradicts_show_in_the_kl(bf16: Any, tmp_path: Path) -> None:
     chosen = sample(load_corpus(CORPUS)[::7], bf16.tokenizer, 1, 100_000)
-    states, head = hidden_states(bf16, chosen.requests), bf16.head_weight()
+    states, head = hidden_states(bf16, chosen.requests), bf16.output_head()
 
     def kl(folder: Path) -> float:
         return sum(divergences(open_engine(folder), chosen, states, head)) / sum(chosen.units)

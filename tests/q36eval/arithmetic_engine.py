@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
 from q36eval.engines import Engine, EngineSettings, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.logits import OutputHead
 from q36eval.engines.opening import Kind
 from q36eval.records import DeploymentIdentity
 
@@ -95,5 +96,5 @@ class ArithmeticEngine(Engine):
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return hidden_states.float() @ self._codes.T
 
-    def head_weight(self) -> torch.Tensor:
-        return self._codes
+    def output_head(self) -> OutputHead:
+        return OutputHead(self._codes)

@@ -27,11 +27,11 @@ def test_logits_are_the_whole_models(name: str) -> None:
 
 def test_only_a_head_that_takes_inputs_as_they_are_is_a_references() -> None:
     assert torch.equal(
-        Head.of(EngineSettings(SANDBOX / "bf16")).plain_weight(),
+        Head.of(EngineSettings(SANDBOX / "bf16")).plain().weight,
         load_file(SANDBOX / "bf16" / "model.safetensors")["lm_head.weight"],
     )
     with raises(EngineError, "head-quantized"):
-        Head.of(EngineSettings(SANDBOX / "fp8-head")).plain_weight()
+        Head.of(EngineSettings(SANDBOX / "fp8-head")).plain()
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -46,7 +46,7 @@ def test_without_a_head_there_are_the_embeddings_where_they_are_tied_and_nothing
     config = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": tied}
     (folder / "config.json").write_text(json.dumps(config))
     if tied:
-        assert torch.equal(Head.of(EngineSettings(folder)).weight, tensors["model.embed_tokens.weight"])
+        assert torch.equal(Head.of(EngineSettings(folder)).plain().weight, tensors["model.embed_tokens.weight"])
     else:
         with raises(CorruptCheckpointError, "tensor-missing", "lm_head.weight"):
             Head.of(EngineSettings(folder))

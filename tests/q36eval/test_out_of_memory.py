@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.engines import EngineSettings, open_engine, resident
+from q36eval.engines import EngineSettings, logits, open_engine, resident
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.passes import read, spans
@@ -295,7 +295,7 @@ def test_logits_that_run_out_of_memory_are_made_once_earlier_batches_are_let_go(
     engine: ResidentEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states = torch.randn(3, engine.model.config.hidden_size)
-    expected, own, tried = engine.logits(states), resident.float32_logits, list[int]()
+    expected, own, tried = engine.logits(states), logits.float32_logits, list[int]()
 
     def once(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         tried.append(len(states))
@@ -303,6 +303,6 @@ def test_logits_that_run_out_of_memory_are_made_once_earlier_batches_are_let_go(
             raise torch.OutOfMemoryError("as if")
         return own(states, weight)
 
-    monkeypatch.setattr(resident, "float32_logits", once)
+    monkeypatch.setattr(logits, "float32_logits", once)
     assert torch.equal(engine.logits(states), expected)
     assert tried == [3, 3]

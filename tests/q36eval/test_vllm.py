@@ -31,6 +31,7 @@ from q36eval.engines import (
     open_engine,
 )
 from q36eval.engines.head import Head
+from q36eval.engines.logits import OutputHead
 from q36eval.engines.vllm import window
 from q36eval.engines.vllm.engine import (
     WINDOW_ANSWERS,
@@ -515,8 +516,8 @@ class Altered(Engine):
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self._engine.logits(hidden_states)
 
-    def head_weight(self) -> torch.Tensor:
-        return self._engine.head_weight()
+    def output_head(self) -> OutputHead:
+        return self._engine.output_head()
 
 
 @pytest.mark.long

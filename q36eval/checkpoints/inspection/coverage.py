@@ -16,7 +16,7 @@ from q36eval.checkpoints.inspection.stored_schemes import (
     stored_label,
 )
 from q36eval.checkpoints.integer_schemes import auto_round_names, is_auto_round_pattern
-from q36eval.checkpoints.names import beginnings, canonical, endings, fused_place, module_type, split_part
+from q36eval.checkpoints.names import beginnings, canonical, endings, fused_place, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import is_glob
@@ -39,13 +39,17 @@ def ignore_patterns(quantization: Mapping[str, Any]) -> list[str]:
     return next((list(quantization[key]) for key in keys if quantization.get(key)), [])
 
 
+_CLASSES = {"Linear", "Embedding"}
+"""Torch classes that a pattern may mean: every model has some of each."""
+
+
 class _Names:
     """What patterns of a method's configuration may mean: the stored modules, in either published layout."""
 
     def __init__(self, method: str | None, modules: Iterable[str]) -> None:
         self._method = method
         self._names = sorted({name for module in modules for name in (module, canonical(module))})
-        self._meant = {called for name in self._names for called in self._called(name)} - {""}
+        self._meant = {called for name in self._names for called in self._called(name)} | _CLASSES
         self._lines = "\n".join(self._names)
 
     def _called(self, name: str) -> Iterable[str]:
@@ -53,8 +57,8 @@ class _Names:
         if self._method == "auto-round":
             return auto_round_names(name)
         if self._method == "fp8":  # fine-grained FP8 lists modules and whole subtrees by name
-            return (*beginnings(name), *endings(name), module_type(name))
-        return (name,) if self._method == "modelopt" else (name, module_type(name))
+            return (*beginnings(name), *endings(name))
+        return (name,)
 
     def any_is_meant_by(self, pattern: str) -> bool:
         """Whether the pattern means one of them; a malformed one means nothing."""

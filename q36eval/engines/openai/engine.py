@@ -28,6 +28,7 @@ from q36eval.engines.base import (
     Scores,
     failed,
 )
+from q36eval.engines.logits import OutputHead
 from q36eval.engines.openai.answers import (
     Completion,
     completion_of,
@@ -224,7 +225,7 @@ class OpenAIEngine(Engine):
         width = hidden_states.shape[-1] // 2
         return hidden_states[:, :width].long(), hidden_states[:, width:]
 
-    def head_weight(self) -> torch.Tensor:
+    def output_head(self) -> OutputHead:
         """One that hands log-probabilities on as they are, [V, V].
 
         Raises:
@@ -236,7 +237,7 @@ class OpenAIEngine(Engine):
                 "The server does not give log-probabilities of the whole vocabulary, so it cannot be captured as a "
                 "reference; capture the checkpoint with the engine in-process.",
             )
-        return torch.eye(self._vocabulary)
+        return OutputHead(torch.eye(self._vocabulary))
 
     # -- answers
 

@@ -39,6 +39,7 @@ from q36eval.engines.base import (
 from q36eval.engines.batches import batches_by_length, with_news
 from q36eval.engines.forks import new_results, shared_out
 from q36eval.engines.head import Head
+from q36eval.engines.logits import OutputHead
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import as_settings
 from q36eval.engines.vllm.environment import Environment, environment
@@ -160,8 +161,8 @@ class VLLMEngine(Engine):
         """
         return self._head.logits(hidden_states)
 
-    def head_weight(self) -> torch.Tensor:
-        return self._head.plain_weight()
+    def output_head(self) -> OutputHead:
+        return self._head.plain()
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         fitting, refused = parted(requests, self._too_long)

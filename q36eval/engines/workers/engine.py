@@ -30,6 +30,7 @@ from q36eval.engines.base import (
 )
 from q36eval.engines.forks import new_results
 from q36eval.engines.head import Embeddings, Head
+from q36eval.engines.logits import OutputHead
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import rounded
 from q36eval.engines.opening import as_settings, identity_of, planned
@@ -218,8 +219,8 @@ class WorkersEngine(Engine):
         logits = self._head.logits(hidden_states)
         return rounded(logits) if self._rounds_logits else logits
 
-    def head_weight(self) -> torch.Tensor:
-        return self._head.plain_weight()
+    def output_head(self) -> OutputHead:
+        return self._head.plain()
 
     @torch.inference_mode()
     def drafted(

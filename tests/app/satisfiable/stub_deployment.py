@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.logits import OutputHead
 from q36eval.records import DeploymentIdentity
 
 SCALE = 12.0
@@ -106,8 +107,8 @@ class StubDeployment(Engine):
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return hidden_states.float() @ self._codes.T
 
-    def head_weight(self) -> torch.Tensor:
-        return self._codes
+    def output_head(self) -> OutputHead:
+        return OutputHead(self._codes)
 
 
 def right_answers(probes: Sequence[Any]) -> RightAnswers:

@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from q36eval.checkpoints.architecture import SUPPORTED, Architecture, Outline
+from q36eval.checkpoints.architecture import Architecture, base_of
 from q36eval.checkpoints.loader import load_model
 from q36eval.checkpoints.reader import open_checkpoint
-from q36eval.engines.logits import LogitsForm, check_form
+from q36eval.checkpoints.supported_architectures import SUPPORTED
+from q36eval.engines.logits import LogitsForm, OwnHead, check_form
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.q36eval.checkpoints.architectures import NAMES, SETTINGS, saved, tiny_model
 from tests.raising import raises
@@ -150,11 +151,9 @@ def test_an_unknown_architecture_is_refused_with_those_that_are_supported(tmp_pa
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_have_the_form_of_the_models_own_forward(name: str) -> None:
     model = tiny_model(name)
-    form = LogitsForm.of(model.config)
-    check_form(model, Outline(model), form)
-    states = getattr(model, Outline(model).base)(input_ids=TOKENS, use_cache=False).last_hidden_state[0]
-    head = model.get_output_embeddings()
-    rounded_once = form.logits(states, head.weight, head.bias)
+    check_form(model, LogitsForm.of(model.config))
+    states = base_of(model)(input_ids=TOKENS, use_cache=False).last_hidden_state[0]
+    rounded_once = OwnHead.of(model).plain.logits(states)
     assert torch.allclose(
         logits(model)[0].float(), rounded_once, rtol=2**-7, atol=2**-7 * float(rounded_once.abs().max())
     )
@@ -164,4 +163,4 @@ def test_logits_have_the_form_of_the_models_own_forward(name: str) -> None:
 def test_a_form_that_is_not_the_models_own_is_refused(name: str) -> None:
     model = tiny_model(name)
     with raises(UsageError, "architecture-unsupported", type(model).__name__):
-        check_form(model, Outline(model), LogitsForm())
+        check_form(model, LogitsForm())

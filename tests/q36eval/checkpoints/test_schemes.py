@@ -40,7 +40,7 @@ def resolve(
     stored: Sequence[str] = (),
 ) -> Scheme:
     tensors = {name: TensorEntry(name, Path("none"), "F32", (), 0, 4) for name in stored}
-    config = {"quantization_config": quantization}
+    config = {"model_type": "qwen3_5_moe_text", "quantization_config": quantization}
     return scheme_resolver(Checkpoint(HeldFolder(Path("checkpoint")), config, tensors))(module, parts)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.logits import OutputHead
 from q36eval.probes import Digest, ItemResults, Probe, Progress, Sink, WorkItem
 from q36eval.records import (
     Answer,
@@ -89,8 +90,8 @@ class CountingEngine(Engine):
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return hidden_states
 
-    def head_weight(self) -> torch.Tensor:
-        return torch.eye(2)
+    def output_head(self) -> OutputHead:
+        return OutputHead(torch.eye(2))
 
 
 def scoring(key: str, tokens: tuple[int, ...] = (1,), **place: Any) -> WorkItem:

@@ -110,7 +110,7 @@ def test_states_and_logits_are_those_of_the_engine_alone(
     }
     some = next(result.hidden_states for result in ours if result.hidden_states is not None)
     assert torch.equal(alone.logits(some), two.logits(some))
-    assert torch.equal(alone.head_weight(), two.head_weight())
+    assert torch.equal(alone.output_head().weight, two.output_head().weight)
     assert all(result.seconds > 0 for result in theirs if result.error is None)
     assert (two.identity, two.deterministic, two.generates, two.scores) == (
         alone.identity, alone.deterministic, alone.generates, alone.scores,

@@ -1,0 +1,93 @@
+"""The in-process engine against transformers' own forward pass and `generate`, for every supported architecture."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from q36eval.checkpoints.architecture import base_of
+from q36eval.engines.base import GenerationRequest, ScoreRequest
+from q36eval.engines.resident import ResidentEngine
+from q36eval.records import DeploymentIdentity
+from tests.q36eval.checkpoints.architectures import NAMES, tiny_model
+
+STOP = 2
+IDENTITY = DeploymentIdentity(
+    checkpoint_sha256="0" * 64,
+    tokenizer_sha256="0" * 64,
+    chat_template_sha256="0" * 64,
+    engine="in-process",
+    engine_version="x",
+    settings={"device": "cpu"},
+    kv_cache_dtype="auto",
+)
+
+
+class Numbers:
+    """A tokenizer whose text is its token ids."""
+
+    eos_token_id, pad_token_id = STOP, 0
+
+    def decode(self, ids: list[int], **_settings: Any) -> str:
+        return " ".join(map(str, ids))
+
+
+@pytest.fixture(params=NAMES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ResidentEngine:
+    """In float32, in one process."""
+    monkeypatch.setattr(ResidentEngine, "_workers", lambda _: 1)
+    model = tiny_model(request.param).float()
+    model.generation_config.eos_token_id = STOP
+    return ResidentEngine(model, Numbers(), IDENTITY)
+
+
+def drawn(generator: torch.Generator, length: int) -> tuple[int, ...]:
+    return tuple(torch.randint(3, 256, (length,), generator=generator).tolist())
+
+
+@torch.inference_mode()
+def own_states(model: Any, tokens: tuple[int, ...]) -> torch.Tensor:
+    states: torch.Tensor = base_of(model)(input_ids=torch.tensor([tokens]), use_cache=False).last_hidden_state[0]
+    return states
+
+
+@pytest.mark.long
+def test_scores_are_those_of_a_full_forward_pass(engine: ResidentEngine) -> None:
+    """Alone, padded, and after a prefix that eight texts share."""
+    generator = torch.Generator().manual_seed(3)
+    texts = [drawn(generator, length) for length in (50, 41, 30, 20, 9)]
+    prefix = drawn(generator, 130)
+    after = [prefix + drawn(generator, length) for length in (20, 15, 9, 12, 14, 11, 10, 13)]
+    requests = [ScoreRequest(f"alone {at}", text) for at, text in enumerate(texts)]
+    requests += [ScoreRequest(f"after {at}", text, first=131, shared=130) for at, text in enumerate(after)]
+    for scored in engine.score(requests):
+        assert scored.error is None
+        assert scored.hidden_states is not None
+        request = scored.request
+        own = own_states(engine.model, request.token_ids)[request.first - 1 : -1]
+        assert torch.allclose(scored.hidden_states, own, rtol=0, atol=2e-5 * float(own.abs().max())), request.key
+
+
+@pytest.mark.long
+def test_greedy_answers_are_those_of_generate_or_part_at_a_tie(engine: ResidentEngine) -> None:
+    generator = torch.Generator().manual_seed(4)
+    prompts = [drawn(generator, length) for length in (30, 24, 21, 7, 28, 3)]
+    budgets = [24, 24, 6, 24, 24, 24]
+    requests = [
+        GenerationRequest(str(at), prompt, max_new_tokens=budget)
+        for at, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True))
+    ]
+    for answer in engine.generate(requests):
+        assert answer.error is None
+        prompt, budget = answer.request.token_ids, answer.request.max_new_tokens
+        with torch.inference_mode():
+            own = engine.model.generate(
+                input_ids=torch.tensor([prompt]), max_new_tokens=budget, do_sample=False, pad_token_id=0
+            )[0, len(prompt) :].tolist()
+        own = own[: own.index(STOP)] if STOP in own else own
+        parts = next((at for at, pair in enumerate(zip(answer.token_ids, own, strict=False)) if len({*pair}) > 1), None)
+        if parts is None:
+            assert len(answer.token_ids) == len(own)
+            continue
+        logits = engine.logits(own_states(engine.model, (*prompt, *own[:parts]))[-1:])[0]
+        assert abs(float(logits[answer.token_ids[parts]] - logits[own[parts]])) < 1e-4, answer.request.key
