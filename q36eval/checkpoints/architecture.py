@@ -17,7 +17,7 @@ from torch import nn
 
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.supported_architectures import check_supported
-from q36eval.errors import UsageError
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 Shape = tuple[int, ...]
 
@@ -35,6 +35,7 @@ class Place:
 class Architecture:
     """The text model of a checkpoint: a transformers config and the causal class that belongs to it."""
 
+    checkpoint: Checkpoint
     config: Any
     model_class: Any
 
@@ -43,7 +44,8 @@ class Architecture:
         """The architecture that a checkpoint's config names, without its quantization.
 
         Raises:
-            UsageError: it is not supported, or the config lacks a setting that its class needs.
+            UsageError: it is not supported.
+            CorruptCheckpointError: transformers cannot read its settings.
         """
         from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -52,14 +54,12 @@ class Architecture:
         try:
             kind = CONFIG_MAPPING[settings["model_type"]]
             whole = kind.from_dict(kind._decode_special_floats(settings))
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise UsageError(
-                "architecture-unsupported", f"{checkpoint.path}: transformers cannot read config.json: {error}."
-            ) from error
+        except Exception as error:  # its own checks raise many kinds
+            raise _unreadable(checkpoint, error) from error
         config = whole.get_text_config(decoder=True)
         if settings.get("tie_word_embeddings"):
             config.tie_word_embeddings = True
-        return cls(config, MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
+        return cls(checkpoint, config, MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
 
     def empty(self, dtype: torch.dtype) -> Any:
         """The model on the meta device: shapes and dtypes, no memory, no random initialization."""
@@ -70,8 +70,24 @@ class Architecture:
 
     @cached_property
     def outline(self) -> "Outline":
-        """The parts of the model, from an empty one."""
-        return Outline(self.empty(torch.bfloat16))
+        """The parts of the model, from an empty one.
+
+        Raises:
+            CorruptCheckpointError: transformers cannot build a model of these settings.
+        """
+        try:
+            return Outline(self.empty(torch.bfloat16))
+        except Exception as error:  # whatever sizes that do not fit make torch raise
+            raise _unreadable(self.checkpoint, error) from error
+
+
+def _unreadable(checkpoint: Checkpoint, error: Exception) -> CorruptCheckpointError:
+    reason = " ".join(str(error).split())
+    return CorruptCheckpointError(
+        "config-invalid",
+        f"{checkpoint.path}: transformers cannot build the model that config.json describes ({type(error).__name__}: "
+        f"{reason}).",
+    )
 
 
 _NOT_THE_MODEL = {"quantization_config", "auto_map", "dtype", "torch_dtype"}
@@ -81,6 +97,13 @@ def base_of(model: Any) -> Any:
     """The part of a causal model that gives the final hidden states: the child that holds its input embeddings."""
     embeddings = model.get_input_embeddings()
     return next(child for child in model.children() if any(module is embeddings for module in child.modules()))
+
+
+def layers_name(model: Any) -> str:
+    """The name of a causal model's list of decoder layers."""
+    count = model.config.num_hidden_layers
+    lists = ((name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList))
+    return next(str(name) for name, module in lists if len(module) == count)
 
 
 class Outline:
@@ -124,10 +147,7 @@ class Outline:
     @cached_property
     def layers(self) -> str:
         """The list of decoder layers."""
-        count = self.model.config.num_hidden_layers
-        return next(
-            name for name, module in self._modules.items() if isinstance(module, nn.ModuleList) and len(module) == count
-        )
+        return layers_name(self.model)
 
     def _name_of(self, module: nn.Module) -> str:
         return next(name for name, each in self._modules.items() if each is module)
@@ -230,6 +250,14 @@ class Outline:
             found.missing.extend(_of_expert(like, number) for number in experts if number not in by_number)
             faulty |= by_number.keys() != set(experts)
         return faulty
+
+    def shape_at(self, place: Place) -> Shape:
+        """The shape of a weight that goes there."""
+        shape = self.shapes[place.parameter]
+        if place.part is None:
+            return shape
+        rows = place.part[1]
+        return (rows.stop - rows.start, *shape[2:])
 
     def is_for(self, name: str, parameter: str) -> bool:
         """Whether a stored weight becomes that parameter, or a part of it."""

@@ -17,7 +17,7 @@ from q36eval.checkpoints.architecture import Architecture, Outline
 from q36eval.checkpoints.loader import compute_buffers, input_schemes
 from q36eval.checkpoints.names import DRAFT_HEAD, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.weight_slots import Decoder, plan_of, stacked
+from q36eval.checkpoints.weight_slots import Decoder, places_in, plan_of, stacked
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import UsageError
 
@@ -103,9 +103,8 @@ def load_draft_head(
     head.config.dtype = dtype
     outline = Outline(head, mapped_as=Architecture.of(checkpoint).empty(dtype))
     decoder = Decoder(head, outline, checkpoint, device, dtype, {})
-    decoder.fill(stacked(plan_of(outline, checkpoint, index, below="mtp.")))
+    plan = plan_of(outline, checkpoint, index, below="mtp.")
+    decoder.fill(stacked(plan))
     compute_buffers(head, device)
-    model = nn.ModuleDict({"mtp": head})
-    emulation.install(model, input_schemes(index) if emulate_activations else {})
-    head = model["mtp"]
+    emulation.install(head, input_schemes(index) if emulate_activations else {}, places_in(plan))
     return head.eval().requires_grad_(False)  # type: ignore[no-any-return]

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from q36eval.checkpoints import experts as on_gpu
+from q36eval.checkpoints.architecture import Place
 from q36eval.checkpoints.formats.parts import WHOLE_ROW, ActivationScheme
 from q36eval.checkpoints.gpu import has_triton
-from q36eval.errors import CorruptCheckpointError
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 FP4_MAX = 6.0
 FP8_MAX = 448.0
@@ -314,28 +315,55 @@ def _multiply_by_expert(rows: Tensor, weight: Tensor, counts: list[int]) -> Tens
     return torch.cat([nn.functional.linear(block, weight[e]) for e, block in enumerate(blocks) if len(block)])
 
 
-def install(model: nn.Module, schemes: Mapping[str, ActivationScheme]) -> int:
-    """Wrap every module named in `schemes` (canonical module names, per expert); returns how many schemes were used.
+def install(model: nn.Module, schemes: Mapping[str, ActivationScheme], places: Mapping[str, Place]) -> int:
+    """Wrap every module named in `schemes` (per expert, by stored name); returns how many schemes were used.
+
+    `places` says where in the model the weight of each lies.
 
     Raises:
         CorruptCheckpointError: a scheme belongs to a module that cannot quantize its input.
+        UsageError: it belongs to experts that compute otherwise than is emulated.
     """
     by_experts: dict[str, dict[tuple[int, str], ActivationScheme]] = {}
-    for name, scheme in schemes.items():
-        prefix, marker, rest = name.partition(".mlp.experts.")
-        if marker:
-            index, projection = rest.split(".")
-            by_experts.setdefault(f"{prefix}.mlp.experts", {})[int(index), projection] = scheme
+    for stored, scheme in schemes.items():
+        place = places[f"{stored}.weight"]
+        name, _, parameter = place.parameter.rpartition(".")
+        if place.part is not None:
+            index, rows = place.part
+            projection = "up" if rows.start else parameter.removesuffix("_proj").partition("_")[0]
+            by_experts.setdefault(name, {})[index, f"{projection}_proj"] = scheme
             continue
         linear = model.get_submodule(name)
         if not isinstance(linear, nn.Linear):
             raise CorruptCheckpointError(
-                "quantization-invalid", f"{name} is given quantized activations but is no linear layer"
+                "quantization-invalid", f"{stored} is given quantized activations but is no linear layer"
             )
         model.set_submodule(name, QuantizedInputLinear(linear, scheme))
     for name, chosen in by_experts.items():
-        model.set_submodule(name, _wrap_experts(model.get_submodule(name), chosen))
+        experts = model.get_submodule(name)
+        _check_experts(name, experts)
+        model.set_submodule(name, _wrap_experts(experts, chosen))
     return len(schemes)
+
+
+def _check_experts(name: str, experts: nn.Module) -> None:
+    """Refuse experts that are not gate, up and down projections with silu between them.
+
+    Raises:
+        UsageError: they compute anything else.
+    """
+    from transformers.activations import SiLUActivation
+    from transformers.integrations.moe import _default_apply_gate
+
+    kind: Any = type(experts)
+    plain = getattr(kind, "_apply_gate", None) is _default_apply_gate
+    plain = plain and isinstance(experts.act_fn, nn.SiLU | SiLUActivation)
+    if not plain or experts.has_bias or experts.is_transposed or not experts.has_gate:
+        raise UsageError(
+            "activations-unsupported",
+            f"{name}: quantized inputs of {type(experts).__name__} are not emulated; known are experts of a gate, an "
+            f"up and a down projection without biases and with silu.",
+        )
 
 
 def _wrap_experts(experts: nn.Module, chosen: Mapping[tuple[int, str], ActivationScheme]) -> QuantizedInputExperts:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints import turboquant
+from q36eval.checkpoints.attention_shape import attention_shape
 from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import OWN_FILE, quantization_config
@@ -192,7 +194,7 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: 
     """
     check_kv_cache_dtype(dtype)
     round_trip = ROUND_TRIPS[dtype]
-    layers = {name: module for name, module in model.named_modules() if name.endswith(".self_attn")}
+    layers = _attention_layers(model)
     strays = sorted(set(scales) - set(layers))
     if strays:
         raise CorruptCheckpointError(
@@ -200,15 +202,21 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: 
         )
     if round_trip is None:
         return 0
+    if not layers or getattr(model.config, "kv_lora_rank", None):
+        raise UsageError(
+            "kv-cache-unsupported",
+            f"A KV cache of dtype {dtype!r} is not emulated for {type(model).__name__}, whose attention has latent "
+            f"keys and values or takes no cache that is known here.",
+        )
+    _, heads, width, _ = attention_shape(model.config)
     for name, attention in layers.items():
-        head_dim = int(attention.head_dim)
+        head_dim = int(getattr(attention, "head_dim", width))
         if not round_trip.fits(head_dim):
             raise UsageError(
                 "kv-cache-unsupported",
                 f"A KV cache of dtype {dtype!r} is not emulated for heads of {head_dim} dimensions: "
                 f"its rotation exists for powers of two.",
             )
-        heads = int(attention.k_proj.out_features) // head_dim
         calibrated = scales.get(name, {}) if round_trip.scaled else {}
         fitted = {which: _fit(name, which, calibrated.get(which), heads, attention) for which in "kv"}
         for which, scale in fitted.items():
@@ -216,6 +224,16 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: 
         setattr(attention, _USED, used)
         attention.register_forward_pre_hook(_hook(dtype, round_trip), with_kwargs=True)
     return len(layers)
+
+
+def _attention_layers(model: "nn.Module") -> "dict[str, nn.Module]":
+    """The modules that read and write keys and values, by the cache that they take."""
+    takers = {
+        name: module
+        for name, module in model.named_modules()
+        if hasattr(module, "layer_idx") and "past_key_values" in signature(module.forward).parameters
+    }
+    return {name: taker for name, taker in takers.items() if not any(each.startswith(f"{name}.") for each in takers)}
 
 
 def _fit(name: str, which: str, scale: "Tensor | None", heads: int, attention: "nn.Module") -> "Tensor":

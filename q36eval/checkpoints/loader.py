@@ -16,7 +16,7 @@ from q36eval.checkpoints.packed import pack
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED, check_placement
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.checkpoints.served_arithmetic import changes_as_served, check_as_served
-from q36eval.checkpoints.weight_slots import Decoder, Sizes, StoredLayers, plan_of, stacked
+from q36eval.checkpoints.weight_slots import Decoder, Sizes, StoredLayers, places_in, plan_of, stacked
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights
 from q36eval.errors import UsageError
 
@@ -99,7 +99,7 @@ def load_model(
     decoder.fill(stacks if layers is None else layers.around)
     model.tie_weights()
     compute_buffers(model, torch.device(device))
-    emulation.install(model, schemes)
+    emulation.install(model, schemes, places_in(plan))
     kv_cache.install(model, cache_dtype, cache_scales, kv_scales or kv_cache.STORED)
     delta_states.install(model, recurrent_state_dtype, conv_state_dtype)
     pack(model, decoder.packed)
@@ -137,7 +137,7 @@ def planned_model(
     sizes = Sizes.of(plan_of(outline, checkpoint, index), outline, dtype)
     emulated = emulate_activations and bool(input_schemes(index))
     return Planned(
-        architecture.config, sizes, placement or sizes.first_that_fits(torch.device(device)), emulated, checkpoint
+        outline.model.config, sizes, placement or sizes.first_that_fits(torch.device(device)), emulated, checkpoint
     )
 
 

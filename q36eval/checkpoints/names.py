@@ -38,14 +38,17 @@ _LEFT_OUT = (
 )
 _PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", ""))
 _CLASSES = (
-    ("lm_head", re.compile(r"^lm_head\.")),
-    ("embeddings", re.compile(r"\.embed_tokens\.")),
-    ("routed experts", re.compile(r"\.mlp\.experts\.")),
-    ("shared expert", re.compile(r"\.mlp\.shared_expert\.")),
-    ("router gates", re.compile(r"\.mlp\.(gate|shared_expert_gate)\.")),
-    ("norms", re.compile(r"(norm|layernorm)\.weight$")),
-    ("self-attention", re.compile(r"\.self_attn\.")),
+    ("lm_head", re.compile(r"^(lm_head|embed_out)\.")),
+    ("embeddings", re.compile(r"(^|\.)(embed_tokens|embed_in|wte|wpe)\.")),
+    ("routed experts", re.compile(r"\.experts\.|\.block_sparse_moe\.(input|output)_linear\.")),
+    ("shared expert", re.compile(r"\.shared_(experts?|mlp)\.")),
+    ("router gates", re.compile(r"\.(gate|router|shared_expert_gate)\.|\.e_score_correction_bias$")),
+    ("norms", re.compile(r"(norm|\bln_\w+)\.(weight|bias)$")),
+    ("self-attention", re.compile(r"\.(self_attn|attn|attention)\.")),
     ("linear attention", re.compile(r"\.linear_attn\.")),
+    ("state-space layers", re.compile(r"\.mamba\.")),
+    ("convolutions", re.compile(r"\.conv\.")),
+    ("dense MLP", re.compile(r"\.(mlp|feed_forward)\.")),
 )
 
 

@@ -1,7 +1,7 @@
 """The architectures that are supported, and a refusal of any other that needs no heavy import."""
 
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.errors import UsageError
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 SUPPORTED = (
     *(
@@ -31,8 +31,11 @@ def check_supported(checkpoint: Checkpoint) -> None:
 
     Raises:
         UsageError: the `model_type` is not in `SUPPORTED`.
+        CorruptCheckpointError: there is none.
     """
     kind = checkpoint.config.get("model_type")
+    if not isinstance(kind, str):
+        raise CorruptCheckpointError("config-invalid", f"{checkpoint.path}/config.json names no model_type.")
     if kind not in SUPPORTED:
         raise UsageError(
             "architecture-unsupported",

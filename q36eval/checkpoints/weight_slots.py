@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from q36eval.checkpoints.architecture import Outline
+from q36eval.checkpoints.architecture import Outline, Place
 from q36eval.checkpoints.expert_stacks import (
     FP4,
     Stack,
@@ -63,6 +63,11 @@ def plan_of(outline: Outline, checkpoint: Checkpoint, index: WeightIndex, below:
     for name, source in outline.tied.items():
         _leave_out_tied(plan, name, source)
     return plan
+
+
+def places_in(plan: Plan) -> dict[str, Place]:
+    """Where each planned weight goes, by its name."""
+    return {weight.name: Place(parameter, part) for parameter, weights in plan.items() for part, weight in weights}
 
 
 def _leave_out_tied(plan: Plan, name: str, source: str) -> None:

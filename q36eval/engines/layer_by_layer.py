@@ -20,7 +20,7 @@ from q36eval.checkpoints.weight_slots import StoredLayers
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
 from q36eval.engines.device_memory import UNKNOWN_BYTES, costs_of, pinned_bytes
 from q36eval.engines.forks import shared_out
-from q36eval.engines.layer_pass import Advanced, LayerPass, Segment
+from q36eval.engines.layer_pass import Advanced, LayerPass, Segment, check_layers_alone
 from q36eval.engines.memory_plan import Costs, Room, rounded_down
 from q36eval.engines.perturbation import of_batches
 from q36eval.engines.resident import ResidentEngine, right_padded, scored
@@ -51,6 +51,7 @@ class LayerByLayerEngine(ResidentEngine):
         batch_rows: int | None = None,
     ) -> None:
         super().__init__(model, tokenizer, identity, batch_rows=batch_rows)
+        check_layers_alone(model)
         self._layers, self._held = layers, held
         self._folder: Path | None = None
         self._advanced: Advanced = lambda done, of: None

@@ -27,6 +27,7 @@ from q36eval.engines.device_memory import give_back, is_out_of_memory
 from q36eval.engines.memory_plan import CHUNK_TOKENS
 from q36eval.engines.passes import spans
 from q36eval.engines.shared_prefix import lent
+from q36eval.errors import UsageError
 from q36eval.files import json_sha256
 
 SAVE_EVERY_S = 20.0
@@ -295,18 +296,43 @@ class _HandsOn(nn.Module):
         return hidden_states
 
 
+@torch.inference_mode()
+def check_layers_alone(model: Any) -> None:
+    """Refuse a model that does more around its layers than to embed tokens and to take the final norm.
+
+    Without any layer and norm it must hand on what it is given.
+
+    Raises:
+        UsageError: it does not, so its layers cannot be run one at a time.
+    """
+    device = next(model.parameters()).device
+    given = torch.randn(1, 3, model.config.hidden_size, generator=torch.Generator().manual_seed(0))
+    given = given.to(device, model.dtype)
+    with _alone(base_of(model), -1):
+        handed_on = base_of(model)(inputs_embeds=given, use_cache=False).last_hidden_state
+    if not torch.equal(handed_on, given):
+        raise UsageError(
+            "placement-unsupported",
+            f"{type(model).__name__} cannot be run layer by layer, since it changes what its first layer is given; "
+            f"choose another --engine-arg placement.",
+        )
+
+
 @contextmanager
 def _alone(text_model: Any, layer: int) -> Iterator[None]:
-    """Inside the block the model consists of that layer, and of the final norm where it is the last."""
-    layers, norm = text_model.layers, text_model.norm
+    """Inside the block the model consists of that layer, and of the final norm where it is the last; -1 is none."""
+    own = dict(text_model.named_children())
+    place = next(at for at, module in enumerate(own.values()) if isinstance(module, nn.ModuleList))
+    name, layers = [*own.items()][place]
     others = _HandsOn()
-    text_model.layers = nn.ModuleList([layers[layer] if at == layer else others for at in range(len(layers))])
+    alone = {name: nn.ModuleList([layers[layer] if at == layer else others for at in range(len(layers))])}
     if layer != len(layers) - 1:
-        text_model.norm = others
+        alone |= {each: others for each in [*own][place + 1 :] if "norm" in each}
     try:
+        text_model._modules.update(alone)
         yield
     finally:
-        text_model.layers, text_model.norm = layers, norm
+        text_model._modules.update(own)
 
 
 class _Length(DynamicLayer):  # type: ignore[misc]  # transformers has no types

@@ -13,6 +13,8 @@ On a CPU the limits are constants, by which recorded numbers and packs were made
 from dataclasses import dataclass, replace
 from typing import Any
 
+from q36eval.checkpoints.attention_shape import attention_shape
+
 CPU_SCORE_BATCH_TOKENS = 2048
 """What a core's own cache bears: 4,096 tokens took 1.2 times as long a token on the sandbox, two workers at once."""
 
@@ -69,15 +71,6 @@ TILE_COPIES = 2
 
 RECURRENT = ("linear_attention", "mamba", "conv")
 """Of `layer_types`, those whose layers remember a state instead of keys and values."""
-
-
-def _attention_shape(config: Any) -> tuple[int, int, int, int]:
-    """Query heads, heads of keys and values, and the width of a key and of a value, as a cache holds them."""
-    heads = config.num_attention_heads
-    if getattr(config, "kv_lora_rank", None):  # latent attention: transformers remembers what each head reads
-        return heads, heads, config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
-    head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return heads, getattr(config, "num_key_value_heads", None) or heads, head, head
 
 
 def _expert_shapes(config: Any) -> list[tuple[int, int]]:
@@ -164,7 +157,7 @@ class Costs:
         """
         b, float32 = itemsize, 4
         hidden = config.hidden_size
-        heads, kv_heads, key_head, value_head = _attention_shape(config)
+        heads, kv_heads, key_head, value_head = attention_shape(config)
         head = max(key_head, value_head)
         kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
         linear = sum(kind in RECURRENT for kind in kinds)

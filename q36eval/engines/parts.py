@@ -11,17 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from q36eval.checkpoints.architecture import layers_name
+from q36eval.checkpoints.names import tensor_class
 from q36eval.engines.base import Engine
 
-_IN_LAYER = (
-    ("self-attention", ("self_attn",)),
-    ("linear attention", ("linear_attn",)),
-    ("routed experts", ("mlp.experts",)),
-    ("shared expert", ("mlp.shared_expert",)),
-    ("router gates", ("mlp.gate", "mlp.shared_expert_gate")),
-    ("norms", ("input_layernorm", "post_attention_layernorm")),
+_ORDER = (
+    *("self-attention", "linear attention", "state-space layers", "convolutions"),
+    *("routed experts", "shared expert", "dense MLP", "router gates", "norms", "other"),
 )
-_OUTSIDE = (("embeddings", "model.embed_tokens"), ("norms", "model.norm"), ("lm_head", "lm_head"))
+"""Of the classes in a layer, about as they compute."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +38,35 @@ def parts_of(engine: Engine) -> list[Part]:
         EngineError: the engine keeps its model elsewhere.
         ValueError: a parameter that belongs to none of them, so that blame would have a hole.
     """
-    modules = dict(engine.model.named_modules())
-    parts = [Part(module, name, None) for name, module in _OUTSIDE[:1]]
-    for layer in range(engine.model.config.num_hidden_layers):
-        stems = ((name, f"model.layers.{layer}.{stem}") for name, stems in _IN_LAYER for stem in stems)
-        parts += [Part(module, name, layer) for name, module in stems if module in modules]
-    parts += [Part(module, name, None) for name, module in _OUTSIDE[1:]]
+    model = engine.model
+    layers = layers_name(model)
+    base = layers.rpartition(".")[0]
+    around = [f"{base}.{name}" for name, module in model.get_submodule(base).named_children() if [*module.parameters()]]
+    at = around.index(layers)
+    parts = [part for name in around[:at] for part in _within(name, model.get_submodule(name), None)]
+    for number, layer in enumerate(model.get_submodule(layers)):
+        inside = _within(f"{layers}.{number}", layer, number)
+        parts += sorted(inside, key=lambda part: _ORDER.index(part.tensor_class))
+    head = next(name for name, module in model.named_modules() if module is model.get_output_embeddings())
+    parts += [part for name in (*around[at + 1 :], head) for part in _within(name, model.get_submodule(name), None)]
     held = tuple(f"{part.module}." for part in parts)
-    homeless = [name for name, _ in engine.model.named_parameters() if not name.startswith(held)]
+    homeless = [name for name, _ in model.named_parameters() if not name.startswith(held)]
     if homeless:
         raise ValueError(f"{homeless[0]} belongs to no part")
     return parts
+
+
+def _within(name: str, module: nn.Module, layer: int | None) -> list[Part]:
+    """The parts of a module: itself where its matrices are of one class, else those of its children."""
+    weights = {f"{name}.{each}": weight for each, weight in module.named_parameters()}
+    matrices = [each for each, weight in weights.items() if weight.dim() > 1]
+    kinds = {tensor_class(each) for each in matrices or weights}
+    if len(kinds) == 1:
+        return [Part(name, kinds.pop(), layer)]
+    own = [each for each, _ in module.named_parameters(recurse=False)]
+    if own:
+        raise ValueError(f"{name}.{own[0]} belongs to no part")
+    return [part for child, inner in module.named_children() for part in _within(f"{name}.{child}", inner, layer)]
 
 
 def differs(one: Engine, other: Engine, module: str) -> bool:

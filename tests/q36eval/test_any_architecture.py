@@ -1,15 +1,21 @@
 """The in-process engine against transformers' own forward pass and `generate`, for every supported architecture."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from q36eval.checkpoints.architecture import base_of
+from q36eval.checkpoints.loader import load_model
+from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines.base import GenerationRequest, ScoreRequest
+from q36eval.engines.layer_pass import LayerPass, Segment, check_layers_alone
 from q36eval.engines.resident import ResidentEngine
+from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
-from tests.q36eval.checkpoints.architectures import NAMES, tiny_model
+from tests.q36eval.checkpoints.architectures import NAMES, saved, tiny_model
+from tests.raising import raises
 
 STOP = 2
 IDENTITY = DeploymentIdentity(
@@ -91,3 +97,26 @@ def test_greedy_answers_are_those_of_generate_or_part_at_a_tie(engine: ResidentE
             continue
         logits = engine.logits(own_states(engine.model, (*prompt, *own[:parts]))[-1:])[0]
         assert abs(float(logits[answer.token_ids[parts]] - logits[own[parts]])) < 1e-4, answer.request.key
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_alone_give_the_same_states(name: str, tmp_path: Path) -> None:
+    """All tokens at once bit for bit, in chunks of 16 up to the order of sums."""
+    folder = saved(name, tmp_path / "model")
+    whole = load_model(folder, dtype=torch.float32).model
+    apart = load_model(folder, dtype=torch.float32, placement=LAYERS)
+    assert apart.layers is not None
+    if name in ("gpt2", "granite"):
+        with raises(UsageError, "placement-unsupported"):
+            check_layers_alone(apart.model)
+        return
+    check_layers_alone(apart.model)
+    tokens = drawn(torch.Generator().manual_seed(5), 40)
+    own = own_states(whole, tokens)
+    for chunk in (40, 16):
+        one = LayerPass(apart.model, apart.layers, [Segment(torch.tensor([tokens]))], chunk=lambda *_, size=chunk: size)
+        one.run(lambda _done, _of: None)
+        assert not one.errors
+        (states,) = one.hidden_states
+        assert torch.allclose(states[0], own, rtol=0, atol=0 if chunk == 40 else 1e-5)

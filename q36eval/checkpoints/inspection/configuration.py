@@ -1,10 +1,7 @@
-"""config.json: the weights it calls for, and how it compares with the files beside it and with the reference's.
-
-The shapes are those of transformers' `Qwen3_5MoeForCausalLM`, written out and not built on the meta device, since that
-takes transformers' import and 40 layers of 256 experts; a test compares the two.
-"""
+"""config.json: how it compares with the weights, with the files beside it and with the reference's."""
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +26,15 @@ def text_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+QWEN3_5 = re.compile(r"qwen3_(5(_moe)?(_text)?|next)")
+"""The `model_type` of models whose layers are Gated DeltaNet but for every fourth: rules that hold for these alone."""
+
+
+def is_of_qwen(settings: Mapping[str, Any]) -> bool:
+    """Whether a text model's settings are of such a model."""
+    return QWEN3_5.fullmatch(str(settings.get("model_type"))) is not None
+
+
 def layer_types(settings: Mapping[str, Any]) -> list[str]:
     """The kind of every layer, as declared or as `full_attention_interval` (4 by default) makes them."""
     declared = settings.get("layer_types")
@@ -38,71 +44,6 @@ def layer_types(settings: Mapping[str, Any]) -> list[str]:
     return [LINEAR if (layer + 1) % interval else FULL for layer in range(settings["num_hidden_layers"])]
 
 
-def expected_shapes(config: Mapping[str, Any]) -> Shapes:
-    """Canonical parameter names and shapes, experts one by one.
-
-    Raises:
-        KeyError: the configuration lacks a size (its name is the argument).
-    """
-    c = text_settings(config)
-    hidden, vocabulary = c["hidden_size"], c["vocab_size"]
-    shapes: Shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
-    if not c.get("tie_word_embeddings"):
-        shapes["lm_head.weight"] = (vocabulary, hidden)
-    for number, kind in enumerate(layer_types(c)):
-        layer = f"model.layers.{number}"
-        shapes |= {f"{layer}.{norm}.weight": (hidden,) for norm in ("input_layernorm", "post_attention_layernorm")}
-        attention = _self_attention(c) if kind == FULL else _linear_attention(c)
-        shapes |= {f"{layer}.{name}": shape for name, shape in attention.items()}
-        shapes |= {f"{layer}.mlp.{name}": shape for name, shape in _mixture(c).items()}
-    return shapes
-
-
-def _self_attention(c: Mapping[str, Any]) -> Shapes:
-    """Gated attention: the query projection also gives the output gate."""
-    hidden, width = c["hidden_size"], c["head_dim"]
-    heads, key_value = c["num_attention_heads"] * width, c["num_key_value_heads"] * width
-    return {
-        "self_attn.q_proj.weight": (2 * heads, hidden),
-        "self_attn.k_proj.weight": (key_value, hidden),
-        "self_attn.v_proj.weight": (key_value, hidden),
-        "self_attn.o_proj.weight": (hidden, heads),
-        "self_attn.q_norm.weight": (width,),
-        "self_attn.k_norm.weight": (width,),
-    }
-
-
-def _linear_attention(c: Mapping[str, Any]) -> Shapes:
-    hidden, heads = c["hidden_size"], c["linear_num_value_heads"]
-    keys = c["linear_num_key_heads"] * c["linear_key_head_dim"]
-    values = heads * c["linear_value_head_dim"]
-    return {
-        "linear_attn.in_proj_qkv.weight": (2 * keys + values, hidden),
-        "linear_attn.in_proj_z.weight": (values, hidden),
-        "linear_attn.in_proj_a.weight": (heads, hidden),
-        "linear_attn.in_proj_b.weight": (heads, hidden),
-        "linear_attn.conv1d.weight": (2 * keys + values, 1, c["linear_conv_kernel_dim"]),
-        "linear_attn.A_log": (heads,),
-        "linear_attn.dt_bias": (heads,),
-        "linear_attn.norm.weight": (c["linear_value_head_dim"],),
-        "linear_attn.out_proj.weight": (hidden, values),
-    }
-
-
-def _mixture(c: Mapping[str, Any]) -> Shapes:
-    hidden, experts = c["hidden_size"], c["num_experts"]
-    shapes: Shapes = {"gate.weight": (experts, hidden), "shared_expert_gate.weight": (1, hidden)}
-    widths = {f"experts.{expert}": c["moe_intermediate_size"] for expert in range(experts)}
-    widths["shared_expert"] = c["shared_expert_intermediate_size"]
-    for module, width in widths.items():
-        shapes[f"{module}.gate_proj.weight"] = shapes[f"{module}.up_proj.weight"] = (width, hidden)
-        shapes[f"{module}.down_proj.weight"] = (hidden, width)
-    return shapes
-
-
-ARCHITECTURES = ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration")
-NESTED = "qwen3_5_moe"
-MODEL_TYPES = ("qwen3_5_moe_text", NESTED)
 NO_PART_OF_THE_COMPUTATION = (
     "_name_or_path",
     "architectures",
@@ -159,29 +100,40 @@ def configuration_findings(
 ) -> list[Finding]:
     """Architecture, layer types, tied head, and every value that changes what the model computes."""
     settings = text_settings(checkpoint.config)
-    findings = [*_architecture(checkpoint.config), *_layer_types(settings, units), *_tied_head(settings, units)]
-    findings += [*_read_otherwise(settings), *_rope_contradictions(settings), *_ends(checkpoint), *_code(checkpoint)]
+    findings = [*_architecture(checkpoint.config), *_tied_head(settings, units)]
+    if is_of_qwen(settings):
+        findings += [*_layer_types(settings, units), *_read_otherwise(settings)]
+    findings += [*_rope_contradictions(settings), *_ends(checkpoint), *_code(checkpoint)]
     if reference is not None:
         findings += [*_compute_dtype(checkpoint.config, reference), *_computation(settings, text_settings(reference))]
     return findings
 
 
 def _architecture(config: Mapping[str, Any]) -> list[Finding]:
+    """The names of the model against each other; an unknown `model_type` is refused before."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    )
+
+    kind, named = config["model_type"], config.get("architectures")
+    known = [
+        names[kind]
+        for names in (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+        if kind in names
+    ]
     findings = []
-    named = config.get("architectures")
     if not isinstance(named, list) or not named:
         findings.append(
             _finding("architecture", f"architectures is {json.dumps(named)}: engines cannot tell the model.")
         )
-    elif named[0] not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        findings.append(_finding("architecture", f"architectures names {named[0]!r}; known: {known}."))
-    if config.get("model_type") not in MODEL_TYPES:
-        known = ", ".join(MODEL_TYPES)
-        findings.append(_finding("architecture", f"model_type is {config.get('model_type')!r}; known: {known}."))
-    elif isinstance(config.get("text_config"), dict) != (config["model_type"] == NESTED):
-        where = "under text_config" if config["model_type"] == NESTED else "in config.json itself"
-        message = f"model_type {config['model_type']!r} is read {where}, where nothing is: defaults are taken."
+    elif named[0] not in known:
+        findings.append(_finding("architecture", f"architectures names {named[0]!r}; known: {', '.join(known)}."))
+    is_nested = "text_config" in CONFIG_MAPPING[kind].sub_configs
+    if isinstance(config.get("text_config"), dict) != is_nested:
+        where = "under text_config" if is_nested else "in config.json itself"
+        message = f"model_type {kind!r} is read {where}, where nothing is: defaults are taken."
         findings.append(_finding("architecture", message))
     return findings
 
@@ -253,7 +205,7 @@ def _computation(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Fin
     keys = sorted({*one, *other})
     unknown: frozenset[str] = frozenset()
     if any((one.get(key) is None) != (other.get(key) is None) for key in keys):
-        unknown = _unknown({*one} ^ {*other}) - _rotary(mine) - _rotary(theirs)
+        unknown = _unknown({*one} ^ {*other}, theirs) - _rotary(mine) - _rotary(theirs)
         one, other = {**_defaults(keys, mine), **_given(one)}, {**_defaults(keys, theirs), **_given(other)}
     return [
         _finding(
@@ -267,11 +219,17 @@ def _computation(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Fin
     ]
 
 
-def _unknown(keys: set[str]) -> frozenset[str]:
-    """Those that transformers' configuration has no entry for, such as `attn_output_gate` in published ones."""
-    from transformers import Qwen3_5MoeTextConfig
+def _text_class(settings: Mapping[str, Any]) -> Any:
+    """transformers' configuration of a text model with such settings."""
+    from transformers import CONFIG_MAPPING
 
-    bare = Qwen3_5MoeTextConfig().to_dict()
+    kind = CONFIG_MAPPING[settings["model_type"]]
+    return kind.sub_configs.get("text_config", kind)
+
+
+def _unknown(keys: set[str], settings: Mapping[str, Any]) -> frozenset[str]:
+    """Those that transformers' configuration has no entry for, such as `attn_output_gate` in published ones."""
+    bare = _text_class(settings)().to_dict()
     return frozenset(keys - {*bare, *_comparable(bare)})
 
 
@@ -361,9 +319,10 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         key: value
         for key, value in settings.items()
-        if key not in (*NO_PART_OF_THE_COMPUTATION, *ROPE, *ENGINES_HONOUR) and not key.startswith("mtp_")
+        if key not in (*NO_PART_OF_THE_COMPUTATION, *ROPE, *(ENGINES_HONOUR if is_of_qwen(settings) else ()))
+        and not key.startswith("mtp_")
     }
-    if "num_hidden_layers" in settings or "layer_types" in settings:
+    if is_of_qwen(settings) and ("num_hidden_layers" in settings or "layer_types" in settings):
         kept["layer_types"] = layer_types(settings)
         kept.pop("full_attention_interval", None)
     rope = dict(settings.get("rope_scaling") or {}) | dict(settings.get("rope_parameters") or {})
@@ -374,8 +333,6 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _defaults(keys: list[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    from transformers import Qwen3_5MoeTextConfig
-
     given = {key: value for key, value in settings.items() if key not in ("quantization_config", "auto_map")}
-    full = _comparable(Qwen3_5MoeTextConfig.from_dict(given).to_dict())
+    full = _comparable(_text_class(settings).from_dict(given).to_dict())
     return {key: full.get(key) for key in keys}

@@ -3,14 +3,14 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.inspection.byte_comparison import compare_stored
-from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, expected_shapes
+from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
 from q36eval.checkpoints.inspection.damaged_folder import integrity, open_damaged
 from q36eval.checkpoints.inspection.error import (
@@ -35,6 +35,7 @@ from q36eval.checkpoints.names import fused_place, left_out_as
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, sizes_fault
 from q36eval.checkpoints.schemes import quantization_config
+from q36eval.checkpoints.supported_architectures import check_supported
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 
@@ -96,6 +97,8 @@ def _inspected(
     known = None if reference is None else _Reference(reference)
     gguf = held if isinstance(held, HeldGguf) else None
     checkpoint, findings, readable = open_damaged(held) if gguf is None else open_damaged_gguf(gguf)
+    with suppress(CorruptCheckpointError):  # reported with the configuration
+        check_supported(checkpoint)
     measured = [Section.INTEGRITY]
     updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
     updates |= _contents(checkpoint, readable, known, machine, allowed, findings, measured)
@@ -135,12 +138,10 @@ def _contents(
     if fault is not None:
         findings.append(integrity("malformed-config", "config.json", f"config.json: {fault}."))
         return {}
-    shapes, calls_for = _shapes(checkpoint.config)
-    findings += calls_for
-    units, indexed = _units(checkpoint, shapes, findings) if readable else ({}, False)
+    units, shapes = _units(checkpoint, findings) if readable else ({}, None)
     with _entries_judged(findings, measured, Section.CONFIGURATION if known else None):
         findings += configuration_findings(checkpoint, units, None if known is None else known.checkpoint.config)
-    if not indexed:
+    if shapes is None:
         return {}
     with _entries_judged(findings, measured, Section.COVERAGE):
         quantization = quantization_config(checkpoint)
@@ -189,11 +190,15 @@ class _Reference:
     """The reference, opened strictly: what is compared with must itself be whole."""
 
     def __init__(self, folder: Path) -> None:
+        from q36eval.checkpoints.architecture import Architecture
+        from q36eval.checkpoints.weight_slots import plan_of
+
         try:
             held = hold(folder)
             self.checkpoint = open_checkpoint(held)
-            self.units = index_weights(self.checkpoint).weights
-            expected_shapes(self.checkpoint.config)
+            index = index_weights(self.checkpoint)
+            self.units = index.weights
+            plan_of(Architecture.of(self.checkpoint).outline, self.checkpoint, index)
             for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
                 if name in held:
                     held.json(name)
@@ -204,44 +209,42 @@ class _Reference:
             raise UsageError("config-incomplete", f"The reference cannot be used: {folder}: {reason}.") from error
 
 
-def _shapes(config: Mapping[str, Any]) -> tuple[Shapes, list[Finding]]:
-    try:
-        return expected_shapes(config), []
-    except (ArithmeticError, KeyError, TypeError) as error:
-        message = f"config.json does not give the sizes of the model ({type(error).__name__}: {error})."
-        return {}, [Finding(section=Section.CONFIGURATION, rule="sizes", subject="config.json", message=message)]
-
-
 def _vocab_size(config: Mapping[str, Any]) -> int | None:
     settings = config.get("text_config") or config
     size = settings.get("vocab_size") if isinstance(settings, dict) else None
     return size if isinstance(size, int) else None
 
 
-def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> tuple[dict[str, LogicalWeight], bool]:
-    """The weights, with findings about those that are missing, unexpected or not what is declared."""
+def _units(checkpoint: Checkpoint, findings: list[Finding]) -> tuple[dict[str, LogicalWeight], Shapes | None]:
+    """The weights and their shapes in the model, with findings about those that are missing, unexpected or not what is
+    declared; no shapes where that cannot be told."""
+    from q36eval.checkpoints.architecture import Architecture
+
     faults: dict[str, Q36Error] = {}
+    rule = "malformed-config"
     try:
+        outline = Architecture.of(checkpoint).outline
+        rule = "quantization-not-read"
         index = index_weights(checkpoint, faults)
     except CorruptCheckpointError as error:
-        findings.append(integrity("quantization-not-read", "config.json", str(error)))
-        return {}, False
+        findings.append(integrity(rule, "config.json", str(error)))
+        return {}, None
     findings += _left_out_faults(checkpoint, [name for names in index.left_out.values() for name in names])
     units = index.weights
+    places = outline.places(list(units))
     wrong = [integrity("not-as-declared", module, str(error)) for module, error in faults.items()]
     named = {f"{module}.weight" for module in faults} | {*faults}
     missing = [
         integrity("missing-tensor", name, f"tensor {name!r} is missing.")
-        for name in shapes
-        if name not in units and name not in named and (fused_place(name) or ("",))[0] not in faults
+        for name in places.missing
+        if name not in named and (fused_place(name) or ("",))[0] not in faults
     ]
     surplus = [
-        integrity("unexpected-tensor", name, f"tensor {unit.stored_names[0]!r} is unexpected in this model.")
-        for name, unit in units.items()
-        if shapes and name not in shapes
+        integrity("unexpected-tensor", name, f"tensor {units[name].stored_names[0]!r} is unexpected in this model.")
+        for name in places.unexpected
     ]
     findings += [*wrong, *missing, *surplus]
-    return units, True
+    return units, {name: outline.shape_at(place) for name, place in places.of.items()}
 
 
 def _left_out_faults(checkpoint: Checkpoint, names: list[str]) -> list[Finding]:
