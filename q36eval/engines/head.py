@@ -60,6 +60,7 @@ class Head:
 
     def __init__(self, head: OutputHead, quantizer: InputQuantizer | None) -> None:
         self._head, self._quantizer = head, quantizer
+        self.device = head.weight.device
 
     @classmethod
     def of(cls, settings: EngineSettings) -> "Head":
@@ -87,7 +88,7 @@ class Head:
     @torch.inference_mode()
     def logits(self, hidden_states: Tensor) -> Tensor:
         """Float32 logits [T, V] of final hidden states [T, H], products accumulated in float32."""
-        states = hidden_states.to(self._head.weight.device)
+        states = hidden_states.to(self.device)
         return self._head.logits(states if self._quantizer is None else self._quantizer(states))
 
     def plain(self) -> OutputHead:

@@ -139,4 +139,4 @@ def plain_config(metadata: Mapping[str, Any], model: PlainModel, vocabulary: int
     }
     config["intermediate_size"] = whole_number(metadata, "feed_forward_length")
     config["head_dim"] = whole_number(metadata, "attention.key_length", config["hidden_size"] // heads)
-    return config | token_ids(metadata) | model.settings
+    return {**config, **token_ids(metadata), **model.settings}

@@ -35,6 +35,21 @@ def is_of_qwen(settings: Mapping[str, Any]) -> bool:
     return QWEN3_5.fullmatch(str(settings.get("model_type"))) is not None
 
 
+def norm_centre(config: Mapping[str, Any]) -> float:
+    """What a layer's norm multiplies by beside its weight: transformers' zero-centred norms add 1."""
+    kind = str(text_settings(config).get("model_type"))
+    return 1.0 if QWEN3_5.fullmatch(kind) or kind.startswith("gemma") else 0.0
+
+
+def head_width(config: Mapping[str, Any]) -> int:
+    """The width of a head of keys and values; 0 where the settings do not give it."""
+    settings = text_settings(config)
+    width, heads, hidden = (settings.get(name) for name in ("head_dim", "num_attention_heads", "hidden_size"))
+    if isinstance(width, int):
+        return width
+    return hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else 0
+
+
 def layer_types(settings: Mapping[str, Any]) -> list[str]:
     """The kind of every layer, as declared or as `full_attention_interval` (4 by default) makes them."""
     declared = settings.get("layer_types")

@@ -56,6 +56,10 @@ class Pass:
     reference: Mapping[str, LogicalWeight]
     excepted: tuple[str, ...] = ()
     factors: Mapping[str, Factors] = field(default_factory=dict)
+    centre: float = 1.0
+    """What a layer's norm multiplies by beside its weight: 1 where weights are zero-centred, else 0."""
+    head: int = 0
+    """The width of a value head; 0 where that is not known."""
 
 
 def examine(unit: LogicalWeight, how: Pass) -> Examined:

@@ -10,7 +10,7 @@ from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.inspection.byte_comparison import compare_stored
-from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings
+from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, head_width, norm_centre
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
 from q36eval.checkpoints.inspection.damaged_folder import integrity, open_damaged
 from q36eval.checkpoints.inspection.error import (
@@ -151,7 +151,13 @@ def _contents(
     with _entries_judged(findings, measured, Section.SERVABILITY):
         # engines of safetensors fuse modules; of a GGUF every tensor has its own type
         findings += [] if checkpoint.schemes is not None else servability_findings(checkpoint, units, shapes)
-    how = Pass(shapes, known.units if known else {}, allowed.excepted)
+    how = Pass(
+        shapes,
+        known.units if known else {},
+        allowed.excepted,
+        centre=norm_centre(checkpoint.config),
+        head=head_width(checkpoint.config),
+    )
     examined = examine_all(list(units.values()), how, machine.workers, machine.device)
     examined, smoothed = smoothing_folded_out(units, examined, how, machine.workers, machine.device)
     findings += smoothed

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
+from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settings
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
 from q36eval.checkpoints.inspection.stored_schemes import is_weight_only, kind_of, quantizes_inputs
 from q36eval.checkpoints.kv_cache import kv_cache_scales
@@ -219,7 +220,7 @@ def _kv_scales(checkpoint: Checkpoint) -> Iterator[Finding]:
         return  # reported with the stored numbers
     values = [float(value) for layer in scales.values() for scale in layer.values() for value in scale.reshape(-1)]
     other = [value for value in values if value != 1.0]
-    if other:
+    if other and is_of_qwen(text_settings(checkpoint.config)):
         layer = min(scales)
         message = (
             f"{len(other)} of {len(values)} stored scales of the KV cache are not 1 ({min(other):.3g} to "

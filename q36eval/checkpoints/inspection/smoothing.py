@@ -3,8 +3,9 @@ otherwise.
 
 AWQ (Lin et al., arXiv 2306.00978, section 3.2) and SmoothQuant (Xiao et al., arXiv 2211.10438, equation 3) choose a
 factor s per channel, divide what gives the channel by it and multiply what takes it: W diag(s) (diag(s)⁻¹ x) = W x.
-Givers here are a layer's two norms, whose weight w counts as 1 + w, so s = (1 + w_reference) / (1 + w_branch); and the
-rows of `up_proj` and `v_proj`, for the columns of `down_proj` and `o_proj` (a head of `v_proj` for all that share it).
+Givers here are a layer's two norms, whose weight w counts as 1 + w where it is zero-centred (Qwen3.5, Gemma), so that
+s = (1 + w_reference) / (1 + w_branch); and the rows of `up_proj` and `v_proj`, for the columns of `down_proj` and
+`o_proj` (a head of `v_proj` for all that share it).
 
 A norm that differs is smoothing only where the weights behind it carry the same factor. Unquantized ones carry it up to
 two roundings to BF16 of each value, all with one factor per channel, which may differ from the norms' by what storing
@@ -130,7 +131,7 @@ def _smoothed_words(found: Folding) -> str:
 
 def _is_rounded(unit: LogicalWeight, how: Pass) -> bool:
     """Whether a zero-centred norm is the reference's after 1 + w was rounded to BF16; the gated norm is not centred."""
-    if unit.name.endswith(".linear_attn.norm.weight"):
+    if how.centre == 0 or unit.name.endswith(".linear_attn.norm.weight"):
         return False
     reference = _decoded(how.reference[unit.name])
     return torch.equal(
@@ -156,14 +157,16 @@ def _without_difference(outcome: Examined, folded: bool = False) -> Examined:
 
 def behind(norm: str, units: Units) -> list[str]:
     """The weights that take a norm's channels, in the order of the checkpoint: all of them must carry its factor."""
-    layer = norm.removesuffix("input_layernorm.weight").removesuffix("post_attention_layernorm.weight")
+    layer = norm[: norm.rindex(".", 0, -len(".weight")) + 1]
     if norm.endswith(".input_layernorm.weight"):
-        takers = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        takers = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.qkv_proj")
         linear = ("qkv", "z", "b", "a", "qkvz", "ba")
         wanted = {f"{layer}{one}.weight" for one in (*takers, *(f"linear_attn.in_proj_{one}" for one in linear))}
         return [name for name in units if name in wanted]
-    own = {f"{layer}mlp.gate.weight", f"{layer}mlp.shared_expert_gate.weight"}
-    ends = (".gate_proj.weight", ".up_proj.weight")
+    if f"{layer}pre_feedforward_layernorm.weight" in units and "pre_feedforward" not in norm:
+        return []  # this one follows attention
+    own = {f"{layer}mlp.{gate}.weight" for gate in ("gate", "router", "shared_expert_gate")}
+    ends = (".gate_proj.weight", ".up_proj.weight", ".gate_up_proj.weight")
     return [name for name in units if name in own or (name.startswith(f"{layer}mlp.") and name.endswith(ends))]
 
 
@@ -177,13 +180,13 @@ def _fold_norm(
 ) -> None:
     """Judge one norm and the weights behind it; adds to `found`."""
     taken = behind(norm, units)
-    branch, reference = (1 + _decoded(of[norm]).double() for of in (units, how.reference))
+    branch, reference = (how.centre + _decoded(of[norm]).double() for of in (units, how.reference))
     factors = torch.where(branch == reference, torch.ones_like(branch), reference / branch)
     comparable = all(_comparable(outcomes[name]) for name in taken)
     if not taken or not comparable or not bool((factors.isfinite() & (factors > 0)).all()):
         return
     # what storing both norms in BF16 may have changed the ratio by
-    loose = BF16_UNIT * (NORM_ROUNDINGS + (branch - 1).abs() / branch)
+    loose = BF16_UNIT * (NORM_ROUNDINGS + (branch - how.centre).abs() / branch)
     plain = [name for name in taken if units[name].is_plain]
     columns, carrying = _common_factor(plain, units, how, factors, loose)
     faults: dict[str, str | None] = {
@@ -365,7 +368,7 @@ def _channels(giver: str, rows: int, columns: int, how: Pass) -> Tensor | None:
     """Which row of the giver each column of the taker belongs to; None where shapes do not say it."""
     if giver.endswith(".up_proj.weight"):
         return torch.arange(columns) if rows == columns else None
-    head = how.expected.get(giver.replace(".v_proj.", ".k_norm."), (0,))[0]
+    head = how.head
     if not head or rows % head or columns % rows:
         return None
     place = torch.arange(columns)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.formats.parts import shared_exponents, unpack_words
-from q36eval.checkpoints.inspection.configuration import FULL, layer_types, text_settings
+from q36eval.checkpoints.inspection.configuration import FULL, is_of_qwen, layer_types, text_settings
 from q36eval.checkpoints.inspection.damaged_folder import integrity
 from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.checkpoints.inspection.stored_schemes import is_weight_only
@@ -263,7 +263,8 @@ def _kv_fault(checkpoint: Checkpoint, name: str) -> str | None:
     except CorruptCheckpointError:
         return "is not positive"
     settings = text_settings(checkpoint.config)
-    kinds, heads = layer_types(settings), settings.get("num_key_value_heads")
+    heads = settings.get("num_key_value_heads")
+    kinds = layer_types(settings) if is_of_qwen(settings) else [FULL] * settings["num_hidden_layers"]
     layer = canonical(name).split(".")
     number = int(layer[2]) if layer[:2] == ["model", "layers"] and layer[2].isdigit() else len(kinds)
     if number >= len(kinds) or kinds[number] != FULL:

@@ -84,7 +84,7 @@ class VLLMEngine(Engine):
     ) -> None:
         self._worker, self._context, self._head, self._window_tokens = worker, context, head, window_tokens
         self.tokenizer, self._stop_ids, self.identity = tokenizer, tuple(stop_ids), identity
-        self.device = head.weight.device
+        self.device = head.device
 
     @classmethod
     def check_options(cls, options: EngineOptions) -> None:

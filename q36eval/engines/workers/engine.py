@@ -58,7 +58,7 @@ class WorkersEngine(Engine):
     ) -> None:
         self._pool, self._number, self._opened, self._settings = pool, number, opened, settings
         self._head, self.tokenizer, self.identity = head, tokenizer, opened.identity
-        self.device = head.weight.device
+        self.device = head.device
         self.generates, self.scores, self.deterministic = opened.generates, opened.scores, opened.deterministic
         self.ignores_activation_quantization, self.drafts = opened.ignores_activation_quantization, opened.drafts
         self._plan = opened.plan
