@@ -33,6 +33,7 @@ from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.served_arithmetic import check_as_served
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.engines import cpu_products, fused_layers
+from q36eval.engines.abilities import tried
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
 from q36eval.engines.device_memory import costs_on, room_before
 from q36eval.engines.layer_by_layer import LayerByLayerEngine
@@ -115,6 +116,7 @@ class InProcessEngine(ResidentEngine):
             engine: ResidentEngine
             if loaded.layers is None:
                 engine = cls(loaded.model, tokenizer, identity, batch_rows=rows)
+                engine.abilities = tried(loaded.model)
             else:
                 engine = LayerByLayerEngine(
                     loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows

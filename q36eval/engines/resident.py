@@ -13,6 +13,7 @@ from q36eval.checkpoints.kv_cache import use_scales
 from q36eval.checkpoints.packed import weight_bytes
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines import cpu_products, fused_layers
+from q36eval.engines.abilities import Abilities
 from q36eval.engines.answer_endings import end_ids, finished, padding_id
 from q36eval.engines.base import (
     Batch,
@@ -80,8 +81,7 @@ class ResidentEngine(Engine):
         self._stop_ids = end_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
         self._batch_rows = batch_rows
         self._last_prefix = LastPrefix(self._model)
-        self._shares = can_be_lent(model)
-        """Whether what rows share is computed once."""
+        self.abilities = Abilities(shares=can_be_lent(model))
         self._step_memory: StepMemory | None = None
         if self.device.type == "cuda" and fused_layers.covers(model.config):
             self._step_memory = StepMemory(model)
@@ -303,7 +303,7 @@ class ResidentEngine(Engine):
 
     def _separate(self, requests: Sequence[RequestT]) -> Sequence[RequestT]:
         """The requests without what they share, where the model cannot go on from it."""
-        return requests if self._shares else [replace(request, shared=0) for request in requests]
+        return requests if self.abilities.shares else [replace(request, shared=0) for request in requests]
 
     def _unusable(self, request: Request) -> str | None:
         length, budget = len(request.token_ids), request.max_new_tokens if isinstance(request, GenerationRequest) else 0
@@ -326,6 +326,8 @@ class ResidentEngine(Engine):
 
     def _answer_batches(self, requests: list[GenerationRequest]) -> Iterator[list[GenerationRequest]]:
         plan = self.plan
+        if not self.abilities.pads:
+            return ([request] for request in requests)
         rows_of = None if plan.cache_bytes is None else plan.rows_of
         return generation_batches(requests, plan.prompt_tokens, plan.rows, rows_of)
 

@@ -1,0 +1,85 @@
+"""What can be silently wrong of a model, tried with a few tokens when it is loaded.
+
+The head is compared with the model's own forward pass, and so is what left padding, a cache and a shared prefix give.
+Errors of these are as large as the states; rounding is far below `TOLERANCE`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from q36eval.checkpoints.architecture import base_of
+from q36eval.engines.base import ScoreRequest
+from q36eval.engines.logits import LogitsForm, check_form
+from q36eval.engines.memory_plan import CHUNK_TOKENS
+from q36eval.engines.shared_prefix import LastPrefix, can_be_lent, score_after
+from q36eval.errors import UsageError
+
+TOLERANCE = 0.2
+"""Of the norm of the states."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What is used of a model; what failed is switched off."""
+
+    pads: bool = True
+    """Prompts of several lengths are answered together."""
+    shares: bool = True
+    """What rows share is computed once."""
+
+
+@torch.inference_mode()
+def tried(model: Any) -> Abilities:
+    """The abilities of a model that is resident on one device.
+
+    A model whose states are no finite numbers is damaged, which is measured and not found here.
+
+    Raises:
+        UsageError: its logits are not known here, or one token after a cache is not what it is in a full pass.
+    """
+    shares = can_be_lent(model)
+    vocabulary, device = int(model.config.vocab_size), next(model.parameters()).device
+    length = CHUNK_TOKENS + 8 if shares else 12
+    ids = torch.arange(length).mul(7919).add(11).remainder(vocabulary).to(device)
+    own = _states(model, ids.unsqueeze(0))[0]
+    if not bool(own.isfinite().all()):
+        return Abilities(shares=shares)
+    check_form(model, LogitsForm.of(model.config))
+    cache = DynamicCache(config=model.config)
+    before = base_of(model)(input_ids=ids[None, :7], past_key_values=cache, use_cache=True).last_hidden_state[0]
+    after = base_of(model)(input_ids=ids[None, 7:8], past_key_values=cache, use_cache=True).last_hidden_state[0]
+    if not _same(torch.cat([before, after]), own[:8]):
+        raise UsageError(
+            "architecture-unsupported",
+            f"{type(model).__name__} computes otherwise after a cache than in one pass, so its answers are not known.",
+        )
+    mask = torch.ones(2, 8, dtype=torch.long, device=device)
+    mask[1, :5] = 0
+    rows = torch.stack([ids[:8], torch.cat([ids[:1].expand(5), ids[:3]])])
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    padded = base_of(model)(input_ids=rows, attention_mask=mask, position_ids=positions, use_cache=False)
+    pads = _same(padded.last_hidden_state[1, 5:], own[:3])
+    return Abilities(pads, shares and _shares(model, tuple(ids.tolist()), own))
+
+
+def _shares(model: Any, ids: tuple[int, ...], own: Tensor) -> bool:
+    requests = [ScoreRequest(str(row), ids, first=CHUNK_TOKENS + 1, shared=CHUNK_TOKENS) for row in range(2)]
+    scored = score_after(model, ids[:CHUNK_TOKENS], requests, LastPrefix(model))
+    return all(
+        one.hidden_states is not None and _same(one.hidden_states, own[CHUNK_TOKENS : len(ids) - 1]) for one in scored
+    )
+
+
+def _states(model: Any, ids: Tensor) -> Tensor:
+    states: Tensor = base_of(model)(input_ids=ids, use_cache=False).last_hidden_state
+    return states
+
+
+def _same(found: Tensor, own: Tensor) -> bool:
+    """Whether states [T, H] are the same but for rounding, of nearly every token: a router may turn at a tie."""
+    errors = (found.float() - own.float()).norm(dim=-1) / own.float().norm(dim=-1)
+    return bool(errors.median() < TOLERANCE)
