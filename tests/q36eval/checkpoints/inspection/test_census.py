@@ -1,6 +1,5 @@
 """The schemes of a checkpoint's weights: what is stored and computed, whatever the configuration calls it."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 from tests.branches import folder_of
 
-SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
+from .damage import SANDBOX, edit_json
 
 
 def census(folder: Path) -> dict[str, int] | None:
@@ -25,9 +24,7 @@ def census(folder: Path) -> dict[str, int] | None:
 
 def copy_with(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     shutil.copytree(SANDBOX / "fp8-head", folder)
-    config = json.loads((folder / "config.json").read_text())
-    change(config)
-    (folder / "config.json").write_text(json.dumps(config))
+    edit_json(folder, "config.json", change)
     return folder
 
 
