@@ -14,6 +14,7 @@ from q36eval.checkpoints.weights import index_weights
 from tests.branches import folder_of
 
 from .damage import SANDBOX, edit_json
+from .tiny import GOLDEN
 
 
 def census(folder: Path) -> dict[str, int] | None:
@@ -35,10 +36,15 @@ def copy_with(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
         ("main", {"NVFP4": 134}),
         ("fp8-head", {"FP8_BLOCK": 1, "NVFP4": 134}),
         ("nvfp4-modelopt", {"NVFP4": 108}),
+        ("gptq-int4", {"W4A16": 108}),
     ],
 )
 def test_the_sandboxs_branches(branch: str, schemes: dict[str, int]) -> None:
     assert census(folder_of(branch)) == schemes
+
+
+def test_what_auto_round_packed_as_awq() -> None:
+    assert census(GOLDEN / "autoround-awq") == {"W4A16": 13}
 
 
 def test_names_in_the_configuration_are_of_no_matter(tmp_path: Path) -> None:
