@@ -7,12 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from q36eval.app.targets import load_family
 from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.extra_modules import SHIPPED
-from q36eval.config import Paths
-from q36eval.run.weights import measurements, promises_of
-from tests.branches import folder_of
+from q36eval.run.weights import measurements
 
 from .damage import Tensors, edit_tensors
 
@@ -61,8 +57,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def branch(tmp_path: Path) -> Path:
-    folder = Path(shutil.copytree(folder_of("main"), tmp_path / "copy"))
+def branch(folder: Path) -> Path:
     edit_tensors(folder, lambda tensors: tensors.update(one_by_one()))
     return folder
 
@@ -82,6 +77,10 @@ def test_the_same_numbers_are_no_finding_however_they_are_laid_out(branch: Path,
         ("multi-token prediction", 8, (), 0),
         ("vision tower", 2, (), 0),
     ]
+    bias = "visual.blocks.0.norm1.bias"
+    edit_tensors(branch, lambda tensors: tensors.update({bias: -torch.zeros(16).bfloat16()}))
+    (_, tower) = inspect_checkpoint(branch, reference).left_out_against_reference
+    assert (tower.identical, tower.different) == (1, (bias,)), "a zero whose sign differs"
     wider = {name: tensor.float() for name, tensor in one_by_one().items()}
     edit_tensors(branch, lambda tensors: tensors.update(wider))
     assert found(branch, reference, *BOTH) == [], "the same numbers in another dtype"
@@ -91,30 +90,26 @@ def zeroed(tensor: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(tensor)
 
 
-def sign_flipped(tensor: torch.Tensor) -> torch.Tensor:
-    return -tensor
-
-
 def noise(tensor: torch.Tensor) -> torch.Tensor:
     return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor.dtype)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("change", "said", "name"),
+    ("change", "name"),
     [
-        (zeroed, "all zero", HEAD),
-        (sign_flipped, "of the opposite sign", f"{EXPERTS}.1.up_proj.weight"),
-        (noise, "a relative error of 1.", PATCH.removeprefix("model.")),
+        (zeroed, HEAD),
+        (torch.neg, f"{EXPERTS}.1.up_proj.weight"),
+        (noise, PATCH.removeprefix("model.")),
     ],
 )
 def test_other_numbers_are_a_finding_that_blocks_what_is_shipped(
-    change: Callable[[torch.Tensor], torch.Tensor], said: str, name: str, branch: Path, reference: Path
+    change: Callable[[torch.Tensor], torch.Tensor], name: str, branch: Path, reference: Path
 ) -> None:
     edit_tensors(branch, lambda tensors: tensors.update({name: change(tensors[name])}))
     (told,) = found(branch, reference)
     assert (told.section, told.rule, told.severity) == (Section.UNQUANTIZED, "shipped-differs", Severity.ADVISORY)
-    assert f"{name} ({said}" in told.message
+    assert told.subject == name
     (broken,) = found(branch, reference, *BOTH)
     assert (broken.subject, broken.severity) == (name, Severity.BLOCKING)
     assert found(branch, reference, *BOTH, excepted=(name,)) == []
@@ -126,15 +121,12 @@ def test_other_numbers_are_a_finding_that_blocks_what_is_shipped(
 def test_what_is_shipped_is_there_and_whole(branch: Path, reference: Path) -> None:
     edit_tensors(branch, lambda tensors: [tensors.pop(name) for name in list(tensors) if f"{EXPERTS}.1." in name])
     (partly,) = found(branch, reference, *BOTH)
-    assert (partly.rule, partly.section, partly.severity) == (
-        "shipped-incomplete", Section.COVERAGE, Severity.BLOCKING
-    )  # fmt: skip
-    assert "3 weights of the reference are missing" in partly.message
+    assert (partly.rule, partly.section) == ("shipped-incomplete", Section.COVERAGE)
+    assert partly.severity is Severity.BLOCKING
     edit_tensors(branch, lambda tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("mtp.")])
     for against in (reference, None):
         (missing,) = found(branch, against, *BOTH)
         assert (missing.rule, missing.severity) == ("shipped-missing", Severity.BLOCKING)
-        assert f"{CARD} says that it is shipped, and no tensor of it is stored" in missing.message
     (told,) = found(branch, reference)
     assert (told.rule, told.severity) == ("shipped-missing", Severity.ADVISORY)
     assert found(branch, None) == []
@@ -159,24 +151,3 @@ def test_without_the_reference_a_matrix_of_zeros_is_found(branch: Path) -> None:
     edit_tensors(branch, lambda tensors: tensors.update({HEAD: zeroed(tensors[HEAD])}))
     (finding,) = found(branch, None, *BOTH)
     assert (finding.rule, finding.subject) == ("shipped-zero", HEAD)
-
-
-def test_the_families_say_what_the_cards_ship() -> None:
-    parts = {}
-    for name in ("qwen3.6-35b-a3b", "qwen3.5-35b-a3b"):
-        family = load_family(name, Paths.default())
-        for branch in family.branches:
-            ships = [one for one in promises_of(family, branch) if one.tensors in SHIPPED.values()]
-            parts[branch] = {one.tensors.partition(" ")[0]: one.stored for one in ships}
-            assert all(one.source.endswith("model card") for one in ships)
-    both = {"vision": "unquantized", "multi-token": "unquantized"}
-    assert parts == {
-        "bf16": {},
-        "main": both,
-        "fp8-head": both,
-        "w4a16": both | {"vision": "INT4"},
-        "gptq-int4": both,
-        "nvfp4-modelopt": {"vision": "unquantized"},
-        "nvidia-nvfp4": {},
-        "nvfp4": {"vision": "unquantized"},
-    }
