@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.engines import Engine, engine_around
+from q36eval.engines import Engine
+from q36eval.engines.in_process import InProcessEngine
 from q36eval.evals.probe import EvalsProbe
 from q36eval.probes import Progress, Sink
 from q36eval.records import ItemOutcome, ProbeFailure
@@ -41,7 +42,7 @@ def another(tiny_model: Any, tokenizer: Any, engine: Engine) -> Engine:
         for parameter in model.parameters():
             if parameter.ndim >= 2:
                 parameter.normal_(0, float(parameter.std()))
-    return engine_around(model, tokenizer, engine.identity.model_copy(update={"checkpoint_sha256": "another"}))
+    return InProcessEngine(model, tokenizer, engine.identity.model_copy(update={"checkpoint_sha256": "another"}))
 
 
 def answers(place: Path, suite: Path, branch: Engine, reference: Engine) -> list[tuple[Any, Any]]:
