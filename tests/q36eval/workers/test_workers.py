@@ -63,7 +63,7 @@ def two() -> Iterator[WorkersEngine]:
         assert isinstance(engine, WorkersEngine)
         (session,) = pools._session_folders
         yield engine
-        two._pool.end()
+        engine._pool.end()
         pools._pools.clear()
         pools._shut_down()
         assert not Path(session).exists()
