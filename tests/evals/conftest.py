@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from q36eval.engines import Engine, engine_around
+from q36eval.engines import Engine
+from q36eval.engines.in_process import InProcessEngine
 from q36eval.records import DeploymentIdentity
 from tests.evals.hub_mirror import use_cache, write_mirror
 from tests.small_models import text_config
@@ -61,7 +62,7 @@ def engine(tiny_model: Any, tokenizer: Any) -> Engine:
         engine="in-process",
         engine_version="test",
     )
-    return engine_around(tiny_model, tokenizer, identity)
+    return InProcessEngine(tiny_model, tokenizer, identity)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from q36eval.engines import Engine, engine_around
+from q36eval.engines import Engine
+from q36eval.engines.in_process import InProcessEngine
 from q36eval.evals.probe import EvalsProbe
 from q36eval.probes import OwnPrompts
 from q36eval.records import ItemOutcome, ProbeName
@@ -35,7 +36,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_template(engine: Engine, tiny_model: Any, before: str) -> Engine:
     tokenizer = copy.copy(engine.tokenizer)
     tokenizer.chat_template = before + tokenizer.chat_template
-    return engine_around(tiny_model, tokenizer, engine.identity)
+    return InProcessEngine(tiny_model, tokenizer, engine.identity)
 
 
 def evaluated(
