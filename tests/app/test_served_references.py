@@ -19,6 +19,7 @@ from q36eval.engines.opening import KINDS
 from q36eval.engines.vllm.environment import PYTHON_VARIABLE
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord
+from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import Pack
 from q36eval.reports.card_report import to_card
@@ -35,7 +36,8 @@ from tests.app.sandbox_gates import Gates
 from tests.commands import q36eval
 from tests.profiles import LONG
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
-from tests.q36eval.test_engine_contract import DOCUMENTS, POLICY, Silent
+from tests.q36eval.small_runs import POLICY
+from tests.q36eval.test_engine_contract import DOCUMENTS
 from tests.raising import raises
 from tests.small_corpus import write_corpus
 
@@ -74,7 +76,7 @@ def capturing(state: Path) -> CaptureRequest:
 
 @pytest.fixture(scope="module")
 def pack(state: Path) -> Path:
-    return capture(capturing(state), Paths(REPOSITORY, state), Silent(), lambda _: None).folder
+    return capture(capturing(state), Paths(REPOSITORY, state), Progress(), lambda _: None).folder
 
 
 def gating(state: Path, branch: str, pack: Path | None) -> Request:
@@ -89,7 +91,7 @@ def gating(state: Path, branch: str, pack: Path | None) -> Request:
 def measured(state: Path, request: Request) -> tuple[RunRecord, History]:
     paths = Paths(REPOSITORY, state)
     history = History.open(paths.history)
-    return measure(request, paths, history, Silent()), history
+    return measure(request, paths, history, Progress()), history
 
 
 def test_a_pack_says_which_engine_answered_and_is_no_other_engines(state: Path, pack: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_pack_says_which_engine_answered_and_is_no_other_engines(state: Path, 
     assert own.root != default.root
     assert not default.root.exists()
     with raises(UsageError, "pack-identity", "engine"):
-        capture(replace(capturing(state), engine=EngineOptions()), Paths(REPOSITORY, state), Silent(), lambda _: None)
+        capture(replace(capturing(state), engine=EngineOptions()), Paths(REPOSITORY, state), Progress(), lambda _: None)
 
 
 def test_a_plan_of_a_capture_is_of_the_engine_that_answers(state: Path) -> None:
