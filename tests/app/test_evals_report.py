@@ -88,7 +88,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunRecord]:
     history = History.open(path)
     begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
     history.add_items(begun.id, outcomes())
-    history.add_measurements(begun.id, suite_measurements([MMLU, RULER, TEXT], outcomes(), PLANNED))
+    history.add_measurements(begun.id, list(suite_measurements([MMLU, RULER, TEXT], outcomes(), PLANNED)))
     finished = history.finish_run(begun.id)
     history.close()
     return path, finished

@@ -15,7 +15,6 @@ import torch
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.engines import EngineSettings, ScoreRequest, layer_pass, open_engine, resident
 from q36eval.engines.base import GenerationRequest
-from q36eval.engines.device_memory import pinned_bytes
 from q36eval.errors import ChangedError
 from tests.branches import folder_of
 from tests.profiles import LONG
@@ -197,10 +196,6 @@ def test_what_nobody_went_on_with_for_a_week_is_deleted(tmp_path: Path, monkeypa
     assert "new.safetensors" in left
     assert not {"old.safetensors", "old.writing"} & left
     assert len(left) == 2
-
-
-def test_pinned_states_are_counted_as_torch_takes_them() -> None:
-    assert [pinned_bytes(size) for size in (0, 1, 3, 4096, 4097, 2**30 + 1)] == [1, 1, 4, 4096, 8192, 2**31]
 
 
 def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

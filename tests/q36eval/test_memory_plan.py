@@ -46,17 +46,6 @@ def room(total: float, weights: float, decoded: float = 0.0, others: float = 0.0
     return Room("a card", "decoded", int(total * GIB), free, int(weights * GIB), int(decoded * GIB), host)
 
 
-def test_without_a_mask_long_prompts_are_read_in_few_passes_beside_the_memory_for_their_answers() -> None:
-    """Two of 66,000 tokens on a card of 80 GB: as attention held them, in passes of 256 tokens, at 8,000 tokens/s."""
-    config = Qwen3_5MoeTextConfig()
-    masked, unmasked = (
-        plan_memory(Costs.of(config, fused_delta=True, fused_layers=True, unmasked=way), room(79.2, 64.9))
-        for way in (False, True)
-    )
-    assert masked.chunk(2, 66_000, 0, masked.answering_bytes(2, 66_000, 512)) == 256
-    assert unmasked.chunk(2, 66_000, 0, unmasked.answering_bytes(2, 66_000, 512)) >= 2048
-
-
 @pytest.mark.parametrize(
     ("total", "weights", "decoded", "least_tokens", "least_rows"),
     [(139.8, 64.6, 0, 16384, 128), (139.8, 21, 1.5, 16384, 256), (79.2, 64.6, 0, 4096, 16), (32, 21, 1.5, 4096, 16)],

@@ -8,7 +8,7 @@ from rich.console import Console
 from q36eval.app.cli.drift import figure_name
 from q36eval.app.policies.words import explain
 from q36eval.gate import Criterion, GateReport, Policy, decide
-from q36eval.metrics import METRICS, Metric, criterion_title, metric_of, metric_of_key
+from q36eval.metrics import METRICS, Metric, criterion_title
 from q36eval.records import Direction, Measurement, ProbeName
 from q36eval.reports import Document, to_console, to_junit, to_markdown
 from q36eval.reports.card_report import to_card
@@ -92,11 +92,3 @@ def test_a_policys_own_title_is_what_people_read_and_decides_nothing() -> None:
     assert "title" not in plain.criteria[0].model_dump(), "reports of policies without titles are what they were"
     policies = [Policy(name="p", criteria=(criterion(title=title),)) for title in ("", "Refusals")]
     assert policies[0] == policies[1].untitled
-
-
-def test_a_noise_floor_and_a_metric_of_another_version_are_described_too() -> None:
-    floor = metric_of(ProbeName.KL, "top1_agreement_noise_floor")
-    assert (floor.unit, floor.direction, floor.estimator) == ("fraction", Direction.LOWER_IS_BETTER, "mean")
-    assert metric_of(ProbeName.KL, "perplexity_noise_floor").unit == "nats/token"
-    assert metric_of(ProbeName.EVALS, "from_tomorrow").title == "From tomorrow"
-    assert metric_of_key("evals.accuracy[mmlu/law]") == (METRICS[ProbeName.EVALS, "accuracy"], "mmlu/law")

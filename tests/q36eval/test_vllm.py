@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -418,15 +417,6 @@ def test_states_that_cannot_be_written_are_an_error_and_not_missing_rows() -> No
     with pytest.raises(RuntimeError, match=r"could not be written: OSError.*No space left"):
         states.q36eval_end()
     assert METHOD not in vars(runner)
-
-
-def test_one_that_was_begun_and_never_ended_is_closed_by_the_next(tmp_path: Path) -> None:
-    runner, threads = Runner(), threading.active_count()
-    states = begun(runner, tmp_path / "left")
-    states.q36eval_begin(str(tmp_path / "states"))
-    runner.step({"a": 5})
-    assert list(states.q36eval_end()["prompts"]) == [prompt_sha256([1, 2, 3, 4, 5])]
-    assert threading.active_count() == threads
 
 
 def test_a_file_that_ends_early_is_an_error_and_not_fewer_rows() -> None:

@@ -27,10 +27,8 @@ def moved(by: float, runs: int = 4, **changed) -> list[SeriesPoint]:
         (line(STEADY) + moved(0.02), "r06", DriftState.STABLE, "Stable over 10 runs at 0.02"),
         (line(STEADY) + moved(0.02) + [point(10 + d, 0.0) for d in range(6)], "r01", DriftState.STABLE, "back at"),
         ([*line(STEADY), point(6, 0.2)], "r01", DriftState.STABLE, "newest run alone lies"),
-        (line([0.0, 0.9]), "r00", DriftState.TOO_FEW_RUNS, "2 of 3 runs"),
         (line(STEADY), "r99", DriftState.INCOMPARABLE, "r99 did not measure it"),
         (line(STEADY, engine="sglang") + moved(0.0), "r01", DriftState.INCOMPARABLE, "engine: sglang -> vllm"),
-        (line(STEADY, suite="t") + moved(0.0, 2), None, DriftState.TOO_FEW_RUNS, "6 earlier runs are set aside"),
         ([*line(STEADY), point(6, float("nan"))], "r01", DriftState.INCOMPARABLE, "no finite figure"),
     ],
 )

@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -88,18 +87,6 @@ def test_the_identity_is_that_of_the_branch_and_of_what_serves_it(
     assert address not in identity.model_dump_json()
     assert not repeats_itself(identity)
     assert not engine.deterministic
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("mebibytes", "bounded"), [(1, (8, 2)), (400, (1, 2)), (4_000, (1, 0))])
-def test_answers_as_wide_as_the_vocabulary_are_few_at_once(
-    engine: Any, mebibytes: int, bounded: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "_concurrency", 8)
-    tokens = 64
-    monkeypatch.setattr(engine, "_vocabulary", mebibytes * 2**20 // (4 * (tokens - 1)))
-    requests = [ScoreRequest(str(n), tuple(range(tokens))) for n in range(20)]
-    assert engine._bounded(requests) == bounded
 
 
 def test_of_the_likeliest_tokens_no_logits_are_made_up(settings: EngineSettings, served: Served, local: Engine) -> None:

@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from q36eval.app.cli.served_report import print_served
 from q36eval.engines import Engine, EngineSettings
 from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
 from q36eval.engines.openai.deployment import opened
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import CriterionVerdict, decide
-from q36eval.history import RunRecord
 from q36eval.records import Measurement
 from q36eval.run.served_lane import alone
 from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
@@ -88,17 +85,6 @@ def test_the_share_is_of_all_drafts_and_its_interval_of_prompts(rows_of: Any) ->
     floors = {share - 0.3: "PASS", share + 0.3: "FAIL"}
     for floor, verdict in floors.items():
         assert verdict_of([measured], "served-drafts", floor=floor) == verdict
-
-
-def test_what_is_drafted_is_shown_whether_or_not_it_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [Drafted(str(number), DraftCounts(4, 8, 5 + number % 3, (4, 1 + number % 3))) for number in range(PROMPTS)]
-    told = [rejected_measured(rows, None)]
-    report = decide(alone(few_prompts_policy(), against=False), told)
-    run = cast("RunRecord", SimpleNamespace(identity=None, family="sandbox", branch="bf16", id="1"))
-    print_served(run, report, told)
-    said = capsys.readouterr().out
-    assert "Draft tokens rejected: 25." in said
-    assert "239 of 320 draft tokens accepted" in said
 
 
 @pytest.mark.long

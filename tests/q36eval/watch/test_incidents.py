@@ -67,12 +67,6 @@ def test_a_damage_opens_is_confirmed_by_fresh_items_alone_and_closes_once_it_is_
     assert evidence(state, THRESHOLD)["all"] < 0.5
 
 
-def test_an_alarm_that_fresh_items_do_not_share_is_dismissed(quiet: State) -> None:
-    state, _ = rounds(quiet, range(12, 13), slices=["families"])
-    assert state.phase is Phase.OPENED
-    assert rounds(state, range(13, 26), fresh=True)[1] == [EventKind.DISMISSED]
-
-
 def test_one_required_prompt_that_breaks_for_good_opens_and_stays_open_until_it_is_right(quiet: State) -> None:
     broken = PROMPTS[3]
     state, opened_at = quiet, None
