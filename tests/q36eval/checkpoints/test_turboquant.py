@@ -74,6 +74,18 @@ def test_a_key_worked_by_hand() -> None:
     assert float(restored.norm()) == pytest.approx(5, rel=1e-6)  # the norm is corrected
 
 
+def test_a_value_worked_by_hand() -> None:
+    # v = (-1, 0, 0.3, 2): from -1 to 2 in 15 steps of 0.2, codes 0, 5 (5.0), 6 (6.5 + 0.5 = 7.0 rounds up to 7 but for
+    # float32, where 1.3 / 0.2 = 6.4999995) and 15; FP16 stores 0.2 as 0.199951171875.
+    step = 0.199951171875
+    restored = round_trip_values(torch.tensor([-1.0, 0.0, 0.3, 2.0]), 4).tolist()
+    assert restored == pytest.approx([-1.0, -1 + 5 * step, -1 + 6 * step, -1 + 15 * step], abs=1e-6)
+    # In 7 steps of 0.428571 (FP16: 0.428466796875): codes 0, 2 (2.33), 3 (3.03), 7.
+    step = 0.428466796875
+    restored = round_trip_values(torch.tensor([-1.0, 0.0, 0.3, 2.0]), 3).tolist()
+    assert restored == pytest.approx([-1.0, -1 + 2 * step, -1 + 3 * step, -1 + 7 * step], abs=1e-6)
+
+
 def fp16(x: float) -> float:
     value: float = struct.unpack("<e", struct.pack("<e", x))[0]
     return value
