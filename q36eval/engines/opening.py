@@ -158,9 +158,3 @@ def repeats_itself(identity: DeploymentIdentity) -> bool:
     """
     kind = KINDS.get(identity.engine)
     return kind is not None and identity.settings.get("device") in kind.repeats_itself_on
-
-
-def engine_around(model: Any, tokenizer: Any, identity: DeploymentIdentity, *, batch_rows: int | None = None) -> Engine:
-    """An in-process engine of a transformers model that is in memory already: one made or changed by hand."""
-    engine: Engine = class_of(IN_PROCESS)(model, tokenizer, identity, batch_rows=batch_rows)
-    return engine

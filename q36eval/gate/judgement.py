@@ -103,7 +103,6 @@ def _tested(
             direction=measurement.direction,
             level=2 * criterion.confidence - 1,
             shares=criterion.look_shares,
-            these_items=criterion.estimand == "these_items",
         )
     except ValueError as error:
         return _because(described, Reason("margin-unsuited", str(error)))
@@ -111,10 +110,6 @@ def _tested(
         errored = _evidence(measurement).errored
         return _because(described, test.not_measured, infrastructure=sum(errored) > 0)
     judged = _with_test(described, test)
-    if criterion.estimand == "these_items":
-        items = measurement.counts.total
-        alone = f"of these items alone, {items:,} so far; it says nothing about other items"
-        judged = _because(judged, Reason("these-items-alone", alone))
     doubt = _why_untrusted(criterion, measurement, test)
     if doubt is not None:
         judged = _because(judged, doubt, p_pass=1.0)

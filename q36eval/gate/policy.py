@@ -150,9 +150,10 @@ class Criterion(PolicyModel):
     `min_clusters` are the least items and independent clusters to judge on, clusters counted by weight (as many as
     would weigh as much were they of equal size); without it unbounded figures ask for 30.
 
-    `estimand: these_items` asks of the benchmark's own items alone, not of the population that they stand for. Of the
-    error rate of evidence that was laid out in blocks, `looks_share` pays for stopping at any look, `midway_share` for
-    one look where draws by the reference's margin end, and the rest for the planned end (`stats.LookShares`).
+    Every figure is judged as that of the population that its items stand for; `estimand` has no other value, and is
+    there because the hash of a policy is over it. Of the error rate of evidence that was laid out in blocks,
+    `looks_share` pays for stopping at any look, `midway_share` for one look where draws by the reference's margin end,
+    and the rest for the planned end (`stats.LookShares`).
     `on_inconclusive: fail` refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a
     corrupt checkpoint, non-finite outputs). `informative` is there for margins against a baseline alone,
     with its defaults where nothing is said of it.
@@ -170,7 +171,7 @@ class Criterion(PolicyModel):
     min_scored: int = Field(default=1, ge=1)
     min_clusters: int | None = Field(default=None, ge=1)
     informative: Informative | None = Field(default=None, validate_default=True)
-    estimand: Literal["population", "these_items"] = "population"
+    estimand: Literal["population"] = "population"
     looks_share: float = Field(default=0.2, gt=0, le=1)
     midway_share: float = Field(default=0.4, ge=0, lt=1)
     on_inconclusive: Literal["inconclusive", "fail"] = "inconclusive"
@@ -255,13 +256,6 @@ class Policy(PolicyModel):
             if of is not None and margins.get(of) not in THRESHOLD_KINDS:
                 what = "is no criterion here" if of not in margins else "limits no nats per token"
                 raise ValueError(f"criterion {criterion.id!r} counts in margins of {of!r}, which {what}")
-        estimands: dict[str, str] = {}
-        for criterion in self.criteria:
-            if estimands.setdefault(criterion.key, criterion.estimand) != criterion.estimand:
-                raise ValueError(
-                    f"criterion {criterion.id!r} judges {criterion.key} by another estimand than one before it; a "
-                    f"policy asks of a figure either what the population loses or what these items lose"
-                )
         guarded = {lane for criterion in self.criteria if criterion.tier == "blocking" for lane in criterion.lanes}
         for lane in self.lanes:
             if lane not in guarded:

@@ -121,11 +121,7 @@ class CriterionPart(TypedDict, total=False):
         Field(description="What the reference must be able to do; for margins max_increase and min_recovery alone."),
     ]
     estimand: Annotated[
-        Literal["population", "these_items"],
-        Field(
-            description="What a paired figure is of: the population that the items stand for (default), or these items "
-            "alone, without replacement."
-        ),
+        Literal["population"], Field(description="What a figure is of: the population that its items stand for.")
     ]
     looks_share: Annotated[
         Number, Field(gt=0, le=1, description="Share of the error rate that pays for stopping at any look; 0.2.")

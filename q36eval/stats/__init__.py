@@ -1,8 +1,8 @@
 """Intervals and margin tests on clustered, paired evidence. Pure: imports `q36eval.records`, numpy and scipy alone.
 
 `margin_test` and `summarize` choose by estimator among the families of tests, each in a module of its own: `_betting`
-(bounded means), `_scheduled` (the same in blocks, with a planned end), `_fixed` (these items alone), `_bootstrap`
-(unbounded means, strata), `_ratio`, `_quantile`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
+(bounded means), `_scheduled` (the same in blocks, with a planned end), `_bootstrap` (unbounded means, strata),
+`_ratio`, `_quantile`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
 Evidence enters as `records.Clusters` and becomes a `_contrast`. A new estimator is one of `records.Estimator`, a module
 with its tests and interval, and its branch in `_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
 """

@@ -7,8 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 from q36eval.records import Clusters, Direction, Estimator, Interval, Reason
 from q36eval.stats._betting import EVEN, FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
 from q36eval.stats._bootstrap import StratifiedMean
-from q36eval.stats._contrast import Array, Columns, columns_of, finite_bounds, linear_contrast
-from q36eval.stats._fixed import FixedMean
+from q36eval.stats._contrast import Array, Columns, columns_of, linear_contrast
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._proportion import ShareBeyond
@@ -114,12 +113,10 @@ def margin_test(
     direction: Direction = Direction.LOWER_IS_BETTER,
     level: float = DEFAULT_LEVEL,
     shares: LookShares = DEFAULT_SHARES,
-    these_items: bool = False,
 ) -> MarginTest:
     """Test the loss of `clusters` against `margin`; `level` only sets the width of `loss_interval`.
 
-    `shares` says how the error rate is shared among the looks at evidence that was laid out in blocks. `these_items`
-    asks of the items planned alone, not of the population that they stand for (`_fixed`).
+    `shares` says how the error rate is shared among the looks at evidence that was laid out in blocks.
 
     `direction` matters to `max_increase` alone: the loss is branch - reference where lower is better, else the reverse.
     Errored units count at their worst for `p_pass` and at their best for `p_fail`; above 1 % nothing is judged,
@@ -140,12 +137,8 @@ def margin_test(
         return _share_test(clusters, estimator, margin, level)
     if estimator == "ratio":
         return _ratio_test(clusters, margin, level)
-    if these_items and (margin.kind not in ("max_increase", "min_recovery") or not finite_bounds(clusters.bounds)):
-        raise ValueError("only a paired mean of bounded values is known of a fixed list of items")
     if margin.kind == "min_recovery":
-        return _recovery_test(clusters, margin, level, shares, these_items=these_items)
-    if these_items:
-        return _fixed_test(clusters, margin, direction, level)
+        return _recovery_test(clusters, margin, level, shares)
     if estimator == "paired_proportions":
         return _proportions_test(clusters, margin, direction, level, shares)
     if estimator in ("stratified_mean", "root_mean_square", "quantile", "maximum"):
@@ -284,31 +277,7 @@ def _planned(columns: Columns, edge: Edge) -> tuple[Array | None, Array | None]:
     return block_bets(columns, edge, PASS_MULTIPLES), block_bets(columns, edge, FAIL_MULTIPLES)
 
 
-def _fixed_mean(clusters: Clusters, weights: tuple[float, float]) -> FixedMean:
-    """Of the items planned; an early look takes blocks that hold every stratum at its share.
-
-    Raises:
-        ValueError: the plan is not known, or is of a part of the items.
-    """
-    schedule = clusters.schedule
-    if schedule is None or not schedule.planned:
-        raise ValueError("what these items lose is known only where all of them were planned and recorded")
-    if schedule.partial:
-        raise ValueError("only a part of these items is planned (--max-items), which says nothing of all of them")
-    units = sum(plan.units for plan in schedule.planned.values())
-    columns = columns_of(clusters.model_copy(update={"weights": None}))
-    return FixedMean(columns, weights, float(units), early=schedule.weights is None)
-
-
-def _fixed_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:
-    sign = -1.0 if direction is Direction.HIGHER_IS_BETTER else 1.0
-    tests, limit = _fixed_mean(clusters, (sign, -sign)), loss_limit(margin)
-    return MarginTest(tests.p_at_least(limit), tests.p_at_most(limit), tests.mean, tests.interval(level), limit)
-
-
-def _recovery_test(
-    clusters: Clusters, margin: MarginLike, level: float, shares: LookShares, *, these_items: bool = False
-) -> MarginTest:
+def _recovery_test(clusters: Clusters, margin: MarginLike, level: float, shares: LookShares) -> MarginTest:
     """Recovery branch/reference >= rho, tested as the mean of rho * reference - branch <= 0."""
     columns = columns_of(clusters)
     reference_total = 0.0 if columns.reference is None else float(columns.counts @ columns.reference)
@@ -319,7 +288,7 @@ def _recovery_test(
         nothing = Interval(lower=math.nan, upper=math.nan, level=level, method="none")
         reason = Reason("recovery-undefined", "the reference scores zero, so recovery is undefined")
         return MarginTest(1.0, 1.0, math.nan, nothing, limit, reason)
-    shortfall = _Shortfall(clusters, margin.value, shares, these_items=these_items)
+    shortfall = _Shortfall(clusters, margin.value, shares)
     at_margin = shortfall.at(margin.value)
     alpha = (1.0 - level) / 2.0
     interval = Interval(
@@ -336,8 +305,7 @@ class _Shortfall:
     """Tests on the mean of rho * reference - branch. The bets are planned at the policy's rho and kept for every other,
     so that a bound agrees with the verdict."""
 
-    def __init__(self, clusters: Clusters, rho: float, shares: LookShares, *, these_items: bool) -> None:
-        self._clusters, self._these_items = clusters, these_items
+    def __init__(self, clusters: Clusters, rho: float, shares: LookShares) -> None:
         self._limit, self._shares = 1.0 - rho, shares
         self._evidence = ScheduledEvidence(clusters) if planned_evidence(clusters) else None
         self._columns = columns_of(clusters) if self._evidence is None else self._evidence.bet_on
@@ -349,14 +317,10 @@ class _Shortfall:
     @property
     def method(self) -> str:
         """How the bounds were made."""
-        if self._these_items:
-            return _fixed_mean(self._clusters, (-1.0, 1.0)).method
         return "betting" if self._evidence is None else METHOD
 
     def at(self, rho: float) -> Tests:
         """The inference at a recovery of `rho`."""
-        if self._these_items:
-            return _fixed_mean(self._clusters, (-1.0, rho))
         if self._evidence is not None:
             weights, bets = (-1.0, rho), (self._below, self._above)
             # a recovery loses so much of what the reference gets right, not of all items

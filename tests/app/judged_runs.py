@@ -85,8 +85,7 @@ def judge_run(
         policy=rules,
         provenance={} if family == "sandbox" else {DECLARED: declared.model_dump(mode="json")},
     )
-    for measurement in measured(broken):
-        history.add_measurement(run.id, measurement)
+    history.add_measurements(run.id, measured(broken))
     history.add_items(run.id, list(items))
     for failure in failures:
         history.add_failure(run.id, failure)

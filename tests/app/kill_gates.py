@@ -6,7 +6,6 @@ middle of each stage (sampling the reference's answers, capturing it, its noise 
 random CPU seconds. Prints where each came.
 """
 
-import json
 import os
 import random
 import signal
@@ -24,7 +23,6 @@ from q36eval.canaries.specification import load_specs
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions, open_engine
 from q36eval.evals.probe import EvalsProbe
-from q36eval.gate import Criterion, Margin, Policy
 from q36eval.history import History, RunState
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
@@ -35,27 +33,12 @@ from q36eval.run.request import Request
 from tests.app.kill_captures import FewCanaries
 from tests.evals.small_suite import ROOT, write_small_suite
 from tests.kills import killed_after, whole
+from tests.q36eval.gate.evidence import only
+from tests.small_corpus import write_corpus
 
-POLICY = Policy(
-    name="kl",
-    criteria=(
-        Criterion(
-            id="kl",
-            probe=ProbeName.KL,
-            metric="kl_divergence",
-            margin=Margin(kind="max_value", value=0.5, source="for this test"),
-            min_clusters=1,
-            lanes=(Lane.FREEFORM, Lane.STRUCTURED),
-        ),
-    ),
-)
+POLICY = only("max_value", 0.5, id="kl", min_clusters=1, lanes=tuple(Lane))
 COUNTS = {f"mmlu{kind}/law.jsonl": 15 for kind in ("", "_dev")}
 ALONE = EngineOptions()
-CORPUS = """
-name: few
-json_lines: [{path: few.jsonl}]
-on_policy: {per_canary: 0, chat: true, max_new_tokens: 12}
-"""
 
 
 class Killing(Progress):
@@ -112,9 +95,8 @@ def write_files(files: Path) -> None:
     """The suite and the corpus of all these gates."""
     write_small_suite(files, COUNTS, block_items=15)
     shortest = sorted(load_corpus(ROOT / "data/corpus/sandbox"), key=lambda document: len(document.text))[:6]
-    lines = [json.dumps({"id": d.id, "slice": d.slice, "text": d.text}) + "\n" for d in shortest]
-    (files / "few.jsonl").write_text("".join(lines))
-    (files / "corpus.yaml").write_text(CORPUS)
+    texts = [{"id": one.id, "slice": one.slice, "text": one.text} for one in shortest]
+    write_corpus(files, texts, on_policy={"per_canary": 0, "chat": True, "max_new_tokens": 12})
 
 
 def main(folder: Path, kills: int, seed: int) -> None:

@@ -16,6 +16,20 @@ REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
 
 
+class Heard(Progress):
+    """Writes down the stages and the notes that it is told."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.said: list[str] = []
+
+    def stage(self, title: str, total: int) -> None:
+        self.stages.append(title)
+
+    def note(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
 class Gates:
     """Gates with one history, judged by a policy of that text; `fields` are those of every request."""
 

@@ -52,8 +52,7 @@ def measured_run(
         suites=suites,
         provenance={"exhaustive": exhaustive},
     )
-    for measurement in evidence():
-        history.add_measurement(run.id, measurement)
+    history.add_measurements(run.id, evidence())
     return run.id
 
 

@@ -17,8 +17,9 @@ from q36eval.checkpoints import load_model
 from q36eval.history import RunState
 from q36eval.records import Verdict
 from tests import commands, forked
-from tests.app.weights_gates import POLICY, runs, said
+from tests.app.weights_gates import POLICY, flip, runs, said
 from tests.branches import folder_of
+from tests.small_corpus import write_corpus
 
 REPOSITORY = Path(__file__).parents[2]
 WEIGHTS = "model.safetensors"
@@ -34,9 +35,8 @@ def small(tmp_path: Path) -> tuple[str, ...]:
     """Options of a gate that measures KL on the forty shortest documents."""
     folder = REPOSITORY / "data" / "corpus" / "sandbox"
     lines = [line for file in sorted(folder.glob("*.jsonl")) for line in file.read_text("utf-8").splitlines()]
-    (tmp_path / "texts.jsonl").write_text("\n".join(sorted(lines, key=len)[:40]) + "\n", encoding="utf-8")
-    corpus, policy = tmp_path / "corpus.yaml", tmp_path / "kl.yaml"
-    corpus.write_text("name: small\njson_lines: [{path: texts.jsonl}]\non_policy: null\n")
+    corpus = write_corpus(tmp_path, [json.loads(line) for line in sorted(lines, key=len)[:40]])
+    policy = tmp_path / "kl.yaml"
     policy.write_text(POLICY + KL)
     return ("--policy", str(policy), "--corpus", str(corpus), "--skip", "evals", "--skip", "canaries")
 
@@ -118,15 +118,6 @@ def on_a_disk(state: Path, options: str, filled: str, *arguments: str) -> "subpr
 
 
 @pytest.mark.long
-def test_a_crowded_disk_is_named_before_anything_is_measured(tmp_path: Path, weights: tuple[str, ...]) -> None:
-    state = tmp_path / "state"
-    fill = f"head -c 195M /dev/zero >{state}/filled"
-    done = on_a_disk(state, "size=200m", fill, "gate", "--branch", "bf16", *weights)
-    assert done.returncode == 0, done.stderr
-    assert -1 < done.stderr.find("% full") < done.stderr.find("inspecting")
-
-
-@pytest.mark.long
 def test_a_disk_without_room_for_another_file_is_refused(tmp_path: Path, weights: tuple[str, ...]) -> None:
     state = tmp_path / "state"
     fill = f"(while touch {state}/$((i+=1)); do :; done 2>/dev/null; true)"
@@ -155,11 +146,7 @@ def test_weights_exchanged_after_a_kill_are_another_deployment(tmp_path: Path, s
     os.killpg(child.pid, signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
     (run,) = runs(state)
-    with (branch / WEIGHTS).open("r+b") as stream:
-        stream.seek(-2, 2)
-        last = stream.read(1)[0]
-        stream.seek(-2, 2)
-        stream.write(bytes([last ^ 1]))
+    flip(branch / WEIGHTS)
     done = commands.q36eval(*gate, "--resume", run.id, state=state)
     assert done.returncode == 2
     assert "checkpoint_sha256" in said(done.stderr)

@@ -2,14 +2,10 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from canary_records import HOSTILE, answer, item, outcomes
 
 from q36eval.app.cli.canaries_report import agreement_json, agreement_words, print_summary
 from q36eval.app.figures.canaries import CanaryRun, canaries_json, fails_words, margin_rows, must_pass_words, rate_rows
@@ -27,6 +23,7 @@ from q36eval.canaries.summary import summarize_outcomes
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Measurement
 from q36eval.run.canary_repeats import Repeat, agreement
+from tests.app.canary_records import HOSTILE, answer, item, outcomes
 
 
 def measured(items: list[ItemOutcome]) -> list[Measurement]:
@@ -41,8 +38,7 @@ def run(tmp_path: Path) -> tuple[History, RunRecord]:
     history = History.open(tmp_path / "history.sqlite")
     begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
     history.add_items(begun.id, outcomes())
-    for measurement in measured(outcomes()):
-        history.add_measurement(begun.id, measurement)
+    history.add_measurements(begun.id, measured(outcomes()))
     return history, history.finish_run(begun.id)
 
 
@@ -50,18 +46,8 @@ def test_the_summary_names_what_flipped_and_why(run: Any, capsys: Any, monkeypat
     monkeypatch.setenv("COLUMNS", "200")
     print_summary(run[1], run[0])
     text = capsys.readouterr().out
-    assert (
-        "Fixed prompts, 5: 1 passed, 1 confirmed flips, 1 unstable, 1 the reference itself fails, 1 not known." in text
-    )
-    assert "✗ confirmed flip  fixed/flip: discount/wrong_conclusion at end: decides <script>" in text
-    assert "reference right in 3 of 3, branch right in 0 of 3" in text
-    assert "~ unstable  fixed/unstable: " in text
-    assert "branch right in 1 of 3" in text
-    assert "1 of 4, at most" in text
-    assert "1 right answers at risk, with a margin below 0.5 nats:\n  discount/2: margin 3 → 0.25 nats" in text
-    assert "3 answers lost:" in text
-    assert "1 answers gained:" in text
-    assert "The answers part at token 2: the reference says ' B', the branch" in text
+    for flip in ("✗ confirmed flip  fixed/flip: ", "~ unstable  fixed/unstable: ", "discount/2: margin 3 → 0.25 nats"):
+        assert flip in text
     assert "[bold red]x[/]" in text, "markup is shown, not obeyed"
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
 
@@ -94,7 +80,9 @@ def test_old_runs_and_empty_ones_are_shown_too(tmp_path: Path, capsys: Any) -> N
     assert "a/1 (must pass)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("odd", [None, 3, "text", [], ["odd"], {"nats": "x"}, {"nats": None, "position": True}, [[1]]])
+@pytest.mark.parametrize(
+    "odd", [None, 3, "text", [], ["odd"], {"nats": "x"}, {"nats": None, "position": True}, [[1]], [{"code": 1}]]
+)
 def test_details_of_any_shape_are_borne(odd: Any) -> None:
     found = Answer(score=0.0, text="x", detail={name: odd for name in ("margin", "divergence", "failures")})
     assert margin_of(found) is None

@@ -22,7 +22,7 @@ from q36eval.records import ProbeName, Verdict
 from q36eval.references import captures_in
 from q36eval.run.request import Request, Target
 from tests.app.sandbox_gates import Gates
-from tests.app.weights_gates import POLICY
+from tests.app.weights_gates import POLICY, flip
 from tests.raising import raises
 
 WEIGHTS = "model.safetensors"
@@ -42,15 +42,6 @@ class Heard(Progress):
         self._begun(title)
 
     def advance(self, count: int = 1) -> None: ...
-
-
-def flip(file: Path) -> None:
-    """Another mantissa of the last value, in place: still a checkpoint, of other weights."""
-    with file.open("r+b") as stream:
-        stream.seek(-2, 2)
-        byte = stream.read(1)[0]
-        stream.seek(-2, 2)
-        stream.write(bytes([byte ^ 1]))
 
 
 class CopiedGates(Gates):

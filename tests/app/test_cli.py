@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import commands
+from tests.small_corpus import write_corpus
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -31,8 +32,6 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
     [
         (["gate", "--branch", "nope"], ["[branch-unknown]", "nope", "fp8-head", "int2-experts"]),
         (["gate", "--branch", "bf16", "--family", "nope"], ["[family-unknown]", "nope", "sandbox", "qwen3.6-35b-a3b"]),
-        (["gate", "--branch", "bf16", "--policy", "nope"], ["nope", "sandbox"]),
-        (["gate", "--branch", "bf16", "--suite", "nope"], ["nope", "sandbox"]),
         (["gate", "--branch", "bf16", "--device", "cuda:7"], ["[device-unavailable]", "cuda:7"]),
         (["gate", "--branch", "bf16", "--engine", "abacus"], ["abacus", "in-process"]),
         (["reference", "capture", "--engine", "openai"], ["[engine-gives-no-reference]", "openai", "--engine vllm"]),
@@ -86,10 +85,7 @@ def test_a_plot_that_cannot_be_written_costs_the_plot_alone(tmp_path: Path) -> N
         tensors | {"lm_head.weight": tensors["lm_head.weight"] * 1.1}, folder / weights, metadata={"format": "pt"}
     )
     documents = load_corpus(DATA / "corpus" / "sandbox")[::6]
-    lines = [json.dumps({"id": one.id, "slice": one.slice, "text": one.text}) for one in documents]
-    (tmp_path / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    corpus = tmp_path / "corpus.yaml"
-    corpus.write_text("name: few\njson_lines: [{path: own.jsonl}]\non_policy: null\n", encoding="utf-8")
+    corpus = write_corpus(tmp_path, [one.text for one in documents])
     arguments = ("attribute", "--branch", str(folder), "--corpus", str(corpus), "--budget", "40000")
     done = commands.q36eval(*arguments, "--plot", "/dev/full", state=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -106,27 +102,6 @@ def test_a_damaged_reference_is_no_fault_of_the_branch(tmp_path: Path) -> None:
         assert done.returncode == 2, done.stderr
         assert commands.code_of(done) == "header-malformed"
         assert str(reference) in done.stderr
-
-
-@pytest.mark.long
-def test_a_malformed_policy_names_the_key_and_the_valid_ones(tmp_path: Path) -> None:
-    policy = tmp_path / "policy.yaml"
-    shipped = Path(__file__).parents[2] / "data" / "policies" / "sandbox.yaml"
-    policy.write_text(shipped.read_text(encoding="utf-8") + "\nmargins: 3\n", encoding="utf-8")
-    done = q36eval("gate", "--branch", "bf16", "--policy", str(policy), state=tmp_path)
-    assert done.returncode == 2
-    assert "margins" in done.stderr
-    assert "alpha" in done.stderr
-    policy.write_text("name: [unclosed\n")
-    assert commands.q36eval("gate", "--branch", "bf16", "--policy", str(policy), state=tmp_path).returncode == 2
-
-
-def test_families_list_and_explain_what_they_need(tmp_path: Path) -> None:
-    for family in ("sandbox", "qwen3.6-35b-a3b", "qwen3.5-35b-a3b"):
-        assert commands.q36eval("branches", "--family", family, state=tmp_path).returncode == 0
-    shown = commands.q36eval("branches", "fp8-head", "--family", "qwen3.6-35b-a3b", state=tmp_path)
-    assert "needs" in shown.stdout
-    assert "model card" in shown.stdout
 
 
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """What `q36eval evals` prints, its JSON, the Markdown report and the page, over one small run of known outcomes."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ from q36eval.app.figures.evals import flips_of, largest, select
 from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.suite import TaskGroup
 from q36eval.evals.summaries import suite_measurements
-from q36eval.gate import Criterion, Margin, Policy, decide
+from q36eval.gate import decide
 from q36eval.history import History, RunRecord
-from q36eval.records import Answer, ItemOutcome, Lane, ProbeName
+from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports import Document, to_json, to_markdown
+from tests.q36eval.gate.evidence import only
 
 HOSTILE = "[red]<script>alert(1)</script>\x1b[31m\u202e ![x](http://x/y)"
 
@@ -88,8 +88,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunRecord]:
     history = History.open(path)
     begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
     history.add_items(begun.id, outcomes())
-    for measurement in suite_measurements([MMLU, RULER, TEXT], outcomes(), PLANNED):
-        history.add_measurement(begun.id, measurement)
+    history.add_measurements(begun.id, list(suite_measurements([MMLU, RULER, TEXT], outcomes(), PLANNED)))
     finished = history.finish_run(begun.id)
     history.close()
     return path, finished
@@ -98,34 +97,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunRecord]:
 Run = tuple[Path, RunRecord]
 
 
-def printed(run: Run, capsys: Any, monkeypatch: Any) -> str:
+def test_flips_are_listed_both_ways_the_largest_of_every_group_first(run: Run, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr("q36eval.app.cli.evals_report.FLIPS_SHOWN", 2)
     print_summary(run[1], History.open(run[0]))
-    return str(capsys.readouterr().out)
-
-
-def row(text: str, name: str) -> list[str]:
-    line = next(line for line in text.splitlines() if line.lstrip().startswith(f"{name} "))
-    return re.split(r"\s{2,}", line.strip())
-
-
-def test_the_summary_has_each_group_with_its_counts(run: Run, capsys: Any, monkeypatch: Any) -> None:
-    text = printed(run, capsys, monkeypatch)
-    mmlu = row(text, "mmlu")
-    assert mmlu[1:3] == ["92.3 %", "97.4 %"]
-    assert mmlu[3] == "94.7 % (1 of 40 items errored, more than 1%)"
-    assert mmlu[4:8] == ["3", "1", "0.62", "10.3 %"]
-    assert mmlu[-3:] == ["39 of 500", "1", "19.5"]
-    assert row(text, "ruler")[-3:] == ["12", "0", "–"]
-    assert row(text, "suite")[4:6] == ["4", "1"]
-    assert row(text, "all")[1].startswith("2.718 (ref 2.46), × 1.1052")
-    assert "law" not in text.split("ruler by tokens")[0].split("suite")[1]
+    text = str(capsys.readouterr().out)
     assert "\x1b" not in text
-
-
-def test_flips_are_listed_both_ways_the_largest_of_every_group_first(run: Run, capsys: Any, monkeypatch: Any) -> None:
-    text = printed(run, capsys, monkeypatch)
     lost, gained = text.split("4 items lost, the 2 largest:")[1].split("1 items gained:")
     assert [line.split(",")[0] for line in lost.splitlines() if ", mmlu0" in line or ", ruler0" in line] == [
         "mmlu",
@@ -183,18 +160,14 @@ def test_long_prompts_keep_their_beginning_and_end() -> None:
     assert shortened("whole") == "whole"
 
 
-def policy(recovery: float) -> Policy:
-    margin = Margin(kind="min_recovery", value=recovery, source="test")
-    criterion = Criterion(
-        id="ruler", probe=ProbeName.EVALS, metric="accuracy", slice="ruler", margin=margin, lanes=(Lane.FREEFORM,)
-    )
-    return Policy(name="p", criteria=(criterion,))
-
-
 def test_reports_show_recovery_flips_and_counts_and_ask_what_the_policy_asks(run: Run) -> None:
     history = History.open(run[0])
     found = history.measurements(run[1].id)
-    strict, lenient = (decide(policy(recovery), found, (), (), on=run[1].started.date()) for recovery in (0.99, 0.8))
+    of = {"id": "ruler", "probe": "evals", "metric": "accuracy", "slice": "ruler"}
+    strict, lenient = (
+        decide(only("min_recovery", recovery, **of), found, (), (), on=run[1].started.date())
+        for recovery in (0.99, 0.8)
+    )
     markdown = to_markdown(Document(strict, run[1], found))
     assert (
         "| mmlu | 92.3 % | 97.4 % | 94.7 % (1 of 40 items errored, more than 1%) | 3 | 1 | 0.625 | 10.3 %" in markdown

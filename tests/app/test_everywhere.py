@@ -15,7 +15,6 @@ import pytest
 from q36eval.app.cli import completion
 from q36eval.app.cli.gate_branches import Branches, Judged, Output, finish
 from q36eval.app.cli.options import Quiet
-from q36eval.app.cli.progress import ConsoleProgress
 from q36eval.app.reviewing.recommendation import Candidate
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
@@ -157,9 +156,6 @@ def test_a_quiet_gate_prints_the_verdict_alone(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"PASS  sandbox/main, run {run.id}")
     assert (len(lines) == 1) is quiet
-    with ConsoleProgress() as progress:
-        progress.stage("measuring the branch", 3)
-    assert (capsys.readouterr().err == "") is quiet
 
 
 def terminal(arguments: list[str], state: Path, **environment: str) -> bytes:

@@ -11,10 +11,11 @@ from q36eval.canaries.outcomes import PlannedItem, cause_of
 from q36eval.canaries.specification import CanarySpec, GenerationSettings
 from q36eval.canaries.summary import summarize_outcomes
 from q36eval.evals.figures import accuracy, perplexities
-from q36eval.gate import Criterion, Margin, Policy, Waiver, decide
+from q36eval.gate import Policy, Waiver, decide
 from q36eval.gate.blessed_run import ESTIMATORS
 from q36eval.kl.measurements import document_measurements
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict
+from tests.q36eval.gate.evidence import criterion
 
 REPEATS = {"repeats": [{"score": 0.0}, {"score": 0.0}]}
 
@@ -128,19 +129,13 @@ def names(found: Measurement) -> set[str]:
 
 
 def test_a_waiver_of_a_canary_finds_it_in_what_the_probe_measured() -> None:
-    lane = {"lanes": (Lane.STRUCTURED,), "probe": ProbeName.CANARIES, "slice": "structured"}
-    rate, count = (
-        Margin(kind="max_increase", value=0.2, source="test"),
-        Margin(kind="max_count", value=0, source="test"),
+    lane = {"lanes": ["structured"], "probe": "canaries", "slice": "structured"}
+    criteria = (
+        criterion("max_increase", 0.2, id="failures", metric="failure_rate", **lane),
+        criterion("max_count", 0, id="must-pass", metric="must_pass_flips", min_scored=10, **lane),
+        criterion("max_count", 0, id="unstable", metric="must_pass_unstable", **lane),
     )
-    policy = Policy(
-        name="p",
-        criteria=(
-            Criterion(id="failures", metric="failure_rate", margin=rate, **lane),
-            Criterion(id="must-pass", metric="must_pass_flips", margin=count, min_scored=10, **lane),
-            Criterion(id="unstable", metric="must_pass_unstable", margin=count, **lane),
-        ),
-    )
+    policy = Policy(name="p", criteria=criteria)
     broken = ("discount", "discount-must-pass")
     measured = of_canaries(canary_outcomes(broken))
     day = date(2026, 5, 1)

@@ -15,11 +15,10 @@ from q36eval.history import History, RunRecord
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.floor_file import load_floor, measurements, write_floor
 from q36eval.kl.probe import KLProbe
-from q36eval.probes import Progress
 from q36eval.records import Verdict
 from q36eval.run.floor import FloorKeeper, floor_file
 from q36eval.run.items import Work
-from tests.app.sandbox_gates import REPOSITORY, Gates
+from tests.app.sandbox_gates import REPOSITORY, Gates, Heard
 from tests.raising import raises
 
 pytestmark = pytest.mark.long
@@ -30,16 +29,6 @@ criteria:
   - {id: kl, probe: kl, metric: kl_divergence,
      margin: {kind: max_value, value: MARGIN, source: x}, lanes: [structured, freeform], min_clusters: 8}
 """
-
-
-class Heard(Progress):
-    def __init__(self) -> None:
-        self.stages: list[str] = []
-
-    def stage(self, title: str, total: int) -> None:
-        self.stages.append(title)
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 def gate(paths: Paths, margin: float, progress: Heard) -> RunRecord:

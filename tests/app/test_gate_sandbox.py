@@ -78,14 +78,6 @@ def test_a_ruined_branch_fails_and_names_the_criterion(gate: Gates) -> None:
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("kl",))
 
 
-@pytest.mark.long
-def test_skipped_probes_are_not_measured_and_never_pass(gate: Gates) -> None:
-    report = gate("bf16", probes=(ProbeName.KL,)).report
-    assert report is not None
-    assert report.verdict is not Verdict.PASS
-    assert {criterion.id: criterion.verdict.value for criterion in report.criteria}["intact"] == "NOT_MEASURED"
-
-
 def damaged(tmp_path: Path, change: Callable[[dict[str, Tensor]], object]) -> Path:
     """A copy of `main` with other tensors."""
     copy = Path(shutil.copytree(folder_of("main"), tmp_path / "damaged"))

@@ -3,31 +3,18 @@
 import math
 from pathlib import Path
 
-from q36eval.app.figures.kl import KLFigures, attribution_of, grouping_of, interval_words
+from q36eval.app.figures.kl import KLFigures, attribution_of, grouping_of
 from q36eval.app.figures.kl_plots import histogram_figure, layers_figure, marks_of, points_figure
 from q36eval.history import History, RunRecord
 from q36eval.provenance import provenance
-from q36eval.records import Clusters, Counts, Direction, Interval, Measurement, ProbeName
-from q36eval.stats import summarize
+from q36eval.records import Clusters, Measurement, ProbeName
+from tests.q36eval.gate.evidence import measurement
 
 
 def mean(metric: str, slice_name: str, per_document: list[float]) -> Measurement:
     n = len(per_document)
     clusters = Clusters(units=(10,) * n, branch=tuple(10 * v for v in per_document), errored=(0,) * n)
-    value, _, effect, interval = summarize(clusters, "mean")
-    return Measurement(
-        probe=ProbeName.KL,
-        metric=metric,
-        slice=slice_name,
-        unit="nats/token",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="mean",
-        value=value,
-        effect=effect,
-        effect_interval=interval,
-        counts=Counts(total=10 * n, scored=10 * n, errored=0),
-        clusters=clusters,
-    )
+    return measurement(ProbeName.KL, metric, clusters, "mean", slice=slice_name)
 
 
 SPREAD = [0.01 * (1 + n % 5) for n in range(20)]
@@ -77,15 +64,6 @@ def test_the_newest_attribution_of_the_same_branch_is_taken(tmp_path: Path) -> N
     assert found.id == newest.id
     run("three", "kl")
     assert attribution_of(history.series_runs("three", judged.family)) is None
-
-
-def test_intervals_say_why_there_is_none() -> None:
-    def words(lower: float, upper: float, method: str) -> str:
-        return interval_words(Interval(lower=lower, upper=upper, level=0.95, method=method))
-
-    assert words(0.001, 0.01234567, "bootstrap-t") == "[0.001, 0.01235]"
-    assert words(-math.inf, math.inf, "none: too few clusters") == "too few clusters"
-    assert words(0.5, math.inf, "none above: 3 units, too few") == "≥ 0.5; no upper bound: 3 units, too few"
 
 
 def test_the_histogram_holds_every_finite_token_and_hollow_points_have_no_interval() -> None:

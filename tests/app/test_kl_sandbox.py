@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import q36eval.run.preflight
-from q36eval.app.cli.kl_report import print_summary, write_plot
+from q36eval.app.cli.kl_report import write_plot
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
@@ -146,22 +146,6 @@ def test_lost_tokens_fail_the_probe_in_words(paths: Paths, history: History, gat
     assert "the tokens of 10 measured documents are gone" in failure.reason
     metrics = {measurement.metric for measurement in history.measurements(lost.id)}
     assert all(metric.endswith("noise_floor") for metric in metrics), "figures of the reference alone"
-
-
-def test_the_summary_reads_headline_first_and_worst_tokens_last(
-    paths: Paths, history: History, measured: RunRecord, capsys: Any, monkeypatch: Any
-) -> None:
-    monkeypatch.setenv("COLUMNS", "140")
-    print_summary(measured, history, paths)
-    printed = capsys.readouterr().out
-    found = by_key(history, measured)["kl.kl_divergence[all]"]
-    order = ["KL(ref‖branch), mean", "99.9 %", "Without a finite figure: 0 of", "by slice", "by tokens to the left"]
-    order += ["by reference's entropy", "worst KL", "every token: "]
-    places = [printed.index(words) for words in order]
-    assert places == sorted(places)
-    assert re.search(rf"KL\(ref‖branch\), mean +{found.value:.4g} nats", printed)
-    assert printed.count("⟦") == 20
-    assert max(map(len, printed.splitlines()[:-1])) <= 140
 
 
 def test_the_plots_are_one_page_that_needs_nothing_else(

@@ -119,6 +119,7 @@ def test_a_declared_template_is_judged_by_its_answers(gate: TemplateGates, judge
     template = recorded_template(judged.provenance)
     assert template is not None
     assert (template.sha256, template.by) == (chat_template_sha256(repaired), "the family's file")
+    assert template.source == "repairs the system turn"
     assert template.reference_sha256 == chat_template_sha256(SANDBOX / "bf16")
     canaries = template.prompts["canaries"]
     assert (canaries.prompts, canaries.differing, canaries.unwritten) == (ITEMS, ITEMS, 0)
@@ -142,17 +143,6 @@ def test_a_declaration_of_another_template_is_refused_and_lifts_nothing(
     told = command("inspect", "repaired", *file, state=state)
     assert told.returncode == 1
     assert f"The declared chat template is {other}, and the branch ships {shipped}." in told.stdout
-
-
-def test_the_declaration_keeps_the_source_that_the_file_names(judged: RunRecord, repaired: Path, state: Path) -> None:
-    template = recorded_template(judged.provenance)
-    assert template is not None
-    assert (template.by, template.source) == ("the family's file", "repairs the system turn")
-    described(repaired, state, chat_template_sha256(repaired))
-    told = command("inspect", "repaired", "--family", str(state / "declared.yaml"), state=state)
-    assert (told.returncode, "advisory chat-template-declared" in told.stdout) == (0, True)
-    shown = command("branches", "repaired", "--family", str(state / "declared.yaml"), state=state)
-    assert chat_template_sha256(repaired) in shown.stdout
 
 
 @pytest.mark.parametrize("place", ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"])

@@ -16,7 +16,6 @@ from q36eval.errors import UsageError
 from q36eval.history import EventKind, History
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
-from q36eval.probes import Progress
 from q36eval.records import ProbeName
 from q36eval.run import workload
 from q36eval.run.branch import Running
@@ -24,6 +23,7 @@ from q36eval.run.memory_report import BATCHES
 from q36eval.run.pack import Estimate, Size
 from q36eval.run.request import Request
 from q36eval.run.workload import planned_run
+from tests.app.sandbox_gates import Heard
 from tests.commands import q36eval
 from tests.raising import raises
 
@@ -118,14 +118,10 @@ def test_the_batches_are_those_that_are_computed_and_times_are_known_afterwards(
         counted.append(sum(len(request.token_ids) for request in batch))
         return own(self, batch)
 
-    class Heard(Progress):
-        def note(self, sentence: str) -> None:
-            said.append(sentence)
-
-    said: list[str] = []
+    heard = Heard()
     monkeypatch.setattr(ResidentEngine, "_score_batch", score_batch)
-    run = measure(request, paths, history, Heard())
-    assert [sentence.partition(";")[0] for sentence in said] == [
+    run = measure(request, paths, history, heard)
+    assert [sentence.partition(";")[0] for sentence in heard.said] == [
         "Batches on the CPU: 2,048 tokens scored and 192 answers at a time",
         "The reference: Batches on the CPU: 2,048 tokens scored and 192 answers at a time",
     ]
@@ -147,22 +143,18 @@ def test_a_resumed_run_with_other_batches_says_so(tmp_path: Path) -> None:
     )
     engine = open_engine(EngineSettings(Path(__file__).parents[2] / "data" / "sandbox" / "bf16"))
     assert isinstance(engine, ResidentEngine)
-    said: list[str] = []
-
-    class Heard(Progress):
-        def note(self, sentence: str) -> None:
-            said.append(sentence)
-
-    running = object.__new__(Running)
-    running.history, running.run, running.progress = history, run, Heard()
+    heard, running = Heard(), object.__new__(Running)
+    running.history, running.run, running.progress = history, run, heard
     running._note_batches(engine)
     running._note_batches(engine)
-    assert len(said) == 2, "the same again is no news"
+    assert len(heard.said) == 2, "the same again is no news"
     engine.__dict__["plan"] = replace(engine.plan, rows=48, short=True)
     running._note_batches(engine)
-    assert "Memory is short here" in said[2]
-    assert said[3].startswith("The run was begun with 2,048 tokens scored, 16,384 read and 192 answers at a time; from")
-    assert [(event.kind, event.message) for event in history.events(run.id)] == [(EventKind.RETRY, said[3])]
+    assert "Memory is short here" in heard.said[2]
+    assert heard.said[3].startswith(
+        "The run was begun with 2,048 tokens scored, 16,384 read and 192 answers at a time; from"
+    )
+    assert [(event.kind, event.message) for event in history.events(run.id)] == [(EventKind.RETRY, heard.said[3])]
 
 
 @pytest.mark.long
@@ -180,18 +172,16 @@ def test_what_ran_out_of_memory_is_counted_and_said_and_judged_as_ever(
             raise torch.OutOfMemoryError("as if")
         return own(self, batch)
 
-    class Heard(Progress):
-        def note(self, sentence: str) -> None:
-            said.append(sentence)
-
-    said: list[str] = []
+    heard = Heard()
     monkeypatch.setattr(ResidentEngine, "_score_batch", score_batch)
     monkeypatch.setenv("Q36EVAL_STATE", str(tmp_path))
     paths = Paths.default()
     history = History.open(paths.history_url)
-    run = measure(request_of(paths), paths, history, Heard())
-    assert len([sentence for sentence in said if sentence.startswith("Memory ran out ")]) == 2  # reference and branch
-    assert said.count("A batch ran out of memory; it is computed in parts, and so are others that do.") == 2
+    run = measure(request_of(paths), paths, history, heard)
+    assert (
+        len([sentence for sentence in heard.said if sentence.startswith("Memory ran out ")]) == 2
+    )  # reference and branch
+    assert heard.said.count("A batch ran out of memory; it is computed in parts, and so are others that do.") == 2
     assert not history.failures(run.id)
     assert all(figure.counts.errored == 0 for figure in history.measurements(run.id))
     assert any("Memory ran out" in event.message for event in history.events(run.id))

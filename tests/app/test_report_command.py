@@ -1,6 +1,5 @@
 """`q36eval report` and the reports of a gate: each format from history, in the place it was asked for."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from q36eval.app.cli.report_formats import FORMATS, document_of, write_reports
-from q36eval.gate import Criterion, Margin, Policy, decide
+from q36eval.gate import decide
 from q36eval.history import History, RunRecord
-from q36eval.records import Counts, Direction, Interval, Lane, Measurement, ProbeName
+from q36eval.records import Lane, ProbeName
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES
 from tests import commands
+from tests.q36eval.gate.evidence import census, only
 
 STARTS = {
     "json": "{\n",
@@ -28,20 +28,8 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(tmp_path: Path) -> RunRecord:
     """A gate run that failed, in a history of its own."""
-    margin = Margin(kind="max_count", value=0, source="test")
-    rule = Criterion(id="flips", probe=ProbeName.CANARIES, metric="flips", margin=margin, lanes=tuple(Lane))
-    flips = Measurement(
-        probe=ProbeName.CANARIES,
-        metric="flips",
-        unit="flips",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
-        value=3,
-        effect=3,
-        effect_interval=Interval(lower=3, upper=3, level=0.95, method="census"),
-        counts=Counts(total=50, scored=50, errored=0),
-    )
-    policy = Policy(name="p", criteria=(rule,))
+    flips = census(ProbeName.CANARIES, "flips", 3, total=50)
+    policy = only("max_count", 0, id="flips", probe="canaries", metric="flips", lanes=tuple(Lane))
     history = History.open(tmp_path / "history.sqlite")
     started = history.start_run(
         family="sandbox",
@@ -93,14 +81,6 @@ def test_a_summary_that_cannot_be_written_costs_the_summary_alone(command: Comma
     assert code == 0
     assert out.startswith("::error")
     assert err == f"q36eval: the job summary {tmp_path} cannot be written: Is a directory.\n"
-
-
-def test_the_schema_needs_no_run(command: Command) -> None:
-    code, out, _ = command("report", "--schema")
-    assert (code, json.loads(out)["$id"]) == (0, "urn:q36eval:report:2")
-    code, _, err = command("report")
-    assert code == 2
-    assert "Name the run" in err
 
 
 def test_a_card_that_is_there_keeps_its_own_text_and_line_ends(command: Command, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from q36eval.engines import IN_PROCESS, EngineOptions
 from q36eval.engines.opening import KINDS
 from q36eval.engines.vllm.environment import PYTHON_VARIABLE
 from q36eval.errors import UsageError
-from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
+from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import Pack
 from q36eval.reports.card_report import to_card
@@ -32,21 +32,18 @@ from q36eval.run.probe_set import Scored
 from q36eval.run.reference import local_reference, reference_of
 from q36eval.run.request import Request, Target
 from q36eval.run.workload import planned_capture, planned_run
+from tests.app.sandbox_gates import Gates
 from tests.commands import q36eval
 from tests.profiles import LONG
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
-from tests.q36eval.test_engine_contract import CORPUS, DOCUMENTS, POLICY, Silent
+from tests.q36eval.small_runs import POLICY
+from tests.q36eval.test_engine_contract import DOCUMENTS
 from tests.raising import raises
+from tests.small_corpus import write_corpus
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
-
-
-def write_corpus(folder: Path) -> Path:
-    lines = [json.dumps({"id": str(n), "slice": "own", "text": text}) for n, text in enumerate(DOCUMENTS)]
-    (folder / "few.jsonl").write_text("\n".join(lines))
-    (folder / "corpus.yaml").write_text(CORPUS)
-    return folder / "corpus.yaml"
+SAMPLED = {"per_canary": 1, "max_new_tokens": 6, "chat": False}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,8 +57,7 @@ def served() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("state")
-    write_corpus(folder)
-    (folder / "policy.yaml").write_text(POLICY)
+    write_corpus(folder, DOCUMENTS, on_policy=SAMPLED)
     for name, tilt in {"reference": 0.0, "damaged": 1.0}.items():
         write_checkpoint(folder / name, SANDBOX, tilt)
     return folder
@@ -80,18 +76,13 @@ def capturing(state: Path) -> CaptureRequest:
 
 @pytest.fixture(scope="module")
 def pack(state: Path) -> Path:
-    return capture(capturing(state), Paths(REPOSITORY, state), Silent(), lambda _: None).folder
+    return capture(capturing(state), Paths(REPOSITORY, state), Progress(), lambda _: None).folder
 
 
 def gating(state: Path, branch: str, pack: Path | None) -> Request:
-    return Request(
-        family=load_family(None, Paths(REPOSITORY, state)),
-        branch=Target(branch, state / branch),
+    return Gates(state, POLICY, probes=(ProbeName.KL,), engine=EngineOptions(kind=KIND)).request(
+        state / branch,
         reference=Target("reference", state / "reference"),
-        suite="sandbox",
-        policy=read_policy(state / "policy.yaml"),
-        probes=(ProbeName.KL,),
-        engine=EngineOptions(kind=KIND),
         corpus=state / "corpus.yaml",
         reference_pack=pack,
     )
@@ -100,7 +91,7 @@ def gating(state: Path, branch: str, pack: Path | None) -> Request:
 def measured(state: Path, request: Request) -> tuple[RunRecord, History]:
     paths = Paths(REPOSITORY, state)
     history = History.open(paths.history)
-    return measure(request, paths, history, Silent()), history
+    return measure(request, paths, history, Progress()), history
 
 
 def test_a_pack_says_which_engine_answered_and_is_no_other_engines(state: Path, pack: Path) -> None:
@@ -113,7 +104,7 @@ def test_a_pack_says_which_engine_answered_and_is_no_other_engines(state: Path, 
     assert own.root != default.root
     assert not default.root.exists()
     with raises(UsageError, "pack-identity", "engine"):
-        capture(replace(capturing(state), engine=EngineOptions()), Paths(REPOSITORY, state), Silent(), lambda _: None)
+        capture(replace(capturing(state), engine=EngineOptions()), Paths(REPOSITORY, state), Progress(), lambda _: None)
 
 
 def test_a_plan_of_a_capture_is_of_the_engine_that_answers(state: Path) -> None:
@@ -159,7 +150,7 @@ def test_a_real_vllm_answers_for_both_sides(tmp_path: Path) -> None:
         pytest.skip("only `make test-long`, where Q36EVAL_VLLM_PYTHON names an environment with vLLM")
     state, pack = tmp_path / "state", str(tmp_path / "pack")
     (tmp_path / "policy.yaml").write_text(POLICY)
-    corpus = str(write_corpus(tmp_path))
+    corpus = str(write_corpus(tmp_path, DOCUMENTS, on_policy=SAMPLED))
     captured = q36eval(
         *("reference", "capture", "--engine", "vllm", "--probe", "kl", "--corpus", corpus, "--out", pack, "--json"),
         state=state,

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.history import History, RunRecord, RunState
+from q36eval.history import RunState
 from q36eval.records import Verdict
 from tests import commands, forked
+from tests.app.weights_gates import SKIPPING, runs
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = """
@@ -35,24 +36,14 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     folder = tmp_path_factory.mktemp("gate")
     policy = folder / "weights.yaml"
     policy.write_text(POLICY, encoding="utf-8")
-    without = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
-    options = ("gate", "--branch", "bf16", "--policy", str(policy), *without)
+    options = ("gate", "--branch", "bf16", "--policy", str(policy), *SKIPPING)
     commands.q36eval(*options, state=folder)  # what it imports, every forked child has then
     return options
 
 
-def only_run(state: Path) -> RunRecord:
-    history = History.open(state / "history.sqlite")
-    try:
-        (run,) = history.list_runs()
-        return history.get_run(run.id)
-    finally:
-        history.close()
-
-
 def measured(state: Path) -> None:
     """The run was measured whole and has its verdict: nothing crashed in it."""
-    run = only_run(state)
+    (run,) = runs(state)
     assert (run.state, run.verdict) == (RunState.FINISHED, Verdict.PASS)
     assert run.report is not None
     assert [probe for probe in run.report.failures if probe.kind == "crashed"] == []

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from q36eval.checkpoints import load_model
-from q36eval.engines import engine_around, open_engine
+from q36eval.engines import open_engine
 from q36eval.engines.base import GenerationRequest, ScoreRequest
+from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.sampling import Sampler, gumbel_noise, sample
 
@@ -68,7 +69,7 @@ def _drawn() -> Figures:
 
 def _scored() -> Figures:
     loaded = open_engine(BF16)
-    engine = engine_around(load_model(BF16).model.float(), loaded.tokenizer, loaded.identity)
+    engine = InProcessEngine(load_model(BF16).model.float(), loaded.tokenizer, loaded.identity)
     text = "Obchod A: 8 400 − 1 680 = 6 720 Kč. The invoice was paid on 2024-01-05."
     ids = tuple(engine.tokenizer.encode(text, add_special_tokens=False))
     found: Figures = {}

@@ -38,10 +38,7 @@ def offering(parameters: str) -> str:
     ("old", "new", "value"),
     [
         ("why: to have one", "why: to have one\ncolour: red", "colour"),
-        ("max_new_tokens: 8", "max_new_tokens: 0", "generation.max_new_tokens"),
-        ("skill: greeting\n", "", "skill"),
         ("skill: greeting", "skill: greeting\nabsolute: 1", "absolute"),
-        ("[freeform]", "[prose]", "lanes.0"),
         ("[exact_text]", "[exact]", "'exact'"),
         ("{text: Hello}", "{txt: Hello}", "'hello': expected.text"),
         ("answer: Hello", "answer: Hi", "'hello'"),

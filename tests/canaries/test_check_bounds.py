@@ -7,12 +7,10 @@ from tests.canaries.labelled_answers import labelled_answers
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}
 MEGABYTE = 1_000_000
-UNITS = [
-    "9", " ", "\n", "{", "[1,", '{"a":', '"', "\\", "<tool_call>", "<tool_call><function=f><parameter=a>",
-    "<tool_call><function=f><parameter=a></tool_call>", '<tool_call>{"name":"book","arguments":{}}</tool_call>',
-    "1 - 1 = 2 ", "Obchod A ", "levnější ", "než ", "a\u0316\u0301", ".", "-", "ano ", "- a\n", "漢", '{"a":1},',
-    "\ud800", "\u0316\u0301",
-]  # fmt: skip
+CALLS = ["<tool_call>", "<tool_call><function=f><parameter=a>", "<tool_call><function=f><parameter=a></tool_call>"]
+JSON = ["[1,", '{"a":', '{"a":1},', '<tool_call>{"name":"book","arguments":{}}</tool_call>']
+WORDS = ["1 - 1 = 2 ", "Obchod A ", "levnější ", "než ", "ano ", "- a\n", "a\u0316\u0301", "\u0316\u0301"]
+UNITS = [*'9 \n{"\\.-漢\ud800', *CALLS, *JSON, *WORDS]
 CHARACTERS = 45_000
 """Linear checks take hundredths of a second with so many; the quadratic ones that these texts found, up to minutes."""
 

@@ -15,14 +15,25 @@ from tests.profiles import sized
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}
 assert set(ASKED) == set(CHECKS)
-FRAGMENTS = st.sampled_from(
-    [
-        "<tool_call>", "</tool_call>", "<function=", "<function=book>", "</function>", "<parameter=a>", "</parameter>",
-        "{", "}", "[", "]", '"', "\\u", "\\ud800", "NaN", "-Infinity", "1e999", "9" * 5000, ":", ",", "\n", " ", "0.",
-        "Obchod A", "obchodě B", "levnější", "než", "2 400", "−", "=", "15 % z ", "Kč", "nastejno", "```json\n", "```",
-        "²", "٣", "\u0000", "\ud800", "true", "null", "0,123,456", "/ 0", "× ", "- ", "A", "1 - ", "{,}", "\\text{",
-    ]
-)  # fmt: skip
+TAGS = ["<tool_call>", "</tool_call>", "<function=", "<function=book>", "</function>", "<parameter=a>", "</parameter>"]
+JSON = [*'{}[]":, \n', "\\u", "\\ud800", "NaN", "-Infinity", "1e999", "9" * 5000, "true", "null", "```json\n", "```"]
+WORDS = [
+    "Obchod A",
+    "obchodě B",
+    "levnější",
+    "než",
+    "2 400",
+    "15 % z ",
+    "Kč",
+    "nastejno",
+    "A",
+    "1 - ",
+    "/ 0",
+    "× ",
+    "- ",
+]
+ODD = ["−", "=", "0.", "²", "٣", "\u0000", "\ud800", "0,123,456", "{,}", "\\text{"]
+FRAGMENTS = st.sampled_from([*TAGS, *JSON, *WORDS, *ODD])
 TEXTS = st.one_of(st.text(), st.lists(st.one_of(FRAGMENTS, st.text(max_size=4)), max_size=25).map("".join))
 
 

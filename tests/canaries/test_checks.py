@@ -16,15 +16,20 @@ from q36eval.canaries.checks import (
 )
 from q36eval.canaries.specification import load_specs
 
-TOOLS: list[dict[str, Any]] = [
-    {"type": "function", "function": {"name": "book", "parameters": {
-        "type": "object", "required": ["nights"],
-        "properties": {
-            "nights": {"type": "integer"}, "board": {"type": "string", "enum": ["full", "half"]},
-            "paid": {"type": "boolean"}, "guests": {"type": "array", "items": {"type": "string"}}}}}},
-    {"type": "function", "function": {"name": "weather", "parameters": {
-        "type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}}},
-]  # fmt: skip
+STAY = {
+    "nights": {"type": "integer"},
+    "board": {"type": "string", "enum": ["full", "half"]},
+    "paid": {"type": "boolean"},
+    "guests": {"type": "array", "items": {"type": "string"}},
+}
+
+
+def tool(name: str, required: str, properties: dict[str, Any]) -> dict[str, Any]:
+    parameters = {"type": "object", "required": [required], "properties": properties}
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+TOOLS = [tool("book", "nights", STAY), tool("weather", "city", {"city": {"type": "string"}})]
 ARGUMENTS = {"nights": 3, "board": "half", "paid": True, "guests": ["Jana", "Petr"]}
 BOOKING = {"name": "book", "arguments": ARGUMENTS}
 

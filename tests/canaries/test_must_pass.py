@@ -95,29 +95,3 @@ def test_a_prompt_below_the_floor_is_judged_as_a_rate_by_name() -> None:
     off = _figures(*outcomes, specs=(NO_LIST,))
     assert "must_pass_flips" not in off
     assert (off["fixed_prompt_failure_rate"].counts.total, off["fixed_prompt_failure_rate"].value) == (3, 2 / 3)
-
-
-def test_unstable_prompts_are_told_and_do_not_count_as_flips() -> None:
-    figures = _figures(
-        _outcome(STEADY, _answer(WRONG, RIGHT, WRONG), "a/shaky"),
-        _outcome(STEADY, _answer(WRONG, WRONG, WRONG), "a/flipped"),
-        _outcome(_answer(WRONG), _answer(WRONG), "a/hopeless"),
-        _outcome(STEADY, _answer(RIGHT), "a/fine"),
-    )
-    flips, unstable = figures["must_pass_flips"], figures["must_pass_unstable"]
-    assert (flips.value, unstable.value) == (1.0, 1.0)
-    for figure in (flips, unstable):
-        assert (figure.counts.total, figure.counts.scored, figure.counts.errored) == (3, 3, 0)
-        for named in ("every batch: a/flipped", "some batches only: a/shaky"):
-            assert named in figure.note
-    assert "the reference itself fails: a/hopeless" in unstable.note
-
-
-def test_what_errored_on_the_branch_is_no_fault_of_the_reference() -> None:
-    outcomes = [
-        _outcome(STEADY, _answer(UNKNOWN), "a/x"),
-        _outcome(STEADY, _answer(RIGHT), "a/y"),
-        _outcome(_answer(RIGHT, RIGHT, UNKNOWN), _answer(RIGHT), "a/z"),
-        _outcome(_answer(RIGHT, WRONG, RIGHT), _answer(RIGHT), "a/w"),
-    ]
-    assert "passes 2 of 4 fixed prompts in every batch" in _figures(*outcomes)["must_pass_unstable"].note

@@ -87,10 +87,8 @@ def test_token_ids_are_those_of_the_chat_template(probe: CanaryProbe, tokenizer:
     from q36eval.canaries.cases import cases_of
 
     case = cases_of(next(spec for spec in probe.specs if spec.id == "tool-call"))[0]
-    direct = tokenizer.apply_chat_template(
-        list(case.messages), tools=list(case.tools), add_generation_prompt=True, enable_thinking=False, tokenize=True,
-        return_dict=False,
-    )  # fmt: skip
+    settings = {"add_generation_prompt": True, "enable_thinking": False, "tokenize": True, "return_dict": False}
+    direct = tokenizer.apply_chat_template(list(case.messages), tools=list(case.tools), **settings)
     assert tuple(direct) in {item.generations[0].token_ids for item in probe.plan(tokenizer)}
 
 
@@ -101,10 +99,9 @@ def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, to
     outcomes = [_outcome(probe, i, _results(i, right[i.key]), _results(i, right[i.key])) for i in items]
     assert {outcome.branch.score for outcome in outcomes} == {1.0}
     figures = _by_key(list(probe.summarize(outcomes)))
-    assert {name for name, measurement in figures.items() if measurement.value != 0.0} == {
-        "call_trigger_agreement[tool-call]", "call_trigger_agreement[all]", "schema_accuracy[tool-call]",
-        "schema_accuracy[all]",
-    }  # fmt: skip
+    shares = ("call_trigger_agreement", "schema_accuracy")
+    right_is_one = {f"{name}[{part}]" for name in shares for part in ("tool-call", "all")}
+    assert {name for name, measurement in figures.items() if measurement.value != 0.0} == right_is_one
     rate = figures["failure_rate[json-flat]"]
     assert rate.value_interval is not None
     assert rate.value_interval.upper == pytest.approx(1 - 0.025 ** (1 / 20))  # Clopper-Pearson: none of 20 is not none
@@ -146,8 +143,8 @@ def test_a_flip_counts_when_it_shows_in_every_batch(probe: CanaryProbe, tokenize
     items = [item for item in probe.plan(tokenizer) if item.key in probe._must_pass]
     right = _answers(probe, items)
     key = next(item.key for item in items if "</think>" not in right[item.key])  # of discount-compare, on the list
-    outcomes = [_outcome(probe, i, _results(i, "nevím" if i.key == key else right[i.key]), _results(i, right[i.key]))
-                for i in items]  # fmt: skip
+    branch = right | {key: "nevím"}
+    outcomes = [_outcome(probe, i, _results(i, branch[i.key]), _results(i, right[i.key])) for i in items]
     (repeated,) = probe.doubtful(outcomes)
     assert repeated.key == key
     groups = [request.group for request in repeated.generations]
@@ -161,9 +158,7 @@ def test_a_flip_counts_when_it_shows_in_every_batch(probe: CanaryProbe, tokenize
     }
     figures = {name: _by_key(list(probe.summarize(each))) for name, each in results.items()}
     flips = {name: each["must_pass_flips[all]"] for name, each in figures.items()}
-    assert {name: (m.value, m.counts.errored) for name, m in flips.items()} == {
-        "flipped": (1.0, 0), "unstable": (0.0, 0), "errored": (0.0, 1),
-    }  # fmt: skip
+    assert [(flips[name].value, flips[name].counts.errored) for name in results] == [(1.0, 0), (0.0, 0), (0.0, 1)]
     assert figures["unstable"]["must_pass_unstable[all]"].value == 1.0
     assert first.cluster in flips["unstable"].note
     assert not probe.doubtful(results["flipped"])

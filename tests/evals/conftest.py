@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from q36eval.engines import Engine, engine_around
+from q36eval.engines import Engine
+from q36eval.engines.in_process import InProcessEngine
 from q36eval.records import DeploymentIdentity
 from tests.evals.hub_mirror import use_cache, write_mirror
+from tests.small_models import text_config
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
@@ -24,26 +26,21 @@ def tokenizer() -> Any:
 def tiny_model(tokenizer: Any) -> Any:
     """Large enough weights that answers differ from prompt to prompt and no two choices tie."""
     import torch
-    from transformers import GenerationConfig, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
+    from transformers import GenerationConfig, Qwen3_5MoeForCausalLM
 
     torch.manual_seed(3)
-    config = Qwen3_5MoeTextConfig(
+    config = text_config(
+        "LFL",
+        num_experts=4,
         vocab_size=len(tokenizer),
         hidden_size=64,
-        num_hidden_layers=3,
-        layer_types=["linear_attention", "full_attention", "linear_attention"],
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=32,
-        linear_num_key_heads=1,
-        linear_num_value_heads=2,
         linear_key_head_dim=32,
         linear_value_head_dim=32,
-        num_experts=4,
-        num_experts_per_tok=2,
         moe_intermediate_size=32,
         shared_expert_intermediate_size=32,
-        max_position_embeddings=4096,
     )
     model = Qwen3_5MoeForCausalLM(config).float().eval()
     with torch.no_grad():
@@ -65,7 +62,7 @@ def engine(tiny_model: Any, tokenizer: Any) -> Engine:
         engine="in-process",
         engine_version="test",
     )
-    return engine_around(tiny_model, tokenizer, identity)
+    return InProcessEngine(tiny_model, tokenizer, identity)
 
 
 @pytest.fixture(scope="session")

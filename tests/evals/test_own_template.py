@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from q36eval.engines import Engine, engine_around
+from q36eval.engines import Engine
+from q36eval.engines.in_process import InProcessEngine
 from q36eval.evals.probe import EvalsProbe
-from q36eval.probes import OwnPrompts, Progress
+from q36eval.probes import OwnPrompts
 from q36eval.records import ItemOutcome, ProbeName
-from q36eval.run.rounds import run_probes
-from tests.evals.small_suite import captures_in, write_small_suite
-from tests.evals.test_two_models import Kept
+from tests.canaries.runs import run_of
+from tests.evals.small_suite import write_small_suite
 
 pytestmark = pytest.mark.long
 
@@ -36,26 +36,16 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_template(engine: Engine, tiny_model: Any, before: str) -> Engine:
     tokenizer = copy.copy(engine.tokenizer)
     tokenizer.chat_template = before + tokenizer.chat_template
-    return engine_around(tiny_model, tokenizer, engine.identity)
+    return InProcessEngine(tiny_model, tokenizer, engine.identity)
 
 
 def evaluated(
     place: Path, suite: Path, branch: Engine, reference: Engine, *, declared: bool
 ) -> tuple[list[ItemOutcome], OwnPrompts | None]:
     """The outcomes in the order of evaluation, and what the branch's own template changed."""
-
-    sink, kept = Kept(), dict[ProbeName, OwnPrompts]()
-    probe = EvalsProbe(suite)
-    run_probes(
-        branch,
-        reference.tokenizer,
-        captures_in(place, reference),
-        [probe],
-        sink,
-        Progress(),
-        own_template=kept.update if declared else None,
-    )
-    return sink.items, kept.get(ProbeName.EVALS)
+    kept = dict[ProbeName, OwnPrompts]()
+    sink = run_of(EvalsProbe(suite), branch, place, reference, own_template=kept.update if declared else None)
+    return list(sink.items.values()), kept.get(ProbeName.EVALS)
 
 
 def test_answers_are_those_to_its_own_prompts_paired_with_the_references(
@@ -82,8 +72,7 @@ def test_what_a_template_does_not_write_is_errored_and_kept(
     tmp_path: Path, suite: Path, engine: Engine, tiny_model: Any, whose: str
 ) -> None:
     raising = with_template(engine, tiny_model, RAISES)
-    branch, reference = (engine, raising) if whose == "reference" else (raising, engine)
-    reference = raising if whose == "both" else reference
+    branch, reference = (engine if whose == other else raising for other in ("reference", "branch"))
     outcomes, of = evaluated(tmp_path, suite, branch, reference, declared=whose != "both")
     errored = [each for each in outcomes if each.branch.error is not None]
     assert len(outcomes) == 10

@@ -17,9 +17,8 @@ from q36eval.evals.suite import LoadedSuite
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer
 from q36eval.references import Capture
-from q36eval.run.rounds import run_probes
-from tests.canaries.runs import Told
-from tests.evals.small_suite import captures_in, write_small_suite
+from tests.canaries.runs import run_of
+from tests.evals.small_suite import write_small_suite
 from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,9 +103,7 @@ def test_what_would_be_asked_otherwise_than_lm_eval_asks_is_refused(
         EvalsProbe(suite).plan(tokenizer)
 
 
-def test_a_prompt_longer_than_the_context_is_an_errored_item_that_says_so(
-    tmp_path: Path, engine: Any, tokenizer: Any
-) -> None:
+def test_a_prompt_longer_than_the_context_is_an_errored_item_that_says_so(tmp_path: Path, engine: Any) -> None:
     """On both sides, in whatever kind of task; nothing is cut, and the capture of the reference is complete."""
     files = {
         "mmlu/czech_rivers.jsonl": 2,
@@ -117,9 +114,7 @@ def test_a_prompt_longer_than_the_context_is_an_errored_item_that_says_so(
     suite = write_small_suite(tmp_path, files, max_length=60)
     probe = EvalsProbe(suite)
 
-    told = Told()
-    run_probes(engine, tokenizer, captures_in(tmp_path / "kept", engine), [probe], told, told)
-    assert not told.failures
+    told = run_of(probe, engine, tmp_path / "kept", engine)
     capture = Capture(tmp_path / "kept", engine.identity, probe.name, probe.suite_sha256)
     assert capture.manifest is not None, "what can never be asked does not ask for the reference each time"
     by_group = {name: [o for o in told.items.values() if o.group == name] for name in ("mmlu", "ruler", "perplexity")}

@@ -106,22 +106,6 @@ def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_
 
 
 @pytest.mark.long
-def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_folder: Path) -> None:
-    from q36eval.engines import open_engine
-
-    branch = open_engine(damaged_folder)
-    guilty = [part.module for part in parts_of(bf16) if differs(bf16, branch, part.module)]
-    assert guilty == [f"model.layers.{layer}.mlp.experts" for layer in range(6)]
-    chosen = sample(load_corpus(CORPUS)[::7], bf16.tokenizer, 1, 50_000)
-    states, head = hidden_states(bf16, chosen.requests), bf16.output_head()
-    before = divergences(branch, chosen, states, head)
-    with borrowing(branch, bf16, guilty):
-        assert max(divergences(branch, chosen, states, head)) == 0.0
-    assert divergences(branch, chosen, states, head) == before
-    assert min(before) > 0
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("declared", ["bf16", "nvfp4-modelopt"])
 def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, declared: str, tmp_path: Path) -> None:
     """The reference has none: restoring the guilty parts heals all, and they alone are all of the branch's KL."""

@@ -79,10 +79,3 @@ def test_a_state_in_bf16_loses_more_the_longer_the_text(bf16: Any) -> None:
     first, early, late = (found[f"kl_divergence[position={name}]"] for name in ("0-63", "64-127", "512-1023"))
     assert first < 1e-9
     assert 0 < 5 * early < late
-
-
-def test_the_probe_declares_what_it_counts_by_position() -> None:
-    probe = KLProbe([CorpusDocument("a", "long", QUIET * 200)])
-    probe.plan(Letters())
-    declared = {figure.key for figure in probe.declared()}
-    assert {f"kl.non_finite_tokens[position={name}]" for name in ("0-63", "64-127", "128-255")} <= declared

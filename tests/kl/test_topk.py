@@ -7,17 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from q36eval.engines import Scored, ScoreRequest, open_engine
-from q36eval.kl.corpus import CorpusDocument, load_corpus
+from q36eval.engines import Scored, ScoreRequest
+from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.divergence import token_figures
 from q36eval.kl.probe import KLProbe
 from q36eval.kl.topk import TopK, TopKProbe, lower_bound, lower_bound_of_likeliest
-from q36eval.probes import ItemResults, Probe, Progress, WorkItem
-from q36eval.references import Capture, damage
-from q36eval.run.capture import captured
-from q36eval.run.items import Work, finished_items
-from tests.branches import folder_of
-from tests.kl.comparing import CORPUS
+from q36eval.probes import ItemResults, WorkItem
 from tests.profiles import sized
 
 ROUNDING = 1e-12
@@ -151,51 +146,6 @@ def test_an_impossible_tail_is_infinite() -> None:
     """The branch gives the reference's likeliest token everything: KL is infinite, and so is its bound."""
     q = torch.tensor([[0.0, -torch.inf, -torch.inf]])
     assert lower_bound(TopK.of_logits(torch.zeros(1, 3), 1), q).tolist() == [torch.inf]
-
-
-@pytest.fixture(scope="module")
-def measured(bf16: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
-    """Bound and gap of a real branch by K, from a pack on disk that also holds the full vocabulary."""
-
-    reference, branch = bf16, open_engine(folder_of("main"))
-    base = KLProbe(load_corpus(CORPUS)[::14])
-    pack = tmp_path_factory.mktemp("pack")
-
-    def open_capture(probe: Probe) -> Capture:
-        return Capture(pack, reference.identity, probe.name, probe.suite_sha256, probe.kind, probe.top_k)
-
-    def captures_of(probe: Probe) -> Capture:
-        works = [Work(probe, list(probe.plan(reference.tokenizer)))]
-        return captured(works, open_capture, lambda: reference, Progress())[probe.name]
-
-    full = captures_of(base)
-    found = {}
-    for k in (1, 16, 10**6):
-        probe = TopKProbe(base, k, full)
-        capture = captures_of(probe)
-        assert damage(capture.folder) == []
-        assert capture.manifest is not None
-        work = Work(probe, list(probe.plan(branch.tokenizer)))
-        outcomes = [
-            outcome
-            for _, item, results in finished_items(branch, [work])
-            for outcome in probe.compare(branch, item, results, capture[item.key])
-        ]
-        figures: dict[str, Any] = {m.metric: m for m in probe.summarize(outcomes)}
-        found[k] = figures | {"kind": capture.manifest.kind, "vocabulary": capture.manifest.vocabulary}
-    return found
-
-
-@pytest.mark.long
-def test_a_top_k_pack_gives_a_bound_labelled_as_one_with_its_gap(measured: dict[int, dict[str, Any]]) -> None:
-    for k, figures in measured.items():
-        assert figures["kind"] == "top-k"
-        assert "kl_divergence" not in figures
-        assert figures["kl_divergence_bound_gap"].value >= -1e-9, k  # the pack's log-probabilities are float32
-    exacts = [f["kl_divergence_lower_bound"].value + f["kl_divergence_bound_gap"].value for f in measured.values()]
-    assert max(exacts) - min(exacts) < 1e-9
-    assert measured[1]["kl_divergence_bound_gap"].value > 10 * measured[16]["kl_divergence_bound_gap"].value > 0
-    assert abs(measured[10**6]["kl_divergence_bound_gap"].value) < 1e-7
 
 
 class Logits:

@@ -1,6 +1,5 @@
 """An engine that is a file and a line in the registry: opened, refused, and measured by every probe of a real run."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.targets import load_family
-from q36eval.config import Paths
 from q36eval.engines import (
     IN_PROCESS,
     EngineOptions,
@@ -21,24 +18,22 @@ from q36eval.engines import (
     open_engine,
     repeats_itself,
 )
+from q36eval.engines.comparability import is_fair, shared_words
 from q36eval.engines.opening import KINDS, Kind
 from q36eval.engines.parts import parts_of
 from q36eval.errors import EngineError, UsageError
-from q36eval.gate.policy_file import read_policy
-from q36eval.history import History, RunRecord
-from q36eval.probes import Progress
-from q36eval.records import Measurement, ProbeName, Verdict
-from q36eval.run.measure import measure
-from q36eval.run.request import CanaryChoice, Request, Target
-from tests.evals.small_suite import write_small_suite
+from q36eval.history import RunRecord
+from q36eval.records import DeploymentIdentity, Measurement, ProbeName, Verdict
+from q36eval.run.request import CanaryChoice
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
+from tests.q36eval.openai.server import log_probs
+from tests.q36eval.small_runs import SmallRuns
+from tests.q36eval.test_references import IDENTITY
 from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
 TILT = 1.0
-COUNTS = {f"mmlu{kind}/{name}.jsonl": 5 for kind in ("", "_dev") for name in ("geology", "law")}
-COUNTS |= {f"short_answers{kind}/law.jsonl": 4 for kind in ("", "_dev")} | {"perplexity/czech.jsonl": 2}
 OTHERS = {
     "device": "cuda:0",
     "emulate_activations": False,
@@ -59,26 +54,11 @@ OTHERS = {
 """A value of every option that is not its default."""
 
 DOCUMENTS = [" ".join(f"Obchod {n + m}: cena {m * (n + 1)} Kč." for m in range(6)) for n in range(12)]
-POLICY = """
-name: test
-criteria:
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.02, source: x}, lanes: [structured, freeform], min_clusters: 8}
-"""
-CORPUS = """
-name: few
-json_lines: [{path: few.jsonl}]
-on_policy: {per_canary: 1, max_new_tokens: 6, chat: false}
-"""
+PROBES = (ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
+CANARIES = CanaryChoice(only=("json-flat", "tool-call"), draws=4)
+ON_POLICY = "{per_canary: 1, max_new_tokens: 6, chat: false}"
 
-
-Runs = dict[str, tuple[RunRecord, History]]
-
-
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
+Runs = dict[str, tuple[RunRecord, SmallRuns]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,63 +78,34 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def runs(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Gates of a copy of the reference and of a damaged branch: all probes that need an engine, one capture."""
-    state = tmp_path_factory.mktemp("state")
-    lines = [json.dumps({"id": str(n), "slice": "own", "text": text}) for n, text in enumerate(DOCUMENTS)]
-    (state / "few.jsonl").write_text("\n".join(lines))
-    (state / "corpus.yaml").write_text(CORPUS)
-    (state / "policy.yaml").write_text(POLICY)
-    paths = Paths(REPOSITORY, state)
-    history = History.open(paths.history)
-
-    suite = write_small_suite(state / "suite", COUNTS)
-
-    def gated(branch: str) -> RunRecord:
-        request = Request(
-            family=load_family(None, paths),
-            branch=Target(branch, checkpoints[branch]),
-            reference=Target("reference", checkpoints["reference"]),
-            suite=str(suite),
-            policy=read_policy(state / "policy.yaml"),
-            probes=(ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS),
-            engine=EngineOptions(kind=KIND),
-            corpus=state / "corpus.yaml",
-            canaries=CanaryChoice(only=("json-flat", "tool-call"), draws=4),
-            exhaustive=True,
-        )
-        return measure(request, paths, history, Silent())
-
-    return {branch: (gated(branch), history) for branch in ("copy", "damaged")}
+    small = SmallRuns(tmp_path_factory.mktemp("state"), DOCUMENTS, CANARIES, ON_POLICY)
+    return {
+        branch: (small.run(checkpoints[branch], checkpoints["reference"], EngineOptions(kind=KIND), *PROBES), small)
+        for branch in ("copy", "damaged")
+    }
 
 
-def measured(of: tuple[RunRecord, History]) -> dict[str, Measurement]:
-    run, history = of
-    assert {failure.probe for failure in history.failures(run.id)} == {ProbeName.WEIGHTS}  # was not part of the run
-    return {measurement.key: measurement for measurement in history.measurements(run.id)}
+def measured(of: tuple[RunRecord, SmallRuns]) -> dict[str, Measurement]:
+    run, small = of
+    assert set(small.failures(run)) == {ProbeName.WEIGHTS}  # was not part of the run
+    return small.figures(run)
 
 
 @pytest.mark.long
-def test_every_probe_measures_an_engine_that_is_only_registered(
-    runs: Runs,
-) -> None:
-    for run, history in runs.values():
+def test_every_probe_measures_an_engine_that_is_only_registered_and_nothing_of_a_copy_moves(runs: Runs) -> None:
+    for run, small in runs.values():
         assert run.identity is not None
         assert run.reference_identity is not None
         assert run.identity.engine == run.reference_identity.engine == KIND
-        outcomes = history.items(run.id)
-        assert {outcome.probe for outcome in outcomes} == {ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS}
+        outcomes = small.history.items(run.id)
+        assert {outcome.probe for outcome in outcomes} == set(PROBES)
         assert not [outcome for outcome in outcomes if outcome.branch.error or outcome.reference.error]
-
-
-@pytest.mark.long
-def test_a_copy_passes_and_nothing_moves(runs: Runs) -> None:
-    run, history = runs["copy"]
-    assert run.report is not None
-    assert run.report.verdict is Verdict.PASS
+    run, small = runs["copy"]
+    assert run.verdict is Verdict.PASS
     assert measured(runs["copy"])["kl.kl_divergence[all]"].value == 0.0
-    answered = [outcome for outcome in history.items(run.id) if outcome.probe is not ProbeName.KL]
-    for outcome in answered:
-        assert (outcome.branch.score, outcome.branch.text) == (outcome.reference.score, outcome.reference.text)
-    assert {outcome.probe for outcome in answered} == {ProbeName.CANARIES, ProbeName.EVALS}
+    for outcome in small.history.items(run.id):
+        if outcome.probe is not ProbeName.KL:
+            assert (outcome.branch.score, outcome.branch.text) == (outcome.reference.score, outcome.reference.text)
 
 
 @pytest.mark.long
@@ -162,15 +113,12 @@ def test_a_damaged_branch_fails_by_the_divergence_its_arithmetic_gives(
     runs: Runs, checkpoints: dict[str, Path]
 ) -> None:
     """KL(reference || branch) from both deployments' logits on the scored tokens, without any code of the probe."""
-    run, _ = runs["damaged"]
-    assert run.report is not None
-    assert run.report.verdict is Verdict.FAIL
+    assert runs["damaged"][0].verdict is Verdict.FAIL
     engines = [open_engine(EngineSettings(checkpoints[name], kind=KIND)) for name in ("reference", "damaged")]
     total, tokens = 0.0, 0
     for text in DOCUMENTS:
         ids = tuple(engines[0].tokenizer.encode(text, add_special_tokens=False))
-        states = [next(engine.score([ScoreRequest("x", ids)])).hidden_states for engine in engines]
-        p, q = (e.logits(s).double().log_softmax(-1) for e, s in zip(engines, states, strict=True) if s is not None)
+        p, q = (log_probs(engine, ScoreRequest("x", ids)).double() for engine in engines)
         total += float((p.exp() * (p - q)).sum())
         tokens += len(ids) - 1
     assert measured(runs["damaged"])["kl.kl_divergence[own]"].value == pytest.approx(total / tokens, rel=1e-4)
@@ -247,3 +195,43 @@ def test_the_door_opens_without_torch() -> None:
     code = "import sys, q36eval.engines; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# -- which engines may answer for the two sides of a comparison
+
+
+def deployment(engine: str, version: str = "1", kv_cache_dtype: str = "auto", **settings: str) -> DeploymentIdentity:
+    changed = {"engine": engine, "engine_version": version, "kv_cache_dtype": kv_cache_dtype, "settings": settings}
+    return IDENTITY.model_copy(update=changed)
+
+
+@pytest.mark.parametrize(
+    ("branch", "reference", "fair"),
+    [
+        (deployment("in-process"), deployment("in-process", "2"), True),
+        (deployment("vllm"), deployment("in-process"), True),
+        (deployment("openai"), deployment("in-process"), True),
+        (deployment("vllm"), deployment("vllm"), True),
+        (deployment("vllm", arguments="{}", kv_cache_dtype="fp8_e4m3"), deployment("vllm"), True),
+        (deployment("vllm", "2"), deployment("vllm", "1"), False),
+        (deployment("in-process"), deployment("vllm"), False),
+        (deployment("openai"), deployment("vllm"), False),
+    ],
+)
+def test_only_a_reference_in_process_or_of_the_branchs_own_engine_is_fair(
+    branch: DeploymentIdentity, reference: DeploymentIdentity, fair: bool
+) -> None:
+    assert is_fair(branch, reference) is fair
+
+
+def test_what_two_sides_of_one_engine_leave_out_is_said_with_what_differs_between_them() -> None:
+    plain, other = deployment("vllm", device="cpu"), deployment("vllm", "1", "fp8_e4m3", device="cpu", arguments="{}")
+    assert shared_words(plain, deployment("in-process")) is None
+    assert shared_words(None, plain) is None
+    assert shared_words(plain, None) is None
+    said = shared_words(plain, plain)
+    assert said is not None
+    assert said.startswith("what vllm does wrong to the reference too does not show"), "first, where lines are cut"
+    assert "it answered for both (1)" in said
+    assert "settings" not in said
+    assert str(shared_words(other, plain)).endswith("their settings differ in arguments, kv_cache_dtype")

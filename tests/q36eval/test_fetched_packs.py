@@ -1,6 +1,5 @@
 """A pack at an address is fetched once, held to its manifest, and never used half."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,7 +103,6 @@ def test_what_is_no_pack_is_refused_in_words(pack: Path, tmp_path: Path) -> None
     manifest.write_text(manifest.read_text().replace('"items": 4', '"items": 5'))
     with raises(UsageError, "pack-damaged", "pack.json"):
         fetched(f"file://{pack}", cache)
-    shutil.rmtree(pack)
 
 
 def test_what_is_longer_than_listed_is_not_read_to_its_end(

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from q36eval.engines import EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.head import Head
 from q36eval.errors import CorruptCheckpointError, EngineError
+from tests.q36eval.scoring import states_of
 from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
@@ -20,9 +21,8 @@ SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 def test_logits_are_the_whole_models(name: str) -> None:
     settings = EngineSettings(SANDBOX / name)
     engine, head = open_engine(settings), Head.of(settings)
-    (scored,) = engine.score([ScoreRequest("x", tuple(range(20, 90)))])
-    assert scored.hidden_states is not None
-    assert torch.equal(head.logits(scored.hidden_states), engine.logits(scored.hidden_states))
+    states = states_of(engine, [ScoreRequest("x", tuple(range(20, 90)))])["x"]
+    assert torch.equal(head.logits(states), engine.logits(states))
 
 
 def test_only_a_head_that_takes_inputs_as_they_are_is_a_references() -> None:

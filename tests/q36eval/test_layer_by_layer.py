@@ -15,10 +15,10 @@ import torch
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.engines import EngineSettings, ScoreRequest, layer_pass, open_engine, resident
 from q36eval.engines.base import GenerationRequest
-from q36eval.engines.device_memory import pinned_bytes
 from q36eval.errors import ChangedError
 from tests.branches import folder_of
 from tests.profiles import LONG
+from tests.q36eval.scoring import states_of
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 SHARED = 448
@@ -81,19 +81,22 @@ def test_scores_and_logits_are_those_of_the_resident_engine(kind: str, reads: Co
     resident_one = open_engine(EngineSettings(folder_of(folder), **options))
     layered = open_engine(EngineSettings(folder_of(folder), placement="layers", **options))
     assert layered.identity == resident_one.identity  # so that either's captures are the other's
-    expected = {each.request.key: each.hidden_states for each in resident_one.score(asked)}
+    expected = states_of(resident_one, asked)
     reads.clear()
-    scored = {each.request.key: each.hidden_states for each in layered.score(asked)}
+    scored = states_of(layered, asked)
     assert scored.keys() == expected.keys()
-    for key, states in expected.items():
-        assert torch.equal(scored[key], states), key
-        assert torch.equal(layered.logits(scored[key]), resident_one.logits(states))
+    for key, each in expected.items():
+        assert torch.equal(scored[key], each), key
+        assert torch.equal(layered.logits(scored[key]), resident_one.logits(each))
     assert set(reads.values()) == {1}
     assert all(".layers." in name for name in reads)  # the others were read when it was opened
 
 
+LAYERED = EngineSettings(SANDBOX / "bf16", placement="layers")
+
+
 def opened(folder: Path, advanced: Any = lambda done, of: None) -> Any:
-    engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    engine = open_engine(LAYERED)
     engine.keep_in(folder, advanced)
     return engine
 
@@ -120,7 +123,7 @@ def test_a_killed_pass_goes_on_with_the_next_layer(
 ) -> None:
     monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
     asked = requests(3)
-    expected = {each.request.key: each.hidden_states for each in opened(tmp_path / "whole").score(asked)}
+    expected = states_of(opened(tmp_path / "whole"), asked)
     assert not list((tmp_path / "whole").glob("*"))  # nothing stays of a pass that was handed out
     folder = tmp_path / "killed"
     with pytest.raises(Killed):
@@ -134,10 +137,10 @@ def test_a_killed_pass_goes_on_with_the_next_layer(
     steps: list[int] = []
     again = opened(folder, lambda done, of: steps.append(done))
     reads.clear()
-    scored = {each.request.key: each.hidden_states for each in again.score(asked)}
+    scored = states_of(again, asked)
     assert steps == list(range(3, len(again.model.model.layers) + 1))
     assert min(layers_read(reads)) == 3
-    assert all(torch.equal(scored[key], states) for key, states in expected.items())
+    assert all(torch.equal(scored[key], each) for key, each in expected.items())
     assert not list(folder.glob("*"))
 
 
@@ -149,25 +152,20 @@ def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(
     with pytest.raises(Killed):
         list(opened(tmp_path, killed_after(3)).score(requests(3)))
     (kept,) = tmp_path.iterdir()
-    reads.clear()
-    list(opened(tmp_path).score(requests(2)))
-    assert min(layers_read(reads)) == 0
-    written = bytearray(kept.read_bytes())
-    written[-700] ^= 1
-    kept.write_bytes(written)
-    reads.clear()
-    list(opened(tmp_path).score(requests(3)))
-    assert min(layers_read(reads)) == 0
-    tmp_path.mkdir(exist_ok=True)
-    kept.write_bytes(written[:-7])
-    reads.clear()
-    list(opened(tmp_path).score(requests(3)))
-    assert min(layers_read(reads)) == 0
+    written = kept.read_bytes()
+    altered = bytearray(written)
+    altered[-700] ^= 1
+    for documents, content in ((2, written), (3, altered), (3, written[:-7])):
+        tmp_path.mkdir(exist_ok=True)
+        kept.write_bytes(content)
+        reads.clear()
+        list(opened(tmp_path).score(requests(documents)))
+        assert min(layers_read(reads)) == 0
 
 
 def test_states_are_written_without_a_copy_of_them_all(tmp_path: Path) -> None:
     """They take up to half of the free memory: as much again, and the process is killed."""
-    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    engine: Any = open_engine(LAYERED)
     segments = [layer_pass.Segment(torch.zeros(1, 2**17, dtype=torch.long)) for _ in range(2)]
     one = layer_pass.LayerPass(engine.model, engine._layers, segments, folder=tmp_path)
     size = engine.model.config.hidden_size
@@ -185,26 +183,6 @@ def _resident(field: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
 
-@pytest.mark.long
-def test_states_that_take_long_to_write_are_written_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now, kept = 0.0, []
-
-    def advanced(done: int, of: int) -> None:
-        nonlocal now
-        now += 10.0  # a layer
-
-    def keep(self: Any, file: Path, layers_done: int) -> None:
-        nonlocal now
-        kept.append(layers_done)
-        now += 6.0
-
-    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 5.0)
-    monkeypatch.setattr(layer_pass.LayerPass, "_keep", keep)
-    monkeypatch.setattr(layer_pass.time, "monotonic", lambda: now)
-    list(opened(tmp_path, advanced).score(requests(3)))
-    assert kept == [1, 3, 5]  # then 15 s apart, three times as long as if it took 2 s
-
-
 def test_what_nobody_went_on_with_for_a_week_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
     for name, age_s in (("old", layer_pass.ABANDONED_S + 60), ("new", layer_pass.ABANDONED_S - 3600)):
@@ -218,10 +196,6 @@ def test_what_nobody_went_on_with_for_a_week_is_deleted(tmp_path: Path, monkeypa
     assert "new.safetensors" in left
     assert not {"old.safetensors", "old.writing"} & left
     assert len(left) == 2
-
-
-def test_pinned_states_are_counted_as_torch_takes_them() -> None:
-    assert [pinned_bytes(size) for size in (0, 1, 3, 4096, 4097, 2**30 + 1)] == [1, 1, 4, 4096, 8192, 2**31]
 
 
 def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,21 +222,19 @@ def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path, monkeyp
 
 @pytest.mark.long
 def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    engine: Any = open_engine(LAYERED)
     asked = requests(0)
-    expected = {each.request.key: each.hidden_states for each in engine.score(asked)}
-    layer = engine.model.model.layers[2]
+    expected = states_of(engine, asked)
+    first: torch.Tensor | None = None
 
-    def fails_after_a_prefix(module: Any, arguments: Any, keywords: Any) -> None:
-        if arguments[0].shape[0] == 1 and torch.equal(arguments[0], first):
-            raise RuntimeError("no memory for this one")
+    def fails_at_the_first_tasks_common_text(module: Any, arguments: Any, keywords: Any) -> None:
+        nonlocal first
+        if arguments[0].shape[0] == 1:
+            first = arguments[0].clone() if first is None else first
+            if torch.equal(arguments[0], first):
+                raise RuntimeError("no memory for this one")
 
-    seen: list[Any] = []
-    watch = layer.register_forward_pre_hook(lambda m, a, k: seen.append(a[0].clone()), with_kwargs=True)
-    list(engine.score(asked))
-    watch.remove()
-    first = next(states for states in seen if states.shape[0] == 1)  # the first task's common text
-    layer.register_forward_pre_hook(fails_after_a_prefix, with_kwargs=True)
+    engine.model.model.layers[2].register_forward_pre_hook(fails_at_the_first_tasks_common_text, with_kwargs=True)
     scored = {each.request.key: each for each in engine.score(asked)}
     failed = {key for key, each in scored.items() if each.error is not None}
     assert failed in ({"a/0", "a/1", "a/2"}, {"b/0", "b/1", "b/2"})
@@ -289,29 +261,13 @@ def test_what_cannot_be_copied_ahead_is_copied_in_its_turn(monkeypatch: pytest.M
 
     monkeypatch.setattr(layer_pass._Copies, "to_device", to_device)
     settings = EngineSettings(SANDBOX / "bf16", placement="layers", batch_rows=2)
-    expected = {scored.request.key: scored.hidden_states for scored in open_engine(settings).score(asked)}
+    expected = states_of(open_engine(settings), asked)
     every = copied
     assert every >= 12
     for number in (1, 2, 3, every // 2, every - 1, every):
         copied, failing = 0, number
-        for scored in open_engine(settings).score(asked):
-            states = scored.hidden_states
-            assert states is not None, scored.error
-            assert torch.equal(states, expected[scored.request.key])  # type: ignore[arg-type]
-
-
-@pytest.mark.long
-def test_states_that_do_not_fit_take_several_passes(monkeypatch: pytest.MonkeyPatch, reads: Counter[str]) -> None:
-    from q36eval.engines import layer_by_layer
-
-    engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
-    asked = requests(4)
-    expected = {each.request.key: each.hidden_states for each in engine.score(asked)}
-    monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: 2**19)
-    reads.clear()
-    scored = {each.request.key: each.hidden_states for each in engine.score(asked)}
-    assert min(reads.values()) > 1
-    assert all(torch.equal(scored[key], states) for key, states in expected.items())
+        found = states_of(open_engine(settings), asked)
+        assert all(torch.equal(found[key], each) for key, each in expected.items())
 
 
 @pytest.mark.long
@@ -320,20 +276,24 @@ def test_a_killed_pass_of_several_goes_on_where_a_little_less_memory_is_free(
 ) -> None:
     from q36eval.engines import layer_by_layer
 
+    asked = requests(4)
+    expected = states_of(open_engine(LAYERED), asked)
     monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
     monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: int(1.18 * 2**19))
     with pytest.raises(Killed):
-        list(opened(tmp_path, killed_after(4)).score(requests(4)))
+        list(opened(tmp_path, killed_after(4)).score(asked))
     monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: int(1.02 * 2**19))
     again = opened(tmp_path)
     reads.clear()
-    list(again.score(requests(4)))
+    found = states_of(again, asked)
+    assert all(torch.equal(found[key], each) for key, each in expected.items())
     layers = [name for name in reads if ".layers.0." in name]
+    assert max(reads.values()) > 1, "all states fit at once"
     assert {reads[name] for name in layers} == {max(reads.values()) - 1}, "the first pass began anew"
 
 
 def test_it_generates_nothing_and_says_so() -> None:
-    engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    engine = open_engine(LAYERED)
     asked = [GenerationRequest("one", (5, 6, 7), 4), GenerationRequest("two", (5, 6), 4)]
     (answer,) = engine.generate(asked, known={"two"})
     assert not engine.generates
@@ -342,7 +302,7 @@ def test_it_generates_nothing_and_says_so() -> None:
 
 
 def test_a_prefix_is_computed_once_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    engine: Any = open_engine(LAYERED)
     widths: list[tuple[int, int]] = []
     layer = engine.model.model.layers[0]
     layer.register_forward_pre_hook(lambda m, a, k: widths.append(tuple(a[0].shape[:2])), with_kwargs=True)
@@ -353,7 +313,7 @@ def test_a_prefix_is_computed_once_a_layer(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.long
 def test_its_noise_floor_is_of_other_batches_and_rounded_logits() -> None:
-    engine = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    engine = open_engine(LAYERED)
     there = {each.name: each for each in engine.perturbations()}
     whole = open_engine(EngineSettings(SANDBOX / "bf16")).perturbations()
     assert [each.name for each in whole] == list(there)  # none is missing silently
@@ -364,9 +324,8 @@ def test_its_noise_floor_is_of_other_batches_and_rounded_logits() -> None:
         make, expected = there[name].variant, next(each.variant for each in whole if each.name == name)
         assert make is not None
         assert expected is not None
-        other = {each.request.key: each.hidden_states for each in make().score(asked)}
-        resident_one = {each.request.key: each.hidden_states for each in expected().score(asked)}
-        assert all(torch.equal(states, resident_one[key]) for key, states in other.items())
+        other, resident_one = states_of(make(), asked), states_of(expected(), asked)
+        assert all(torch.equal(each, resident_one[key]) for key, each in other.items())
 
 
 def long_texts() -> list[ScoreRequest]:
@@ -377,17 +336,11 @@ def long_texts() -> list[ScoreRequest]:
     return [ScoreRequest("long", tokens, 2, "a"), *common]
 
 
-def states(engine: Any, asked: list[ScoreRequest]) -> dict[str, torch.Tensor]:
-    scored = {each.request.key: each for each in engine.score(asked)}
-    assert [each.error for each in scored.values()] == [None] * len(asked)
-    return {key: each.hidden_states for key, each in scored.items()}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("planned", [True, False], ids=["planned", "out of memory"])
 def test_long_rows_go_through_a_layer_in_parts(planned: bool) -> None:
-    expected = states(open_engine(EngineSettings(SANDBOX / "bf16")), long_texts())
-    layered: Any = open_engine(EngineSettings(SANDBOX / "bf16", placement="layers"))
+    expected = states_of(open_engine(EngineSettings(SANDBOX / "bf16")), long_texts())
+    layered: Any = open_engine(LAYERED)
     widths: set[int] = set()
 
     def run(module: Any, arguments: Any, given: dict[str, Any]) -> None:
@@ -400,7 +353,7 @@ def test_long_rows_go_through_a_layer_in_parts(planned: bool) -> None:
         plan = layered.plan
         kept = plan.costs.recurrent_row + plan.costs.conv_row + 1000 * plan.costs.kv_token
         layered.__dict__["plan"] = replace(plan, batches=plan.costs.reading(1, 512, 488) + kept)
-    found = states(layered, long_texts())
+    found = states_of(layered, long_texts())
     assert max(widths) == (512 if planned else 1000)
     for key, each in expected.items():
         assert found[key].shape == each.shape

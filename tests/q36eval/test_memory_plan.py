@@ -27,6 +27,7 @@ from q36eval.engines.memory_plan import (
 )
 from q36eval.engines.resident import ResidentEngine
 from q36eval.engines.shared_prefix import common_prefix
+from q36eval.memory import available_bytes
 from tests.branches import folder_of
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
@@ -43,32 +44,6 @@ def room(total: float, weights: float, decoded: float = 0.0, others: float = 0.0
     """Figures in GiB; what `others` use is not free."""
     free = int((total - weights - others) * GIB)
     return Room("a card", "decoded", int(total * GIB), free, int(weights * GIB), int(decoded * GIB), host)
-
-
-def test_the_costs_of_the_real_shape_are_those_of_its_tensors(costs: Costs) -> None:
-    assert costs.kv_token == 10 * 2 * 2 * 256 * 2  # full layers, keys and values, heads, their width, BF16
-    assert costs.recurrent_row == 30 * 32 * 128 * 128 * 4
-    assert costs.conv_row == 30 * 8192 * 4 * 2
-    assert costs.logits_tile % (248_320 * 4) == 0
-    config = Qwen3_5MoeTextConfig()
-    assert Costs.of(config, emulated=True, fused_delta=True, fused_layers=True).pass_token < costs.pass_token
-    plain = Costs.of(config, fused_delta=True)
-    assert plain.pass_token < costs.pass_token
-    assert plain.pass_token > 8 * 4 * 2048 * 2  # eight experts' inputs and outputs
-    assert (costs.attended_token, costs.mask_entry) == (2 * (16 + 2) * 256 * 2, 3), "repeated for 16 heads of queries"
-    unmasked = Costs.of(config, unmasked=True)
-    assert (unmasked.attended_token, unmasked.mask_entry) == (2 * 2 * 2 * 256 * 2, 0)
-
-
-def test_without_a_mask_long_prompts_are_read_in_few_passes_beside_the_memory_for_their_answers() -> None:
-    """Two of 66,000 tokens on a card of 80 GB: as attention held them, in passes of 256 tokens, at 8,000 tokens/s."""
-    config = Qwen3_5MoeTextConfig()
-    masked, unmasked = (
-        plan_memory(Costs.of(config, fused_delta=True, fused_layers=True, unmasked=way), room(79.2, 64.9))
-        for way in (False, True)
-    )
-    assert masked.chunk(2, 66_000, 0, masked.answering_bytes(2, 66_000, 512)) == 256
-    assert unmasked.chunk(2, 66_000, 0, unmasked.answering_bytes(2, 66_000, 512)) >= 2048
 
 
 @pytest.mark.parametrize(
@@ -302,3 +277,44 @@ def test_what_is_planned_before_weights_are_read_is_planned_once_they_are_there(
     # scales of inputs and the like lie beside packed weights
     assert abs(before.room.weights - after.room.weights) < 0.02 * after.room.weights + 2**16
     assert (before.score_tokens, before.rows) == (after.score_tokens, after.rows)
+
+
+# -- free memory, as the system and the limits of a container say it
+
+
+def _machine(root: Path, group: str, files: dict[str, str], free: int = 100 * GIB) -> Path:
+    written = {"proc/meminfo": f"MemTotal: 1 kB\nMemAvailable: {free // 1024} kB\n", "proc/self/cgroup": group}
+    for name, text in (written | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("group", "folder", "names"),
+    [
+        ("0::/a/b\n", "a", ("memory.max", "memory.current", "inactive_file")),
+        ("0::/../../far/away\n", ".", ("memory.max", "memory.current", "inactive_file")),
+        (
+            "5:cpu:/\n4:memory:/a/b\n0::/\n",
+            "memory/a",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ),
+    ],
+)
+def test_a_limit_on_a_group_above_ours_counts(
+    tmp_path: Path, group: str, folder: str, names: tuple[str, str, str]
+) -> None:
+    limit, use, reclaimable = names
+    files = {f"{folder}/{limit}": f"{32 * GIB}\n", f"{folder}/{use}": f"{20 * GIB}\n"}
+    root = _machine(tmp_path, group, files | {f"{folder}/memory.stat": f"anon 5\n{reclaimable} {4 * GIB}\n"})
+    assert available_bytes(root) == 16 * GIB  # what is cached of files goes when it is asked for
+    (root / "sys/fs/cgroup" / folder / use).write_text(f"{40 * GIB}\n")
+    assert available_bytes(root) == 0
+
+
+def test_without_a_limit_it_is_what_the_machine_has(tmp_path: Path) -> None:
+    files = {"memory.max": "max\n", "memory.current": "7\n", "memory.stat": "inactive_file 1\n"}
+    assert available_bytes(_machine(tmp_path / "one", "0::/\n", files)) == 100 * GIB
+    assert available_bytes(_machine(tmp_path / "two", "no group\n", {"memory.max": "x"})) == 100 * GIB
+    assert available_bytes(tmp_path / "none") is None

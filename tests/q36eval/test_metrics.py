@@ -8,14 +8,13 @@ from rich.console import Console
 from q36eval.app.cli.drift import figure_name
 from q36eval.app.policies.words import explain
 from q36eval.gate import Criterion, GateReport, Policy, decide
-from q36eval.metrics import METRICS, Metric, criterion_title, metric_of, metric_of_key
-from q36eval.records import Clusters, Counts, Direction, Measurement, ProbeName
+from q36eval.metrics import METRICS, Metric, criterion_title
+from q36eval.records import Direction, Measurement, ProbeName
 from q36eval.reports import Document, to_console, to_junit, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
 from q36eval.run.declared_figures import Declared, never_passes
-from q36eval.stats import summarize
-from tests.q36eval.gate.evidence import competence_of
+from tests.q36eval.gate.evidence import failure_rate
 from tests.q36eval.reports.report_samples import run_of
 
 NEW = Metric(
@@ -41,23 +40,9 @@ def criterion(kind: str = "max_increase", title: str = "") -> Criterion:
 
 def measured() -> Measurement:
     """A branch that refuses 2 of 400 prompts, of which the reference refuses none."""
-    clusters = Clusters(
-        units=(1,) * 400,
-        branch=(1.0, 1.0, *(0.0,) * 398),
-        reference=(0.0,) * 400,
-        errored=(0,) * 400,
-        bounds=METRICS[ProbeName.CANARIES, NEW.name].bounds,
-    )
-    value, reference_value, effect, interval = summarize(clusters, NEW.estimator)
-    return METRICS[ProbeName.CANARIES, NEW.name].measured(
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=clusters.counts(),
-        clusters=clusters,
-        competence=competence_of(clusters, NEW.direction, "harmless"),
-    )
+    evidence = failure_rate([1] * 2 + [0] * 398, [0] * 400, "harmless")
+    names = ("value", "reference_value", "effect", "effect_interval", "counts", "clusters", "competence")
+    return METRICS[ProbeName.CANARIES, NEW.name].measured(**{name: getattr(evidence, name) for name in names})
 
 
 def reported(title: str = "") -> GateReport:
@@ -98,31 +83,12 @@ def test_a_metric_added_to_the_registry_is_named_in_drift() -> None:
 
 
 @pytest.mark.usefixtures("_added")
-def test_a_policys_own_title_is_what_people_read() -> None:
-    assert reported("Refusals").criteria[0].heading == "Refusals"
+def test_a_policys_own_title_is_what_people_read_and_decides_nothing() -> None:
     assert criterion_title("", ProbeName.KL, "kl_divergence", "czech") == "KL divergence from the reference (czech)"
-
-
-@pytest.mark.usefixtures("_added")
-def test_a_title_decides_nothing() -> None:
     plain, titled = reported(), reported("Refusals")
+    assert titled.criteria[0].heading == "Refusals"
     untitled = titled.criteria[0].model_copy(update={"title": ""})
     assert untitled == plain.criteria[0]
     assert "title" not in plain.criteria[0].model_dump(), "reports of policies without titles are what they were"
     policies = [Policy(name="p", criteria=(criterion(title=title),)) for title in ("", "Refusals")]
     assert policies[0] == policies[1].untitled
-
-
-def test_a_noise_floor_and_a_metric_of_another_version_are_described_too() -> None:
-    floor = metric_of(ProbeName.KL, "top1_agreement_noise_floor")
-    assert (floor.unit, floor.direction, floor.estimator) == ("fraction", Direction.LOWER_IS_BETTER, "mean")
-    assert metric_of(ProbeName.KL, "perplexity_noise_floor").unit == "nats/token"
-    assert metric_of(ProbeName.EVALS, "from_tomorrow").title == "From tomorrow"
-    assert metric_of_key("evals.accuracy[mmlu/law]") == (METRICS[ProbeName.EVALS, "accuracy"], "mmlu/law")
-
-
-def test_a_census_is_its_own_interval() -> None:
-    found = METRICS[ProbeName.KL, "non_finite_tokens"].counted(3, Counts(total=9, scored=9, errored=0))
-    interval = found.effect_interval
-    assert (found.value, found.effect, interval.lower, interval.upper) == (3.0, 3.0, 3.0, 3.0)
-    assert (found.unit, found.estimator) == ("tokens", "census")

@@ -1,7 +1,7 @@
 """What runs out of memory is computed in parts, to the same numbers; long rows are read in passes, to nearly those."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,23 +13,38 @@ import torch
 from q36eval.engines import EngineSettings, logits, open_engine, resident
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.memory_plan import MemoryPlan
-from q36eval.engines.passes import read, spans
+from q36eval.engines.passes import spans
 from q36eval.engines.resident import NOT_RECORDED_SAID, OUT_OF_MEMORY_SAID, ResidentEngine
 from q36eval.engines.steps import StepMemory
+from tests.q36eval.scoring import states_of
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 FLOOR = 1e-4
 """Nats a token. On random tokens like these, left padding alone costs 9e-3 in BF16; this is float32."""
 
 
+Opened = Callable[..., ResidentEngine]
+
+
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> ResidentEngine:
-    """Of the sandbox's reference in float32, where rows of a batch change each other's last digits alone."""
-    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
-    opened = open_engine(EngineSettings(SANDBOX / "bf16"))
-    assert isinstance(opened, ResidentEngine)
-    opened.model.float()
-    return opened
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """The sandbox's reference, in so many processes."""
+
+    def of(workers: int = 1) -> ResidentEngine:
+        monkeypatch.setattr(resident, "usable_workers", lambda: workers)
+        engine = open_engine(EngineSettings(SANDBOX / "bf16"))
+        assert isinstance(engine, ResidentEngine)
+        return engine
+
+    return of
+
+
+@pytest.fixture
+def engine(opened: Opened) -> ResidentEngine:
+    """In float32, where rows of a batch change each other's last digits alone."""
+    engine = opened()
+    engine.model.float()
+    return engine
 
 
 def tokens(count: int, seed: int) -> tuple[int, ...]:
@@ -81,18 +96,19 @@ def answered(engine: Engine, asked: list[GenerationRequest]) -> dict[str, Genera
     return {each.request.key: each for each in engine.generate(asked)}
 
 
+def ids(answers: dict[str, Generated]) -> dict[str, tuple[int, ...]]:
+    return {key: each.token_ids for key, each in answers.items()}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError])
 def test_a_batch_that_runs_out_of_memory_is_computed_in_halves(engine: ResidentEngine, error: type[Exception]) -> None:
-    whole, said = scored(engine, texts()), list[str]()
+    whole, said = states_of(engine, texts()), list[str]()
     engine.report_to(said.append)
     with memory_for(engine, 300, error) as passes:
-        parts = scored(engine, texts())
-    assert parts.keys() == whole.keys()
+        parts = states_of(engine, texts())
     for key, each in parts.items():
-        assert each.error is None
-        assert each.hidden_states is not None
-        torch.testing.assert_close(each.hidden_states, whole[key].hidden_states, rtol=0, atol=1e-4)
+        torch.testing.assert_close(each, whole[key], rtol=0, atol=1e-4)
     assert max(passes) <= 300
     assert len(passes) > 3
     assert said == [OUT_OF_MEMORY_SAID]
@@ -104,7 +120,7 @@ def test_answers_of_split_batches_are_those_of_whole_ones(engine: ResidentEngine
     whole = answered(engine, questions())
     with memory_for(engine, 200):
         parts = answered(engine, questions())
-    assert {key: each.token_ids for key, each in parts.items()} == {key: each.token_ids for key, each in whole.items()}
+    assert ids(parts) == ids(whole)
     assert {each.rows for each in whole.values()} == {9}
     assert max(each.rows for each in parts.values()) <= 3
 
@@ -125,7 +141,7 @@ def test_steps_that_run_out_of_memory_in_their_own_memory_are_made_for_fewer_row
     engine._step_memory = StepMemory(engine.model)
     with before_every_pass(engine, check):
         parts = answered(engine, questions())
-    assert {key: each.token_ids for key, each in parts.items()} == {key: each.token_ids for key, each in whole.items()}
+    assert ids(parts) == ids(whole)
     assert max(each.rows for each in parts.values()) <= 4
     assert engine.splits >= 1
 
@@ -146,7 +162,7 @@ def test_what_earlier_batches_left_is_given_back_before_a_batch_is_made_smaller(
         again = answered(engine, questions())
     assert attempts[:2] == [9, 9]
     assert engine.splits == 0
-    assert {key: each.token_ids for key, each in again.items()} == {key: each.token_ids for key, each in whole.items()}
+    assert ids(again) == ids(whole)
 
 
 def test_steps_that_cannot_be_recorded_are_told_once(engine: ResidentEngine) -> None:
@@ -165,21 +181,18 @@ def test_steps_that_cannot_be_recorded_are_told_once(engine: ResidentEngine) -> 
 def test_a_row_that_is_too_much_alone_is_read_in_smaller_passes(engine: ResidentEngine) -> None:
     asked = [ScoreRequest("long", tokens(900, 1), 3)]
     prompt = [GenerationRequest("long", tokens(900, 1), 5)]
-    whole, answer = scored(engine, asked)["long"], answered(engine, prompt)["long"]
+    whole, answer = states_of(engine, asked)["long"], answered(engine, prompt)["long"]
     with memory_for(engine, 130) as passes:
-        parts, told = scored(engine, asked)["long"], answered(engine, prompt)["long"]
-    assert parts.error is None
+        parts, told = states_of(engine, asked)["long"], answered(engine, prompt)["long"]
     assert 64 <= max(passes) <= 130
     assert_same_but_for_rounding(engine, parts, whole)
     assert told.token_ids == answer.token_ids
 
 
-def assert_same_but_for_rounding(engine: ResidentEngine, one: Scored, other: Scored) -> None:
-    assert one.hidden_states is not None
-    assert other.hidden_states is not None
-    p, q = (engine.logits(each.hidden_states).log_softmax(-1) for each in (one, other))
+def assert_same_but_for_rounding(engine: ResidentEngine, one: torch.Tensor, other: torch.Tensor) -> None:
+    p, q = (engine.logits(each).log_softmax(-1) for each in (one, other))
     assert float((p.exp() * (p - q)).sum(-1).mean()) < FLOOR
-    assert float((one.hidden_states - other.hidden_states).abs().median()) < 1e-4
+    assert float((one - other).abs().median()) < 1e-4
 
 
 @pytest.mark.long
@@ -207,15 +220,13 @@ def test_other_errors_are_reported_as_before(engine: ResidentEngine) -> None:
 
 
 @pytest.mark.long
-def test_workers_split_too_and_their_parent_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "usable_workers", lambda: 2)
-    opened = open_engine(EngineSettings(SANDBOX / "bf16"))
-    assert isinstance(opened, ResidentEngine)
+def test_workers_split_too_and_their_parent_hears_of_it(opened: Opened) -> None:
+    engine = opened(workers=2)
     said: list[str] = []
-    opened.report_to(said.append)
+    engine.report_to(said.append)
     asked = [replace(each, group=str(at % 2)) for at, each in enumerate(texts())]
-    with memory_for(opened, 300):
-        found = scored(opened, asked)
+    with memory_for(engine, 300):
+        found = scored(engine, asked)
     assert [each.error for each in found.values()] == [None] * 9
     assert said == [OUT_OF_MEMORY_SAID]
 
@@ -229,30 +240,14 @@ def in_passes(engine: ResidentEngine, most: int) -> None:
     assert engine.plan.chunk(1, 1000) == most
 
 
-def test_passes_of_512_tokens_give_the_same_bits_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
-    opened = open_engine(EngineSettings(SANDBOX / "bf16"))
-    assert isinstance(opened, ResidentEngine)
+def test_passes_of_512_tokens_give_the_same_bits_on_a_cpu(opened: Opened) -> None:
+    engine = opened()
     asked = [ScoreRequest("long", tokens(1000, 1), 3)]
-    whole = scored(opened, asked)["long"].hidden_states
-    in_passes(opened, 512)
-    with memory_for(opened, 512) as passes:
-        parts = scored(opened, asked)["long"].hidden_states
+    whole = states_of(engine, asked)["long"]
+    in_passes(engine, 512)
+    with memory_for(engine, 512) as passes:
+        assert torch.equal(states_of(engine, asked)["long"], whole)
     assert passes == [512, 488]
-    assert whole is not None
-    assert parts is not None
-    assert torch.equal(parts, whole)
-
-
-@pytest.mark.long
-def test_shorter_passes_move_the_last_digits_alone(engine: ResidentEngine) -> None:
-    ids = torch.tensor([tokens(1000, 1), tokens(1000, 2)])
-    with torch.inference_mode():
-        whole = read(engine.model, ids, 1000)
-        for chunk in (64, 192, 320):
-            parts = read(engine.model, ids, chunk)
-            assert parts.shape == whole.shape
-            torch.testing.assert_close(parts, whole, rtol=0, atol=2e-4)
 
 
 @pytest.mark.long
@@ -266,17 +261,17 @@ def test_long_prompts_are_read_in_passes_and_answered_alike(engine: ResidentEngi
         parts = answered(engine, asked)
     assert max(passes) > 64
     assert engine.splits == 0
-    assert {key: each.token_ids for key, each in parts.items()} == {key: each.token_ids for key, each in whole.items()}
+    assert ids(parts) == ids(whole)
 
 
 @pytest.mark.long
 def test_a_long_prefix_is_read_in_passes(engine: ResidentEngine) -> None:
     common = tokens(960, 1)
     asked = [ScoreRequest(f"{at}", common + tokens(9 + at, at + 2), 962, shared=960) for at in range(6)]
-    whole = scored(engine, asked)
+    whole = states_of(engine, asked)
     in_passes(engine, 256)
     with memory_for(engine, 256) as passes:
-        parts = scored(engine, asked)
+        parts = states_of(engine, asked)
     assert passes.count(256) == 3
     for key, each in parts.items():
         assert_same_but_for_rounding(engine, each, whole[key])

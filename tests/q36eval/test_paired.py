@@ -69,17 +69,6 @@ GOOD, SEEN, BAD, NONE = (1.0, 0.98), (0.99, 0.95), (0.9, 0.85), (math.nan, math.
         ({}, None, None, False),
         ({"t4": (0.97, 0.97)}, 4, 4, True),
     ],
-    ids=[
-        "all good",
-        "not shown",
-        "first bad",
-        "middle bad",
-        "middle missing",
-        "last missing",
-        "none",
-        "empty",
-        "exact",
-    ],
 )
 def test_a_length_counts_only_where_every_shorter_one_does(
     lengths: dict[str, tuple[float, float]], by_value: int | None, by_lower_bound: int | None, whole: bool

@@ -1,7 +1,5 @@
 """A perturbed engine computes the same thing another way: close to an independent computation, by another path."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,12 +17,10 @@ from q36eval.engines.perturbation import (
     OtherKernels,
     perturbations,
 )
-from q36eval.records import DeploymentIdentity
+from tests.q36eval.scoring import passes, states_of
+from tests.q36eval.test_references import IDENTITY
 from tests.small_models import random_model
 
-IDENTITY = DeploymentIdentity(
-    checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
-)
 TOKENIZER = SimpleNamespace(eos_token_id=1, pad_token_id=0)
 SAME = 2e-4
 """Greatest difference of a final hidden state (of size 1 to 4) that another order of float32 sums may leave."""
@@ -54,27 +50,6 @@ def alone(model: Any, requests: list[ScoreRequest]) -> dict[str, torch.Tensor]:
         }
 
 
-@contextmanager
-def inputs_seen(model: Any) -> Iterator[list[tuple[int, int]]]:
-    """Shapes of what the model is run on, in this process."""
-    seen: list[tuple[int, int]] = []
-    hook = model.model.register_forward_pre_hook(
-        lambda _module, _args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
-    try:
-        yield seen
-    finally:
-        hook.remove()
-
-
-def scored(engine: InProcessEngine, requests: list[ScoreRequest]) -> dict[str, torch.Tensor]:
-    found = {}
-    for result in engine.score(requests):
-        assert result.hidden_states is not None, result.error
-        found[result.request.key] = result.hidden_states
-    return found
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [InProcessEngine, LeftPadded, OneByOne, InOtherCompany, Decoded, OtherKernels])
 def test_every_perturbation_computes_what_transformers_computes_alone(
@@ -85,28 +60,19 @@ def test_every_perturbation_computes_what_transformers_computes_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("q36eval.engines.resident.usable_workers", lambda: 1)
-    found = scored(kind(model, TOKENIZER, IDENTITY), requests)
-    assert found.keys() == alone.keys()
+    with passes(model) as seen:
+        found = states_of(kind(model, TOKENIZER, IDENTITY), requests)
+    longest = max(len(request.token_ids) for request in requests)
+    paths = {
+        InProcessEngine: [(8, longest)],
+        LeftPadded: [(8, longest + perturbation.SHIFT)],
+        OneByOne: [(1, len(request.token_ids)) for request in requests],
+        Decoded: [(8, 1)] * (longest - 1),
+    }
+    assert sorted(seen) == sorted(paths.get(kind, seen)), "it takes the path that it names"
     for key, states in found.items():
         assert states.shape == alone[key].shape
         assert float((states - alone[key]).abs().max()) < SAME, key
-
-
-@pytest.mark.long
-def test_each_takes_the_path_it_names(
-    model: Any, requests: list[ScoreRequest], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("q36eval.engines.resident.usable_workers", lambda: 1)
-    shapes = {}
-    for kind in (InProcessEngine, LeftPadded, OneByOne, InOtherCompany, Decoded):
-        with inputs_seen(model) as seen:
-            scored(kind(model, TOKENIZER, IDENTITY), requests)
-        shapes[kind] = seen
-    longest = max(len(request.token_ids) for request in requests)
-    assert shapes[InProcessEngine] == [(8, longest)]
-    assert shapes[LeftPadded] == [(8, longest + perturbation.SHIFT)]
-    assert sorted(shapes[OneByOne]) == sorted((1, len(request.token_ids)) for request in requests)
-    assert shapes[Decoded] == [(8, 1)] * (longest - 1)
 
 
 def test_another_batch_is_another_company(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,17 +111,11 @@ def test_what_cannot_be_had_says_why(model: Any, monkeypatch: pytest.MonkeyPatch
 def test_another_device_is_run_by_a_copy_in_a_process_of_its_own(
     model: Any, requests: list[ScoreRequest], alone: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The way to the GPU, with the CPU in its place: results come back, and this process ran nothing."""
-    monkeypatch.setattr(perturbation, "FORKED_DEVICE", "cpu")
-    with inputs_seen(model) as seen:
-        found = scored(OnGPU(model, TOKENIZER, IDENTITY), requests)
+    """The way to the GPU, where there is none with the CPU in its place: this process runs nothing."""
+    has_gpu = torch.cuda.device_count() > 0
+    monkeypatch.setattr(perturbation, "FORKED_DEVICE", "cuda:0" if has_gpu else "cpu")
+    with passes(model) as seen:
+        found = states_of(OnGPU(model, TOKENIZER, IDENTITY), requests)
     assert seen == []
-    assert max(float((found[key] - alone[key]).abs().max()) for key in alone) < SAME
-
-
-@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="there is no GPU here")
-def test_the_gpu_computes_what_the_cpu_computes(
-    model: Any, requests: list[ScoreRequest], alone: dict[str, torch.Tensor]
-) -> None:
-    found = scored(OnGPU(model, TOKENIZER, IDENTITY), requests)
-    assert max(float((found[key] - alone[key]).abs().max()) for key in alone) < 1e-2  # TF32 may round products
+    allowed = 1e-2 if has_gpu else SAME  # TF32 may round products
+    assert max(float((found[key] - alone[key]).abs().max()) for key in alone) < allowed

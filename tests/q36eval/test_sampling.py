@@ -10,7 +10,7 @@ from q36eval.engines import sampling
 from q36eval.engines.base import Coupling
 from q36eval.engines.sampling import Sampler, gumbel_noise, sample
 
-DRAWS = 20_000
+DRAWS = 10_000
 
 
 def samplers(count: int, coupling: Coupling, **changed: float) -> list[Sampler]:
@@ -22,16 +22,17 @@ def drawn(logits: torch.Tensor, coupling: Coupling, **changed: float) -> torch.T
     return sample(logits.expand(DRAWS, -1), samplers(DRAWS, coupling, **changed))
 
 
-@pytest.mark.long
-def test_gumbel_draws_follow_the_nucleus() -> None:
+@pytest.mark.parametrize("coupling", ["gumbel", "inverse_cdf"])
+def test_draws_follow_the_nucleus(coupling: Coupling) -> None:
+    """A fixed seed, so this does not flicker; one seed in ten thousand would fail by chance."""
     logits = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -8.0])
-    counts = torch.bincount(drawn(logits, "gumbel", temperature=0.8, top_k=4), minlength=6)
+    counts = torch.bincount(drawn(logits, coupling, temperature=0.8, top_k=4), minlength=6)
     assert counts[4:].sum() == 0
     expected = (logits[:4].double() / 0.8).softmax(-1) * DRAWS
     assert stats.chisquare(counts[:4].numpy(), expected.numpy()).pvalue > 1e-4
     # 0.95 of the whole are held by the first four tokens, 0.90 by three
-    assert drawn(logits, "gumbel", top_p=0.9).max() == 3
-    assert drawn(logits, "gumbel", top_p=0.5).max() == 0
+    assert drawn(logits, coupling, top_p=0.9).max() == 3
+    assert drawn(logits, coupling, top_p=0.5).max() == 0
 
 
 def test_the_noise_is_standard_gumbel_and_independent_between_tokens_and_steps() -> None:
@@ -61,17 +62,6 @@ def test_two_deployments_differ_no_more_than_the_bound_and_less_than_by_inverse_
     error = 4 * (variation / DRAWS) ** 0.5
     assert variation - error < differing["gumbel"] < 2 * variation / (1 + variation) + error
     assert differing["gumbel"] < 0.5 * differing["inverse_cdf"]
-
-
-def test_a_request_draws_the_same_in_every_batch_and_row() -> None:
-    torch.manual_seed(1)
-    logits = torch.randn(6, 50)
-    together = sample(logits, samplers(6, "gumbel", top_p=0.95, top_k=20))
-    for row in range(6):
-        alone = samplers(6, "gumbel", top_p=0.95, top_k=20)[row]
-        assert int(sample(logits[row : row + 1], [alone])) == int(together[row])
-    mixed = [*samplers(3, "inverse_cdf"), *samplers(6, "gumbel", top_p=0.95, top_k=20)[3:]]
-    assert sample(logits, mixed)[3:].tolist() == together[3:].tolist()
 
 
 def test_a_token_answered_before_is_penalized_and_no_other() -> None:

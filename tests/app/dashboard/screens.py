@@ -1,7 +1,7 @@
 """Screenshots of every page, light, dark and on a phone: `make screens`.
 
-What is shown is a history of real gate runs: the working state's own unless another is named. Of it, by default, the
-newest run that failed and the newest that passed.
+What is shown is a history of real gate runs: the working state's own unless another is named. Of it, the newest run
+that failed and the newest that passed.
 """
 
 import argparse
@@ -24,7 +24,11 @@ LOOKS = {"light": ("light", WIDTH), "dark": ("dark", WIDTH), "phone": ("light", 
 """Theme and width of each."""
 
 
-def pages(failed: RunSummary, passed: RunSummary, question: str) -> dict[str, str]:
+QUESTION = "discount-two-step/38"
+"""The canary's question that is shown alone."""
+
+
+def pages(failed: RunSummary, passed: RunSummary) -> dict[str, str]:
     """The address of every page, by the name of its screenshot."""
     branch = f"family={passed.family}&branch={passed.branch}"
     return {
@@ -35,7 +39,7 @@ def pages(failed: RunSummary, passed: RunSummary, question: str) -> dict[str, st
         "kl": f"kl?run={passed.id}",
         "evals": f"evals?run={passed.id}",
         "canaries": f"canaries?run={passed.id}&outcome=regression",
-        "canary": f"canaries?run={passed.id}&item={question}",
+        "canary": f"canaries?run={passed.id}&item={QUESTION}",
         "canaries-failed": f"canaries?run={failed.id}&outcome=regression&must=yes",
         "compare": f"compare?a={passed.id}&b={failed.id}",
         "review": "review",
@@ -55,24 +59,22 @@ def newest(history: History, verdict: Verdict) -> RunSummary:
     return found[0]
 
 
-def shoot(browser: Any, url: str, look: str, file: Path, height: int | None, scale: float) -> None:
-    """One page as a person sees it, whole or its first `height` pixels; on a phone its first screen."""
+def shoot(browser: Any, url: str, look: str, file: Path) -> None:
+    """One page as a person sees it, whole; on a phone its first screen."""
     theme, width = LOOKS[look]
-    if width != WIDTH:
-        height, scale = PHONE[1], 1.0
-    page = browser.new_page(viewport={"width": width, "height": height or 1000}, color_scheme=theme)
+    phone = width != WIDTH
+    page = browser.new_page(viewport={"width": width, "height": PHONE[1] if phone else 1000}, color_scheme=theme)
     page.goto(url)
     page.locator("[data-testid=stMain] h1").first.wait_for()
     drawn(page)
-    if height is None:
+    if not phone:
         whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
         page.set_viewport_size({"width": width, "height": min(TALLEST, max(700, whole))})
         drawn(page)
     page.wait_for_timeout(1500)  # charts and canvases are drawn after all else
     shot = page.screenshot()
     page.close()
-    image = Image.open(BytesIO(shot))
-    image.resize((round(image.width * scale), round(image.height * scale))).save(file, quality=QUALITY)
+    Image.open(BytesIO(shot)).save(file, quality=QUALITY)
 
 
 def main() -> None:
@@ -80,27 +82,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("screens"), help="folder to write to")
     parser.add_argument("--history", type=Path, default=Paths.default().history, help="whose runs to show")
-    parser.add_argument("--failed", help="the failed run to show; the newest")
-    parser.add_argument("--passed", help="the passed run to show; the newest")
-    parser.add_argument("--height", type=int, help="only so many pixels from the top; the whole page")
-    parser.add_argument("--question", default="discount-two-step/38", help="the canary's question to show alone")
     parser.add_argument("--webp", action="store_true", help="smaller files, as the README shows; PNG")
-    parser.add_argument("--scale", type=float, default=1.0, help="of what is not a phone's")
-    parser.add_argument("--only", nargs="*", help="names of pages; all")
     asked = parser.parse_args()
     if CHROMIUM is None:
         raise SystemExit("No Chromium on this machine; install one, for example: apt-get install chromium")
     history = History.open(asked.history)
-    known = {run.id: run for run in history.summaries()} if asked.failed or asked.passed else {}
-    failed = known[asked.failed] if asked.failed else newest(history, Verdict.FAIL)
-    passed = known[asked.passed] if asked.passed else newest(history, Verdict.PASS)
+    failed, passed = newest(history, Verdict.FAIL), newest(history, Verdict.PASS)
     history.close()
     asked.out.mkdir(parents=True, exist_ok=True)
     with serving(asked.history) as root, chromium() as browser:
-        for name, address in pages(failed, passed, asked.question).items():
-            for look in LOOKS if not asked.only or name in asked.only else ():
+        for name, address in pages(failed, passed).items():
+            for look in LOOKS:
                 file = asked.out / f"{name}-{look}.{'webp' if asked.webp else 'png'}"
-                shoot(browser, f"{root}/{address}", look, file, asked.height, asked.scale)
+                shoot(browser, f"{root}/{address}", look, file)
                 print(file)
 
 

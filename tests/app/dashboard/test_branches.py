@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import markup_of
 from written_history import POLICY, evidence, identity
 
 from q36eval.app.dashboard.drawing.charts import drift_figure
@@ -70,7 +71,7 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
 
 @pytest.mark.long
 def test_a_run_whose_process_has_ended_is_not_said_to_run(visit: Visit, tmp_path: Path) -> None:
-    """In the list of a branch's runs too: its lock is there, and nobody holds it."""
+    """On no page that shows it: its lock is there, and nobody holds it."""
     path = tmp_path / "history.sqlite"
     history = History.open(path)
     run = history.start_run(family="sandbox", branch="w4a16", identity=None, reference_identity=None)
@@ -82,6 +83,9 @@ def test_a_run_whose_process_has_ended_is_not_said_to_run(visit: Visit, tmp_path
     text = shown(visit(path, "branch", family="sandbox", branch="w4a16", tab="runs"))
     assert "its process has ended" in text
     assert "running" not in text
+    for app in (visit(path, open="unfinished"), visit(path, "run", run=run.id)):
+        assert "has ended" in "\n".join((shown(app), *markup_of(app)))
+        assert f"--resume {run.id}" in shown(app)
 
 
 def test_a_branch_asks_for_a_person_when_time_passes(branches: dict[str, BranchSummary]) -> None:

@@ -4,20 +4,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from driving import CHROMIUM, WAIT_S, chromium, drawn, problems_of, serving
+from driving import IN_A_BROWSER, WAIT_S, drawn, problems_of, serving
 from written_history import HOSTILE, write_history
 
 from q36eval.history import History
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
-]
+pytestmark = IN_A_BROWSER
 LONG = 1_000_000
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, Any]]]:
-    pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: pip install playwright")
     path = tmp_path_factory.mktemp("ui") / "history.sqlite"
     runs = write_history(path)
     history = History.open(path)
@@ -30,15 +27,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict
 
 
 @pytest.fixture(scope="module")
-def browser(served: object) -> Iterator[Any]:
-    """One context for all: each page then need not fetch and compile the client's scripts again."""
-    with chromium() as found:
-        yield found.new_context(viewport={"width": 1400, "height": 1000})
+def context(browser: Any) -> Any:
+    """One for all: each page then need not fetch and compile the client's scripts again."""
+    return browser.new_context(viewport={"width": 1400, "height": 1000})
 
 
-def visit(browser: Any, url: str, *wanted: str, theme: str = "light") -> tuple[Any, list[str]]:
+def visit(context: Any, url: str, *wanted: str, theme: str = "light") -> tuple[Any, list[str]]:
     """A page once each of `wanted` shows and all is drawn, and what goes wrong on it."""
-    page = browser.new_page()
+    page = context.new_page()
     page.emulate_media(color_scheme=theme)
     problems = problems_of(page)
     page.goto(url)
@@ -63,12 +59,12 @@ def visit(browser: Any, url: str, *wanted: str, theme: str = "light") -> tuple[A
     ],
 )
 def test_every_page_draws_and_model_text_stays_inert(
-    browser: Any, served: tuple[str, dict[str, Any]], theme: str, address: str, wanted: str
+    context: Any, served: tuple[str, dict[str, Any]], theme: str, address: str, wanted: str
 ) -> None:
     root, runs = served
     url = root + address.format(**{short: run.id for short, run in runs.items()})
     hostile = ("<script>alert('owned')</script> [a link]",) if "canaries" in address else ()
-    page, problems = visit(browser, url, wanted, *hostile, theme=theme)
+    page, problems = visit(context, url, wanted, *hostile, theme=theme)
     text = page.locator("[data-testid=stMain]").inner_text()
     page.close()
     assert problems == []
@@ -78,10 +74,10 @@ def test_every_page_draws_and_model_text_stays_inert(
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
 
 
-def test_an_answer_of_a_million_characters_is_cut_and_inert(browser: Any, served: tuple[str, dict[str, Any]]) -> None:
+def test_an_answer_of_a_million_characters_is_cut_and_inert(context: Any, served: tuple[str, dict[str, Any]]) -> None:
     root, runs = served
     page, problems = visit(
-        browser, f"{root}/canaries?run={runs['ruined'].id}&item=long/1", "REGRESSION", "characters in all]"
+        context, f"{root}/canaries?run={runs['ruined'].id}&item=long/1", "REGRESSION", "characters in all]"
     )
     text = page.locator("[data-testid=stMain]").inner_text()
     page.close()
@@ -91,10 +87,10 @@ def test_an_answer_of_a_million_characters_is_cut_and_inert(browser: Any, served
 
 
 def test_what_differs_is_marked_and_can_be_reached_by_keyboard(
-    browser: Any, served: tuple[str, dict[str, Any]]
+    context: Any, served: tuple[str, dict[str, Any]]
 ) -> None:
     root, runs = served
-    page, _ = visit(browser, f"{root}/canaries?run={runs['ruined'].id}&outcome=regression", "REGRESSION")
+    page, _ = visit(context, f"{root}/canaries?run={runs['ruined'].id}&outcome=regression", "REGRESSION")
     for mark, words in (("del", "90"), ("ins", "80")):
         page.locator(mark, has_text=words).first.wait_for(timeout=WAIT_S * 1000)
     missing = {"PRE ", "tool-calls/8", "Waive tool-calls", "Prompt", "CSV"}
@@ -108,16 +104,16 @@ def test_what_differs_is_marked_and_can_be_reached_by_keyboard(
     assert not missing
 
 
-def test_what_is_open_stands_in_the_address(browser: Any, served: tuple[str, dict[str, Any]]) -> None:
+def test_what_is_open_stands_in_the_address(context: Any, served: tuple[str, dict[str, Any]]) -> None:
     """And only of what is open the contents are sent."""
     root, runs = served
-    page, _ = visit(browser, f"{root}/run?run={runs['ruined'].id}", "Criteria against their margins")
+    page, _ = visit(context, f"{root}/run?run={runs['ruined'].id}", "Criteria against their margins")
     identity = page.locator("summary", has_text="Identity and provenance")
     assert page.locator(".q36-table").count() == 0
     identity.click()
     page.wait_for_url("**open=identity*")
     page.locator(".q36-table").first.wait_for(timeout=WAIT_S * 1000)
-    shared, problems = visit(browser, page.url, "Criteria against their margins")
+    shared, problems = visit(context, page.url, "Criteria against their margins")
     shared.locator(".q36-table").first.wait_for(timeout=WAIT_S * 1000)
     drawn(page)
     identity.click()
@@ -132,9 +128,9 @@ def test_what_is_open_stands_in_the_address(browser: Any, served: tuple[str, dic
     assert problems == []
 
 
-def test_what_is_shown_can_be_saved(browser: Any, served: tuple[str, dict[str, Any]]) -> None:
+def test_what_is_shown_can_be_saved(context: Any, served: tuple[str, dict[str, Any]]) -> None:
     root, runs = served
-    page, _ = visit(browser, f"{root}/run?run={runs['ruined'].id}", "Criteria against their margins")
+    page, _ = visit(context, f"{root}/run?run={runs['ruined'].id}", "Criteria against their margins")
     page.locator("summary", has_text="criteria").click()
     with page.expect_download(timeout=WAIT_S * 1000) as download:
         page.get_by_role("button", name="CSV").first.click()

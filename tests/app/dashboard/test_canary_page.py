@@ -2,16 +2,12 @@
 
 import json
 import math
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import tables_of
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from canary_records import HOSTILE, answer, item, outcomes
+from driving import answers_of, markup_of, tables_of
 from written_history import POLICY, measured
 
 from q36eval.app.dashboard.drawing.charts import margin_scatter
@@ -27,6 +23,7 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.records import Clusters, Measurement, ProbeName
 from q36eval.reports.ui_address import evidence_place
+from tests.app.canary_records import HOSTILE, answer, item, outcomes
 
 
 def test_margins_are_drawn_where_they_are_finite() -> None:
@@ -132,11 +129,6 @@ def test_a_confirmed_flip_is_one_that_the_gate_counts_in_that_lane() -> None:
     assert select(outcomes(), Filter(confirmed_only=True)) == [], "unknown is not confirmed"
 
 
-def shown_beside(app: Any) -> list[dict[str, Any]]:
-    """What the component was given to show, an entry for each question."""
-    return [json.loads(one.proto.json) for one in app.get("bidi_component") if "answers" in one.proto.component_name]
-
-
 @pytest.fixture
 def recorded(tmp_path: Path) -> tuple[Path, str]:
     """A history with one run of all these outcomes."""
@@ -163,7 +155,7 @@ def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit:
         "At risk: right, by less than 0.5 nats",
         "Failed checks",
     ]
-    shown = shown_beside(app)
+    shown = answers_of(app)
     flip = shown[0]
     assert "The answers part at token 2: the reference says ' B', the branch '<script>" in flip["parting"]
     assert flip["sides"][1]["pieces"][0][0].startswith("<script>")
@@ -172,8 +164,7 @@ def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit:
     assert any("prompt" in frame and "fixed/unstable" in set(frame["prompt"]) for frame in frames)
     cells = "".join(str(value) for frame in frames for value in frame.to_numpy().ravel())
     assert not {"\x1b", "\x07", "\u202e"} & set(cells + texts + json.dumps(shown, ensure_ascii=False))
-    markup = [e.value for kind in ("markdown", "caption", "header", "subheader", "warning") for e in app.get(kind)]
-    assert not any("script" in text for text in markup)
+    assert not any("script" in text for text in markup_of(app))
     app = app.selectbox(key="canary_outcome").set_value("unstable").run()
     assert not app.exception
     assert "1 of 10" in app.caption[0].value
@@ -185,7 +176,7 @@ def test_a_link_leads_to_one_question_and_a_choice_ends_it(
 ) -> None:
     path, run = recorded
     app = visit(path, "canaries", run=run, canary="discount", item="discount/3")
-    assert len(shown_beside(app)) == 1
+    assert len(answers_of(app)) == 1
     app = app.button(key="canary_all").click().run()
     assert "item" not in app.query_params
     assert "10 of 10" in app.caption[0].value
@@ -209,13 +200,13 @@ def test_the_number_in_the_sentence_the_criterion_and_the_list_is_one(written: A
     place = evidence_place(criterion, run.id)
     assert place is not None
     app = visit(path, "canaries", **dict(place.query))
-    listed = json.loads(json.dumps([one["sides"] for one in shown_beside(app)]))
+    listed = json.loads(json.dumps([one["sides"] for one in answers_of(app)]))
     assert (len(listed), f"{criterion.value:.0f} of") == (3, app.caption[0].value[:4])
     app = app.selectbox(key="canary_lane").set_value("all").run()
     assert "lane" not in app.query_params
     app = visit(path, "canaries", run=run.id, lane="nowhere")
     assert "none is shown" in app.warning[0].value
-    assert shown_beside(app) == []
+    assert answers_of(app) == []
 
 
 def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(tmp_path: Path) -> None:

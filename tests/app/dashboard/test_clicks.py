@@ -4,15 +4,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pytest
-from driving import CHROMIUM, WAIT_S, chromium, drawn, problems_of, serving
+from driving import IN_A_BROWSER, WAIT_S, chromium, drawn, problems_of, serving
 
 from q36eval.run.drift import keep_drifts
 from tests.app.judged_runs import REFERENCE, judge_run, open_history
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
-]
+pytestmark = IN_A_BROWSER
 
 
 class Clicks:
@@ -37,7 +34,6 @@ class Clicks:
 
 def test_compare_and_save_what_it_shows(written: tuple[Path, dict[str, Any]]) -> None:
     """Journeys (d), at most three clicks, and (g), one."""
-    pytest.importorskip("playwright.sync_api")
     runs = written[1]
     with serving(written[0]) as root, chromium() as browser:
         at = Clicks(browser.new_context(viewport={"width": 1400, "height": 1000}).new_page())
@@ -69,7 +65,6 @@ def test_compare_and_save_what_it_shows(written: tuple[Path, dict[str, Any]]) ->
 
 def test_since_when_a_branch_drifts_is_one_click_from_the_first_page(tmp_path: Path) -> None:
     """Journey (e): the run that it began with and its day stand on the first screen."""
-    pytest.importorskip("playwright.sync_api")
     history = open_history(tmp_path)
     about = {"family": "mine", "branch": "sinking", "reference": REFERENCE}
     runs = [judge_run(history, broken, date(2026, 3, 1), **about) for broken in (0, 0, 0, 0, 8, 8, 8, 8)]

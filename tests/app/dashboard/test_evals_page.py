@@ -1,18 +1,17 @@
 """The evals page: choices side by side, scores by task, links to one flip."""
 
-import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import answers_of, markup_of
 from written_history import HOSTILE
 
-from q36eval.app.dashboard.drawing.charts import recovery_figure
-from q36eval.app.figures.evals import RecoveryPoint, answer_choices, flips_of
+from q36eval.app.figures.evals import answer_choices, flips_of
 from q36eval.history import History
-from q36eval.records import Answer, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, ItemOutcome, ProbeName
+from tests.q36eval.gate.evidence import accuracy
 
 
 def answer(score: float, text: str, *log_likelihoods: float) -> Answer:
@@ -48,35 +47,16 @@ def recorded(tmp_path: Path) -> tuple[Path, str]:
     history = History.open(path)
     run = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
     history.add_items(run.id, ITEMS)
-    exact = Interval(lower=0.0, upper=0.0, level=0.95, method="test")
-    for slice_name in ("mmlu", "mmlu/law"):
-        accuracy = Measurement(
-            probe=ProbeName.EVALS,
-            metric="accuracy",
-            slice=slice_name,
-            unit="fraction",
-            direction=Direction.HIGHER_IS_BETTER,
-            estimator="paired_mean",
-            value=0.5,
-            reference_value=0.75,
-            effect=-0.25,
-            effect_interval=exact,
-            counts=Counts(total=4, scored=4, errored=0),
-        )
-        history.add_measurement(run.id, accuracy)
+    history.add_measurements(run.id, [accuracy([0, 1, 0, 1], [1, 0, 1, 1], name) for name in ("mmlu", "mmlu/law")])
     history.finish_run(run.id)
     history.close()
     return path, run.id
 
 
-def beside(app: Any) -> list[dict[str, Any]]:
-    return [json.loads(one.proto.json) for one in app.get("bidi_component") if "answers" in one.proto.component_name]
-
-
 @pytest.mark.long
 def test_flips_show_both_answers_and_their_choices(recorded: tuple[Path, str], visit: Callable[..., Any]) -> None:
     app = visit(recorded[0], "evals", run=recorded[1], group="mmlu", direction="lost")
-    shown = beside(app)
+    shown = answers_of(app)
     assert len(shown) == 2
     assert any("2 of 3 flips" in caption.value for caption in app.caption)
     choices = {choice["token"]: choice for side in shown for choice in side["choices"]}
@@ -85,13 +65,12 @@ def test_flips_show_both_answers_and_their_choices(recorded: tuple[Path, str], v
     assert choices["A"]["branch"]["share"] + choices["B"]["branch"]["share"] == pytest.approx(1.0)
     app = app.selectbox(key="evals_direction").set_value("gained").run()
     assert app.query_params["direction"] == "gained"
-    assert len(beside(app)) == 1
+    assert len(answers_of(app)) == 1
     app = visit(recorded[0], "evals", run=recorded[1], item=ITEMS[2].item_key[:16])
-    (side,) = beside(app)
+    (side,) = answers_of(app)
     assert side["sides"][1]["pieces"][0][0].startswith("<script>")
     assert side["choices"] == []
-    markup = [e.value for kind in ("markdown", "caption", "header", "subheader", "warning") for e in app.get(kind)]
-    assert not any("script" in text for text in markup)
+    assert not any("script" in text for text in markup_of(app))
 
 
 def test_odd_likelihoods_are_no_choices() -> None:
@@ -104,11 +83,3 @@ def test_odd_likelihoods_are_no_choices() -> None:
         assert all(
             choice.branch is None for choice in answer_choices(flip.__class__(**{**flip.__dict__, "branch": bare}))
         )
-
-
-def test_an_interval_that_reaches_far_does_not_squeeze_the_rest() -> None:
-    far = RecoveryPoint("astronomy", 1.0, 0.1, 11.0, "")
-    near = RecoveryPoint("law", 0.9, 0.8, 1.0, "")
-    assert recovery_figure([far, near]).layout.xaxis.range[1] == pytest.approx(2.1)
-    assert recovery_figure([near]).layout.xaxis.range[1] == pytest.approx(1.05)
-    assert math.isclose(recovery_figure([RecoveryPoint("x", 3.0, None, None, "")]).layout.xaxis.range[1], 3.15)

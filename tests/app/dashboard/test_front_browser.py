@@ -1,32 +1,18 @@
 """The first page in a browser: what waits is signed in three clicks, and a phone's first screen says what may ship."""
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-from driving import CHROMIUM, WAIT_S, chromium, drawn, problems_of, serving
+from driving import COUNT_CLICKS, IN_A_BROWSER, WAIT_S, clicks, drawn, problems_of, serving
 from written_history import write_history
 
 from q36eval.history import History, RunProgress
 from q36eval.records import Verdict
 from tests.app.judged_runs import REFERENCE, judge_run, open_history
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
-]
+pytestmark = IN_A_BROWSER
 PHONE = {"width": 390, "height": 844}
-COUNT_CLICKS = """window.addEventListener('click', event => {
-  if (event.isTrusted) sessionStorage.clicks = Number(sessionStorage.clicks || 0) + 1;
-}, true)"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: pip install playwright")
-    with chromium() as opened:
-        yield opened
 
 
 def test_what_waits_for_a_signature_is_signed_in_three_clicks(browser: Any, tmp_path: Path) -> None:
@@ -52,7 +38,7 @@ def test_what_waits_for_a_signature_is_signed_in_three_clicks(browser: Any, tmp_
         drawn(page)
         page.get_by_role("button", name="Sign and decide again").click()
         page.get_by_role("heading", name="✓ PASS").wait_for()
-        assert int(page.evaluate("sessionStorage.clicks")) == 3
+        assert clicks(page) == 3
         assert problems == []
         page.goto(root)
         page.get_by_text("✓ SHIP").wait_for()

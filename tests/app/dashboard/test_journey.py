@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import CHROMIUM, WAIT_S, chromium, drawn, problems_of, serving
+from driving import COUNT_CLICKS, IN_A_BROWSER, WAIT_S, chromium, clicks, drawn, problems_of, serving, write
 from written_history import POLICY, evidence, identity, measured
 
 from q36eval.canaries.outcomes import question_name
@@ -14,28 +14,17 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName, Verdict
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
-]
+pytestmark = IN_A_BROWSER
 CANARIES = ("json-flat", "czech-discount", "tool-call")
 FLIPPED = "czech-discount"
 PARTING = {"position": 7, "said": " A", "top": [[" A", -0.05], [" B", -3.1]]}
 
 
 SCREEN = 1000
-COUNTED = """window.addEventListener('click', (event) => {
-  if (event.isTrusted) sessionStorage.clicks = 1 + Number(sessionStorage.clicks || 0);
-}, true);"""
-"""Counts what a person clicks, from the first page on."""
 FROM_THE_TOP = """(shown) => {
   const main = document.querySelector('[data-testid=stMain]');
   return shown.getBoundingClientRect().bottom + main.scrollTop;
 }"""
-
-
-def clicks(page: Any) -> int:
-    """How often a person has clicked so far."""
-    return int(page.evaluate("Number(sessionStorage.clicks || 0)"))
 
 
 def prompt(canary: str) -> ItemOutcome:
@@ -75,8 +64,7 @@ def failed(tmp_path: Path) -> tuple[Path, str]:
     run = history.start_run(
         family="sandbox", branch="fp8-head", identity=identity("d"), reference_identity=identity("a"), policy=policy
     )
-    for measurement in found:
-        history.add_measurement(run.id, measurement)
+    history.add_measurements(run.id, found)
     history.add_items(run.id, [prompt(canary) for canary in CANARIES])
     history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
     report = history.finish_run(run.id, decide(policy, found, on=run.started.date())).report
@@ -89,11 +77,10 @@ def failed(tmp_path: Path) -> tuple[Path, str]:
 @pytest.fixture
 def page(failed: tuple[Path, str]) -> Iterator[tuple[Any, str, list[str]]]:
     """The dashboard over it, in a browser; its address, and what goes wrong."""
-    pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: pip install playwright")
     with serving(failed[0]) as root, chromium() as browser:
         opened = browser.new_page(viewport={"width": 1400, "height": SCREEN})
         opened.set_default_timeout(WAIT_S * 1000)
-        opened.add_init_script(COUNTED)
+        opened.add_init_script(COUNT_CLICKS)
         yield opened, root, problems_of(opened)
 
 
@@ -102,13 +89,6 @@ def follow(page: Any, label: str, address: str, wanted: str) -> None:
     page.locator("[data-testid=stMain]").get_by_role("link", name=label).first.click()
     page.wait_for_url(address)
     page.get_by_text(wanted).first.wait_for()
-    drawn(page)
-
-
-def write(page: Any, label: str, words: str) -> None:
-    """Type into a field and leave it, which is when the page takes it."""
-    page.get_by_role("textbox", name=label).fill(words)
-    page.keyboard.press("Tab")
     drawn(page)
 
 

@@ -1,12 +1,11 @@
 """A view can be passed on: its address holds what was chosen, the tab says what it is."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import CHROMIUM, WAIT_S, chromium, drawn, serving
+from driving import IN_A_BROWSER, WAIT_S, chromium, serving
 from written_history import write_history
 
 from q36eval.config import Paths
@@ -14,13 +13,11 @@ from q36eval.history import History
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.token_files import WORST, WorstToken, write_worst
 
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; apt-get install chromium")
 Written = tuple[Path, dict[str, Any]]
 
 
-@in_a_browser
+@IN_A_BROWSER
 def test_the_tab_names_page_branch_and_run(written: Written) -> None:
-    pytest.importorskip("playwright.sync_api")
     run = written[1]["ruined"].id
     named = {
         "": "What may ship · q36eval",
@@ -64,10 +61,6 @@ def token(number: int) -> WorstToken:
     words = {"before": "the ", "text": f"word {number}", "after": " after", "document": "d"}
     kind = ("word", "number")[number % 2]
     return WorstToken(slice="czech", kind=kind, index=number, forward_kl=9.0 - number / 10, **words, **figures)
-
-
-def widget(app: Any, kind: str, key: str) -> Any:
-    return getattr(app, kind)(key=key)
 
 
 @pytest.mark.long
@@ -119,14 +112,14 @@ def test_what_is_chosen_stands_in_the_address(
     if key.startswith("runs_"):
         of |= {"tab": "runs"}
     before = visit(path, page, **of)
-    app = widget(before, kind, key).set_value(value).run()
+    app = getattr(before, kind)(key=key).set_value(value).run()
     assert not app.exception
     address = {one: many[0] if isinstance(many, list) else many for one, many in app.query_params.items()}
     # its figures stay open where they were, although a link to answers begins with them closed
     stays = {"open": "figures"} if page == "canaries" and name != "page" else {}
     assert address == of | {name: written_as} | stays
     again = visit(path, page, **address)
-    assert widget(again, kind, key).value == value
+    assert getattr(again, kind)(key=key).value == value
     assert again.query_params == app.query_params
     shown, drawn = ([one.value for one in side.caption] for side in (app, again))
     assert shown == drawn
@@ -144,39 +137,3 @@ def test_a_filter_for_what_is_not_there_shows_none(
     assert "has no question of what the address asks for" in app.warning[0].value
     assert [one.value for one in app.caption if one.value.startswith("0 of ")]
     assert [one.value for one in app.text if "<b>nope</b>" in one.value]
-
-
-@in_a_browser
-def test_exactly_this_view_is_shared_by_its_address(full: Written) -> None:
-    """Journey (f): tab, filter and page of who sends it are those of who opens it."""
-    pytest.importorskip("playwright.sync_api")
-    with serving(full[0]) as root, chromium() as browser:
-        page = browser.new_context().new_page()
-        page.set_default_timeout(WAIT_S * 1000)
-        page.goto(f"{root}/kl?run={full[1]['ruined'].id}&kind=number")
-        page.get_by_text("⟦word 1⟧").wait_for()
-        drawn(page)
-        page.get_by_role("spinbutton", name="Page of").fill("2")
-        page.keyboard.press("Enter")
-        page.wait_for_url("**&page=2")
-        drawn(page)
-        other = browser.new_context().new_page()
-        other.set_default_timeout(WAIT_S * 1000)
-        other.goto(page.url)
-        other.get_by_text("⟦word 17⟧").wait_for()
-        drawn(other)
-
-        def texts() -> list[list[str]]:
-            shown = [one.locator("[data-testid=stMain]").inner_text() for one in (page, other)]
-            return [text.split() for text in shown]
-
-        until = time.monotonic() + WAIT_S  # a page that is there may still be filled in
-        while (both := texts())[0] != both[1] and time.monotonic() < until:
-            page.wait_for_timeout(100)
-        assert both[0] == both[1]
-        assert other.url == page.url
-        page.goto(f"{root}/branch?family=sandbox&branch=fp8-head")
-        page.get_by_role("tab", name="Runs").wait_for()
-        drawn(page)  # until then a page moves, and a click at where its tab was meets something else
-        page.get_by_role("tab", name="Runs").click()
-        page.wait_for_url("**&tab=runs")

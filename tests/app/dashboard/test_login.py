@@ -5,15 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import CHROMIUM, WAIT_S, chromium, drawn, free_port, serving
+from driving import IN_A_BROWSER, WAIT_S, chromium, drawn, free_port, serving
 from written_history import write_run
 
 from q36eval.history import History
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = [IN_A_BROWSER, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 HOST = "review.localhost"
 """Another name for this machine, which every browser knows: as behind a proxy, only who logs in may write."""
 

@@ -1,7 +1,6 @@
 """Every page over a real history: it draws, says the verdict in words, and keeps hostile text inert."""
 
 import ast
-import json
 import math
 import shutil
 import subprocess
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import tables_of
+from driving import answers_of, markup_of, tables_of
 from written_history import HOSTILE
 
 from q36eval.config import Paths
 from q36eval.history import History
-from q36eval.records import ProbeName
 from q36eval.token_files import WORST, WorstToken, write_worst
 
 Visit = Callable[..., Any]
@@ -25,22 +23,12 @@ VIEWS = Path(__file__).parents[3] / "app" / "dashboard" / "views"
 PAGES = ("overview", "run", "kl", "evals", "branch", "canaries")
 
 
-def badges(app: Any) -> str:
-    return " ".join(element.value for element in app.markdown)
-
-
 def texts(app: Any) -> str:
     return "\n".join(element.value for element in app.text)
 
 
 def codes(app: Any) -> list[str]:
     return [element.value for element in app.code]
-
-
-def answers(app: Any) -> list[Any]:
-    """What stands side by side."""
-    of_answers = [one.proto for one in app.get("bidi_component") if "answers" in one.proto.component_name]
-    return [json.loads(proto.json) for proto in of_answers]
 
 
 @pytest.mark.long
@@ -59,14 +47,6 @@ def test_run_page_follows_its_address(visit: Visit, written: Written, short: str
 
 
 @pytest.mark.long
-def test_run_page_puts_what_was_not_measured_first(visit: Visit, written: Written) -> None:
-    app = visit(written[0], "run", run=written[1]["crashed"].id)
-    assert "NOT MEASURED: 4 of the policy's criteria" in app.error[0].value
-    names = "Multiple-choice accuracy (mmlu), Perplexity (perplexity), RULER accuracy (ruler), Short-answer accuracy"
-    assert f"{names} (short-answers): the evals probe crashed" in texts(app)
-
-
-@pytest.mark.long
 def test_choosing_a_run_changes_the_address(visit: Visit, written: Written) -> None:
     runs = written[1]
     app = visit(written[0], "run", run=runs["ruined"].id)
@@ -82,12 +62,16 @@ def test_run_last_looked_at_is_kept_between_pages(visit: Visit, written: Written
     del app.query_params["run"]
     app = app.switch_page("views/canaries.py").run()
     assert app.selectbox(key="canaries_run").value == chosen
+    app.query_params.clear()
+    app = app.switch_page("views/branch.py").run()
+    assert app.selectbox(key="branch_branch").value == ("sandbox", "int2-experts")
 
 
 @pytest.mark.long
 def test_unknown_run_in_the_address_is_said(visit: Visit, written: Written) -> None:
     """Another run in its place would be taken for the one that was linked to."""
-    for page, name in (("run", "run"), ("compare", "a"), ("branch", "branch"), ("canaries", "run"), ("review", "run")):
+    runs, branches = [(page, "run") for page in ("run", "canaries", "review")], ["branch", "compare"]
+    for page, name in (*runs, ("compare", "a"), *((page, name) for page in branches for name in ("branch", "family"))):
         app = visit(written[0], page, **{name: "<b>nothing</b>"})
         assert [element.value for element in app.error], page
         assert "Nothing is shown" in app.error[0].value, page
@@ -97,53 +81,28 @@ def test_unknown_run_in_the_address_is_said(visit: Visit, written: Written) -> N
         assert not app.header
 
 
-@pytest.mark.long
-def test_the_sidebar_leads_from_a_run_to_its_branch(visit: Visit, written: Written) -> None:
-    app = visit(written[0], "run", run=written[1]["ruined"].id)
-    app.query_params.clear()
-    app = app.switch_page("views/branch.py").run()
-    assert app.selectbox(key="branch_branch").value == ("sandbox", "int2-experts")
-
-
-@pytest.mark.long
-def test_canary_filters_narrow_what_is_shown(visit: Visit, written: Written) -> None:
-    path, runs = written
-    history = History.open(path)
-    flips = history.items(runs["ruined"].id, ProbeName.CANARIES, flips_only=True)
-    history.close()
-    app = visit(path, "canaries", run=runs["ruined"].id)
-    assert "32 of 32" in app.caption[0].value
-    app = app.toggle(key="canary_flips").set_value(True).run()
-    assert f"{len(flips)} of 32" in app.caption[0].value
-    app = app.selectbox(key="canary_outcome").set_value("improvement").run()
-    assert "1 of 32" in app.caption[0].value
-    assert not app.exception
-
-
 def test_turned_page_survives_a_filter_that_shortens_the_list(visit: Visit, written: Written) -> None:
     app = visit(written[0], "canaries", run=written[1]["ruined"].id)
     app = app.number_input[0].set_value(4).run()
-    shown_last = answers(app)
+    shown_last = answers_of(app)
     app = app.selectbox(key="canary_canary").set_value("tool-calls").run()
     assert not app.exception
-    assert answers(app)
-    assert answers(app) != shown_last
+    assert answers_of(app)
+    assert answers_of(app) != shown_last
 
 
 @pytest.mark.long
 def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written) -> None:
     for page, short in (("canaries", "ruined"), ("run", "crashed"), ("overview", "crashed"), ("canaries", "crashed")):
         app = visit(written[0], page, run=written[1][short].id)
-        markup = [e.value for kind in ("markdown", "caption", "error", "warning", "info") for e in app.get(kind)]
-        markup += [e.value for kind in ("title", "header", "subheader") for e in app.get(kind)]
-        assert not any("script" in text or "javascript" in text for text in markup)
+        assert not any("script" in text for text in markup_of(app))
         plain = codes(app) + [element.value for element in app.text]
         assert not any(set("\x1b\x07\u202e") & set(text) for text in plain)
     texts_of = "prompt-0000000000000000,expected-0000000000000000"
     app = visit(written[0], "canaries", run=written[1]["ruined"].id, item=f"{1:064x}", open=texts_of)
     assert codes(app)
     assert not any(set("\x1b\x07\u202e") & set(text) for text in codes(app))
-    (shown,) = answers(app)
+    (shown,) = answers_of(app)
     said = "".join(text for text, _ in shown["sides"][1]["pieces"])
     assert HOSTILE.split(" \x1b")[0] in said
     assert not set("\x1b\x07\u202e") & set(said)
@@ -186,8 +145,7 @@ def test_hostile_text_of_a_worst_token_stays_inert(visit: Visit, written: Writte
     folder.mkdir(parents=True)
     write_worst(folder / WORST, [worst])
     app = visit(written[0], "kl", run=run.id)
-    markup = [e.value for kind in ("markdown", "caption", "header", "subheader", "warning") for e in app.get(kind)]
-    assert not any("script" in text for text in markup)
+    assert not any("script" in text for text in markup_of(app))
     (shown,) = [code for code in codes(app) if "⟦" in code]
     assert "<script>" in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(shown + texts(app))

@@ -247,21 +247,6 @@ def test_queue_has_what_waits_and_the_address_of_a_server_no_password(visit: Vis
 
 
 @pytest.mark.long
-def test_compare_page_holds_the_newest_against_the_blessed_run(visit: Visit, written: Any) -> None:
-    path, runs = written
-    app = visit(path, "compare", branch="fp8-head", family="sandbox")
-    assert [app.query_params["a"], app.query_params["b"]] == [runs["blessed"].id, runs["pass"].id]
-    rows = next(frame for frame in tables_of(app) if "criterion" in frame)
-    assert len(rows) == len(runs["pass"].report.criteria)
-    app = app.button(key="compare_swap").click().run()
-    assert app.selectbox(key="compare_a").value == runs["pass"].id
-    app = visit(path, "compare", a=runs["pass"].id, b=runs["ruined"].id)
-    assert "have another verdict in B" in shown(app)
-    fields = next(frame for frame in tables_of(app) if "field" in frame)
-    assert "branch" in fields["field"].tolist()
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("page", ["compare", "branch", "review"])
 def test_what_these_pages_show_can_be_saved(visit: Visit, written: Any, page: str) -> None:
     path, runs = written

@@ -12,7 +12,6 @@ from q36eval.app.dashboard import views
 from q36eval.app.dashboard.front_page import PAGES, FrontPage
 from q36eval.app.dashboard.guard import asked_on_this_machine
 from q36eval.app.dashboard.launch_options import Started
-from q36eval.app.dashboard.server import hosts_of
 from q36eval.errors import UsageError
 from tests import commands
 
@@ -54,12 +53,6 @@ def test_who_starts_the_page_otherwise_shares_it() -> None:
     assert Started.of([]).shared
     assert not Started.of(["--local"]).shared
     assert not Started.of(["--trust-network"]).shared
-
-
-def test_names_of_a_server() -> None:
-    assert hosts_of("127.0.0.1", []) == ["localhost", "127.0.0.1", "::1", "127.0.0.1"]
-    assert hosts_of("10.0.0.7", ["a.example.org"])[-2:] == ["10.0.0.7", "a.example.org"]
-    assert "0.0.0.0" not in hosts_of("0.0.0.0", [])
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from q36eval.history import History, RunRecord
 from q36eval.records import (
     Answer,
     Clusters,
-    Counts,
     DeploymentIdentity,
-    Direction,
     Estimator,
     ItemOutcome,
     Measurement,
@@ -21,8 +19,7 @@ from q36eval.records import (
     ProbeName,
 )
 from q36eval.run.rounds import not_evaluated_after
-from q36eval.stats import summarize
-from tests.q36eval.gate.evidence import competence_of
+from tests.q36eval.gate.evidence import HIGHER, LOWER, census, measurement
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "sandbox.yaml"
 HOSTILE = (
@@ -42,30 +39,8 @@ def identity(weights: str, **changes: str) -> DeploymentIdentity:
 def measured(
     probe: ProbeName, metric: str, slice: str, clusters: Clusters, estimator: Estimator, unit: str
 ) -> Measurement:
-    value, reference, effect, interval = summarize(clusters, estimator)
-    scored, errored = sum(clusters.units), sum(clusters.errored)
-    direction = Direction.HIGHER_IS_BETTER if metric in HIGHER_IS_BETTER else Direction.LOWER_IS_BETTER
-    compares = clusters.reference is not None and clusters.bounds is not None
-    return Measurement(
-        probe=probe,
-        metric=metric,
-        slice=slice,
-        unit=unit,
-        direction=direction,
-        estimator=estimator,
-        value=value,
-        reference_value=reference,
-        effect=effect,
-        effect_interval=interval,
-        counts=Counts(total=scored + errored, scored=scored, errored=errored),
-        clusters=clusters,
-        competence=competence_of(clusters, direction, slice) if compares else None,
-    )
-
-
-def _counted(probe: ProbeName, metric: str, slice: str, count: int) -> Measurement:
-    clusters = Clusters(units=(100,), branch=(float(count),), errored=(0,))
-    return measured(probe, metric, slice, clusters, "census", "count")
+    direction = HIGHER if metric in HIGHER_IS_BETTER else LOWER
+    return measurement(probe, metric, clusters, estimator, direction, slice, unit)
 
 
 def _paired(
@@ -89,7 +64,7 @@ def evidence(policy: Policy, damage: float, seed: int) -> list[Measurement]:
     for criterion in policy.criteria:
         probe, metric, slice = criterion.probe, criterion.metric, criterion.slice
         if criterion.margin.kind == "max_count":
-            found.append(_counted(probe, metric, slice, 0 if damage < 2 or probe is not ProbeName.CANARIES else 3))
+            found.append(census(probe, metric, 0 if damage < 2 or probe is not ProbeName.CANARIES else 3, slice))
         elif criterion.margin.kind == "max_value":
             n = 120
             sums = 200 * damage * criterion.margin.value * rng.lognormal(-0.5, 1.0, n)
@@ -196,8 +171,7 @@ def write_run(
     )
     items = canary_items(n_items, damage)
     found = [flips_named(m, items) for m in evidence(policy, damage, seed) if m.probe is not without]
-    for measurement in found:
-        history.add_measurement(run.id, measurement)
+    history.add_measurements(run.id, found)
     if without is not ProbeName.CANARIES:
         history.add_items(run.id, items)
     failures = []
@@ -217,8 +191,7 @@ def write_stopped(history: History, branch: str = "int2-experts") -> RunRecord:
     )
     found = [flips_named(m, items) for m in evidence(policy, 4.0, 4) if m.metric == "must_pass_flips"]
     found += [m for m in evidence(policy, 0.0, 4) if m.probe is ProbeName.WEIGHTS]
-    for measurement in found:
-        history.add_measurement(run.id, measurement)
+    history.add_measurements(run.id, found)
     history.add_items(run.id, [item for item in items if item.must_pass])
     why = not_evaluated_after("must-pass", ["must-pass-structured", "must-pass-freeform"])
     failures = [ProbeFailure(probe=probe, reason=why, kind="skipped") for probe in LEFT_OUT]

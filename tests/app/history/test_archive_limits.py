@@ -17,7 +17,7 @@ from q36eval.history import History
 from q36eval.history.archive import MANIFEST, Limits
 from tests.app.history.filled import fill
 from tests.app.history.test_importing import archive_of
-from tests.app.history.test_moving import changed
+from tests.app.history.test_moving import changed, editing
 from tests.app.judged_runs import open_history
 
 MIB = 1 << 20
@@ -36,13 +36,6 @@ def packed(archive: bytes, change: Callable[[dict[str, bytes]], None]) -> bytes:
         for name in plain.namelist():
             small.writestr(name, plain.read(name), zipfile.ZIP_DEFLATED)
     return target.getvalue()
-
-
-def growing(part: str, content: bytes) -> Callable[[dict[str, bytes]], None]:
-    def change(files: dict[str, bytes]) -> None:
-        files[next(name for name in files if name.endswith(part))] += content
-
-    return change
 
 
 def refused(file: Path, state: Path) -> tuple[str, float]:
@@ -83,7 +76,7 @@ def test_as_much_as_may_be_claimed_is_read_in_little_memory(archive: bytes, tmp_
         one = json.loads(whole.read(name).splitlines()[0])
     line = json.dumps(one | {"prompt": "x" * 100_000}).encode() + b"\n"
     file = tmp_path / "runs.zip"
-    file.write_bytes(packed(archive, growing("items.jsonl", line * 600 + b"{}\n")))
+    file.write_bytes(packed(archive, editing("items.jsonl", lambda content: content + line * 600 + b"{}\n")))
     with multiprocessing.get_context("fork").Pool(1) as pool:
         sentence, mebibytes = pool.apply(refused, (file, tmp_path / "state"))
     assert "items.jsonl, line 1004 cannot be read" in sentence
@@ -93,9 +86,9 @@ def test_as_much_as_may_be_claimed_is_read_in_little_memory(archive: bytes, tmp_
 SMALL = Limits(line_bytes=200_000, unpacked_bytes=2_000_000, ratio=0)
 
 BEYOND = {
-    "a long line": (growing("items.jsonl", b'{"x": "' + b"y" * MIB + b'"}\n'), "has a line longer than any export's"),
-    "much in all": (growing("about.json", b" " * 3_000_000), "more than any export of its size"),
-    "deep JSON": (growing("about.json", b"[" * 100_000), "about.json, line 2 cannot be read"),
+    "a long line": ("items.jsonl", b'{"x": "' + b"y" * MIB + b'"}\n', "has a line longer than any export's"),
+    "much in all": ("about.json", b" " * 3_000_000, "more than any export of its size"),
+    "deep JSON": ("about.json", b"[" * 100_000, "about.json, line 2 cannot be read"),
 }
 
 
@@ -104,10 +97,10 @@ BEYOND = {
 def test_what_claims_more_than_an_export_is_one_sentence(
     archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    change, needle = BEYOND[what]
+    part, more, needle = BEYOND[what]
     monkeypatch.setattr("q36eval.history.archive.LIMITS", SMALL)
     file = tmp_path / "runs.zip"
-    file.write_bytes(packed(archive, change))
+    file.write_bytes(packed(archive, editing(part, lambda content: content + more)))
     sentence, _ = refused(file, tmp_path / "state")
     assert needle in sentence, sentence
     assert "\n" not in sentence
@@ -130,10 +123,8 @@ def test_names_that_no_export_writes_are_refused(archive: bytes, tmp_path: Path)
     with zipfile.ZipFile(io.BytesIO(archive)) as whole:
         (about,) = (name for name in whole.namelist() if name.endswith("about.json"))
     for name, needle in (
-        ("artifacts/" + "0" * 64, "no export writes a file 'artifacts/0"),
         ("artifacts/", "no export writes a file 'artifacts/'"),
         (about, "it holds a file twice"),
-        ("/etc/passwd", "no export writes a file '/etc/passwd'"),
         (MANIFEST, "it is no archive of runs"),
     ):
         sentence, _ = refused(written(name), tmp_path / "state")

@@ -1,7 +1,6 @@
 """Two runs side by side, and lists of many: what is paired, what is not, and the sentence that says why."""
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -155,15 +154,3 @@ def test_lists_are_filtered_paged_and_say_what_is_left(tmp_path: Path) -> None:
     ):
         done = commands.q36eval("history", "list", *arguments, state=tmp_path)
         assert (done.returncode, commands.code_of(done), needle in done.stderr) == (2, code, True), done.stderr
-
-
-def test_one_unreadable_run_stops_no_list(tmp_path: Path) -> None:
-    history = open_history(tmp_path)
-    broken, whole = judge_run(history, 0, DAY), judge_run(history, 80, DAY)
-    with sqlite3.connect(tmp_path / "history.sqlite") as raw:
-        raw.execute("UPDATE texts SET data = x'09' WHERE id = (SELECT report FROM runs WHERE id = ?)", (broken.id,))
-    done = commands.q36eval("history", "list", state=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert broken.id in done.stdout
-    assert whole.id in done.stdout
-    assert commands.q36eval("history", "show", broken.id, state=tmp_path).returncode == 2

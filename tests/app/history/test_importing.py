@@ -16,7 +16,7 @@ from q36eval.history.decisions import sign
 from q36eval.records import Verdict
 from tests import commands
 from tests.app.history.filled import DAY, fill
-from tests.app.history.test_moving import changed
+from tests.app.history.test_moving import changed, editing
 from tests.app.judged_runs import items_of, judge_run, open_history
 
 pytestmark = pytest.mark.long
@@ -31,13 +31,12 @@ def archive_of(state: Path, history: History, run: RunRecord) -> Path:
 def edited(file: Path, part: str, edit: Callable[[Any], object]) -> Path:
     """The archive with the JSON of a file in it changed, its manifest made to fit."""
 
-    def change(files: dict[str, bytes]) -> None:
-        name = next(name for name in files if name.endswith(part))
-        lines = [json.loads(line) for line in files[name].splitlines()]
-        kept = edit(lines)
-        files[name] = b"".join(json.dumps(line).encode() + b"\n" for line in (lines if kept is None else kept))  # type: ignore[attr-defined]
+    def rewritten(content: bytes) -> bytes:
+        lines = [json.loads(line) for line in content.splitlines()]
+        edit(lines)
+        return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
-    file.write_bytes(changed(file.read_bytes(), change))
+    file.write_bytes(changed(file.read_bytes(), editing(part, rewritten)))
     return file
 
 

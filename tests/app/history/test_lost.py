@@ -12,22 +12,13 @@ from tests.app.judged_runs import open_history
 
 pytestmark = pytest.mark.long
 
-POLICY = """\
-name: weights
-criteria:
-  - {id: intact, title: Intact, probe: weights, metric: integrity_faults,
-     margin: {kind: max_count, value: 0, source: test}, lanes: [structured, freeform]}
-"""
-SKIPPED = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
-
 
 @pytest.mark.parametrize("what", ["deleted", "replaced", "an older copy"])
 def test_a_gate_whose_history_goes_away_says_so_and_keeps_what_it_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    tmp_path: Path, weights: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    state, policy, whole = tmp_path / "state", tmp_path / "policy.yaml", inspection.inspect_checkpoint
-    policy.write_text(POLICY)
-    arguments = ("gate", "--branch", "fp8-head", "--policy", str(policy), *SKIPPED)
+    state, whole = tmp_path / "state", inspection.inspect_checkpoint
+    arguments = ("gate", "--branch", "fp8-head", *weights)
     open_history(state).close()
     history = state / "history.sqlite"
     History.open(tmp_path / "other.sqlite").close()
@@ -55,11 +46,11 @@ def test_a_gate_whose_history_goes_away_says_so_and_keeps_what_it_measured(
     assert resumed.returncode == 0, resumed.stderr
 
 
-def test_a_run_notes_its_history_before_it_leaves_anything_that_another_history_s_gc_could_take(tmp_path: Path) -> None:
+def test_a_run_notes_its_history_before_it_leaves_anything_that_another_history_s_gc_could_take(
+    tmp_path: Path, weights: tuple[str, ...]
+) -> None:
     """Interrupted before it kept a file, it was of no run that `gc` of the state's own history knew of."""
-    state, policy, own = tmp_path / "state", tmp_path / "policy.yaml", tmp_path / "team.sqlite"
-    policy.write_text(POLICY)
-    arguments = ("gate", "--branch", "fp8-head", "--policy", str(policy), *SKIPPED)
-    done = commands.q36eval(*arguments, state=state, Q36EVAL_HISTORY=str(own))
+    state, own = tmp_path / "state", tmp_path / "team.sqlite"
+    done = commands.q36eval("gate", "--branch", "fp8-head", *weights, state=state, Q36EVAL_HISTORY=str(own))
     assert done.returncode == 0, done.stderr
     assert (state / "artifacts" / "histories.txt").read_text().startswith(f"{own}\t")

@@ -109,13 +109,20 @@ def changed(archive: bytes, change: Callable[[dict[str, bytes]], None], *, consi
     return target.getvalue()
 
 
-def replacing(part: str, old: bytes, new: bytes) -> Callable[[dict[str, bytes]], None]:
+def editing(part: str, edit: Callable[[bytes], bytes]) -> Callable[[dict[str, bytes]], None]:
+    """A change of one file of an archive."""
+
     def change(files: dict[str, bytes]) -> None:
         name = next(name for name in files if name.endswith(part))
-        assert old in files[name]
-        files[name] = files[name].replace(old, new)
+        before = files[name]
+        files[name] = edit(before)
+        assert files[name] != before
 
     return change
+
+
+def replacing(part: str, old: bytes, new: bytes) -> Callable[[dict[str, bytes]], None]:
+    return editing(part, lambda content: content.replace(old, new))
 
 
 HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], bool, str]] = {
@@ -135,13 +142,6 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], bool, str]] = {
 }
 
 
-def repeated(part: str, times: int) -> Callable[[dict[str, bytes]], None]:
-    def change(files: dict[str, bytes]) -> None:
-        files[next(name for name in files if name.endswith(part))] *= times
-
-    return change
-
-
 def named_twice(files: dict[str, bytes]) -> None:
     manifest = json.loads(files[MANIFEST])
     files[MANIFEST] = json.dumps(manifest | {"runs": manifest["runs"] * 2}).encode()
@@ -155,7 +155,11 @@ def renamed(files: dict[str, bytes]) -> None:
 
 
 HOSTILE |= {
-    f"{times} of {part}": (repeated(part, times), True, f"{part} holds {times} records instead of one")
+    f"{times} of {part}": (
+        editing(part, lambda content, times=times: content * times),
+        True,
+        f"{part} holds {times} records instead of one",
+    )
     for part in ("run.json", "about.json")
     for times in (0, 2)
 }

@@ -12,6 +12,7 @@ from q36eval.records import ProbeName
 from q36eval.run.declared_figures import Declared, Subject, declared_for, never_passes
 from q36eval.run.preflight import problems, without_reference_weights
 from q36eval.run.request import Request, Target
+from tests.q36eval.gate import evidence
 
 REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
@@ -24,9 +25,7 @@ def release() -> Declared:
 
 
 def criterion(probe: str, metric: str, slice: str = "all", kind: str = "max_increase", value: float = 0.1) -> Criterion:
-    margin = {"kind": kind, "value": value, "source": "test"}
-    fields = {"id": "x", "probe": probe, "metric": metric, "slice": slice, "margin": margin, "lanes": ["freeform"]}
-    return Criterion.model_validate(fields)
+    return evidence.criterion(kind, value, id="x", probe=probe, metric=metric, slice=slice)
 
 
 @pytest.mark.parametrize(

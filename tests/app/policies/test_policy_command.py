@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 import yaml
 
 from q36eval.gate import Policy
@@ -43,12 +42,9 @@ def test_explain_says_what_blocks_and_what_only_warns(tmp_path: Path) -> None:
     rules = {rule["id"]: rule for rule in lane["blocks"]}
     assert lane["lane"] == "freeform"
     assert "at most 0.014 nats/token" in rules["kl"]["asks"]
-    assert "100 documents or sources of them" in rules["kl"]["evidence"]
     assert rules["kl"]["undecided"].startswith("FAIL (exit 1)")
     assert "a loss of at most 8.00%" in rules["mmlu"]["asks"]
     assert "at most 2.15% above the reference's" in rules["perplexity"]["asks"]
-    assert rules["must-pass-freeform"]["asks"].endswith(": none")
-    assert "8 in 100" in rules["failures-freeform"]["asks"]
     assert {rule["id"] for rule in lane["warns"]} == {"unstable-prompts", "margins-freeform", "kl-czech"}
     text = commands.q36eval("policy", "explain", policy, state=tmp_path).stdout
     before, _, after = text.partition("never blocking:")
@@ -81,21 +77,6 @@ def test_check_says_what_a_lane_is_not_guarded_by(tmp_path: Path) -> None:
     assert "note: Lane freeform is not judged" in done.stdout
 
 
-def test_check_of_what_is_no_policy_names_all_that_is_wrong_with_the_file(tmp_path: Path) -> None:
-    done = commands.q36eval("policy", "check", own(tmp_path, drop=["a", "b"]), state=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout.count("wrong: ") == 2
-    assert "own.yaml: not sound, 2 to fix." in done.stdout
-
-
-@pytest.mark.parametrize("command", ["check", "explain"])
-def test_an_unknown_policy_is_one_sentence(command: str, tmp_path: Path) -> None:
-    done = commands.q36eval("policy", command, "nope", state=tmp_path)
-    assert done.returncode == 2
-    assert "There is no policy 'nope'; known policies: pre-check, " in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_hostile_text_of_a_policy_stays_one_line(tmp_path: Path) -> None:
     hostile = "\x1b[31m::error::\u202e\nsecond line"
     margin = {"value": 0.02, "source": hostile}
@@ -104,17 +85,3 @@ def test_hostile_text_of_a_policy_stays_one_line(tmp_path: Path) -> None:
     assert "\x1b" not in printed
     assert "\u202e" not in printed
     assert not any(line.startswith(("::", "second")) for line in printed.splitlines())
-
-
-def test_explain_says_what_the_reference_must_be_able_to_do_where_answers_are_compared(tmp_path: Path) -> None:
-    share = {"id": "mmlu", "informative": {"min_items": 1, "min_share": 0.25}}
-    done = commands.q36eval("policy", "explain", own(tmp_path, criteria=[share]), "--json", state=tmp_path)
-    rules = {
-        rule["id"]: rule["able"] for lane in json.loads(done.stdout)["lanes"] for rule in lane["blocks"] + lane["warns"]
-    }
-    assert rules["mmlu"] == (
-        "The reference must solve at least 1 item and 25 % of a family (above chance for multiple choice); other "
-        "families are left out, and those left must hold 80 % of the items"
-    )
-    assert rules["failures-freeform"].startswith("The reference must solve at least 5 items and 50 % of a family")
-    assert {rules[name] for name in ("margins-freeform", "kl", "perplexity", "must-pass-freeform")} == {""}

@@ -15,10 +15,10 @@ import pytest
 from q36eval.app.reviewing.replay import Replay, differences, retry
 from q36eval.gate import Margin, Waiver
 from q36eval.history import RunRecord
-from q36eval.records import ProbeName, Schedule
+from q36eval.records import ProbeName
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
-from tests.q36eval.gate.evidence import accuracy, census, small_policy
+from tests.q36eval.gate.evidence import accuracy, census, in_blocks, small_policy
 from tests.tampering import of_json, tamper, tamper_text
 
 DAY = date(2026, 3, 1)
@@ -193,14 +193,10 @@ def test_another_policy_judges_nothing_that_was_asked_until_the_answers_pleased(
     """Of 400 items 200 were asked, until the run's own margin was settled: that none of these was lost is no count."""
     history = open_history(tmp_path)
     run = judge_run(history, 0, DAY)
-    rows = tuple(number // 50 for number in range(200))
-    asked = accuracy([1] * 200, [1] * 200)
-    assert asked.clusters is not None
-    clusters = asked.clusters.model_copy(update={"schedule": Schedule(largest=1, blocks=rows)})
+    asked = in_blocks(accuracy([1] * 200, [1] * 200))
     lost = census(ProbeName.EVALS, "items_lost", 0, "mmlu", total=200)
     plan = census(ProbeName.EVALS, "items_planned", planned, "mmlu", total=200)
-    for found in (asked.model_copy(update={"clusters": clusters}), lost, plan):
-        history.add_measurement(run.id, found)
+    history.add_measurements(run.id, [asked, lost, plan])
     margin = Margin(kind="max_count", value=5, source="test")
     mmlu, tools, intact = small_policy().criteria
     few_lost = mmlu.model_copy(update={"id": "few-lost", "metric": "items_lost", "margin": margin})

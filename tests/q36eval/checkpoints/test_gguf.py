@@ -6,6 +6,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,9 +110,7 @@ def test_the_model_gives_the_same_logits(reference: Path) -> None:
 def test_text_is_the_reference_s_and_the_template_its_own(reference: Path, tmp_path: Path) -> None:
     assert tokenizer_sha256(PLAIN) == tokenizer_sha256(reference)
     assert chat_template_sha256(PLAIN) == chat_template_sha256(reference)
-    parsed = take_apart(PLAIN)
-    parsed.put("tokenizer.chat_template", "{{ messages }}")
-    other = parsed.write(tmp_path / "other.gguf")
+    other = changed("tokenizer.chat_template", "{{ messages }}").write(tmp_path / "other.gguf")
     assert tokenizer_sha256(other) == tokenizer_sha256(reference)
     assert chat_template_sha256(other) != chat_template_sha256(reference)
 
@@ -135,6 +134,15 @@ def test_an_inspection_finds_nothing_wrong_with_it(reference: Path) -> None:
     assert blocking(inspect_checkpoint(PLAIN)) == set()
 
 
+def changed(key: str, value: object) -> Gguf:
+    parsed = take_apart(PLAIN)
+    if value is None:
+        del parsed.entries[key]
+    else:
+        parsed.put(key, value)
+    return parsed
+
+
 OTHER_VALUES = {
     "qwen35moe.rope.freq_base": (20000.0, "rope_theta is 20000.0, the reference's 10000.0"),
     "qwen35moe.attention.layer_norm_rms_epsilon": (1e-5, "rms_norm_eps is 1e-05, the reference's 1e-06"),
@@ -152,9 +160,7 @@ OTHER_VALUES = {
 @pytest.mark.parametrize("key", sorted(OTHER_VALUES))
 def test_another_hyperparameter_is_a_difference_of_the_configuration(key: str, reference: Path, tmp_path: Path) -> None:
     value, told = OTHER_VALUES[key]
-    parsed = take_apart(PLAIN)
-    parsed.put(key, value)
-    findings = inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), reference).findings
+    findings = inspect_checkpoint(changed(key, value).write(tmp_path / "x.gguf"), reference).findings
     assert any(told in one.message and one.severity is Severity.BLOCKING for one in findings), findings
 
 
@@ -173,52 +179,33 @@ def test_a_rotary_embedding_that_is_not_scaled_blocks_nothing(reference: Path, t
     ("key", "value"),
     [
         ("qwen35moe.expert_count", 1),
-        ("qwen35moe.embedding_length", 64),
         ("qwen35moe.expert_feed_forward_length", 16),
-        ("qwen35moe.attention.head_count", 2),
         ("qwen35moe.ssm.group_count", 4),
-        ("qwen35moe.ssm.inner_size", 64),
-        ("qwen35moe.ssm.conv_kernel", 3),
         ("qwen35moe.attention.recurrent_layers", [False, True, False]),
         ("qwen35moe.block_count", 2),
         ("qwen35moe.nextn_predict_layers", 0),
     ],
 )
 def test_sizes_that_the_tensors_do_not_have_block(key: str, value: object, reference: Path, tmp_path: Path) -> None:
-    parsed = take_apart(PLAIN)
-    parsed.put(key, value)
-    file = parsed.write(tmp_path / "x.gguf")
+    file = changed(key, value).write(tmp_path / "x.gguf")
     assert blocking(inspect_checkpoint(file, reference))
     with pytest.raises((CorruptCheckpointError, UsageError)):
         load_model(file)
 
 
 def test_a_full_attention_interval_stands_for_the_layers(tmp_path: Path) -> None:
-    parsed = take_apart(PLAIN)
-    del parsed.entries["qwen35moe.attention.recurrent_layers"]
+    parsed = changed("qwen35moe.attention.recurrent_layers", None)
     parsed.put("qwen35moe.full_attention_interval", 2)
     config = open_checkpoint(parsed.write(tmp_path / "x.gguf")).config
     assert config["layer_types"] == ["linear_attention", "full_attention"]
 
 
-def changed(key: str, value: object) -> Gguf:
-    parsed = take_apart(PLAIN)
-    if value is None:
-        del parsed.entries[key]
-    else:
-        parsed.put(key, value)
-    return parsed
-
-
 TOKENS, KINDS = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 
 
-def words() -> list[str]:
-    return list(hold(PLAIN).metadata[TOKENS])  # type: ignore[attr-defined]
-
-
-def kinds() -> list[int]:
-    return list(hold(PLAIN).metadata[KINDS])  # type: ignore[attr-defined]
+def listed(key: str) -> list[Any]:
+    """A list of the converted file's metadata."""
+    return list(hold(PLAIN).metadata[key])  # type: ignore[attr-defined]
 
 
 @pytest.mark.long
@@ -226,43 +213,25 @@ def kinds() -> list[int]:
     ("key", "value", "rule"),
     [
         ("tokenizer.ggml.pre", "default", "tokenizer-differs"),
-        ("tokenizer.ggml.model", "llama", "tokenizer-differs"),
         ("tokenizer.ggml.merges", ["a b", "c d"], "tokenizer-differs"),
-        (TOKENS, "swapped", "tokenizer-differs"),
-        (TOKENS, "fewer", "vocabulary"),
+        (TOKENS, lambda words: ["b", "a", *words[2:]], "tokenizer-differs"),
+        (TOKENS, lambda words: words[:-1], "vocabulary"),
         (TOKENS, None, "tokenizer-missing"),
         ("tokenizer.ggml.eos_token_id", 3, "special-token-differs"),
-        ("tokenizer.ggml.eos_token_id", "a float", "special-token-differs"),
         ("tokenizer.ggml.eot_token_id", 65, "special-token-differs"),
-        ("tokenizer.ggml.eot_token_id", ["Ġ"], "special-token-differs"),
-        ("tokenizer.ggml.eom_token_id", 0, "special-token-differs"),
         ("tokenizer.ggml.bos_token_id", 30.0, "special-token-differs"),
         ("tokenizer.ggml.add_bos_token", True, "special-token-differs"),
-        ("tokenizer.ggml.add_eos_token", True, "special-token-differs"),
-        ("tokenizer.ggml.add_sep_token", True, "special-token-differs"),
         (KINDS, None, "tokenizer-differs"),
         (KINDS, [1] * 40, "tokenizer-differs"),
-        (KINDS, [1] * 39, "tokenizer-differs"),
-        (KINDS, "longer", "tokenizer-differs"),
-        (KINDS, "a word as a control token", "tokenizer-differs"),
+        (KINDS, lambda kinds: [*kinds, 1], "tokenizer-differs"),
+        (KINDS, lambda kinds: [3, *kinds[1:]], "tokenizer-differs"),  # a word as a control token
         ("tokenizer.chat_template", "{{ messages }}", "chat-template-differs"),
         ("tokenizer.chat_template", None, "chat-template-missing"),
         ("qwen35moe.expert_weights_scale", 2.5, "engines-read-otherwise"),
     ],
 )
-def test_another_text_side_blocks(key: str, value: object, rule: str, reference: Path, tmp_path: Path) -> None:
-    if value == "swapped":
-        value = ["b", "a", *words()[2:]]
-    elif value == "fewer":
-        value = words()[:-1]
-    elif value == "longer":
-        value = [*kinds(), 1]
-    elif value == "a word as a control token":
-        value = [3, *kinds()[1:]]
-    parsed = take_apart(PLAIN) if value == "a float" else changed(key, value)
-    if value == "a float":
-        parsed.entries[key] = (6, struct.pack("<f", 32.0))
-    file = parsed.write(tmp_path / "x.gguf")
+def test_another_text_side_blocks(key: str, value: Any, rule: str, reference: Path, tmp_path: Path) -> None:
+    file = changed(key, value(listed(key)) if callable(value) else value).write(tmp_path / "x.gguf")
     assert rule in blocking(inspect_checkpoint(file, reference))
 
 
@@ -270,13 +239,14 @@ def test_another_text_side_blocks(key: str, value: object, rule: str, reference:
     ("key", "value", "told"),
     [
         ("tokenizer.ggml.normalizer.lowercase", True, "normalizer.lowercase (True) is compared with nothing"),
+        ("qwen35moe.attention.scale", 0.5, "the entry attention.scale (0.5) is compared with nothing"),
         (KINDS, "another that is not a control token", "'a' is a token of its own, not a word"),
     ],
 )
 def test_what_llama_cpp_may_read_otherwise_is_named(
     key: str, value: object, told: str, reference: Path, tmp_path: Path
 ) -> None:
-    file = changed(key, [4, *kinds()[1:]] if key == KINDS else value).write(tmp_path / "x.gguf")
+    file = changed(key, [4, *listed(KINDS)[1:]] if key == KINDS else value).write(tmp_path / "x.gguf")
     inspection = inspect_checkpoint(file, reference)
     assert blocking(inspection) == set()
     assert told in str([one.message for one in inspection.findings])
@@ -290,12 +260,6 @@ def test_ends_of_the_reference_block_nothing(reference: Path, tmp_path: Path) ->
     inspection = inspect_checkpoint(parsed.write(tmp_path / "x.gguf"), reference)
     assert blocking(inspection) == set()
     assert "entry-not-compared" not in {one.rule for one in inspection.findings}
-
-
-def test_an_entry_that_nothing_is_compared_with_is_named(reference: Path, tmp_path: Path) -> None:
-    file = changed("qwen35moe.attention.scale", 0.5).write(tmp_path / "x.gguf")
-    told = [one.message for one in inspect_checkpoint(file, reference).findings if one.rule == "entry-not-compared"]
-    assert told == ["the entry attention.scale (0.5) is compared with nothing."]
 
 
 def test_tensors_missing_left_over_or_renamed_are_found(reference: Path, tmp_path: Path) -> None:
@@ -352,7 +316,7 @@ def test_a_folder_holds_one_model_and_perhaps_a_vision_tower(reference: Path, tm
     (tmp_path / "mmproj-F16.gguf").write_bytes(b"GGUF")
     inspection = inspect_checkpoint(tmp_path, reference)
     assert blocking(inspection) == set()
-    assert "mmproj-F16.gguf holds a vision tower" in str(inspection.findings)
+    assert "vision-tower-not-judged" in {finding.rule for finding in inspection.findings}
     (tmp_path / "b.gguf").write_bytes(PLAIN.read_bytes())
     with raises(UsageError, "gguf-ambiguous"):
         open_checkpoint(tmp_path)

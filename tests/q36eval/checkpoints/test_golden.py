@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from q36eval.checkpoints import load_model, open_checkpoint
@@ -20,6 +20,8 @@ from q36eval.engines.base import Engine
 from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import CorruptCheckpointError
 from tests.raising import raises
+
+from .inspection import tiny
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 MANIFEST = json.loads((GOLDEN / "MANIFEST.json").read_text())
@@ -72,55 +74,6 @@ def test_an_inspection_finds_nothing_wrong_with_what_a_producer_wrote(name: str)
     assert all(row.declared == row.stored for row in quantized)
 
 
-OTHER_START = {
-    "ct-awq",
-    "ct-w4a16-ordered",
-    "gptq-v1",
-    "gptq-v2",
-    "tf-fp8-fused",
-    "tf-fp8-per-expert",
-    "ct-fp8-embeddings",
-}
-"""Golden checkpoints whose unquantized start is not the model below; AWQ smooths what it starts from."""
-
-
-FIRST = ("modelopt-nvfp4", "modelopt-fp8", "modelopt-mixed")
-"""Of Model Optimizer's those that were written of the larger vocabulary."""
-
-
-@pytest.fixture(scope="module")
-def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The model that the other producers were given, and the same of other sizes."""
-    from golden_base import MICROSCALED, SMALL, THIRTY_TWO, base_model
-
-    folder = tmp_path_factory.mktemp("golden")
-    sizes: dict[str, dict[str, int]] = {"base": {}, "small": SMALL, "microscaled": MICROSCALED, "32": THIRTY_TWO}
-    for name, settings in sizes.items():
-        base_model(**settings).save_pretrained(folder / name)
-    return {name: folder / name for name in sizes}
-
-
-def start_of(name: str) -> str:
-    """Of what sizes the model was that a golden checkpoint was made from."""
-    if name.startswith("autoround"):
-        return "32"
-    if "mxfp" in name:
-        return "microscaled"
-    return "small" if name.startswith("modelopt") and name not in FIRST else "base"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", sorted({*NAMES} - OTHER_START))
-def test_no_producers_rounding_leaves_what_rounding_can_cost(name: str, starts: dict[str, Path]) -> None:
-    """Against what it was given; llm-compressor's modifiers leave the norms a little off, which is not asked here."""
-    inspection = inspect_checkpoint(GOLDEN / name, starts[start_of(name)])
-    assert not inspection.blocking_in(Section.BOUNDS)
-    assert not inspection.blocking_in(Section.OUTLIERS)
-    usages = [row.worst_bound_usage for row in inspection.errors if row.worst_bound_usage is not None]
-    assert usages
-    assert max(usages) < 0.9
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
@@ -136,27 +89,18 @@ def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
         assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20)).logits).all()
 
 
-def another_start(name: str, folder: Path) -> Path:
-    """What the producer's own code decodes its weights to, and a little off: a start that differs in all of them."""
-    index = index_weights(open_checkpoint(GOLDEN / name)).weights
-    weights = {key: weight.read()[0].bfloat16() for key, weight in index.items()}
-    weights |= {key: (tensor * 1.03).bfloat16() for key, tensor in decoded_by_producer(name).items()}
-    save_file({key: tensor.contiguous() for key, tensor in weights.items()}, folder / "model.safetensors")
-    config = json.loads((GOLDEN / name / "config.json").read_text())
-    del config["quantization_config"]
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-def test_its_parts_can_be_blamed_and_restored(name: str, starts: dict[str, Path], tmp_path: Path) -> None:
+def test_its_parts_can_be_blamed_and_restored(name: str, tmp_path: Path) -> None:
     """What attribution does: every part that holds a quantized weight differs, and with all of them lent by the
     unquantized start nothing of the damage is left."""
     emulate = name not in GROUPS_WIDER_THAN_THE_MODEL
     branch = load_model(GOLDEN / name, emulate_activations=emulate, kv_cache_dtype="auto").model
-    start = another_start(name, tmp_path) if name in OTHER_START else starts[start_of(name)]
-    reference = load_model(start).model
+    tiny.golden(name, tmp_path)
+    reference = load_model(tmp_path / "reference").model
+    if name.startswith(tiny.FROM_OTHERS):  # equal to the branch otherwise
+        for parameter in reference.parameters():
+            parameter.data.mul_(1.03)
     mine, theirs = (cast("Engine", SimpleNamespace(model=model)) for model in (branch, reference))
     parts = [part.module for part in parts_of(mine)]
     differing = [module for module in parts if differs(mine, theirs, module)]

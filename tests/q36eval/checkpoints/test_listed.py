@@ -2,8 +2,7 @@
 thirty thousand modules come to an end."""
 
 import fnmatch
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,9 @@ from q36eval.checkpoints.schemes import scheme_resolver
 from q36eval.errors import CorruptCheckpointError
 from tests.raising import raises
 
-SECONDS = 120
+pytestmark = pytest.mark.timeout(120, method="signal")
 """What takes one or two; entry by entry and module by module it took over ten minutes."""
 LAYERS, EXPERTS = 40, 256
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    def late(*_: object) -> None:
-        raise TimeoutError(f"no end after {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def modules_of(layers: int, experts: int) -> list[str]:

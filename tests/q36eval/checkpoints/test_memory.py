@@ -12,8 +12,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.profiles import LONG
-
 HIDDEN, VOCABULARY, EXPERTS, INTERMEDIATE, LAYERS = 1024, 49_152, 8, 512, 1
 MEASURE = """
 import gc, os, sys
@@ -45,7 +43,7 @@ for folder in folders:
 """
 
 
-def config(folder: Path, quantization: dict[str, Any] | None, hidden: int, vocabulary: int) -> None:
+def config(folder: Path, quantization: dict[str, Any], hidden: int, vocabulary: int) -> None:
     from tiny_config import tiny_config
 
     text = tiny_config(
@@ -126,7 +124,7 @@ def stored(quantized: bool, hidden: int, vocabulary: int) -> dict[str, Tensor]:
     return tensors
 
 
-def write(folder: Path, kind: str, hidden: int = HIDDEN, vocabulary: int = VOCABULARY) -> int:
+def write(folder: Path, kind: str, hidden: int, vocabulary: int) -> int:
     """A checkpoint; returns the bytes of its largest stored tensor."""
     from compressed_tensors.quantization import preset_name_to_scheme
 
@@ -138,25 +136,19 @@ def write(folder: Path, kind: str, hidden: int = HIDDEN, vocabulary: int = VOCAB
     recipe = {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": groups}
     plain = ["shared_expert_gate", *(f"self_attn.{which}_proj" for which in "qkvo")]
     blocks = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": plain}
-    declared = {"quantized": recipe, "fused FP8": blocks}.get(kind)
-    config(folder, declared, hidden, vocabulary)
+    config(folder, {"quantized": recipe, "fused FP8": blocks}[kind], hidden, vocabulary)
     tensors = stored(kind == "quantized", hidden, vocabulary)
-    if kind.startswith("fused"):
-        tensors = fused(tensors)
     if kind == "fused FP8":
-        tensors = in_fp8_blocks(tensors)
+        tensors = in_fp8_blocks(fused(tensors))
     save_file(tensors, folder / "model.safetensors")
     return max(tensor.nbytes for tensor in tensors.values())
 
 
 KINDS = {  # large enough that what the allocator keeps, 20 to 40 MiB at any size, is no matter of the checkpoint
     "quantized": (HIDDEN, VOCABULARY),
-    "plain": (HIDDEN, VOCABULARY),
-    "fused": (2 * HIDDEN, 8192),  # its file is nearly four of its largest tensor: the control needs more than two
     "fused FP8": (8 * HIDDEN, 512),
 }
-if not LONG:
-    KINDS = {kind: KINDS[kind] for kind in ("quantized", "fused FP8")}  # a plain one is decoded by less
+"""A plain checkpoint is decoded by less."""
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +171,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, i
 
 
 @pytest.mark.long
-@pytest.mark.sized
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 @pytest.mark.parametrize("kind", KINDS)
 def test_peak_memory_above_the_model_stays_under_two_of_the_largest_tensors(

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from q36eval.checkpoints import header as header_module
 from q36eval.checkpoints import open_checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises
+
+from .inspection.damage import INDEX, WEIGHTS, Damage, edit_header, edit_json
 
 NORM = "model.norm.weight"
 
@@ -24,25 +27,15 @@ def folder(bf16_folder: Path, tmp_path: Path) -> Path:
 
 def shard(folder: Path, doubled: str | None = None) -> None:
     """Split `model.safetensors` in two with an index; `doubled` is stored in both."""
-    tensors = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
+    tensors = load_file(folder / WEIGHTS)
+    (folder / WEIGHTS).unlink()
     names = sorted(tensors)
     halves = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
     for file, chosen in halves.items():
         kept = [*chosen, *([doubled] if doubled else [])]
         save_file({name: tensors[name] for name in kept}, folder / file)
     weight_map = {name: file for file, chosen in halves.items() for name in chosen}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-
-
-def rewrite_header(folder: Path, change: Callable[[dict], None]) -> None:
-    file = folder / "model.safetensors"
-    blob = file.read_bytes()
-    length = int.from_bytes(blob[:8], "little")
-    header = json.loads(blob[8 : 8 + length])
-    change(header)
-    encoded = json.dumps(header).encode()
-    file.write_bytes(len(encoded).to_bytes(8, "little") + encoded + blob[8 + length :])
+    (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
 
 
 def test_single_and_sharded_folders_hold_the_same_tensors(bf16_folder: Path, folder: Path) -> None:
@@ -58,11 +51,61 @@ def test_mtp_file_is_read_beside_the_weights(folder: Path) -> None:
     assert "mtp.fc.weight" in open_checkpoint(folder).tensors
 
 
-@pytest.mark.parametrize("cut", [1, 5000])
-def test_truncated_file_is_refused_with_file_and_tensor(folder: Path, cut: int) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-cut])
-    with raises(CorruptCheckpointError, "header-malformed", "model.safetensors"):
+def cut(count: int) -> Damage:
+    """The file without its last bytes, or its first bytes alone where `count` is negative."""
+    return lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-count])
+
+
+def header_with(change: Callable[[dict[str, Any]], object]) -> Damage:
+    return lambda folder: edit_header(folder, change)
+
+
+def overlap(header: dict[str, Any]) -> None:
+    header["model.embed_tokens.weight"]["data_offsets"] = header["lm_head.weight"]["data_offsets"]
+
+
+def name_twice(folder: Path) -> None:
+    blob = (folder / WEIGHTS).read_bytes()
+    length = int.from_bytes(blob[:8], "little")
+    doubled = blob[8 : 8 + length].rstrip()[:-1] + b',"model.norm.weight":{},"lm_head.weight":{}}'
+    (folder / WEIGHTS).write_bytes(len(doubled).to_bytes(8, "little") + doubled + blob[8 + length :])
+
+
+def more_bytes(folder: Path) -> None:
+    with (folder / WEIGHTS).open("ab") as stream:
+        stream.write(b"more")
+
+
+def left_out_of_the_index(folder: Path) -> None:
+    shard(folder)
+    edit_json(folder, INDEX, lambda document: document["weight_map"].pop(NORM))
+
+
+def stray_file(folder: Path) -> None:
+    save_file({"x": torch.zeros(1)}, folder / "extra.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "values"),
+    [
+        (cut(1), "header-malformed", [WEIGHTS]),
+        (cut(5000), "header-malformed", [WEIGHTS]),
+        (cut(-100), "file-truncated", []),
+        (header_with(overlap), "header-malformed", ["overlaps"]),
+        (header_with(lambda header: header[NORM].update(dtype="F7")), "header-malformed", [NORM, "'F7'"]),
+        (header_with(lambda header: header[NORM].update(shape=[3])), "header-malformed", [NORM]),
+        (name_twice, "header-malformed", ["lm_head.weight"]),
+        (more_bytes, "header-malformed", ["4 bytes"]),
+        (lambda folder: shard(folder, doubled=NORM), "tensor-duplicate", [NORM]),
+        (left_out_of_the_index, "index-mismatch", [NORM]),
+        (stray_file, "index-mismatch", ["extra.safetensors"]),
+    ],
+)
+def test_files_whose_bytes_do_not_belong_to_one_tensor_each_are_refused(
+    folder: Path, damage: Damage, code: str, values: list[str]
+) -> None:
+    damage(folder)
+    with raises(CorruptCheckpointError, code, *values):
         open_checkpoint(folder)
 
 
@@ -81,78 +124,10 @@ def test_a_header_beyond_all_measure_is_refused(
         open_checkpoint(folder)
 
 
-def test_file_cut_inside_its_header_is_refused(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:100])
-    with raises(CorruptCheckpointError, "file-truncated"):
-        open_checkpoint(folder)
-
-
-def test_tensor_in_two_shards_is_refused_with_its_name(folder: Path) -> None:
-    shard(folder, doubled=NORM)
-    with raises(CorruptCheckpointError, "tensor-duplicate", NORM):
-        open_checkpoint(folder)
-
-
-def test_tensor_missing_from_the_index_is_refused(folder: Path) -> None:
-    shard(folder)
-    index = folder / "model.safetensors.index.json"
-    document = json.loads(index.read_text())
-    del document["weight_map"][NORM]
-    index.write_text(json.dumps(document))
-    with raises(CorruptCheckpointError, "index-mismatch", NORM):
-        open_checkpoint(folder)
-
-
-def test_missing_shard_is_a_usage_error(folder: Path) -> None:
-    shard(folder)
-    (folder / "model-00002-of-00002.safetensors").unlink()
-    with raises(UsageError, "file-missing", "model-00002-of-00002"):
-        open_checkpoint(folder)
-
-
-def test_stray_weight_file_is_refused(folder: Path) -> None:
-    save_file({"x": torch.zeros(1)}, folder / "extra.safetensors")
-    with raises(CorruptCheckpointError, "index-mismatch", "extra.safetensors"):
-        open_checkpoint(folder)
-
-
-def test_overlapping_tensors_are_refused(folder: Path) -> None:
-    def overlap(header: dict) -> None:
-        header["model.embed_tokens.weight"]["data_offsets"] = header["lm_head.weight"]["data_offsets"]
-
-    rewrite_header(folder, overlap)
-    with raises(CorruptCheckpointError, "header-malformed", "overlaps"):
-        open_checkpoint(folder)
-
-
-def test_an_unknown_dtype_is_refused(folder: Path) -> None:
-    rewrite_header(folder, lambda header: header[NORM].update(dtype="F7"))
-    with raises(CorruptCheckpointError, "header-malformed", NORM, "'F7'"):
-        open_checkpoint(folder)
-
-
-def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    blob = file.read_bytes()
-    length = int.from_bytes(blob[:8], "little")
-    doubled = blob[8 : 8 + length].rstrip()[:-1] + b',"model.norm.weight":{},"lm_head.weight":{}}'
-    file.write_bytes(len(doubled).to_bytes(8, "little") + doubled + blob[8 + length :])
-    with raises(CorruptCheckpointError, "header-malformed", "lm_head.weight"):
-        open_checkpoint(folder)
-
-
-def test_size_that_does_not_fit_the_shape_is_refused(folder: Path) -> None:
-    def enlarge(header: dict) -> None:
-        header[NORM]["shape"] = [3]
-
-    rewrite_header(folder, enlarge)
-    with raises(CorruptCheckpointError, "header-malformed", NORM):
-        open_checkpoint(folder)
-
-
-@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("missing", ["config.json", WEIGHTS, "model-00002-of-00002.safetensors"])
 def test_missing_file_is_a_usage_error(folder: Path, missing: str) -> None:
+    if missing not in ("config.json", WEIGHTS):
+        shard(folder)
     (folder / missing).unlink()
     with pytest.raises(UsageError, match=missing):
         open_checkpoint(folder)
@@ -161,10 +136,3 @@ def test_missing_file_is_a_usage_error(folder: Path, missing: str) -> None:
 def test_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
     with raises(UsageError, "folder-missing"):
         open_checkpoint(tmp_path / "nowhere")
-
-
-def test_bytes_after_the_last_tensor_are_refused(folder: Path) -> None:
-    with (folder / "model.safetensors").open("ab") as stream:
-        stream.write(b"more")
-    with raises(CorruptCheckpointError, "header-malformed", "4 bytes"):
-        open_checkpoint(folder)

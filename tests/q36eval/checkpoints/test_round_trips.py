@@ -20,6 +20,9 @@ from tests.profiles import sized
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 SEEDS = st.integers(0, 2**32 - 1)
 ROWS = st.sampled_from([1, 8, 128, 136, 264])
+ROWS_OF_EIGHT = st.sampled_from([8, 128, 136, 264])
+GROUPS, BITS = st.integers(1, 3), st.sampled_from([2, 3, 4, 8])
+GROUP_SIZES, DTYPES = st.sampled_from([32, 96, -1]), st.sampled_from([torch.bfloat16, torch.float16])
 small = settings(max_examples=sized(8, 20), deadline=None)
 
 
@@ -79,10 +82,7 @@ def as_bits(tensor: Tensor) -> Tensor:
 
 
 @small
-@given(
-    ROWS, st.integers(1, 3), st.sampled_from([16, 32, 64, None]), st.sampled_from([2, 3, 4, 8]), st.booleans(),
-    st.booleans(), st.sampled_from([torch.bfloat16, torch.float16]), SEEDS,
-)  # fmt: skip
+@given(ROWS, GROUPS, st.sampled_from([16, 32, 64, None]), BITS, st.booleans(), st.booleans(), DTYPES, SEEDS)
 def test_packed_integers(
     rows: int,
     groups: int,
@@ -116,7 +116,7 @@ def test_packed_integers(
 
 
 @small
-@given(ROWS, st.sampled_from([2, 3, 4, 8]), st.booleans(), st.sampled_from([(1,), ()]), SEEDS)
+@given(ROWS, BITS, st.booleans(), st.sampled_from([(1,), ()]), SEEDS)
 def test_packed_integers_under_one_scale(
     rows: int, bits: int, symmetric: bool, shape: tuple[int, ...], seed: int
 ) -> None:
@@ -137,10 +137,7 @@ def test_packed_integers_under_one_scale(
 
 
 @small
-@given(
-    ROWS.filter(lambda rows: rows % 32 == 0 or rows in (8, 136, 264)), st.integers(1, 3), st.sampled_from([32, 96, -1]),
-    st.sampled_from([2, 3, 4, 8]), st.sampled_from([0, 1]), st.booleans(), SEEDS,
-)  # fmt: skip
+@given(ROWS_OF_EIGHT, GROUPS, GROUP_SIZES, BITS, st.sampled_from([0, 1]), st.booleans(), SEEDS)
 def test_gptq(rows: int, groups: int, group_size: int, bits: int, offset: int, ordered: bool, seed: int) -> None:
     if bits == 3:
         rows = 32 * -(-rows // 32)  # whole words of packed zero-points, as GPTQ's kernels need
@@ -163,7 +160,7 @@ def test_gptq(rows: int, groups: int, group_size: int, bits: int, offset: int, o
 
 
 @small
-@given(ROWS.filter(lambda rows: rows >= 8), st.integers(1, 3), st.sampled_from([32, 96, -1]), SEEDS)
+@given(ROWS_OF_EIGHT, GROUPS, GROUP_SIZES, SEEDS)
 def test_awq(rows: int, groups: int, group_size: int, seed: int) -> None:
     """Element by element: eight outputs a word, from its lowest bits the 0th, 2nd, 4th, 6th, 1st, 3rd, 5th, 7th."""
     width = group_size if group_size > 0 else 64

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from q36eval.checkpoints import load_model, open_checkpoint, stored_groups
+from q36eval.checkpoints import open_checkpoint, stored_groups
 from q36eval.checkpoints.expert_stacks import Place, covers, decode_stack, finite_each, stacks_of
 from q36eval.checkpoints.formats.stacked import can_be_stacked
 from q36eval.checkpoints.stored_groups import read_ahead, read_alike
@@ -105,12 +105,3 @@ def test_what_is_ahead_stays_under_its_budget_and_comes_in_order(always_one: boo
         assert ahead <= 10 or (always_one and len(begun) == len(done) + 1)
     assert done == items
     assert sorted(begun) == sorted(items)
-
-
-def test_a_model_of_many_formats_is_loaded_weight_by_weight_to_the_same_bits() -> None:
-    model = load_model(GOLDEN / "ct-mixed", emulate_activations=False).model
-    for place, weight in experts_of(GOLDEN / "ct-mixed"):
-        assert place is not None
-        layer = weight.name.partition(".mlp.experts.")[0]
-        parameter = model.get_parameter(f"{layer}.mlp.experts.gate_up_proj")
-        assert torch.equal(parameter[place[0], place[1]], weight.decode(weight.read_parts()).bfloat16())

@@ -72,9 +72,7 @@ def resave(folder: Path) -> None:
 TRUNCATION = {"max_length": 64, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
 SAME: dict[str, Change] = {
     "formatting": write("tokenizer.json"),
-    "calibration": in_core(
-        truncation={"max_length": 64, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
-    ),
+    "calibration": in_core(truncation=TRUNCATION),
     "saved again": resave,
     "class by another name": write("tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast"),
     "a default written out": in_core(model=core()["model"] | {"ignore_merges": False}),

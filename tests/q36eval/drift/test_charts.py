@@ -50,20 +50,6 @@ def test_rows_are_what_their_formulas_say() -> None:
         assert [row[run, 0] for row in rows] == pytest.approx([residual, ewma, high, low], abs=1e-9)
 
 
-def test_the_greatest_change_is_that_of_every_split_tried_by_hand() -> None:
-    x = np.array([0.0, 0.1, -0.2, 0.1, 0.0, 3.0, 2.7, 3.2, 2.9])
-    found = charts(x.tolist(), least=1e-9)
-    sizes = {}
-    for split in range(2, 8):
-        before, after = np.sort(x[:split]), np.sort(x[split:])
-        squares = before.var() * len(before) + after.var() * len(after)
-        change = after[:-1].mean() - before[1:].mean()  # each side without its loudest run
-        t = change / math.sqrt(squares / 7 * (1 / (len(before) - 1) + 1 / (len(after) - 1)))
-        sizes[split] = stats.norm.isf(stats.t.sf(t, 7))
-    assert found.split[-1, 0] == max(sizes, key=sizes.__getitem__) == 5
-    assert found.shift[-1, 0] == pytest.approx(max(sizes.values()))
-
-
 def test_the_greatest_change_after_every_run_is_that_of_every_split_in_reach_of_it() -> None:
     """Run by run and split by split, in its own spread and in the least; also beyond as many runs as are looked at."""
     effects = np.random.default_rng(7).standard_normal((LOOK_BACK + 12, 2))

@@ -5,7 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from q36eval.gate import Criterion, Policy
-from q36eval.records import Clusters, Counts, Direction, Estimator, FamilyCompetence, Lane, Measurement, ProbeName
+from q36eval.records import (
+    Clusters,
+    Counts,
+    Direction,
+    Estimator,
+    FamilyCompetence,
+    Lane,
+    Measurement,
+    ProbeName,
+    Schedule,
+)
 from q36eval.stats import summarize
 
 WEIGHT_CENSUSES = (
@@ -27,6 +37,7 @@ def measurement(
     estimator: Estimator,
     direction: Direction = LOWER,
     slice: str = "all",
+    unit: str = "unit",
 ) -> Measurement:
     value, reference_value, effect, interval = summarize(clusters, estimator)
     scored, errored = sum(clusters.units), sum(clusters.errored)
@@ -35,7 +46,7 @@ def measurement(
         probe=probe,
         metric=metric,
         slice=slice,
-        unit="unit",
+        unit=unit,
         direction=direction,
         estimator=estimator,
         value=value,
@@ -102,6 +113,13 @@ def named(found: Measurement, names: Sequence[str]) -> Measurement:
     return found.model_copy(update={"clusters": clusters})
 
 
+def in_blocks(found: Measurement, first: int = 0) -> Measurement:
+    """The same, asked in blocks of fifty, of which the first is numbered `first`."""
+    assert found.clusters is not None
+    schedule = Schedule(largest=1, blocks=tuple(first + row // 50 for row in range(len(found.clusters.units))))
+    return found.model_copy(update={"clusters": found.clusters.model_copy(update={"schedule": schedule})})
+
+
 def flips(counts: dict[str, tuple[int, int]], slice: str = "structured") -> Measurement:
     """The census of must-pass prompts: of each canary how many were asked and how many of them flipped."""
     names = questions(*((canary, asked) for canary, (asked, _) in counts.items()))
@@ -156,6 +174,15 @@ def small_policy(**changes: object) -> Policy:
         criterion("max_count", 0, id="intact", **intact),
     )
     return Policy.model_validate({"name": "small", "criteria": criteria} | changes)
+
+
+def small_evidence(mmlu_lost: int = 0, tools_broken: int = 0, faults: int = 0) -> list[Measurement]:
+    """What `small_policy` judges, of two hundred items each."""
+    return [
+        accuracy([0] * mmlu_lost + [1] * (200 - mmlu_lost), [1] * 200),
+        failure_rate([1] * tools_broken + [0] * (200 - tools_broken), [0] * 200, "tools"),
+        census(ProbeName.WEIGHTS, "integrity_faults", faults),
+    ]
 
 
 def without_competence(policy: Policy) -> Policy:

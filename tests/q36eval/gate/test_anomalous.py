@@ -7,14 +7,22 @@ import pytest
 
 from q36eval.gate import CriterionVerdict, GateReport, PolicyRule, SignOff, decide
 from q36eval.gate.headroom import is_anomalous
-from q36eval.records import Measurement, ProbeName, Verdict
-from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, only, perplexity, small_policy
-from tests.q36eval.gate.test_sequential import looked_at
+from q36eval.records import Measurement, Verdict
+from tests.q36eval.gate.evidence import (
+    accuracy,
+    failure_rate,
+    in_blocks,
+    named,
+    only,
+    perplexity,
+    small_evidence,
+    small_policy,
+)
 
 SIGNED = SignOff(
     owner="eva", reason="the reference ran out of tokens", at=datetime(2030, 1, 1, tzinfo=UTC), report_sha256="0"
 )
-SOUND = [failure_rate([0] * 200, [0] * 200, "tools"), census(ProbeName.WEIGHTS, "integrity_faults", 0)]
+SOUND = small_evidence()[1:]
 GAINING = accuracy([1] * 400, [1] * 300 + [0] * 100)
 """A recovery of 133 % against a margin of 10 %."""
 
@@ -66,11 +74,11 @@ def test_progress_over_the_blessed_run_is_no_anomaly() -> None:
 
 def test_what_gains_too_much_is_asked_on_until_that_is_known() -> None:
     rule = PolicyRule(small_policy())
-    lucky = looked_at(accuracy([1] * 100, [1] * 85 + [0] * 15))
+    lucky = in_blocks(accuracy([1] * 100, [1] * 85 + [0] * 15))
     (result,) = [result for result in judged(lucky).criteria if result.id == "mmlu"]
     assert (result.verdict, is_anomalous(result)) == (CriterionVerdict.PASS, False)
     assert not rule.resolved_early([lucky])
-    assert rule.resolved_early([looked_at(GAINING)])
+    assert rule.resolved_early([in_blocks(GAINING)])
 
 
 @pytest.mark.long

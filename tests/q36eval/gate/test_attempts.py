@@ -6,17 +6,11 @@ import pytest
 
 from q36eval.gate import EarlierGate, Policy, SignOff, Tried, decide
 from q36eval.gate.attempts import attempts_of, judged_content
-from q36eval.records import Measurement, Verdict
+from q36eval.records import Verdict
 from q36eval.reports.story import notes
-from tests.q36eval.gate.evidence import accuracy, census, failure_rate, small_policy
+from tests.q36eval.gate.evidence import small_evidence, small_policy
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-def evidence(broken: int = 0) -> list[Measurement]:
-    right = [1] * 180 + [0] * 20
-    faults = census("weights", "integrity_faults", 0)
-    return [accuracy(right, right), failure_rate([1] * broken + [0] * (200 - broken), [0] * 200, "tools"), faults]
 
 
 def tried(*answers: str, own: str = "now") -> Tried:
@@ -34,7 +28,7 @@ def limited(attempts: int | None) -> Policy:
 def test_a_first_gate_says_nothing_of_attempts() -> None:
     assert attempts_of(limited(1), None) is None
     assert attempts_of(limited(1), tried()) is None
-    assert decide(limited(1), evidence(), on=date(2026, 3, 2), tried=tried()).verdict is Verdict.PASS
+    assert decide(limited(1), small_evidence(), on=date(2026, 3, 2), tried=tried()).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
@@ -51,14 +45,14 @@ def test_gates_of_the_same_answers_are_one_try(answers, sets) -> None:
 
 def test_beyond_the_attempts_allowed_a_pass_takes_a_signature_and_nothing_else_changes() -> None:
     before = tried("a", "b")
-    assert decide(limited(3), evidence(), tried=before).verdict is Verdict.PASS
-    found = decide(limited(2), evidence(), tried=before)
+    assert decide(limited(3), small_evidence(), tried=before).verdict is Verdict.PASS
+    found = decide(limited(2), small_evidence(), tried=before)
     assert (found.verdict, found.exit_code, found.awaiting_sign_off) == (Verdict.INCONCLUSIVE, 3, True)
     assert {lane.verdict for lane in found.lanes} == {Verdict.PASS}
     assert any("2 sets of answers" in note and "number 3" in note for note in notes(found, None))
     signature = SignOff(owner="eva", reason="seen", at=DAY, report_sha256="0" * 64)
-    assert decide(limited(2), evidence(), tried=before, sign_offs=[signature]).verdict is Verdict.PASS
-    failed = decide(limited(2), evidence(broken=60), tried=before)
+    assert decide(limited(2), small_evidence(), tried=before, sign_offs=[signature]).verdict is Verdict.PASS
+    failed = decide(limited(2), small_evidence(tools_broken=60), tried=before)
     assert (failed.verdict, failed.awaiting_sign_off) == (Verdict.FAIL, False)
 
 
@@ -73,6 +67,6 @@ def test_a_policy_by_another_name_or_with_other_words_is_the_same_to_try() -> No
 
 
 def test_gates_without_a_verdict_are_told_and_not_counted() -> None:
-    found = decide(limited(1), evidence(), tried=Tried(unfinished=("r7", "r8"), answers="now"))
+    found = decide(limited(1), small_evidence(), tried=Tried(unfinished=("r7", "r8"), answers="now"))
     assert found.verdict is Verdict.PASS
     assert any("2 times: r8, r7" in note for note in notes(found, None))

@@ -8,9 +8,9 @@ import pytest
 from q36eval.gate import CriterionResult, CriterionVerdict, decide
 from q36eval.gate.blessed_run import against_blessed
 from q36eval.gate.policy import MarginKind
-from q36eval.records import Clusters, Measurement, ProbeName, Schedule
+from q36eval.records import Clusters, Measurement, ProbeName
 from q36eval.stats import margin_test
-from tests.q36eval.gate.evidence import HIGHER, accuracy, divergence, measurement, named, only, perplexity
+from tests.q36eval.gate.evidence import HIGHER, accuracy, divergence, in_blocks, measurement, named, only, perplexity
 
 N = 400
 
@@ -37,12 +37,6 @@ def shuffled(found: Measurement, seed: int = 0) -> Measurement:
         for column in (getattr(found.clusters, name),)
     }
     return with_columns(found, columns)
-
-
-def in_blocks(found: Measurement, first: int = 0, largest: int = 1) -> Measurement:
-    """Asked in blocks of fifty, of which the first is numbered `first`."""
-    schedule = Schedule(largest=largest, blocks=tuple(first + row // 50 for row in range(len(found.clusters.units))))
-    return with_columns(found, {"schedule": schedule})
 
 
 def judged(

@@ -5,18 +5,10 @@ from datetime import UTC, datetime
 import pytest
 
 from q36eval.gate import CriterionVerdict, GateReport, Policy, SignOff, decide
-from q36eval.records import Counts, Lane, Measurement, ProbeFailure, ProbeName, Verdict
-from tests.q36eval.gate.evidence import accuracy, census, divergence, failure_rate, only, small_policy
+from q36eval.records import Counts, Lane, ProbeFailure, ProbeName, Verdict
+from tests.q36eval.gate.evidence import accuracy, census, divergence, only, small_evidence, small_policy
 
 N = 200
-
-
-def evidence(mmlu_lost: int = 0, tools_broken: int = 0, faults: int = 0) -> list[Measurement]:
-    return [
-        accuracy([0] * mmlu_lost + [1] * (N - mmlu_lost), [1] * N),
-        failure_rate([1] * tools_broken + [0] * (N - tools_broken), [0] * N, "tools"),
-        census(ProbeName.WEIGHTS, "integrity_faults", faults),
-    ]
 
 
 def result(report: GateReport, identifier: str):
@@ -24,7 +16,7 @@ def result(report: GateReport, identifier: str):
 
 
 def test_an_identical_branch_passes_every_lane() -> None:
-    report = decide(small_policy(), evidence())
+    report = decide(small_policy(), small_evidence())
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.PASS, 0, ())
     assert {lane.verdict for lane in report.lanes} == {Verdict.PASS}
     assert result(report, "mmlu").figure == 1.0
@@ -32,28 +24,28 @@ def test_an_identical_branch_passes_every_lane() -> None:
 
 
 def test_lanes_are_judged_apart() -> None:
-    report = decide(small_policy(), evidence(tools_broken=80))
+    report = decide(small_policy(), small_evidence(tools_broken=80))
     assert {lane.lane: lane.verdict for lane in report.lanes} == {"structured": "FAIL", "freeform": "PASS"}
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("tools",))
 
 
 def test_a_pre_check_finds_damage_or_nothing_and_releases_nothing() -> None:
     pre_check = small_policy().model_copy(update={"purpose": "pre-check"})
-    clean = decide(pre_check, evidence())
+    clean = decide(pre_check, small_evidence())
     assert (clean.verdict, clean.exit_code, clean.decisive) == (Verdict.INCONCLUSIVE, 3, ())
     assert clean.headline == "NOTHING FOUND (pre-check, not a release)"
     assert [(lane.verdict, lane.headline) for lane in clean.lanes] == [(Verdict.INCONCLUSIVE, "NOTHING FOUND")] * 2
-    signing = decide(pre_check, evidence(), require_sign_off=True)
+    signing = decide(pre_check, small_evidence(), require_sign_off=True)
     assert not signing.awaiting_sign_off, "no signature makes a release of it"
-    broken = decide(pre_check, evidence(tools_broken=80))
+    broken = decide(pre_check, small_evidence(tools_broken=80))
     assert (broken.verdict, broken.exit_code, broken.headline) == (Verdict.FAIL, 1, "FAIL")
     assert {lane.lane: lane.headline for lane in broken.lanes} == {"structured": "FAIL", "freeform": "NOTHING FOUND"}
-    open_ = decide(pre_check, evidence(mmlu_lost=18))
+    open_ = decide(pre_check, small_evidence(mmlu_lost=18))
     assert (open_.verdict, open_.headline, open_.nothing_found) == (Verdict.INCONCLUSIVE, "INCONCLUSIVE", False)
 
 
 def test_across_the_margin_is_inconclusive_unless_the_policy_refuses() -> None:
-    report = decide(small_policy(), evidence(mmlu_lost=18))
+    report = decide(small_policy(), small_evidence(mmlu_lost=18))
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.INCONCLUSIVE, 3, ("mmlu",))
     assert {one.id: one.code for one in report.criteria} == {
         "mmlu": "across-margin",
@@ -62,14 +54,14 @@ def test_across_the_margin_is_inconclusive_unless_the_policy_refuses() -> None:
     }
     policy = small_policy()
     strict = policy.criteria[0].model_copy(update={"on_inconclusive": "fail"})
-    refused = decide(small_policy(criteria=(strict, *policy.criteria[1:])), evidence(mmlu_lost=18))
+    refused = decide(small_policy(criteria=(strict, *policy.criteria[1:])), small_evidence(mmlu_lost=18))
     assert (refused.verdict, refused.exit_code, result(refused, "mmlu").code) == (Verdict.FAIL, 1, "not-proven")
 
 
 def test_one_counted_fault_is_enough_even_if_its_probe_crashed_later() -> None:
     crash = ProbeFailure(probe=ProbeName.WEIGHTS, reason="killed", kind="crashed")
     for failures in ((), (crash,)):
-        report = decide(small_policy(), evidence(faults=1), failures=failures)
+        report = decide(small_policy(), small_evidence(faults=1), failures=failures)
         assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("intact",))
         assert result(report, "intact").code == "faults-counted"
 
@@ -77,7 +69,7 @@ def test_one_counted_fault_is_enough_even_if_its_probe_crashed_later() -> None:
 @pytest.mark.parametrize(("kind", "exit_code"), [(None, 3), ("skipped", 3), ("crashed", 4), ("unmeasurable", 4)])
 def test_a_probe_without_figures_is_not_measured(kind: str | None, exit_code: int) -> None:
     known = {"probe": ProbeName.EVALS, "reason": "no memory", "kind": kind}
-    report = decide(small_policy(), evidence()[1:], failures=[ProbeFailure.model_validate(known)] if kind else [])
+    report = decide(small_policy(), small_evidence()[1:], failures=[ProbeFailure.model_validate(known)] if kind else [])
     mmlu = result(report, "mmlu")
     assert (mmlu.verdict, mmlu.code) == (CriterionVerdict.NOT_MEASURED, f"probe-{kind}" if kind else "not-measured")
     assert ("no memory" if kind else "evals.accuracy[mmlu]") in mmlu.reason
@@ -86,13 +78,13 @@ def test_a_probe_without_figures_is_not_measured(kind: str | None, exit_code: in
 
 def test_a_crash_with_figures_present_still_does_not_pass() -> None:
     crash = ProbeFailure(probe=ProbeName.EVALS, reason="killed", kind="crashed")
-    report = decide(small_policy(), evidence(), failures=[crash])
+    report = decide(small_policy(), small_evidence(), failures=[crash])
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 4)
 
 
 def test_losing_evidence_does_not_make_another_criterion_fail() -> None:
     """34 of 200 lost are p = 0.018: too little beside one other criterion, whether that was measured or not."""
-    measured = evidence(mmlu_lost=34)
+    measured = small_evidence(mmlu_lost=34)
     for kept in (measured, [measured[0], measured[2]]):
         found = result(decide(small_policy(), kept), "mmlu")
         assert (found.verdict, found.p_fail < 0.025) == (CriterionVerdict.INCONCLUSIVE, True)
@@ -100,12 +92,12 @@ def test_losing_evidence_does_not_make_another_criterion_fail() -> None:
 
 def test_a_proven_failure_outranks_what_was_not_measured() -> None:
     crash = ProbeFailure(probe=ProbeName.EVALS, reason="killed", kind="crashed")
-    report = decide(small_policy(), evidence(tools_broken=80)[1:], failures=[crash])
+    report = decide(small_policy(), small_evidence(tools_broken=80)[1:], failures=[crash])
     assert (report.verdict, report.exit_code) == (Verdict.FAIL, 1)
 
 
 def test_unfit_figures_are_not_measured() -> None:
-    good = evidence()
+    good = small_evidence()
     nan = good[0].model_copy(update={"value": float("nan")})
     bare = good[0].model_copy(update={"clusters": None})
     errored = accuracy([1] * N, [1] * N, errored=3)
@@ -134,7 +126,7 @@ def with_margins(mmlu: float, tools: float, **changes: object) -> Policy:
 def test_a_verdict_says_how_far_its_bound_was_from_the_limit() -> None:
     """Moved by that much and no more, the margin gives another verdict."""
     for lost, verdict in ((0, "PASS"), (18, "INCONCLUSIVE"), (80, "FAIL")):
-        measured = evidence(mmlu_lost=lost)
+        measured = small_evidence(mmlu_lost=lost)
         found = result(decide(small_policy(), measured), "mmlu")
         assert found.verdict == verdict
         distance = found.to_turn if verdict == "PASS" else -found.to_turn
@@ -146,9 +138,9 @@ def test_a_verdict_says_how_far_its_bound_was_from_the_limit() -> None:
 
 
 def test_what_has_no_bound_has_no_distance() -> None:
-    assert result(decide(small_policy(), evidence(faults=3)), "intact").to_turn == 3.0
-    assert result(decide(small_policy(), evidence()), "intact").to_turn == 0.0
-    assert result(decide(small_policy(), evidence()[1:]), "mmlu").to_turn is None
+    assert result(decide(small_policy(), small_evidence(faults=3)), "intact").to_turn == 3.0
+    assert result(decide(small_policy(), small_evidence()), "intact").to_turn == 0.0
+    assert result(decide(small_policy(), small_evidence()[1:]), "mmlu").to_turn is None
     floor = census(ProbeName.KL, "kl_divergence_noise_floor", 0).model_copy(update={"value": 0.5})
     refused = decide(only("max_value", 0.1), [divergence([0.01] * 60), floor])
     assert (refused.criteria[0].verdict, refused.criteria[0].to_turn) == (CriterionVerdict.INCONCLUSIVE, None)
@@ -156,22 +148,22 @@ def test_what_has_no_bound_has_no_distance() -> None:
 
 def test_a_policy_that_refuses_what_is_not_proven_shows_how_much_proof_is_missing() -> None:
     strict = with_margins(0.9, 0.1, on_inconclusive="fail")
-    lenient, refused = (result(decide(p, evidence(mmlu_lost=18)), "mmlu") for p in (small_policy(), strict))
+    lenient, refused = (result(decide(p, small_evidence(mmlu_lost=18)), "mmlu") for p in (small_policy(), strict))
     assert (refused.verdict, refused.to_turn) == (CriterionVerdict.FAIL, lenient.to_turn)
 
 
 def test_the_clearest_failure_comes_first_and_the_nearest_pass_is_named() -> None:
     both_lanes = with_margins(0.9, 0.1, lanes=(Lane.STRUCTURED, Lane.FREEFORM))
-    failed = decide(both_lanes, evidence(mmlu_lost=60, tools_broken=150))
+    failed = decide(both_lanes, small_evidence(mmlu_lost=60, tools_broken=150))
     assert failed.decisive == ("tools", "mmlu")
     assert failed.lanes[0].nearest == ("tools",), "both must turn"
-    assert decide(both_lanes, evidence(mmlu_lost=150, tools_broken=60)).decisive == ("mmlu", "tools")
-    with_a_fault = decide(both_lanes, evidence(mmlu_lost=150, tools_broken=60, faults=1))
+    assert decide(both_lanes, small_evidence(mmlu_lost=150, tools_broken=60)).decisive == ("mmlu", "tools")
+    with_a_fault = decide(both_lanes, small_evidence(mmlu_lost=150, tools_broken=60, faults=1))
     assert with_a_fault.decisive == ("intact", "mmlu", "tools")
     assert with_a_fault.lanes[0].nearest == (), "no bound that moves mends a fault"
-    passed = decide(both_lanes, evidence(mmlu_lost=3))
+    passed = decide(both_lanes, small_evidence(mmlu_lost=3))
     assert {lane.nearest for lane in passed.lanes} == {("mmlu",)}
-    unknown = decide(both_lanes, evidence(mmlu_lost=18)[:2])
+    unknown = decide(both_lanes, small_evidence(mmlu_lost=18)[:2])
     assert (unknown.verdict, unknown.decisive) == (Verdict.INCONCLUSIVE, ("intact", "mmlu"))
 
 
@@ -179,19 +171,19 @@ SIGNED = SignOff(owner="eva", reason="looked through", at=datetime(2026, 5, 1, t
 
 
 def test_what_would_pass_waits_for_a_signature() -> None:
-    waiting = decide(small_policy(), evidence(), require_sign_off=True)
+    waiting = decide(small_policy(), small_evidence(), require_sign_off=True)
     assert (waiting.verdict, waiting.exit_code, waiting.awaiting_sign_off) == (Verdict.INCONCLUSIVE, 3, True)
     assert waiting.headline == "INCONCLUSIVE, awaiting sign-off"
     assert {lane.verdict for lane in waiting.lanes} == {Verdict.PASS}, "the lanes keep what was found"
-    signed = decide(small_policy(), evidence(), require_sign_off=True, sign_offs=[SIGNED])
+    signed = decide(small_policy(), small_evidence(), require_sign_off=True, sign_offs=[SIGNED])
     assert signed.signed_by == (SIGNED,)
-    assert signed.model_copy(update={"signed_by": ()}) == decide(small_policy(), evidence())
+    assert signed.model_copy(update={"signed_by": ()}) == decide(small_policy(), small_evidence())
 
 
 @pytest.mark.parametrize("lost", [18, 150])
 def test_a_signature_turns_no_other_verdict(lost: int) -> None:
-    found = decide(small_policy(), evidence(mmlu_lost=lost))
+    found = decide(small_policy(), small_evidence(mmlu_lost=lost))
     assert found.verdict is not Verdict.PASS
     for signatures in ((), (SIGNED,)):
-        asked = decide(small_policy(), evidence(mmlu_lost=lost), require_sign_off=True, sign_offs=signatures)
+        asked = decide(small_policy(), small_evidence(mmlu_lost=lost), require_sign_off=True, sign_offs=signatures)
         assert asked.model_copy(update={"signed_by": ()}) == found

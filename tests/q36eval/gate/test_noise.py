@@ -8,27 +8,16 @@ import pytest
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.gate.noise import NoiseFloor, below_floor, margins_below_floor
 from q36eval.gate.remedies import remedies
-from q36eval.records import Counts, Direction, Interval, Measurement, ProbeName, Verdict
-from tests.q36eval.gate.evidence import divergence, only, perplexity
+from q36eval.records import Measurement, ProbeName, Verdict
+from tests.q36eval.gate.evidence import census, divergence, only, perplexity
 
 DOCUMENTS = [1e-5 + 1e-7 * (i % 7) for i in range(120)]
 """KL per document of a branch, in nats/token: far inside a margin of 1e-4."""
 
 
 def floor(value: float, metric: str = "kl_divergence", slice: str = "all") -> Measurement:
-    return Measurement(
-        probe=ProbeName.KL,
-        metric=f"{metric}_noise_floor",
-        slice=slice,
-        unit="nats/token",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="mean",
-        value=value,
-        effect=value,
-        effect_interval=Interval(lower=0, upper=math.inf, level=0.95, method="none"),
-        counts=Counts(total=10, scored=10, errored=0),
-        note="left-padding",
-    )
+    found = census(ProbeName.KL, f"{metric}_noise_floor", 0, slice)
+    return found.model_copy(update={"value": value, "note": "left-padding"})
 
 
 def policy(margin: float = 1e-4, kind: str = "max_value", **changes: object) -> Policy:

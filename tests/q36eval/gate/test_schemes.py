@@ -14,7 +14,7 @@ from q36eval.gate import CriterionVerdict, GateReport, Margin, Policy, decide, f
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_for, schemes_found
 from q36eval.records import Clusters, Counts, Lane, Measurement, ProbeName, Verdict
 from q36eval.schemes import parts_of, scheme_name
-from tests.q36eval.gate.evidence import accuracy, census, criterion, divergence, only
+from tests.q36eval.gate.evidence import census, criterion, divergence, only
 
 CEILING = 0.1
 FIGURES = {"W4A16": 0.014, "FP8_BLOCK": 0.004, "NVFP4 + FP8_BLOCK": 0.05}
@@ -109,17 +109,6 @@ def test_a_census_that_lost_a_part_is_no_inspection() -> None:
         assert schemes_found(whole[:lost] + whole[lost + 1 :]) is None
 
 
-def test_only_the_census_decides_and_no_name_does() -> None:
-    """What the policy, its sources, notes and the census' notes are called changes no margin."""
-    named = policy().model_copy(update={"name": "NVFP4", "description": "NVFP4"})
-    (asked,) = named.criteria
-    margin = asked.margin.model_copy(update={"source": "the NVFP4 card"})
-    named = named.model_copy(update={"criteria": (asked.model_copy(update={"margin": margin, "note": "FP8"}),)})
-    weights = [measured.model_copy(update={"note": "NVFP4"}) for measured in found(W4A16=4)]
-    plain, renamed = judged(0.012, found(W4A16=4)).criteria[0], judged(0.012, weights, named).criteria[0]
-    assert (plain.verdict, plain.limit, plain.p_pass) == (renamed.verdict, renamed.limit, renamed.p_pass)
-
-
 SETS = st.none() | st.frozensets(st.sampled_from(["NVFP4", "NVFP4_A16", "FP8_BLOCK", "W4A16", "W8A16"]))
 SOME_FIGURES = st.dictionaries(
     st.frozensets(st.sampled_from(["NVFP4", "FP8_BLOCK", "W4A16"]), min_size=1).map(" + ".join),
@@ -193,14 +182,6 @@ def test_a_retention_is_stricter_the_higher_it_is() -> None:
         {"kind": "min_retention", "value": 0.95, "source": "ours", "schemes": [figure | {"value": 0.979}]}
     )
     assert held.schemes[0].value == 0.979
-
-
-def test_consequences_are_judged_alike_whatever_the_scheme() -> None:
-    mmlu = criterion("min_recovery", 0.9, id="mmlu", probe="evals", metric="accuracy", slice="mmlu")
-    rules = Policy(name="p", criteria=(*policy().criteria, mmlu))
-    answers = accuracy([1] * 380 + [0] * 20, [1] * 400)
-    reports = [decide(rules, [kl(0.001), answers, *weights]) for weights in ([], found(NVFP4=1), found(W2A16=3))]
-    assert len({one.model_dump_json() for report in reports for one in report.criteria if one.id == "mmlu"}) == 1
 
 
 def test_every_name_that_inspection_gives_may_stand_in_a_policy() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from q36eval.gate import CriterionVerdict, PolicyRule, Waiver, decide, failed_lanes
-from q36eval.records import Lane, Measurement, ProbeName, Schedule, Verdict
-from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, small_policy
+from q36eval.records import Lane, ProbeName, Verdict
+from tests.q36eval.gate.evidence import accuracy, census, failure_rate, in_blocks, named, small_evidence, small_policy
 
 DECIDED = (CriterionVerdict.PASS, CriterionVerdict.FAIL)
 
@@ -21,7 +21,7 @@ def test_what_is_settled_is_what_the_decision_says_whatever_the_other_criteria_s
 ) -> None:
     """Holm's correction looks at all criteria: the rule must not call settled what another's p-value could undo."""
     policy = small_policy()
-    measured = looked_at(accuracy([0] * lost + [1] * (items - lost), [1] * (items - gained) + [0] * gained))
+    measured = in_blocks(accuracy([0] * lost + [1] * (items - lost), [1] * (items - gained) + [0] * gained))
     settled = PolicyRule(policy).resolved_early([measured])
     report = decide(
         policy, [measured, failure_rate([1] * tools_broken + [0] * (200 - tools_broken), [0] * 200, "tools")]
@@ -32,18 +32,11 @@ def test_what_is_settled_is_what_the_decision_says_whatever_the_other_criteria_s
         assert mmlu.verdict in DECIDED or mmlu.anomalous
 
 
-def looked_at(measured: Measurement) -> Measurement:
-    """The same, asked in blocks of fifty."""
-    assert measured.clusters is not None
-    schedule = Schedule(largest=1, blocks=tuple(i // 50 for i in range(len(measured.clusters.units))))
-    return measured.model_copy(update={"clusters": measured.clusters.model_copy(update={"schedule": schedule})})
-
-
 def test_a_clear_loss_and_a_clear_pass_are_settled_and_a_close_one_is_not() -> None:
     rule = PolicyRule(small_policy())
-    assert rule.resolved_early([looked_at(accuracy([1] * 400, [1] * 400))])
-    assert rule.resolved_early([looked_at(accuracy([0] * 200 + [1] * 200, [1] * 400))])
-    assert not rule.resolved_early([looked_at(accuracy([0] * 18 + [1] * 182, [1] * 200))])
+    assert rule.resolved_early([in_blocks(accuracy([1] * 400, [1] * 400))])
+    assert rule.resolved_early([in_blocks(accuracy([0] * 200 + [1] * 200, [1] * 400))])
+    assert not rule.resolved_early([in_blocks(accuracy([0] * 18 + [1] * 182, [1] * 200))])
     assert rule.judged(ProbeName.EVALS) == {"evals.accuracy[mmlu]"}
 
 
@@ -65,11 +58,7 @@ DAY = date(2030, 1, 1)
 def test_a_lane_that_failed_early_fails_whatever_comes_after(
     lost: int, broken: int, faults: int, taken: int, excused: str | None
 ) -> None:
-    evidence = [
-        census(ProbeName.WEIGHTS, "integrity_faults", faults),
-        failure_rate([1] * broken + [0] * (200 - broken), [0] * 200, "tools"),
-        accuracy([0] * lost + [1] * (200 - lost), [1] * 200),
-    ]
+    evidence = small_evidence(lost, broken, faults)[::-1]
     seen, to_come = evidence[:taken], evidence[taken:]
     waivers = [] if excused is None else [Waiver(owner="eva", reason="known", criterion=excused, expires=DAY)]
     complete = {measured.probe for measured in seen}
@@ -89,7 +78,7 @@ def test_one_counted_fault_settles_its_lanes_before_its_probe_is_done_and_a_rate
     assert failed_lanes(policy, [broken], [ProbeName.WEIGHTS]) == {}
     assert failed_lanes(policy, [broken], [ProbeName.CANARIES]) == {Lane.STRUCTURED: ("tools",)}
     assert PolicyRule(policy).decided([broken], [ProbeName.CANARIES]) == ()
-    ruined = looked_at(accuracy([0] * 200 + [1] * 200, [1] * 400))
+    ruined = in_blocks(accuracy([0] * 200 + [1] * 200, [1] * 400))
     assert PolicyRule(policy).decided([broken, ruined], [ProbeName.CANARIES]) == ("mmlu", "tools")
 
 
@@ -118,8 +107,8 @@ def test_a_policy_that_refuses_what_is_not_proven_settles_it_once_all_was_asked(
 def test_what_is_held_against_the_blessed_run_is_settled_against_it() -> None:
     """Half of what the reference knows, as when it was accepted: a clear pass; and a clear loss where all was known."""
     names = [f"item-{number}" for number in range(400)]
-    half = looked_at(named(accuracy([0] * 200 + [1] * 200, [1] * 400), names))
-    whole = looked_at(named(accuracy([1] * 400, [1] * 400), names))
+    half = in_blocks(named(accuracy([0] * 200 + [1] * 200, [1] * 400), names))
+    whole = in_blocks(named(accuracy([1] * 400, [1] * 400), names))
     mmlu, tools, intact = small_policy().criteria
     drift = mmlu.model_copy(
         update={"margin": mmlu.margin.model_copy(update={"against": "blessed"}), "lanes": tuple(BOTH)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from q36eval.gate import CriterionResult, CriterionVerdict, Policy, decide
-from q36eval.gate.judgement import effective_clusters, judge
+from q36eval.gate.judgement import judge
 from q36eval.records import Clusters, Direction, Measurement, ProbeName
 from q36eval.stats import quantile_clusters, summarize
 from tests.q36eval.gate.evidence import criterion, failure_rate, measurement, only
@@ -98,13 +98,6 @@ def divergences(lengths: list[int]) -> Measurement:
 
 def by_clusters(min_clusters: int | None, lengths: list[int]) -> CriterionResult:
     return judge(criterion("max_value", 0.1, min_clusters=min_clusters), [divergences(lengths)], [])
-
-
-@pytest.mark.parametrize(
-    ("units", "expected"), [([], 0), ([0, 0], 0), ([7], 1), ([5] * 140, 140), ([200] * 130 + [8000] * 10, 17)]
-)
-def test_clusters_count_by_weight(units: list[int], expected: int) -> None:
-    assert effective_clusters(units) == expected
 
 
 def test_a_hundred_documents_of_which_ten_hold_the_tokens_are_not_a_hundred() -> None:

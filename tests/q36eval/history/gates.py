@@ -4,34 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
+from q36eval.gate import GateReport, decide
 from q36eval.history import EventKind, History, RunRecord
-from q36eval.records import (
-    Answer,
-    Clusters,
-    Counts,
-    Direction,
-    Interval,
-    ItemOutcome,
-    Lane,
-    Measurement,
-    ProbeFailure,
-    ProbeName,
-)
+from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from tests.q36eval.gate.evidence import measurement, only
 
 BATCH = 12
-POLICY = Policy(
-    name="one",
-    criteria=(
-        Criterion(
-            id="intact",
-            probe=ProbeName.WEIGHTS,
-            metric="integrity_faults",
-            margin=Margin(kind="max_count", value=0, source="test"),
-            lanes=(Lane.FREEFORM,),
-        ),
-    ),
-)
+POLICY = only("max_count", 0, id="intact", probe="weights", metric="integrity_faults")
 
 
 def begin(history: History, branch: str) -> RunRecord:
@@ -48,17 +27,9 @@ def outcome(number: int, answer: str, score: float = 1.0) -> ItemOutcome:
 
 
 def figure(name: str, value: float) -> Measurement:
-    return Measurement(
-        probe=ProbeName.WEIGHTS,
-        metric=name,
-        unit="faults",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
-        value=value,
-        effect=value,
-        effect_interval=Interval(lower=value, upper=value, level=0.95, method="census"),
-        counts=Counts(total=3, scored=3, errored=0),
-        clusters=Clusters(units=(1, 2), branch=(0.0, value), errored=(0, 0)),
+    """A count of faults over two clusters."""
+    return measurement(
+        ProbeName.WEIGHTS, name, Clusters(units=(1, 2), branch=(0.0, value), errored=(0, 0)), "census", unit="faults"
     )
 
 

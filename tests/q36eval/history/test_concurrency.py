@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from q36eval.history import EventKind, History, RunState
 from q36eval.history import _tables as tables
 from q36eval.interrupts import stoppable
 from q36eval.records import Verdict
+from tests.q36eval.history.conftest import fresh
 from tests.q36eval.history.gates import BATCH, answer, begin, child, figure, gate, outcome, write_batches
 from tests.raising import raises
 
@@ -83,11 +85,11 @@ def test_a_kill_at_any_moment_leaves_whole_transactions_and_a_run_to_resume(data
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_processes_may_open_a_fresh_database_together(database: str, postgresql: str) -> None:
-    from tests.q36eval.history.conftest import fresh
-
-    empty = fresh(postgresql)
+@pytest.mark.parametrize("kind", ["file", "server"])
+def test_processes_may_open_a_fresh_database_together(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    empty = str(tmp_path / "new" / "h.db") if kind == "file" else fresh(request.getfixturevalue("postgresql"))
     with ExitStack() as stack:
         started = [stack.enter_context(child(lambda _: History.open(empty).close())) for _ in range(4)]
         assert [os.waitpid(process, 0)[1] for process, _ in started] == [0] * 4

@@ -3,8 +3,6 @@
 import json
 import math
 import sqlite3
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -13,31 +11,16 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-import q36eval.history
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Waiver, decide
 from q36eval.history import History, RunFilter, RunState
 from q36eval.history import _tables as tables
 from q36eval.history._texts import unpacked
-from q36eval.records import (
-    Answer,
-    Clusters,
-    Counts,
-    DeploymentIdentity,
-    Direction,
-    Interval,
-    ItemOutcome,
-    Measurement,
-    ProbeFailure,
-    ProbeName,
-    Verdict,
-)
+from q36eval.records import Answer, Clusters, Interval, ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
+from tests.app.judged_runs import IDENTITY
+from tests.q36eval.gate.evidence import census
 from tests.q36eval.history.gates import POLICY
 from tests.raising import raises
-
-IDENTITY = DeploymentIdentity(
-    checkpoint_sha256="aa", tokenizer_sha256="bb", chat_template_sha256="cc", engine="in-process", engine_version="1"
-)
 
 
 def start(history: History, branch: str = "fp8-head"):
@@ -53,17 +36,7 @@ def start(history: History, branch: str = "fp8-head"):
 
 
 def faults(count: float) -> Measurement:
-    return Measurement(
-        probe=ProbeName.WEIGHTS,
-        metric="integrity_faults",
-        unit="faults",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
-        value=count,
-        effect=count,
-        effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
-        counts=Counts(total=5, scored=5, errored=0),
-    )
+    return census(ProbeName.WEIGHTS, "integrity_faults", count)
 
 
 def outcome(key: str, branch: float | None, reference: float = 1.0, text: str = "příliš\x00 [red]</b>") -> ItemOutcome:
@@ -299,16 +272,6 @@ def test_threads_write_at_once(history: History) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(8)))
     assert len(history.items(run.id)) == 80
-
-
-@pytest.mark.long
-def test_processes_may_open_a_fresh_file_together(tmp_path: Path) -> None:
-    code = f"from q36eval.history import History; History.open({str(tmp_path / 'new' / 'h.db')!r}).list_runs()"
-    root = Path(q36eval.history.__file__).parents[2]
-    workers = [subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.PIPE) for _ in range(4)]
-    for worker in workers:
-        _, errors = worker.communicate(timeout=600)
-        assert worker.returncode == 0, errors.decode()
 
 
 def test_foreign_databases_are_refused_untouched(tmp_path: Path) -> None:

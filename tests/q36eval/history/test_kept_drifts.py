@@ -4,7 +4,6 @@ from datetime import date
 
 import pytest
 
-from q36eval.errors import StorageError
 from q36eval.history import History, KeptDrift
 from q36eval.history.decisions import circumstances_on, decided, evidence_of
 from tests.app.judged_runs import STAGES, judge_run
@@ -60,12 +59,3 @@ def test_the_newest_finding_is_kept_until_a_run_is_deleted(history: History) -> 
     history.delete_run(runs[MAIN].id)
     assert history.kept_drifts() == {OTHER: kept}
     assert history.kept_drifts(*MAIN) == {}
-
-
-def test_a_history_that_is_only_read_takes_nothing(database: str) -> None:
-    History.open(database).close()
-    history = History.open(database, upgrade=False)
-    with pytest.raises(StorageError):
-        history.keep_drift(*MAIN, KeptDrift(stand="a", found="{}"))
-    assert history.kept_drifts() == {}
-    history.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from q36eval.errors import UsageError
-from q36eval.history import History
+from q36eval.history import About, History
 from q36eval.history.run_transfer import put_run, whole_run
 from tests.app.history.filled import fill
 from tests.raising import raises
@@ -22,6 +22,9 @@ def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path)
         assert history.summaries() == []
     put_run(history, whole, imported=None)
     assert whole_run(history, run.id) == whole
+    assert all(getattr(whole.about, name) for name in About.model_fields), "of each kind of note there is one"
+    with raises(UsageError, "run-exists"):
+        put_run(history, whole, imported=None)
     # what people decided stays where they decided it
     assert (history.sign_offs(run.id), history.blessings_of_run(run.id), history.waiver_records()) == ([], [], [])
     assert (source.reviewed_runs(), history.reviewed_runs()) == ({run.id}, set())

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from q36eval.engines import Engine, EngineSettings
+from q36eval.engines import Engine, EngineSettings, open_engine
 from tests.q36eval.openai.server import SANDBOX, Served, opened, serving
 
 
@@ -31,3 +31,9 @@ def address(served: Served) -> Iterator[str]:
 def settings(address: str) -> EngineSettings:
     """The branch as it is served."""
     return EngineSettings(SANDBOX, kind="openai", base_url=address)
+
+
+@pytest.fixture
+def engine(settings: EngineSettings) -> Engine:
+    """The branch through its server, as that is at the start of a test."""
+    return open_engine(settings)

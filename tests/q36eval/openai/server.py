@@ -1,14 +1,15 @@
 """A small server around an engine of this process, in the shapes in which vLLM and llama.cpp answer.
 
 It is no vLLM: it is there so that a real model answers over real HTTP, with what was recorded of those programs'
-answers. `python -m tests.q36eval.openai.server FOLDER --port 8000` serves a checkpoint folder.
+answers.
 """
 
-import argparse
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,8 +18,10 @@ from typing import Any
 
 import torch
 from pydantic_core import to_json
+from typing_extensions import override
 
 from q36eval.engines import Engine, Generated, GenerationRequest, ScoreRequest, open_engine
+from tests.q36eval.scoring import log_probs_of
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 NATS = 2e-5
@@ -26,7 +29,7 @@ NATS = 2e-5
 WAIT_SECONDS = 0.004
 """Answers whose questions come within so long are generated together."""
 
-Waiting = tuple[GenerationRequest | ScoreRequest, threading.Event, list[Any]]
+Waiting = tuple[GenerationRequest | ScoreRequest, Future[Any]]
 
 
 @dataclass
@@ -43,6 +46,8 @@ class Served:
     """So many answers are generated, or texts scored, together; more than one moves near ties."""
     context: int = 4096
     version: str = "0.26.0"
+    sglang_page: str = "/server_info"
+    """Where a server of that shape gives its version."""
     started: float = field(default_factory=time.time)
     requests: int = 0
     lock: Any = field(default_factory=threading.Lock)
@@ -73,15 +78,12 @@ class Served:
 
     def _together(self, request: GenerationRequest | ScoreRequest) -> Any:
         """What comes of a request that is computed with others that wait."""
-        ready, result = threading.Event(), list[Any]()
+        computed = Future[Any]()
         with self.queue_lock:
-            self.waiting.append((request, ready, result))
+            self.waiting.append((request, computed))
             if len(self.waiting) == 1:
                 threading.Thread(target=self._work, daemon=True).start()
-        ready.wait()
-        if isinstance(result[0], Exception):
-            raise result[0]
-        return result[0]
+        return computed.result()
 
     def _work(self) -> None:
         """Compute what waits, batch by batch, until nothing does."""
@@ -93,9 +95,9 @@ class Served:
                 try:
                     self._compute(batch)
                 except Exception as error:  # whoever waits has to know
-                    for _, ready, result in batch:
-                        result.append(error)
-                        ready.set()
+                    for _, future in batch:
+                        if not future.done():
+                            future.set_exception(error)
                 with self.queue_lock:
                     del self.waiting[: len(batch)]
                     if not self.waiting:
@@ -103,13 +105,11 @@ class Served:
 
     def _compute(self, batch: Sequence[Waiting]) -> None:
         keyed = {str(n): entry for n, entry in enumerate(batch)}
-        requests = [replace(request, key=key) for key, (request, _, _) in keyed.items()]
+        requests = [replace(request, key=key) for key, (request, _) in keyed.items()]
         scores = [request for request in requests if isinstance(request, ScoreRequest)]
         generations = [request for request in requests if isinstance(request, GenerationRequest)]
         for computed in (*self.engine.score(scores), *self.engine.generate(generations)):
-            _, ready, result = keyed[computed.request.key]
-            result.append(computed)
-            ready.set()
+            keyed[computed.request.key][1].set_result(computed)
 
 
 class RefusedError(Exception):
@@ -144,6 +144,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(200, text.encode())
         elif self.path == "/metrics" and served.shape == "llama.cpp":
             self._send(501, {"error": {"message": "This server does not support metrics endpoint."}})
+        elif self.path == served.sglang_page and served.shape == "sglang":
+            self._send(200, {"model_path": "/models/x", "internal_states": [{}], "version": served.version})
         else:
             self._send(404, {"error": {"message": "Not Found"}})
 
@@ -248,7 +250,7 @@ def _choice(
             GenerationRequest("x", tuple(ids), 1), (token,), served.engine.tokenizer.decode([token]), "length"
         )
         if body.get("logprobs") is not None:
-            top = _entry(row, body["logprobs"], token)
+            top = entry_of(row, body["logprobs"], token)
             choice["logprobs"] = {
                 "tokens": [f"token_id:{token}"],
                 "token_logprobs": [float(row[token])],
@@ -287,7 +289,7 @@ def _echoed(served: Served, body: Mapping[str, Any], ids: list[int]) -> tuple[di
     texts = [served.engine.tokenizer.decode([token]) for token in tokens]
     tops: list[dict[str, float] | None] = [None]
     for row, token in zip(rows, tokens[1:], strict=True):
-        entry = _entry(row, body["logprobs"], token)
+        entry = entry_of(row, body["logprobs"], token)
         tops.append({served.engine.tokenizer.decode([name]): value for name, (value, _) in reversed(entry.items())})
     scores = [None, *(float(row[token]) for row, token in zip(rows, tokens[1:], strict=True))]
     offsets = [len("".join(texts[:place])) for place in range(len(texts))]
@@ -296,7 +298,7 @@ def _echoed(served: Served, body: Mapping[str, Any], ids: list[int]) -> tuple[di
     return choice | {"prompt_logprobs": None}, 1, b"null"
 
 
-def _entry(row: torch.Tensor, count: int, token: int) -> dict[int, tuple[float, int]]:
+def entry_of(row: torch.Tensor, count: int, token: int) -> dict[int, tuple[float, int]]:
     """One position, as vLLM orders it: the token itself, then the likeliest, `count` of them or (-1) all.
 
     By token the log-probability and the rank.
@@ -311,7 +313,7 @@ def _entry(row: torch.Tensor, count: int, token: int) -> dict[int, tuple[float, 
 
 def _position(row: torch.Tensor, count: int, token: int) -> bytes:
     """The JSON of one position; tens of millions of entries are written in a gate."""
-    entry = _entry(row, count, token)
+    entry = entry_of(row, count, token)
     return to_json({name: {"logprob": value, "rank": rank} for name, (value, rank) in entry.items()})
 
 
@@ -320,27 +322,36 @@ class ManyAtOnce(ThreadingHTTPServer):
 
     request_queue_size = 256
 
+    @override
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is gone is what tests have: it is not printed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
 
 @contextmanager
-def serving(served: Served, port: int = 0, handles: type[Handler] = Handler) -> Iterator[str]:
-    """The server in threads of this process; gives its address."""
-    handler = type("Handler", (handles,), {"served": served})
-    server = ManyAtOnce(("127.0.0.1", port), handler)
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """That handler in threads of this process; gives its address."""
+    server = ManyAtOnce(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()
 
 
+@contextmanager
+def serving(served: Served, handles: type[Handler] = Handler) -> Iterator[str]:
+    """The server in threads of this process; gives its address."""
+    with listening(type("Handler", (handles,), {"served": served})) as root:
+        yield f"{root}/v1"
+
+
 def log_probs(engine: Engine, request: ScoreRequest) -> torch.Tensor:
     """What an engine scores of a request: float32 [rows, V]."""
-    (scored,) = engine.score([request])
-    assert scored.hidden_states is not None, scored.error
-    return engine.logits(scored.hidden_states).log_softmax(-1)
+    return log_probs_of(engine, [request])[request.key]
 
 
 def opened(folder: Path) -> Engine:
@@ -348,23 +359,3 @@ def opened(folder: Path) -> Engine:
     engine = open_engine(folder)
     engine._workers = lambda: 1  # type: ignore[attr-defined]
     return engine
-
-
-def main() -> None:
-    """Serve a folder until the process ends."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--name", default="sandbox")
-    parser.add_argument("--shape", default="vllm")
-    parser.add_argument("--max-logprobs", type=int, default=-1)
-    parser.add_argument("--batch", type=int, default=16)
-    given = parser.parse_args()
-    served = Served(opened(given.folder), given.name, given.shape, given.max_logprobs, given.batch)
-    with serving(served, given.port) as address:
-        print(address, flush=True)
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()

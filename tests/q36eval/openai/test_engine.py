@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,6 +22,7 @@ from q36eval.engines import (
 from q36eval.engines.openai.client import Address
 from q36eval.errors import EngineError, UsageError
 from tests.q36eval.openai.server import NATS, SANDBOX, Served
+from tests.q36eval.scoring import log_probs_of, states_of
 from tests.raising import raises
 
 TEXTS = [f"Obchod {n}: cena {n * 130} Kč, sleva {n} %. Kolik zaplatím?" for n in range(6)]
@@ -33,26 +33,18 @@ def ids_of(engine: Engine) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.long
-def test_scores_are_those_of_the_model_itself(settings: EngineSettings, local: Engine) -> None:
-    engine = open_engine(settings)
+def test_scores_are_those_of_the_model_itself(engine: Engine, local: Engine) -> None:
     assert engine.scores == "states"
     requests = [ScoreRequest(f"all {n}", ids) for n, ids in enumerate(ids_of(local))]
     requests += [ScoreRequest(f"last {n}", ids, first=len(ids) - 1) for n, ids in enumerate(ids_of(local))]
-    own = {each.request.key: each for each in local.score(requests)}
-    theirs = {each.request.key: each for each in engine.score(requests)}
-    assert own.keys() == theirs.keys()
-    for key, scored in own.items():
-        states, other = theirs[key].hidden_states, scored.hidden_states
-        assert states is not None, theirs[key].error
-        assert other is not None
-        difference = engine.logits(states).log_softmax(-1) - local.logits(other).log_softmax(-1)
-        assert float(difference.abs().max()) < NATS, key
+    own, theirs = log_probs_of(local, requests), log_probs_of(engine, requests)
+    for key, expected in own.items():
+        assert float((theirs[key] - expected).abs().max()) < NATS, key
 
 
 @pytest.mark.long
-def test_answers_are_those_of_the_model_itself(settings: EngineSettings, local: Engine) -> None:
+def test_answers_are_those_of_the_model_itself(engine: Engine, local: Engine) -> None:
     """One by one, since a batch of another size moves near ties."""
-    engine = open_engine(settings)
     requests = [
         GenerationRequest(str(n), ids, 12, stop=("Kč",) if n % 2 else ()) for n, ids in enumerate(ids_of(local))
     ]
@@ -64,8 +56,7 @@ def test_answers_are_those_of_the_model_itself(settings: EngineSettings, local: 
 
 
 @pytest.mark.long
-def test_a_sampled_answer_follows_from_its_seed_and_key(settings: EngineSettings, local: Engine) -> None:
-    engine = open_engine(settings)
+def test_a_sampled_answer_follows_from_its_seed_and_key(engine: Engine, local: Engine) -> None:
     ids = ids_of(local)[1]
     requests = [GenerationRequest(key, ids, 8, temperature=1.5, seed=seed) for key in "ab" for seed in (1, 2, 3)]
     first = {(r.request.key, r.request.seed): r.token_ids for r in engine.generate(requests)}
@@ -75,10 +66,7 @@ def test_a_sampled_answer_follows_from_its_seed_and_key(settings: EngineSettings
 
 
 @pytest.mark.long
-def test_a_text_that_does_not_fit_is_an_error_that_asking_again_does_not_help(
-    settings: EngineSettings, served: Served
-) -> None:
-    engine = open_engine(settings)
+def test_a_text_that_does_not_fit_is_an_error_that_asking_again_does_not_help(engine: Engine, served: Served) -> None:
     requests = served.requests
     (scored,) = engine.score([ScoreRequest("x", tuple(range(served.context)))])
     (generated,) = engine.generate([GenerationRequest("x", (1,) * 4000, 200)])
@@ -88,8 +76,9 @@ def test_a_text_that_does_not_fit_is_an_error_that_asking_again_does_not_help(
 
 
 @pytest.mark.long
-def test_the_identity_is_that_of_the_branch_and_of_what_serves_it(settings: EngineSettings, address: str) -> None:
-    engine = open_engine(settings)
+def test_the_identity_is_that_of_the_branch_and_of_what_serves_it(
+    engine: Engine, settings: EngineSettings, address: str
+) -> None:
     identity = engine.identity
     assert identity == identity_of(settings)
     assert (identity.engine, identity.engine_version) == ("openai", "vllm 0.26.0")
@@ -100,32 +89,16 @@ def test_the_identity_is_that_of_the_branch_and_of_what_serves_it(settings: Engi
     assert not engine.deterministic
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("mebibytes", "bounded"), [(1, (8, 2)), (400, (1, 2)), (4_000, (1, 0))])
-def test_answers_as_wide_as_the_vocabulary_are_few_at_once(
-    settings: EngineSettings, mebibytes: int, bounded: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine: Any = open_engine(settings)
-    monkeypatch.setattr(engine, "_concurrency", 8)
-    tokens = 64
-    monkeypatch.setattr(engine, "_vocabulary", mebibytes * 2**20 // (4 * (tokens - 1)))
-    requests = [ScoreRequest(str(n), tuple(range(tokens))) for n in range(20)]
-    assert engine._bounded(requests) == bounded
-
-
 def test_of_the_likeliest_tokens_no_logits_are_made_up(settings: EngineSettings, served: Served, local: Engine) -> None:
     served.max_logprobs = 20
     engine = open_engine(settings)
     assert engine.scores == "likeliest"
     assert engine.identity.settings["log_probabilities"] == "top 20"
     request = ScoreRequest("x", ids_of(local)[2])
-    (scored,), (own,) = engine.score([request]), local.score([request])
-    assert scored.hidden_states is not None
-    assert own.hidden_states is not None
+    states, expected = states_of(engine, [request])["x"], log_probs_of(local, [request])["x"]
     with raises(EngineError, "server-log-probs-missing"):
-        engine.logits(scored.hidden_states)
-    ids, values = engine.likeliest(scored.hidden_states)
-    expected = local.logits(own.hidden_states).log_softmax(-1)
+        engine.logits(states)
+    ids, values = engine.likeliest(states)
     for row, label in enumerate(request.token_ids[1:]):
         known = ids[row] >= 0
         assert int(known.sum()) in (20, 21)
@@ -135,14 +108,13 @@ def test_of_the_likeliest_tokens_no_logits_are_made_up(settings: EngineSettings,
         assert bool(values[row][~known].isnan().all())
     # an unlikely last token too, whose position alone is scored
     unlikely = int(expected[-1].argmin())
-    (scored,) = engine.score([ScoreRequest("y", (*request.token_ids[:-1], unlikely), len(request.token_ids) - 1)])
-    assert scored.hidden_states is not None
-    ids, values = engine.likeliest(scored.hidden_states)
+    last = ScoreRequest("y", (*request.token_ids[:-1], unlikely), len(request.token_ids) - 1)
+    ids, values = engine.likeliest(states_of(engine, [last])["y"])
     assert float(values[0][ids[0] == unlikely]) == pytest.approx(float(expected[-1, unlikely]), abs=1e-3)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shape", ["llama.cpp", "someone's"])
+@pytest.mark.parametrize("shape", ["llama.cpp", "sglang", "someone's"])
 def test_a_server_without_log_probabilities_answers_and_scores_nothing(
     settings: EngineSettings, served: Served, local: Engine, shape: str
 ) -> None:
@@ -157,15 +129,9 @@ def test_a_server_without_log_probabilities_answers_and_scores_nothing(
     assert (theirs.text, theirs.finish_reason) == (own.text, own.finish_reason)
 
 
-@pytest.mark.parametrize(
-    ("shape", "code"),
-    [
-        ("vllm", "server-tokenizer-differs"),
-        ("someone's", "server-tokenizer-differs"),  # it has no page that tells ids
-    ],
-)
+@pytest.mark.parametrize("shape", ["vllm", "someone's"])  # the latter has no page that gives token ids
 def test_another_tokenizer_is_refused_by_the_text_that_shows_it(
-    settings: EngineSettings, served: Served, tmp_path: Path, shape: str, code: str
+    settings: EngineSettings, served: Served, tmp_path: Path, shape: str
 ) -> None:
     served.shape = shape
     folder = tmp_path / "branch"
@@ -173,7 +139,7 @@ def test_another_tokenizer_is_refused_by_the_text_that_shows_it(
     rules = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     rules["model"]["merges"] = rules["model"]["merges"][:-300]
     (folder / "tokenizer.json").write_text(json.dumps(rules), encoding="utf-8")
-    with raises(UsageError, code):
+    with raises(UsageError, "server-tokenizer-differs"):
         open_engine(replace(settings, folder=folder))
 
 

@@ -1,21 +1,21 @@
 """`q36eval doctor --base-url`: what a server is and can do is what was seen of it, and no secret is printed."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
-from threading import Thread
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from q36eval.app.doctor import diagnosis, endpoint_lines
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions
+from q36eval.engines.openai.client import Address, Client
 from q36eval.engines.openai.examination import examined
+from q36eval.engines.openai.flavour import server_of
 from q36eval.errors import EngineError
-from tests.q36eval.openai.server import SANDBOX, Handler, Served
+from tests import commands
+from tests.q36eval.openai.server import SANDBOX, Handler, Served, serving
 
 KEY = "s3cret-key"
 
@@ -27,11 +27,11 @@ class _WithChat(Handler):
     """What it does not ignore."""
     parses = True
 
-    def do_POST(self) -> None:  # noqa: N802 - the standard library's name
+    @override
+    def answer(self, body: Mapping[str, Any]) -> None:
         if self.path != "/v1/chat/completions":
-            super().do_POST()
+            super().answer(body)
             return
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         tools = body.get("tools") if "tools" in self.takes else None
         switch = body.get("chat_template_kwargs", {}) if "chat_template_kwargs" in self.takes else {}
         text = self.served.engine.tokenizer.apply_chat_template(
@@ -45,19 +45,15 @@ class _WithChat(Handler):
 
 
 @pytest.fixture
-def handler(served: Served) -> type[_WithChat]:
-    return type("Handler", (_WithChat,), {"served": served})
+def handler() -> type[_WithChat]:
+    return type("Handler", (_WithChat,), {})
 
 
 @pytest.fixture
-def options(handler: type[_WithChat], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineOptions]:
+def options(served: Served, handler: type[_WithChat], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineOptions]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield EngineOptions(kind="openai", base_url=f"http://127.0.0.1:{server.server_address[1]}/v1", batch_rows=4)
-    server.shutdown()
-    server.server_close()
+    with serving(served, handles=handler) as address:
+        yield EngineOptions(kind="openai", base_url=address, batch_rows=4)
 
 
 @pytest.mark.long
@@ -84,12 +80,14 @@ def test_of_the_likeliest_tokens_and_of_none_less_is_measured(options: EngineOpt
     seen = examined(options, options.of(SANDBOX))
     assert seen["branch"]["prompt_log_probabilities"] == 0
     assert seen["branch"]["measurable"]["kl"].startswith("not: ")
-    assert dict(endpoint_lines(seen))["log-probs"] == "of a prompt's tokens: none"
 
 
 def test_what_a_chat_endpoint_ignores_counts_as_ignored(options: EngineOptions, handler: type[_WithChat]) -> None:
     handler.takes = frozenset()
-    chat = examined(options, None)["chat"]
+    seen = examined(options, None)
+    assert seen["branch"] is None, "without the branch its tokens are not tried"
+    assert "--branch" in dict(endpoint_lines(seen))["measures"]
+    chat = seen["chat"]
     assert chat["tools"] == "ignored: the prompt is as long without them"
     assert chat["thinking_switch"] == "changes nothing in the prompt"
     handler.takes, handler.parses = frozenset({"tools"}), False
@@ -97,13 +95,7 @@ def test_what_a_chat_endpoint_ignores_counts_as_ignored(options: EngineOptions, 
     assert chat["tools"] == "written into the prompt; a call stays in the text, which no parser reads"
 
 
-def test_without_the_branch_its_tokens_are_not_tried(options: EngineOptions, local: Engine) -> None:
-    seen = examined(options, None)
-    assert seen["branch"] is None
-    assert dict(endpoint_lines(seen))["measures"] == "not tried: name the branch that is served with --branch"
-
-
-def test_a_server_that_is_not_there_is_a_problem_and_the_rest_is_told(tmp_path: Any) -> None:
+def test_a_server_that_is_not_there_is_a_problem_and_the_rest_is_told() -> None:
     def gone() -> dict[str, Any]:
         raise EngineError("server-silent", "The server http://127.0.0.1:1/v1 does not answer: x.")
 
@@ -114,14 +106,33 @@ def test_a_server_that_is_not_there_is_a_problem_and_the_rest_is_told(tmp_path: 
 
 
 @pytest.mark.long
-def test_the_command_prints_no_key(options: EngineOptions) -> None:
-    command = [sys.executable, "-m", "q36eval", "doctor", "--base-url", str(options.base_url), "--branch", str(SANDBOX)]
+def test_the_command_prints_no_key(options: EngineOptions, tmp_path: Path) -> None:
+    command = ("doctor", "--base-url", str(options.base_url), "--branch", str(SANDBOX))
     for more in ((), ("--json",)):
-        done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=300, check=False)
+        done = commands.q36eval(*command, *more, state=tmp_path)
         assert done.returncode == 0, done.stderr
         assert KEY not in done.stdout + done.stderr
         assert "token ids, in lists" in done.stdout
-    refused = subprocess.run(
-        [sys.executable, "-m", "q36eval", "doctor", "--branch", "x"], capture_output=True, text=True, check=False
-    )
-    assert (refused.returncode, "name it with --base-url" in " ".join(refused.stderr.split())) == (2, True)
+    assert commands.q36eval("doctor", "--branch", "x", state=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "page", "version"),
+    [
+        ("sglang", "/server_info", "0.26.0"),
+        ("sglang", "/get_server_info", "0.26.0"),
+        ("vllm", "", "0.26.0"),
+        ("llama.cpp", "", "0.26.0"),
+        ("unknown", "", "unknown"),
+    ],
+)
+def test_a_program_is_known_by_its_models_and_gives_its_version(
+    local: Engine, shape: str, page: str, version: str
+) -> None:
+    """SGLang was never run here: its answers are as its public API reference describes them."""
+    with serving(Served(local, shape=shape, sglang_page=page)) as url:
+        client = Client(Address(url))
+        server = server_of(client, None)
+        client.close()
+    assert (server.flavour, server.version, server.started is None) == (shape, version, shape != "vllm")
+    assert server.model.max_model_len == (Served.context if shape in ("vllm", "llama.cpp") else None)

@@ -14,7 +14,7 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import CriterionVerdict
 from tests.q36eval.openai.llama_server import converted, llama_server
 from tests.q36eval.openai.server import SANDBOX
-from tests.q36eval.openai.test_real_vllm import TEXTS
+from tests.q36eval.openai.test_real_vllm import TEXTS, assert_most_answers_are_its_own
 from tests.q36eval.served.judging import judged
 
 LLAMA = os.environ.get("Q36EVAL_LLAMA_CPP")
@@ -42,13 +42,7 @@ def test_a_real_llama_cpp_answers_as_the_model_does(local: Engine, address: str)
     assert engine.identity.engine_version.startswith("llama.cpp ")
     assert engine.identity.settings["prompts"] == "token ids"
     assert engine.scores == "nothing"
-    answered = {each.request.key: each for each in engine.generate(questions)}
-    same = 0
-    for own in local.generate(questions):
-        other = answered[own.request.key]
-        assert other.error is None
-        same += (other.text, other.finish_reason) == (own.text, own.finish_reason)
-    assert same > len(questions) // 2  # near ties part
+    assert_most_answers_are_its_own(local, engine, questions)
     too_long = GenerationRequest("long", ids[0] * (4096 // len(ids[0]) + 1), 24)
     (refused,) = engine.generate([too_long])
     assert refused.error == f"{len(too_long.token_ids)} tokens and 24 more do not fit the server's context of 4096"

@@ -4,7 +4,9 @@
 """
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,11 @@ from q36eval.chat import rendered_chat
 from q36eval.engines import Engine, EngineSettings, GenerationRequest, ScoreRequest, open_engine
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
+from q36eval.gate import CriterionVerdict
 from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.openai.vllm_server import free_port, vllm
+from tests.q36eval.scoring import log_probs_of, states_of
+from tests.q36eval.served.judging import PLAN, Judged, judged
 from tests.raising import raises
 
 ALIKE = 0.05
@@ -46,6 +51,17 @@ def opened_at(address: str) -> Engine:
     return open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address, batch_rows=4))
 
 
+def assert_most_answers_are_its_own(local: Engine, served: Engine, questions: Sequence[GenerationRequest]) -> None:
+    """Those of the model in this process: near ties part."""
+    answered = {each.request.key: each for each in served.generate(questions)}
+    same = 0
+    for own in local.generate(questions):
+        other = answered[own.request.key]
+        assert other.error is None
+        same += (other.text, other.finish_reason) == (own.text, own.finish_reason)
+    assert same > len(questions) // 2
+
+
 def test_a_real_vllm_says_what_the_model_says(local: Engine, port: int, tmp_path: Path) -> None:
     ids = [tuple(local.tokenizer.encode(text, add_special_tokens=False)) for text in TEXTS]
     scores = [ScoreRequest(f"all {n}", one) for n, one in enumerate(ids)]
@@ -56,25 +72,14 @@ def test_a_real_vllm_says_what_the_model_says(local: Engine, port: int, tmp_path
         engine = opened_at(address)
         assert engine.scores == "states"
         assert engine.identity.settings["prompts"] == "token ids, in lists"
-        scored = {each.request.key: each for each in engine.score(scores)}
-        answered = {each.request.key: each for each in engine.generate(questions)}
+        theirs = log_probs_of(engine, scores)
+        assert_most_answers_are_its_own(local, engine, questions)
     total, tokens = 0.0, 0
-    for own in local.score(scores):
-        states, theirs = own.hidden_states, scored[own.request.key].hidden_states
-        assert states is not None
-        assert theirs is not None, scored[own.request.key].error
-        p, q = (e.logits(s).double().log_softmax(-1) for e, s in ((local, states), (engine, theirs)))
+    for key, own in log_probs_of(local, scores).items():
+        p, q = own.double(), theirs[key].double()
         total += float((p.exp() * (p - q)).sum())
         tokens += len(p)
     assert total / tokens < ENGINES_APART
-    same = 0
-    for own_answer in local.generate(questions):
-        other = answered[own_answer.request.key]
-        assert other.error is None
-        same += (other.text, other.token_ids, other.finish_reason) == (
-            own_answer.text, own_answer.token_ids, own_answer.finish_reason
-        )  # fmt: skip
-    assert same > len(questions) // 2  # near ties part
 
 
 def test_few_tokens_and_a_chats_prompt_are_what_a_real_vllm_says_of_all(
@@ -89,9 +94,9 @@ def test_few_tokens_and_a_chats_prompt_are_what_a_real_vllm_says_of_all(
         sent: list[int] = []
         completion = engine._client._content  # type: ignore[attr-defined]
         engine._client._content = lambda *asked: sent.append(len(answer := completion(*asked))) or answer  # type: ignore[attr-defined]
-        scored = {each.request.key: each.hidden_states for each in engine.score(whole)}
+        scored = states_of(engine, whole)
         of_all, sent[:] = sum(sent), []
-        scored |= {each.request.key: each.hidden_states for each in engine.score(few)}
+        scored |= states_of(engine, few)
         of_few = sum(sent)
         endpoint = Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
         told = endpoint.chat_prompt(messages, (), enable_thinking=False)
@@ -100,8 +105,6 @@ def test_few_tokens_and_a_chats_prompt_are_what_a_real_vllm_says_of_all(
     assert of_few < of_all / 5
     for n, one in enumerate(ids):
         p, q = scored[f"all {n}"], scored[f"few {n}"]
-        assert p is not None
-        assert q is not None
         best = p.topk(5)
         labels = torch.tensor(one[1:])[:, None]
         for places in (best.indices, labels):
@@ -120,3 +123,35 @@ def test_a_real_vllm_that_was_started_anew_is_noticed(local: Engine, port: int, 
         assert scored.error is None
     with served(port, tmp_path / "second"), raises(EngineError, "server-changed", "its process began at"):
         list(engine.score([request]))
+
+
+# -- what `q36eval served` finds of it
+
+CACHE = ("--enable-prefix-caching", "--num-gpu-blocks-override", "96", "--max-logprobs", "20")
+"""A KV cache of 26,214 tokens, which a few requests fill."""
+RIGHT = ("--reasoning-parser", "qwen3", "--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder")
+ANOTHER = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+"""The parser of models that write their calls as JSON, and none for reasoning."""
+MINUTES = pytest.mark.skipif(
+    "Q36EVAL_SERVED_ON_VLLM" not in os.environ, reason="ten minutes and more: Q36EVAL_SERVED_ON_VLLM=1"
+)
+
+
+def found(port: int, folder: Path, *options: str) -> Judged:
+    with served(port, folder / "log", *CACHE, *options) as address:
+        return judged(address, folder / "state", replace(PLAN, turns=4))  # of the first two turns it finds nothing
+
+
+@MINUTES
+def test_a_real_vllm_passes_every_criterion(port: int, tmp_path: Path) -> None:
+    right = found(port, tmp_path, *RIGHT)
+    assert right.troubles == []
+    assert {name for name, verdict in right.verdicts.items() if verdict is not CriterionVerdict.PASS} == set()
+
+
+@MINUTES
+def test_another_models_parser_is_found_at_fault(port: int, tmp_path: Path) -> None:
+    failed = found(port, tmp_path, *ANOTHER).failed
+    assert {"parser-calls", "parser-tags", "parser-thought"} <= failed
+    # what streams differs too: of marks that are no call to it that parser sends some and keeps others back
+    assert failed <= {"parser-calls", "parser-tags", "parser-thought", "served-stream-chat", "served-calls"}

@@ -1,36 +1,21 @@
 """Runs of a served branch: what they measure is what the same model gives in this process, the rest is not measured."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from q36eval.app.targets import load_family
-from q36eval.config import Paths
 from q36eval.engines import EngineOptions, EngineSettings
-from q36eval.gate.policy_file import read_policy
-from q36eval.history import History, RunRecord
-from q36eval.probes import Progress
+from q36eval.history import RunRecord
 from q36eval.records import Measurement, ProbeName, Verdict
-from q36eval.run.measure import measure
-from q36eval.run.request import CanaryChoice, Request, Target
-from tests.evals.small_suite import write_small_suite
-from tests.q36eval.openai.server import SANDBOX, Served
+from q36eval.run.request import CanaryChoice
+from tests.q36eval.openai.server import SANDBOX, Served, opened, serving
+from tests.q36eval.openai.test_sglang import BRANCH, SGLang
+from tests.q36eval.small_runs import SmallRuns
 
 pytestmark = pytest.mark.long
 
-REPOSITORY = Path(__file__).parents[3]
-COUNTS = {f"mmlu{kind}/{name}.jsonl": 4 for kind in ("", "_dev") for name in ("geology", "law")}
-COUNTS |= {f"short_answers{kind}/law.jsonl": 4 for kind in ("", "_dev")} | {"perplexity/czech.jsonl": 2}
 DOCUMENTS = [f"Obchod {n}: cena {n * 130} Kč, sleva {n} %." for n in range(10)]
-CORPUS = "name: few\njson_lines: [{path: few.jsonl}]\non_policy: null\n"
-POLICY = """
-name: test
-criteria:
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.02, source: x}, lanes: [structured, freeform], min_clusters: 8}
-"""
 NOISE = 1e-5
 """Nats/token between the same model's logits, once as they are and once through JSON, and more."""
 LITTLE = 1e-3
@@ -42,43 +27,26 @@ Run = Callable[..., tuple[RunRecord, dict[str, Measurement], dict[ProbeName, str
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One state, so that the reference is captured once."""
-    state = tmp_path_factory.mktemp("state")
-    lines = [json.dumps({"id": str(n), "slice": "own", "text": text}) for n, text in enumerate(DOCUMENTS)]
-    (state / "few.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    (state / "corpus.yaml").write_text(CORPUS, encoding="utf-8")
-    (state / "policy.yaml").write_text(POLICY, encoding="utf-8")
-    write_small_suite(state / "suite", COUNTS)
-    return state
+def runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
+    """In one state, so that the reference is captured once."""
+    return SmallRuns(tmp_path_factory.mktemp("state"), DOCUMENTS, CanaryChoice(only=("json-flat",), draws=3))
 
 
 @pytest.fixture
-def run(settings: EngineSettings, state: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(settings: EngineSettings, runs: SmallRuns, monkeypatch: pytest.MonkeyPatch) -> Run:
     # this process has the server's threads: it must not fork
     monkeypatch.setattr("q36eval.engines.resident.usable_workers", lambda: 1)
-    paths = Paths(REPOSITORY, state)
-    history = History.open(paths.history)
 
     def measured(
-        *probes: ProbeName, top_k: int | None = None, gated: bool = False
+        *probes: ProbeName,
+        top_k: int | None = None,
+        gated: bool = False,
+        branch: Path = SANDBOX,
+        engine: EngineOptions | None = None,
     ) -> tuple[RunRecord, dict[str, Measurement], dict[ProbeName, str]]:
-        request = Request(
-            family=load_family(None, paths),
-            branch=Target("bf16", SANDBOX),
-            reference=Target("bf16", SANDBOX),
-            suite=str(write_small_suite(state / "suite", COUNTS)),
-            policy=read_policy(state / "policy.yaml") if gated else None,
-            probes=probes,
-            engine=EngineOptions(kind="openai", base_url=settings.base_url),
-            corpus=state / "corpus.yaml",
-            canaries=CanaryChoice(only=("json-flat",), draws=3),
-            top_k=top_k,
-            exhaustive=True,
-        )
-        done = measure(request, paths, history, Progress())
-        failures = {failure.probe: failure.reason for failure in history.failures(done.id)}
-        return done, {figure.key: figure for figure in history.measurements(done.id)}, failures
+        engine = engine or EngineOptions(kind="openai", base_url=settings.base_url)
+        done = runs.run(branch, SANDBOX, engine, *probes, gated=gated, top_k=top_k)
+        return done, runs.figures(done), runs.failures(done)
 
     return measured
 
@@ -86,8 +54,7 @@ def run(settings: EngineSettings, state: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_served_branch_is_gated_as_the_same_branch_in_this_process(run: Run) -> None:
     done, figures, failures = run(ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS, gated=True)
     assert set(failures) == {ProbeName.WEIGHTS}  # was not part of the run
-    assert done.report is not None
-    assert done.report.verdict is Verdict.PASS
+    assert done.verdict is Verdict.PASS
     assert done.identity is not None
     assert done.reference_identity is not None
     assert (done.identity.engine, done.reference_identity.engine) == ("openai", "in-process")
@@ -149,3 +116,23 @@ def test_a_server_that_is_another_one_in_the_middle_is_measured_no_further(run: 
     assert not [key for key in figures if key.startswith("canaries.")]
     assert done.report is not None
     assert done.report.exit_code == 4
+
+
+def test_a_runs_bound_through_sglang_is_the_one_in_this_process(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference's tokens travel from its pack to the server; a server of its own likeliest ones bounds less."""
+    monkeypatch.setattr("q36eval.engines.openai.capabilities.NATIVE_TOP_KS", (5,))
+    branch = opened(BRANCH)
+
+    def bound(engine: EngineOptions) -> float:
+        _, figures, failures = run(ProbeName.KL, top_k=4, branch=BRANCH, engine=engine)
+        assert ProbeName.KL not in failures
+        assert "kl.kl_divergence[all]" not in figures
+        return figures["kl.kl_divergence_lower_bound[all]"].value
+
+    sglang = type("Handler", (SGLang,), {"asked": []})
+    with serving(Served(branch, shape="sglang"), handles=sglang) as url:
+        through = bound(EngineOptions(kind="openai", base_url=url))
+    # the engine in-process scores texts in batches, the served one text by text
+    assert through == pytest.approx(bound(EngineOptions()), rel=0.1)
+    with serving(Served(branch, max_logprobs=5)) as url:
+        assert bound(EngineOptions(kind="openai", base_url=url)) < through

@@ -4,9 +4,7 @@ SGLang was never run here: these tests show that the client reads those shapes a
 gives them.
 """
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,24 +12,16 @@ import pytest
 import torch
 from typing_extensions import override
 
-from q36eval.app.targets import load_family
-from q36eval.config import Paths
-from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest, open_engine
+from q36eval.engines import Engine, EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.openai.client import MalformedError
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.engines.openai.sglang import ENTRIES, likeliest_rows, named_rows, portions
-from q36eval.history import History
 from q36eval.kl.topk import TopK, lower_bound, lower_bound_of_likeliest
-from q36eval.probes import Progress
-from q36eval.records import ProbeName
-from q36eval.run.measure import measure
-from q36eval.run.request import Request, Target
 from tests.q36eval.openai.server import SANDBOX, Handler, Served, opened, serving
+from tests.q36eval.scoring import log_probs_of, states_of
 
-REPOSITORY = Path(__file__).parents[3]
 BRANCH = SANDBOX.parent / "fp8-head"
 TEXT = "Obchod Ječmen: cena 1 290 Kč, sleva 15 %. Obchod Oves: cena 1 310 Kč, sleva 18 %. Kde je levněji?"
-DOCUMENTS = [f"Obchod {n}: cena {n * 130} Kč, sleva {n} %, zaplatím {n * 117} Kč." for n in range(10)]
 
 
 class SGLang(Handler):
@@ -90,12 +80,6 @@ def settings(branch: Engine, handler: type[SGLang]) -> Iterator[EngineSettings]:
         yield EngineSettings(BRANCH, kind="openai", base_url=url)
 
 
-def logits_of(engine: Engine, request: ScoreRequest) -> torch.Tensor:
-    (scored,) = engine.score([request])
-    assert scored.hidden_states is not None
-    return engine.logits(scored.hidden_states)
-
-
 @pytest.mark.long
 def test_the_likeliest_tokens_and_the_texts_own_are_had_of_every_position(
     settings: EngineSettings, branch: Engine
@@ -104,10 +88,8 @@ def test_the_likeliest_tokens_and_the_texts_own_are_had_of_every_position(
     assert engine.scores == "likeliest"
     assert engine.identity.settings["log_probabilities"] == "top 128, or of named tokens"
     request = ScoreRequest("x", tuple(branch.tokenizer.encode(TEXT, add_special_tokens=False)), 5)
-    (scored,) = engine.score([request])
-    assert scored.hidden_states is not None
-    ids, log_probs = engine.likeliest(scored.hidden_states)
-    own = logits_of(branch, request).log_softmax(-1)
+    ids, log_probs = engine.likeliest(states_of(engine, [request])["x"])
+    own = log_probs_of(branch, [request])["x"]
     listed = ids >= 0
     assert (listed.sum(-1) >= 128).all()
     assert torch.equal(own.gather(-1, ids.clamp(min=0))[listed], log_probs[listed])
@@ -125,15 +107,14 @@ def test_by_the_references_own_tokens_the_bound_is_as_tight_as_from_all_logits(
     """And no longer that of the tokens that both happen to hold likely."""
     monkeypatch.setattr("q36eval.engines.openai.sglang.ENTRIES", 600)
     request = ScoreRequest("x", tuple(branch.tokenizer.encode(TEXT, add_special_tokens=False)), 2)
-    own = logits_of(branch, request)
+    own = branch.logits(states_of(branch, [request])["x"])
     noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(1))
     whole = TopK.of_logits(own + noise, 8)
     reference = TopK(whole.ids, whole.logprobs.float(), whole.tail_mass.float())
     engine = open_engine(settings)
     handler.asked.clear()
-    (scored,) = engine.score([ScoreRequest("x", request.token_ids, 2, named=whole.ids.numpy())])
-    assert scored.hidden_states is not None, scored.error
-    bound = lower_bound_of_likeliest(reference, *engine.likeliest(scored.hidden_states))
+    states = states_of(engine, [ScoreRequest("x", request.token_ids, 2, named=whole.ids.numpy())])["x"]
+    bound = lower_bound_of_likeliest(reference, *engine.likeliest(states))
     exact = lower_bound(reference, own)
     assert torch.allclose(bound, exact, rtol=1e-3, atol=1e-5)
     few = TopK.of_logits(own, 8)
@@ -207,42 +188,3 @@ def test_portions_hold_every_row_once_all_its_names_and_no_more_than_an_answer_m
         assert set(wanted[begin:end].ravel().tolist()) == set(named)
         assert (end - begin) * len(named) <= ENTRIES
     assert list(portions(wanted[:0])) == []
-
-
-@pytest.mark.long
-def test_a_runs_bound_through_sglang_is_the_one_in_this_process(
-    settings: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reference's tokens travel from its pack to the server; a server of its own likeliest ones bounds less."""
-    monkeypatch.setattr("q36eval.engines.resident.usable_workers", lambda: 1)  # the server's threads: it must not fork
-    monkeypatch.setattr("q36eval.engines.openai.capabilities.NATIVE_TOP_KS", (5,))
-    lines = [json.dumps({"id": str(n), "slice": "own", "text": text}) for n, text in enumerate(DOCUMENTS)]
-    (tmp_path / "few.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "corpus.yaml").write_text("name: few\njson_lines: [{path: few.jsonl}]\non_policy: null\n")
-    paths = Paths(REPOSITORY, tmp_path)
-    history = History.open(paths.history)
-
-    def bound(engine: EngineOptions) -> float:
-        request = Request(
-            family=load_family(None, paths),
-            branch=Target("fp8-head", BRANCH),
-            reference=Target("bf16", SANDBOX),
-            suite="sandbox",
-            policy=None,
-            probes=(ProbeName.KL,),
-            engine=engine,
-            corpus=tmp_path / "corpus.yaml",
-            top_k=4,
-        )
-        run = measure(request, paths, history, Progress())
-        assert not history.failures(run.id)
-        figures = {figure.key: figure for figure in history.measurements(run.id)}
-        assert "kl.kl_divergence[all]" not in figures
-        return figures["kl.kl_divergence_lower_bound[all]"].value
-
-    here = bound(EngineOptions())
-    through = bound(EngineOptions(kind="openai", base_url=settings.base_url))
-    # the engine in-process scores texts in batches, the served one text by text
-    assert through == pytest.approx(here, rel=0.1)
-    with serving(Served(opened(BRANCH), max_logprobs=5)) as url:
-        assert bound(EngineOptions(kind="openai", base_url=url)) < through

@@ -6,19 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 from q36eval.gate import Criterion, GateReport, Margin, Policy, Waiver, decide
 from q36eval.gate.report import CriterionVerdict, SignOff, Stage, StageState
 from q36eval.history.records import RunRecord, RunState
-from q36eval.records import (
-    Clusters,
-    Counts,
-    DeploymentIdentity,
-    Direction,
-    Interval,
-    Lane,
-    Measurement,
-    ProbeFailure,
-    ProbeName,
-)
-from q36eval.stats import summarize
-from tests.q36eval.gate.evidence import competence_of
+from q36eval.records import Clusters, Lane, Measurement, ProbeFailure, ProbeName
+from tests.app.judged_runs import IDENTITY
+from tests.q36eval.gate import evidence
 
 HOSTILE = (
     "\x1b]0;t\x07\x1b[31m[red]a|b</b><script>alert('owned')</script><img src=x onerror=alert(1)>\x00\u202e`x` "
@@ -30,63 +20,20 @@ N = 400
 
 
 def census(metric: str, count: float) -> Measurement:
-    return Measurement(
-        probe=ProbeName.CANARIES,
-        metric=metric,
-        unit="flips",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
-        value=count,
-        effect=count,
-        effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
-        counts=Counts(total=5, scored=5, errored=0),
-    )
+    return evidence.census(ProbeName.CANARIES, metric, count, total=5)
 
 
 def accuracy(group: str, lost: int, gained: int) -> Measurement:
     """`N` items of which the reference gets all but `gained` right, and the branch loses `lost`."""
-    reference = [0.0] * gained + [1.0] * (N - gained)
-    branch = [1.0] * (N - lost) + [0.0] * lost
-    clusters = Clusters(
-        units=(1,) * N, branch=tuple(branch), reference=tuple(reference), errored=(0,) * N, bounds=(0.0, 1.0)
-    )
-    value, reference_value, effect, interval = summarize(clusters, "paired_mean")
-    return Measurement(
-        probe=ProbeName.EVALS,
-        metric="accuracy",
-        slice=group,
-        unit="fraction",
-        direction=Direction.HIGHER_IS_BETTER,
-        estimator="paired_mean",
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=Counts(total=N, scored=N, errored=0),
-        clusters=clusters,
-        competence=competence_of(clusters, Direction.HIGHER_IS_BETTER, group),
-    )
+    return evidence.accuracy([1] * (N - lost) + [0] * lost, [0] * gained + [1] * (N - gained), group)
 
 
 def divergence(slice_name: str, value: float, metric: str = "kl_divergence") -> Measurement:
     clusters = Clusters(
         units=(50,) * 60, branch=tuple(50 * value * (0.5 + (i % 11) / 10) for i in range(60)), errored=(0,) * 60
     )
-    mean, _, effect, interval = summarize(clusters, "mean")
-    return Measurement(
-        probe=ProbeName.KL,
-        metric=metric,
-        slice=slice_name,
-        unit="nats/token",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="mean",
-        value=mean,
-        effect=effect,
-        effect_interval=interval,
-        counts=Counts(total=3000, scored=3000, errored=0),
-        clusters=clusters,
-        note=HOSTILE,
-    )
+    found = evidence.measurement(ProbeName.KL, metric, clusters, "mean", slice=slice_name, unit="nats/token")
+    return found.model_copy(update={"note": HOSTILE})
 
 
 def criterion(name: str, tier: str = "blocking", **other: object) -> Criterion:
@@ -163,18 +110,11 @@ def with_distances(report: GateReport) -> GateReport:
 
 
 def run_of(branch: str = HOSTILE, **other: object) -> RunRecord:
-    identity = DeploymentIdentity(
-        checkpoint_sha256="1" * 64,
-        tokenizer_sha256="2" * 64,
-        chat_template_sha256="3" * 64,
-        engine=HOSTILE,
-        engine_version="1",
-    )
     run = RunRecord(
         id="20260501-101112-abcdef",
         family="sandbox",
         branch=branch,
-        identity=identity,
+        identity=IDENTITY.model_copy(update={"engine": HOSTILE}),
         reference_identity=None,
         provenance={"note": HOSTILE, "word": "w" * 300, "share": math.inf},
         state=RunState.FINISHED,

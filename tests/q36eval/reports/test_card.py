@@ -13,21 +13,11 @@ from huggingface_hub import ModelCard
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, Waiver, decide
 from q36eval.history.records import RunRecord, RunState
-from q36eval.records import (
-    Clusters,
-    Counts,
-    DeploymentIdentity,
-    Direction,
-    Interval,
-    Lane,
-    Measurement,
-    ProbeFailure,
-    ProbeName,
-)
+from q36eval.records import Clusters, Interval, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.reports import Document
 from q36eval.reports.card_report import to_card, update_card
-from q36eval.stats import summarize
-from tests.q36eval.gate.evidence import competence_of
+from tests.app.judged_runs import IDENTITY
+from tests.q36eval.gate.evidence import HIGHER, measurement
 from tests.raising import raises
 
 HOSTILE = "\x1b[31ma|b</b><script>\x00\u202e`x` ![i](http://evil) @all #1\n---\n# big ::error::"
@@ -42,40 +32,12 @@ def accuracy(slice_name: str, wrong: int, of: int = 400, errored: int = 0) -> Me
     clusters = Clusters(
         units=(1,) * of, branch=branch, reference=(1.0,) * of, errored=(errored,) + (0,) * (of - 1), bounds=(0.0, 1.0)
     )
-    value, reference, effect, interval = summarize(clusters, "paired_mean")
-    return Measurement(
-        probe=ProbeName.EVALS,
-        metric="accuracy",
-        slice=slice_name,
-        unit="fraction",
-        direction=Direction.HIGHER_IS_BETTER,
-        estimator="paired_mean",
-        value=value,
-        reference_value=reference,
-        effect=effect,
-        effect_interval=interval,
-        counts=Counts(total=of + errored, scored=of, errored=errored),
-        clusters=clusters,
-        competence=competence_of(clusters, Direction.HIGHER_IS_BETTER, slice_name),
-    )
+    return measurement(ProbeName.EVALS, "accuracy", clusters, "paired_mean", HIGHER, slice_name, "fraction")
 
 
 def divergence(value: float) -> Measurement:
     clusters = Clusters(units=(10,) * 40, branch=tuple(10 * value * (1 + i % 3) for i in range(40)), errored=(0,) * 40)
-    mean, reference, effect, interval = summarize(clusters, "mean")
-    return Measurement(
-        probe=ProbeName.KL,
-        metric="kl_divergence",
-        unit="nats/token",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="mean",
-        value=mean,
-        reference_value=reference,
-        effect=effect,
-        effect_interval=interval,
-        counts=Counts(total=400, scored=400, errored=0),
-        clusters=clusters,
-    )
+    return measurement(ProbeName.KL, "kl_divergence", clusters, "mean", unit="nats/token")
 
 
 def criterion(name: str, probe: ProbeName, metric: str, slice_name: str, margin: Margin, **more: Any) -> Criterion:
@@ -95,20 +57,13 @@ POLICY = Policy(
 
 
 def run(measured_on: dict[str, Any] | None = None, **changes: Any) -> RunRecord:
-    identity = DeploymentIdentity(
-        checkpoint_sha256="a" * 64,
-        tokenizer_sha256="b" * 64,
-        chat_template_sha256="c" * 64,
-        engine="in-process",
-        engine_version="5.17.0",
-    )
     kept = {} if measured_on is None else {"measured_on": {"evals": measured_on, "kl": {"all": {"title": "texts"}}}}
     fields: dict[str, Any] = {
         "id": "20260501-101112-abcdef",
         "family": "sandbox",
         "branch": "fp8-head",
-        "identity": identity,
-        "reference_identity": identity,
+        "identity": IDENTITY,
+        "reference_identity": IDENTITY,
         "provenance": {"packages": {"q36eval": "0.1.0"}, "exhaustive": True, **kept},
         "suites": {"evals": "e" * 64, "kl": "f" * 64},
         "state": RunState.FINISHED,

@@ -4,14 +4,21 @@ import re
 
 import pytest
 from markdown_it import MarkdownIt
-from report_samples import HOSTILE, clean_report, criterion, hostile_report, measured, run_of, with_distances
 
 from q36eval.gate import Policy, decide
-from q36eval.records import Verdict
 from q36eval.reports import Document, to_annotations, to_summary
 from q36eval.reports.deciding_answers import DecidingAnswer
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, unjudged_annotation, unjudged_summary
 from q36eval.reports.text import fenced, plain
+from tests.q36eval.reports.report_samples import (
+    HOSTILE,
+    clean_report,
+    criterion,
+    hostile_report,
+    measured,
+    run_of,
+    with_distances,
+)
 
 
 def commands(log: str) -> list[tuple[str, dict[str, str], str]]:
@@ -55,28 +62,8 @@ def test_no_text_is_a_command_of_its_own() -> None:
     assert max(map(len, lines)) < 4096
 
 
-def test_what_passes_is_no_error_where_only_a_signature_is_missing() -> None:
-    unsigned = clean_report().model_copy(
-        update={"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "awaiting_sign_off": True, "headline": "awaiting"}
-    )
-    assert [(level, message) for level, _, message in commands("\n".join(to_annotations(Document(unsigned))))] == [
-        ("error", "awaiting (policy p)")
-    ]
-
-
-def test_at_most_ten_of_a_level_and_the_last_says_how_many_more() -> None:
-    blocking = tuple(criterion(f"c{i}") for i in range(30))
-    advisory = tuple(criterion(f"a{i}", "advisory") for i in range(30))
-    judged = decide(Policy(name="p", criteria=(*blocking, *advisory)), [])
-    found = commands("\n".join(to_annotations(Document(judged))))
-    for level, more in (("error", "and 22 more"), ("warning", "and 21 more")):
-        mine = [message for of, _, message in found if of == level]
-        assert len(mine) == 10
-        assert mine[-1].startswith(more)
-
-
-@pytest.mark.parametrize("per_level", [1, 2, 5])
-def test_branches_of_one_step_share_what_it_shows(per_level: int) -> None:
+@pytest.mark.parametrize("per_level", [1, 2, 5, 10])
+def test_of_a_level_so_many_are_shown_and_the_last_says_how_many_more(per_level: int) -> None:
     """GitHub counts a step's annotations, not a branch's: the last branches' verdicts were dropped without a word."""
     blocking = tuple(criterion(f"c{i}") for i in range(30))
     advisory = tuple(criterion(f"a{i}", "advisory") for i in range(30))
@@ -86,6 +73,8 @@ def test_branches_of_one_step_share_what_it_shows(per_level: int) -> None:
     assert (len(errors), len(found)) == (per_level, 2 * per_level)
     assert errors[0].startswith("INCONCLUSIVE")
     assert per_level == 1 or errors[-1].startswith(f"and {31 - (per_level - 1)} more")
+    shown = to_annotations(Document(judged))
+    assert len(shown) == 20, "by default ten of each"
 
 
 def test_a_branch_without_a_report_is_an_error_and_a_line_of_the_summary() -> None:
@@ -161,8 +150,3 @@ def test_a_summary_shows_the_verdict_and_the_prompts_and_folds_the_tables() -> N
     assert "| criterion |" not in shown
     assert "| criterion |" in summary
     assert "<details><summary>Criteria</summary>" in summary
-
-
-def test_very_long_text_stays_short() -> None:
-    assert len(HOSTILE) > 20_000
-    assert len(to_summary(Document(hostile_report(), run_of(), measured()))) < 12_000

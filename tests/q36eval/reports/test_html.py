@@ -1,25 +1,19 @@
 """The HTML report in a real browser: one page that runs nothing, fetches nothing and says everything."""
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from report_samples import clean_report, hostile_report, measured, run_of, with_distances
 
 from q36eval.reports import Document
 from q36eval.reports._plots import Axis
 from q36eval.reports.flips import Flips, flips
 from q36eval.reports.html_report import to_html
-
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-SCREENS = os.environ.get("Q36EVAL_SCREENS")
+from tests.app.dashboard.driving import CHROMIUM, chromium
+from tests.q36eval.reports.report_samples import clean_report, hostile_report, measured, run_of, with_distances
 
 
 def hostile_page() -> str:
@@ -66,11 +60,8 @@ def test_axes_keep_what_lies_outside_at_their_end() -> None:
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine; install one, for example: apt-get install chromium")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+    with chromium() as opened:
+        yield opened
 
 
 def test_a_browser_runs_nothing_and_shows_everything(browser: Any, tmp_path: Path) -> None:
@@ -97,8 +88,6 @@ def test_a_browser_runs_nothing_and_shows_everything(browser: Any, tmp_path: Pat
         assert _contrast(page, "body") > 7
         for verdict in ("PASS", "FAIL", "NOT_MEASURED"):
             assert _contrast(page, f".verdict.{verdict}") > 4.5  # WCAG 2.2, success criterion 1.4.3
-        if SCREENS:
-            page.screenshot(path=f"{SCREENS}/hostile-{theme}.png", full_page=True)
     page.close()
 
 

@@ -3,12 +3,12 @@
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from report_samples import HOSTILE, hostile_report, run_of
 
 from q36eval.reports import Document
 from q36eval.reports.html_report import to_html
 from q36eval.reports.markdown_report import to_markdown
 from q36eval.reports.ui_address import UI_URL, links
+from tests.q36eval.reports.report_samples import HOSTILE, hostile_report, run_of
 
 ROOT = "https://review.example/q36eval"
 

@@ -17,6 +17,7 @@ from q36eval.run.cache_scales import judge_worse_scales
 from tests.commands import q36eval
 from tests.q36eval.checkpoints.inspection.damage import Tensors, edit_tensors
 from tests.raising import raises
+from tests.small_corpus import write_corpus
 
 ROOT = Path(__file__).parents[3]
 SANDBOX = ROOT / "data" / "sandbox" / "bf16"
@@ -103,21 +104,12 @@ def test_a_resumed_run_keeps_the_scales_that_it_judged() -> None:
         assert Running.deployment.fget(running).kv_scales == expected  # type: ignore[attr-defined]
 
 
-CORPUS = """
-name: few
-json_lines: [{path: few.jsonl}]
-on_policy: {per_canary: 1, max_new_tokens: 6, chat: false}
-"""
-
-
 @pytest.mark.long
 def test_a_run_says_which_scales_it_judged_and_what_both_cost(tmp_path: Path) -> None:
     folder = with_scales(tmp_path / "copy", 1.0, 2.0**-12, 2.0**12)
-    lines = [json.dumps({"id": str(n), "slice": "own", "text": f"Obchod {n}: cena {7 * n} Kč."}) for n in range(12)]
-    (tmp_path / "few.jsonl").write_text("\n".join(lines))
-    (tmp_path / "corpus.yaml").write_text(CORPUS)
-    corpus = ("--corpus", str(tmp_path / "corpus.yaml"))
-    quantized = ("--branch", str(folder), "--kv-cache-dtype", "fp8_e4m3", *corpus)
+    sampled = {"per_canary": 1, "max_new_tokens": 6, "chat": False}
+    corpus = write_corpus(tmp_path, [f"Obchod {n}: cena {7 * n} Kč." for n in range(12)], on_policy=sampled)
+    quantized = ("--branch", str(folder), "--kv-cache-dtype", "fp8_e4m3", "--corpus", str(corpus))
     done = q36eval("kl", *quantized, state=tmp_path / "state")
     assert "judged with ignored scales" in done.stderr
     run = json.loads(q36eval("history", "show", "latest", "--json", state=tmp_path / "state").stdout)

@@ -15,7 +15,7 @@ from q36eval.checkpoints import checkpoint_sha256
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
-from q36eval.gate import CriterionResult, CriterionVerdict, Policy
+from q36eval.gate import CriterionResult, CriterionVerdict
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.kl.corpus import CorpusDocument
@@ -24,10 +24,10 @@ from q36eval.records import ProbeName, Verdict
 from q36eval.run import decoded_branch
 from q36eval.run.branch import Running
 from q36eval.run.decoded_branch import DecodedHere, beginnings
-from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target, asks_endpoint, probes_for
 from q36eval.run.served_lane import alone
 from q36eval.run.serving_error import record, tell_apart
+from tests.app.sandbox_gates import Gates
 from tests.branches import folder_of
 from tests.q36eval.openai.server import Served, opened, serving
 from tests.q36eval.run.test_serving_error import divergence_of, documents, plan, register
@@ -66,27 +66,11 @@ def paths(tmp_path: Path) -> Paths:
     return Paths(REPOSITORY, tmp_path / "state")
 
 
-def policy_of(paths: Paths, text: str = POLICY) -> Policy:
-    file = paths.state / "own.yaml"
-    file.write_text(text, encoding="utf-8")
-    return read_policy(file)
-
-
 def gated(
     paths: Paths, engine: EngineOptions, branch: str = "bf16", text: str = POLICY, resume: str | None = None
 ) -> tuple[RunRecord, History]:
-    history, reference = History.open(paths.history), Target("bf16", SANDBOX / "bf16")
-    request = Request(
-        family=load_family(None, paths),
-        branch=Target(branch, folder_of(branch)),
-        reference=reference,
-        suite="sandbox",
-        policy=policy_of(paths, text),
-        probes=(ProbeName.WEIGHTS, ProbeName.SERVED),
-        engine=engine,
-        resume=resume,
-    )
-    return measure(request, paths, history, Progress()), history
+    gates = Gates(paths.state, text, probes=(ProbeName.WEIGHTS, ProbeName.SERVED))
+    return gates(folder_of(branch), engine=engine, resume=resume), gates.history
 
 
 def criterion(run: RunRecord) -> CriterionResult:
@@ -230,7 +214,7 @@ def test_a_margin_below_what_the_engine_makes_of_the_reference_proves_nothing(pa
 
 
 def test_a_gate_measures_it_where_a_criterion_asks_and_asks_no_endpoint_for_it_alone(paths: Paths) -> None:
-    own, served = policy_of(paths), read_policy(REPOSITORY / "data" / "policies" / "served.yaml")
+    own, served = Gates(paths.state, POLICY).policy, read_policy(REPOSITORY / "data" / "policies" / "served.yaml")
     assert ProbeName.SERVED in probes_for(own)
     base = Request(load_family(None, paths), Target("bf16", SANDBOX / "bf16"), None, "sandbox", own)
     assert not asks_endpoint(Request(**vars(base) | {"probes": probes_for(own)}))

@@ -35,12 +35,9 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
     return set_to
 
 
-def test_a_roomy_disk_says_nothing(tmp_path: Path, disk: Any) -> None:
+def test_figures_of_a_full_one_and_none_of_a_roomy_one(tmp_path: Path, disk: Any) -> None:
     disk(94 * GB, 6 * GB)
     assert crowded([tmp_path]) == []
-
-
-def test_figures_of_a_full_one(tmp_path: Path, disk: Any) -> None:
     disk(95 * GB, 5 * GB)
     (problem,) = crowded([tmp_path / "not" / "there", tmp_path])
     assert "95 % full (5.00 GB are free)" in problem.message

@@ -103,9 +103,7 @@ def run(
 def test_both_are_scored_on_the_references_answer_and_the_reference_alone_is_asked_again(tmp_path: Path) -> None:
     reference, branch = Speaker(), Speaker()
     probe, _ = run(tmp_path, branch, reference)
-    assert reference.asked == [
-        "q0", "q1", "q2", "q0/score", "q1/score", "q2/score", "q0/repeat", "q1/repeat", "q2/repeat",
-    ]  # fmt: skip
+    assert reference.asked == [f"q{number}{step}" for step in ("", "/score", "/repeat") for number in range(3)]
     assert branch.asked == ["q0/score", "q1/score", "q2/score", "q0", "q1", "q2"]
     # a prompt of three tokens and an answer of three: both deployments read six
     assert probe.compared["q2"].values == {"answer": [0, 1, 2], "scored": 6.0, "repeat": "right"}

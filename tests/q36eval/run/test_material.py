@@ -10,30 +10,21 @@ from q36eval.kl.corpus_config import CorpusConfig
 from q36eval.run.materials import context_and_overlap
 from tests.commands import q36eval
 from tests.raising import raises
-
-
-def written(folder: Path, documents: list[str], extra: str = "") -> Path:
-    """A corpus file over one JSON Lines file."""
-    lines = [json.dumps({"id": str(n), "slice": "mine", "text": text}) for n, text in enumerate(documents)]
-    (folder / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    path = folder / "corpus.yaml"
-    path.write_text(f"name: mine\njson_lines: [{{path: own.jsonl}}]\n{extra}", encoding="utf-8")
-    return path
+from tests.small_corpus import write_corpus
 
 
 @pytest.mark.long
 def test_a_corpus_of_ones_own_is_measured_in_windows_beside_sampled_answers(tmp_path: Path) -> None:
     long = " ".join(f"Obchod {n}: cena {n * 10} Kč." for n in range(40))
-    corpus = written(
-        tmp_path, ["Ahoj světe, jak se máš?", "x", long], "context: 64\non_policy: {per_canary: 0, max_new_tokens: 8}\n"
-    )
+    sampled = {"per_canary": 0, "max_new_tokens": 8}
+    corpus = write_corpus(tmp_path, ["Ahoj světe, jak se máš?", "x", long], context=64, on_policy=sampled)
     arguments = ("kl", "--branch", "fp8-head", "--corpus", str(corpus), "--json")
     done = q36eval(*arguments, state=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 document of fewer than two tokens skipped" in done.stderr
     assert "longer than the context of 64 tokens" in done.stderr
     figures = {(m["metric"], m["slice"]): m for m in json.loads(done.stdout)["measurements"]}
-    assert figures["kl_divergence", "mine"]["counts"]["scored"] > 300
+    assert figures["kl_divergence", "own"]["counts"]["scored"] > 300
     assert figures["kl_divergence", "on_policy/chat"]["value"] > 0
     assert ("kl_divergence", "czech") not in figures
     kept = list((tmp_path / "packs").rglob("on-policy-*.jsonl"))
@@ -47,7 +38,8 @@ def test_a_corpus_of_ones_own_is_measured_in_windows_beside_sampled_answers(tmp_
 
 @pytest.mark.long
 def test_a_pack_that_lost_its_sampled_answers_is_damaged_and_another_corpus_is_named(tmp_path: Path) -> None:
-    corpus = written(tmp_path, ["Ahoj světe, jak se máš?"], "on_policy: {per_canary: 0, max_new_tokens: 4}\n")
+    sampled = {"per_canary": 0, "max_new_tokens": 4}
+    corpus = write_corpus(tmp_path, ["Ahoj světe, jak se máš?"], on_policy=sampled)
     pack = tmp_path / "pack"
     arguments = ("reference", "capture", "--probe", "kl", "--corpus", str(corpus), "--out", str(pack))
     done = q36eval(*arguments, state=tmp_path)
@@ -72,11 +64,11 @@ def test_a_pack_that_lost_its_sampled_answers_is_damaged_and_another_corpus_is_n
 @pytest.mark.long
 def test_a_corpus_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     for command, documents, extra, needle in (
-        ("gate", ["twice", "twice"], "", "same document twice"),
-        ("attribute", ["a b", "c d"], "sauces: []\n", "unknown key"),
-        ("kl", ["a b c"], "overlap: 4096\n", "overlap of 4,096"),
+        ("gate", ["twice", "twice"], {}, "same document twice"),
+        ("attribute", ["a b", "c d"], {"sauces": []}, "unknown key"),
+        ("kl", ["a b c"], {"overlap": 4096}, "overlap of 4,096"),
     ):
-        corpus = written(tmp_path, documents, extra)
+        corpus = write_corpus(tmp_path, documents, **extra)
         done = q36eval(command, "--branch", "bf16", "--corpus", str(corpus), state=tmp_path)
         assert done.returncode == 2, done.stderr
         assert "Traceback" not in done.stderr

@@ -8,26 +8,15 @@ import numpy as np
 import pytest
 
 from q36eval.engines import Generated, GenerationRequest
-from q36eval.gate import Criterion, Margin, Policy, decide
+from q36eval.gate import decide
 from q36eval.probes import Digest, ItemResults, Probe, Progress, WorkItem
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict
 from q36eval.run.order_check import FALSE_ALARMS, ITEMS, PROBES, STATED_RATE, most_disagreements
 from q36eval.run.rounds import run_probes
-from tests.q36eval.gate.evidence import accuracy
+from tests.q36eval.gate.evidence import accuracy, only
 from tests.q36eval.run.runner import CountingEngine, MemorySink, outcome
 
-POLICY = Policy(
-    name="test",
-    criteria=(
-        Criterion(
-            id="right",
-            probe=ProbeName.EVALS,
-            metric="accuracy",
-            margin=Margin(kind="min_recovery", value=0.9, source="a test"),
-            lanes=(Lane.STRUCTURED, Lane.FREEFORM),
-        ),
-    ),
-)
+POLICY = only("min_recovery", 0.9, id="right", probe="evals", metric="accuracy", lanes=tuple(Lane))
 
 
 class WearyEngine(CountingEngine):

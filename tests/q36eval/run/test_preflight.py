@@ -1,6 +1,5 @@
 """Everything that is wrong with a request is reported at once, before any work, and each problem has a code."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,9 @@ from q36eval.run.preflight import Problem, RefusedError, problems, refuse
 from q36eval.run.request import Request, Target
 from tests.commands import q36eval
 from tests.evals.small_suite import ROOT, write_small_suite
+from tests.small_corpus import write_corpus
 
 SANDBOX = ROOT / "data" / "sandbox"
-
-
-def corpus(folder: Path, slice_name: str) -> Path:
-    """A corpus of one text in that slice."""
-    text = {"id": "one", "slice": slice_name, "text": "One text of a few words."}
-    (folder / "texts.jsonl").write_text(json.dumps(text), encoding="utf-8")
-    path = folder / "corpus.yaml"
-    path.write_text('{"name": "own", "json_lines": [{"path": "texts.jsonl"}], "on_policy": null}')
-    return path
 
 
 def codes(stderr: str) -> list[str]:
@@ -58,7 +49,7 @@ def test_data_texts_template_and_policy_are_all_looked_at(tmp_path: Path) -> Non
         reference=Target("bf16", SANDBOX / "bf16"),
         suite=str(suite),
         policy=read_policy(paths.policies / "sandbox.yaml"),
-        corpus=corpus(tmp_path, "all"),
+        corpus=write_corpus(tmp_path, [{"slice": "all", "text": "One text of a few words."}]),
     )
     found = problems(request, paths)
     codes = {problem.code for problem in found if problem.blocks}

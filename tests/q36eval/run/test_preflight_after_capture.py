@@ -1,5 +1,6 @@
 """A policy is refused where a branch that is the reference would not pass, and nowhere else."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -53,28 +54,20 @@ def policy(metric: str, part: str, kind: str, value: float) -> Policy:
         (("choice_margin", "mmlu", "max_increase", 0.0), ("margin-not-shown",)),
         (("perplexity", "all", "min_retention", 0.9), ("margin-not-shown", "requires 30")),
         (("accuracy", "mmlu", "max_value", 0.5), ("margin-not-shown", "max_value")),
+        (("accuracy", "mmlu", "min_recovery", 0.7), ()),
+        (("accuracy", "mmlu", "max_increase", 0.3), ()),
+        (("macro_accuracy", "mmlu", "min_recovery", 0.7), ()),
+        (("items_lost", "mmlu", "max_count", 0), ()),
+        (("answers_changed", "mmlu", "max_value", 0.3), ()),
+        (("choice_margin", "mmlu", "max_increase", 0.1), ()),
     ],
 )
-def test_what_the_reference_itself_would_not_pass_is_refused(work: Work, asked: Any, expected: tuple[str, ...]) -> None:
+def test_what_the_reference_itself_would_not_pass_is_refused_and_nothing_else(
+    work: Work, asked: Any, expected: tuple[str, ...]
+) -> None:
     captures = {ProbeName.EVALS: {item.key: answered(item) for item in work.items}}
-    with raises(UsageError, *expected):
+    with raises(UsageError, *expected) if expected else nullcontext():
         refuse(problems_after_capture(policy(*asked), [work], captures, []))
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ("accuracy", "mmlu", "min_recovery", 0.7),
-        ("accuracy", "mmlu", "max_increase", 0.3),
-        ("macro_accuracy", "mmlu", "min_recovery", 0.7),
-        ("items_lost", "mmlu", "max_count", 0),
-        ("answers_changed", "mmlu", "max_value", 0.3),
-        ("choice_margin", "mmlu", "max_increase", 0.1),
-    ],
-)
-def test_what_the_reference_would_pass_is_not_refused(work: Work, asked: Any) -> None:
-    captures = {ProbeName.EVALS: {item.key: answered(item) for item in work.items}}
-    refuse(problems_after_capture(policy(*asked), [work], captures, []))
 
 
 def test_neither_an_advisory_criterion_nor_a_reference_that_errored_is_refused(work: Work) -> None:

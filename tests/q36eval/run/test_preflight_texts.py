@@ -29,6 +29,7 @@ from q36eval.run.request import Request, Target
 from q36eval.stats import MAX_ERRORED_SHARE
 from tests.commands import q36eval
 from tests.evals.small_suite import FROZEN, ROOT, write_small_suite
+from tests.small_corpus import write_corpus
 
 BF16 = ROOT / "data" / "sandbox" / "bf16"
 WORDS = [
@@ -62,11 +63,7 @@ def suite_of(folder: Path, lengths: Sequence[int]) -> Path:
 
 def corpus_of(folder: Path, count: int) -> Path:
     """A corpus of one's own with so many documents, on which the reference answers nothing itself."""
-    lines = [json.dumps({"id": f"t{n}", **text}) for n, text in enumerate(documents([20] * count))]
-    (folder / "texts.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    path = folder / "corpus.yaml"
-    path.write_text(yaml.safe_dump({"name": "own", "json_lines": [{"path": "texts.jsonl"}], "on_policy": None}))
-    return path
+    return write_corpus(folder, documents([20] * count))
 
 
 def policy_of(folder: Path, *figures: str, **settings: Any) -> str:

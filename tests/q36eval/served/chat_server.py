@@ -8,19 +8,20 @@ import json
 import random
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
+import torch
 from typing_extensions import override
 
 from q36eval.canaries.checks import parse_reply
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
 from q36eval.chat import rendered_chat
-from q36eval.engines import Generated, GenerationRequest, ScoreRequest
-from tests.q36eval.openai.server import Handler, RefusedError, Served, serving
+from q36eval.engines import EngineSettings, Generated, GenerationRequest, ScoreRequest
+from q36eval.engines.openai.endpoint import Endpoint
+from tests.q36eval.openai.server import SANDBOX, Handler, RefusedError, Served, entry_of, log_probs, serving
 
 BLOCK = 64
 """Tokens of a block of the prefix cache."""
@@ -36,8 +37,6 @@ class Faults:
 
     stale_cache: bool = False
     """Of a prompt found in the cache the state is lost: only what comes after it is read."""
-    placed_cache: bool = False
-    """Blocks of the cache are known by their place alone: what is found there may be another prompt's."""
     stale_eviction: bool = False
     """Of a prompt that was pushed out of the cache the blocks it had are not read again, though they are gone."""
     crossed: bool = False
@@ -46,19 +45,14 @@ class Faults:
     swallowed_thought: bool = False
     """The answer after a thought is part of the reasoning, and there is no content."""
     leaked_tags: bool = False
-    null_content: bool = False
-    lost_calls: bool = False
     forced_calls: bool = False
     """Whoever offers tools gets a call of the last one, without arguments."""
     wrong_finish: bool = False
     duplicated_chunk: bool = False
-    missing_chunk: bool = False
     other_template: bool = False
     """The server's template writes one word more."""
     worn: bool = False
     """After so many answers it answers as after a cut prompt."""
-    broken: bool = False
-    """Every chat request is answered with status 500."""
     stumbling: bool = False
     """Every fifth raw completion is answered with status 500, and rightly when it is asked for again."""
     turned: bool = False
@@ -78,7 +72,6 @@ class Chatting(Served):
     """What is served, the faults, and the counters of the prefix cache."""
 
     faults: Faults = field(default_factory=Faults)
-    caches: bool = True
     returns_chat_ids: bool = True
     writes_prompts: bool = True
     """Whether its `/tokenize` takes conversations."""
@@ -116,15 +109,10 @@ class Chatting(Served):
         """
         with self.queue_lock:
             self.queries += len(ids)
-            held = [each for of_salt in self.cached.values() for each in of_salt]
             most = len(ids) - 1
-            if self.faults.placed_cache:
-                longest = max(held, key=len, default=())
-                best, read = min(most, len(longest)) // BLOCK * BLOCK, longest
-            else:
-                known = [_alike(ids, other) for other in self.cached.get(salt, ())]
-                best, read = min(most, max(known, default=0)) // BLOCK * BLOCK, ids
-            read = () if self.faults.stale_cache else read[:best]
+            known = [_alike(ids, other) for other in self.cached.get(salt, ())]
+            best = min(most, max(known, default=0)) // BLOCK * BLOCK
+            read = () if self.faults.stale_cache else ids[:best]
             after = best
             if self.faults.stale_eviction and not best and (salt, ids) in self.evicted:
                 after = most // BLOCK * BLOCK
@@ -156,34 +144,30 @@ class Chatting(Served):
         """The greedy answer, of this process's model."""
         with self.queue_lock:
             self.prompt_tokens += len(ids)
-            known = self.known.get((ids, budget))
         if self.by_rule:
             return ruled(self.engine.tokenizer, ids, budget)
-        if known is None:
-            known = self.generate(GenerationRequest("x", ids, budget))
-            with self.queue_lock:
-                self.known[ids, budget] = known
-        return known
+        generated: Generated = self._once((ids, budget), lambda: self.generate(GenerationRequest("x", ids, budget)))
+        return generated
 
     def top(self, ids: tuple[int, ...], tokens: tuple[int, ...]) -> list[dict[str, float]]:
         """The likeliest tokens at each generated place, the generated one among them."""
         if self.by_rule:
             return [{f"token_id:{token + place}": -0.1 - 3.0 * place for place in range(TOP)} for token in tokens]
+        rows = self._once((ids, tokens, "top"), lambda: self._scored(ids, tokens))
+        entries = [entry_of(row, TOP, token) for row, token in zip(rows, tokens, strict=True)]
+        return [{f"token_id:{name}": value for name, (value, _) in entry.items()} for entry in entries]
+
+    def _scored(self, ids: tuple[int, ...], tokens: tuple[int, ...]) -> torch.Tensor:
+        with self.lock:  # alone: a batch moves BF16
+            return log_probs(self.engine, ScoreRequest("x", (*ids, *tokens), first=len(ids)))
+
+    def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
         with self.queue_lock:
-            known = self.known.get((ids, tokens, "top"))
+            known = self.known.get(key)
         if known is None:
-            with self.lock:
-                (scored,) = self.engine.score([ScoreRequest("x", (*ids, *tokens), first=len(ids))])
-                assert scored.hidden_states is not None
-                rows = self.engine.logits(scored.hidden_states).log_softmax(-1)
-            known = []
-            for row, token in zip(rows, tokens, strict=True):
-                values, best = row.topk(TOP)
-                entry = {f"token_id:{token}": float(row[token])}
-                entry |= {f"token_id:{t}": v for t, v in zip(best.tolist(), values.tolist(), strict=True)}
-                known.append(entry)
+            known = compute()
             with self.queue_lock:
-                self.known[ids, tokens, "top"] = known
+                self.known[key] = known
         return known
 
 
@@ -221,13 +205,12 @@ class ChatHandler(Handler):
             return
         lines = [f"process_start_time_seconds {served.started}"] if served.tells_start else []
         lines += [f'vllm:prompt_tokens_total{{engine="0"}} {served.prompt_tokens}'] if served.counts_prompts else []
-        if served.caches:
-            config = f'block_size="{BLOCK}",num_gpu_blocks="{served.capacity_blocks}"'
-            lines += [
-                f'vllm:prefix_cache_queries_total{{engine="0"}} {served.queries}',
-                f'vllm:prefix_cache_hits_total{{engine="0"}} {served.hits}',
-                f"vllm:cache_config_info{{{config}}} 1.0",
-            ]
+        config = f'block_size="{BLOCK}",num_gpu_blocks="{served.capacity_blocks}"'
+        lines += [
+            f'vllm:prefix_cache_queries_total{{engine="0"}} {served.queries}',
+            f'vllm:prefix_cache_hits_total{{engine="0"}} {served.hits}',
+            f"vllm:cache_config_info{{{config}}} 1.0",
+        ]
         if served.draft_length:
             counters = {"drafts": served.drafts, "draft_tokens": served.drafts * served.draft_length}
             counters["accepted_tokens"] = sum(served.accepted)
@@ -239,8 +222,7 @@ class ChatHandler(Handler):
         self._send(200, ("\n".join(lines) + "\n").encode())
 
     @override
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def answer(self, body: Mapping[str, Any]) -> None:
         scores = body.get("prompt_logprobs") is not None or (body.get("max_tokens") == 1 and body.get("logprobs"))
         try:
             if self.path == "/v1/chat/completions":
@@ -253,26 +235,20 @@ class ChatHandler(Handler):
                 ids = self._prompt_of(body)
                 self._send(200, {"tokens": ids, "count": len(ids), "max_model_len": self.served.context})
             else:
-                self.answer(body)
+                super().answer(body)
         except RefusedError as error:
             self._send(400, {"error": {"message": str(error)}})
 
-    def _answer(self, body: Mapping[str, Any], whole: dict[str, Any], pieces: "list[dict[str, Any]] | None") -> None:
+    def _answer(self, body: Mapping[str, Any], whole: dict[str, Any], pieces: list[dict[str, Any]]) -> None:
         served = self.served
-        if served.faults.broken and self.path.startswith("/v1/chat"):
-            self._send(500, {"error": {"message": "broken"}})
-            return
         if served.faults.stumbling and served.answered % 5 == 0:
             self._send(500, {"error": {"message": "stumbled"}})
             return
         if not body.get("stream"):
             self._send(200, whole)
             return
-        assert pieces is not None
         if served.faults.duplicated_chunk and len(pieces) > 3:
             pieces.insert(2, pieces[2])
-        if served.faults.missing_chunk and len(pieces) > 3:
-            del pieces[2]
         events = [{"model": whole["model"], "choices": [piece]} for piece in pieces]
         if "prompt_token_ids" in whole:
             events[0]["prompt_token_ids"] = whole["prompt_token_ids"]
@@ -290,7 +266,7 @@ class ChatHandler(Handler):
         served, faults = self.served, self.served.faults
         if len(ids) + budget > served.context:
             raise RefusedError(f"This model's maximum context length is {served.context} tokens.")
-        cached, read = served.looked_up(salt, ids) if served.caches else (0, ids)
+        cached, read = served.looked_up(salt, ids)
         with served.queue_lock:
             served.answered += 1
             served.under_way += 1
@@ -329,33 +305,12 @@ class ChatHandler(Handler):
             rows = [dict([next(iter(row.items()))]) for row in rows] if faults.one_log_prob else rows
             choice["logprobs"] = {"top_logprobs": rows}
         whole = self._whole(ids, tokens, cached) | {"choices": [choice]}
-        pieces = [
-            {"index": 0, "text": text, "finish_reason": None, "token_ids": [token]}
-            for token, text in zip(tokens, self._texts(generated), strict=True)
-        ]
-        pieces[-1]["finish_reason"] = generated.finish_reason
-        return whole, pieces
-
-    def _texts(self, generated: Generated) -> list[str]:
-        """The text that each token adds; the mark of the end adds none."""
-        decode = self.served.engine.tokenizer.decode
-        ends = [
-            decode(list(generated.token_ids[:n]), skip_special_tokens=False)
-            for n in range(len(generated.token_ids) + 1)
-        ]
-        # a letter of two tokens comes with its second
-        whole = [text if not text.endswith("\N{REPLACEMENT CHARACTER}") else None for text in ends]
-        shown = [""]
-        for text in whole[1:]:
-            shown.append(shown[-1] if text is None else text)
-        added = [after[len(before) :] for before, after in pairwise(shown)]
-        return added + ([] if generated.end_id is None else [""])
+        return whole, _stream(_cut("text", generated.text) or [{"text": ""}], generated.finish_reason, tokens)
 
     def _whole(self, ids: Sequence[int], tokens: Sequence[int], cached: int) -> dict[str, Any]:
         served = self.served
         usage: dict[str, Any] = {"prompt_tokens": len(ids), "completion_tokens": len(tokens)}
-        if served.caches:
-            usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
         return {"id": f"x-{threading.get_ident()}", "model": served.name, "usage": usage}
 
     def _prompt_of(self, body: Mapping[str, Any]) -> list[int]:
@@ -380,7 +335,7 @@ class ChatHandler(Handler):
         if served.returns_chat_ids:
             choice["token_ids"] = list(tokens)
             whole["prompt_token_ids"] = list(ids)
-        return whole, list(_deltas(message, finish, tokens, ids_too=served.returns_chat_ids))
+        return whole, _stream(_deltas(message), finish, tokens if served.returns_chat_ids else None)
 
 
 def _alike(ids: Sequence[int], other: Sequence[int]) -> int:
@@ -414,12 +369,8 @@ def parsed(
         forced = {"name": tools[-1]["function"]["name"], "arguments": "{}"}
         calls = [{"id": "1", "type": "function", "function": forced}]
     content: str | None = (reply.before if reply.calls else answer).strip() or None
-    if faults.lost_calls:
-        calls = []
     if faults.leaked_tags:
         content = f"{content or ''}</think>"
-    if faults.null_content:
-        content = None
     message: dict[str, Any] = {"content": content, "reasoning": reasoning}
     if calls:
         message["tool_calls"] = calls
@@ -427,33 +378,32 @@ def parsed(
     return message, finish
 
 
-def _deltas(
-    message: Mapping[str, Any], finish: str, tokens: Sequence[int], *, ids_too: bool
-) -> Iterator[dict[str, Any]]:
-    """The message in pieces, the token ids among them."""
+def _cut(name: str, text: str) -> list[dict[str, Any]]:
+    """The text in pieces of a stream."""
+    return [{name: text[at : at + 8]} for at in range(0, len(text), 8)]
+
+
+def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The message in pieces."""
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     for name in ("reasoning", "content"):
-        said = message.get(name) or ""
-        deltas += [{name: said[at : at + 8]} for at in range(0, len(said), 8)]
+        deltas += _cut(name, message.get(name) or "")
     for index, call in enumerate(message.get("tool_calls", ())):
-        function = call["function"]
-        deltas.append(
-            {"tool_calls": [{"index": index, "id": "1", "function": {"name": function["name"], "arguments": ""}}]}
-        )
-        said = function["arguments"]
-        deltas += [
-            {"tool_calls": [{"index": index, "function": {"arguments": said[at : at + 8]}}]}
-            for at in range(0, len(said), 8)
-        ]
-    deltas.append({})
-    per = -(-len(tokens) // len(deltas))
-    for number, delta in enumerate(deltas):
-        piece: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": None}
-        if ids_too:
-            piece["token_ids"] = list(tokens[number * per : (number + 1) * per])
-        if number == len(deltas) - 1:
-            piece["finish_reason"] = finish
-        yield piece
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        parts = [{"name": name, "arguments": ""}, *_cut("arguments", arguments)]
+        deltas += [{"tool_calls": [{"index": index, "function": part}]} for part in parts]
+    return [{"delta": delta} for delta in (*deltas, {})]
+
+
+def _stream(pieces: Sequence[Mapping[str, Any]], finish: str, tokens: Sequence[int] | None) -> list[dict[str, Any]]:
+    """The choices of a stream: the token ids are spread over its pieces, and the last one has the finish reason."""
+    choices: list[dict[str, Any]] = [{"index": 0, "finish_reason": None, **piece} for piece in pieces]
+    if tokens is not None:
+        per = -(-len(tokens) // len(choices))
+        for number, choice in enumerate(choices):
+            choice["token_ids"] = list(tokens[number * per : (number + 1) * per])
+    choices[-1]["finish_reason"] = finish
+    return choices
 
 
 @contextmanager
@@ -461,3 +411,13 @@ def chatting(served: Chatting) -> Iterator[str]:
     """That server; gives its address."""
     with serving(served, handles=ChatHandler) as address:
         yield address
+
+
+@contextmanager
+def endpoint_of(served: Chatting) -> Iterator[Endpoint]:
+    """That server, as `q36eval served` opens it."""
+    with (
+        chatting(served) as address,
+        closing(Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))) as endpoint,
+    ):
+        yield endpoint

@@ -58,20 +58,30 @@ def judged(
     address: str, state: Path, plan: Plan = PLAN, policy: Policy | None = None, against: str | None = None
 ) -> Judged:
     """What is found of the server at that address, which serves the sandbox's reference, and kept below `state`."""
-    paths = Paths(REPOSITORY, state)
-    state.mkdir(exist_ok=True)
-    history = History.open(paths.history)
-    request = Request(
-        family=load_family(None, paths),
+    judges = alone(policy or few_prompts_policy(), against=against is not None)
+    return kept_below(state, request_of(EngineOptions(kind="openai", base_url=address), judges, plan, against))
+
+
+def request_of(engine: EngineOptions, policy: Policy, plan: Plan, against: str | None = None) -> Request:
+    """The request for what is served alone of the sandbox's reference."""
+    return Request(
+        family=load_family(None, Paths(REPOSITORY, REPOSITORY)),
         branch=Target("bf16", SANDBOX),
         reference=None,
         suite="sandbox",
-        policy=alone(policy or few_prompts_policy(), against=against is not None),
+        policy=policy,
         probes=(ProbeName.SERVED,),
-        engine=EngineOptions(kind="openai", base_url=address),
+        engine=engine,
         served=plan,
         second_endpoint=against,
     )
+
+
+def kept_below(state: Path, request: Request) -> Judged:
+    """The run of that request, in a history below `state`."""
+    paths = Paths(REPOSITORY, state)
+    state.mkdir(exist_ok=True)
+    history = History.open(paths.history)
     return Judged(measure(request, paths, history, Progress()), history)
 
 

@@ -1,28 +1,36 @@
 """Two endpoints of the same weights: equal ones pass, another is failed by the criterion that names the two."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typing_extensions import override
 
 from q36eval.engines import Engine, Generated
-from q36eval.engines.openai.client import Limits
+from q36eval.engines.openai.client import Limits, NoAnswerError, RefusedError
 from q36eval.engines.openai.endpoint import Endpoint
-from q36eval.errors import UsageError
+from q36eval.errors import EngineError, UsageError
 from q36eval.gate import CriterionVerdict, Policy
 from q36eval.history import History, RunState
 from q36eval.run.served_lane import MAYBE_ONE, SAME_SERVER, alone
+from q36eval.served import same_server
 from q36eval.served.declared_server import Plan
+from q36eval.served.same_server import are_one
 from tests import commands
 from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
-from tests.q36eval.served.judging import few_prompts_policy, judged
+from tests.q36eval.served.judging import Judged, few_prompts_policy, judged
 from tests.raising import raises
 
 PLAN = Plan(items=16, conversations=1, turns=2, concurrency=2, load_requests=2, pressure_tokens=0, difference="eager")
 ANSWER_TOKENS = 20
 CRITERION = "served-endpoints"
+
+Make = Callable[..., Chatting]
+Compare = Callable[..., Judged]
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +46,25 @@ def policy() -> Policy:
     return few.model_copy(update={"criteria": tuple(each for each in few.criteria if each.slice == "concurrency")})
 
 
-def server(local: Engine, known: dict[object, object], **how: object) -> Chatting:
-    return Chatting(local, known=known, **{"max_logprobs": 20, "by_rule": True} | how)  # type: ignore[arg-type]
+@pytest.fixture
+def server(local: Engine, known: dict[object, object]) -> Callable[..., Chatting]:
+    """That model, served by rule with log-probabilities."""
+
+    def of(kind: type[Chatting] = Chatting, **how: object) -> Chatting:
+        return kind(local, known=known, **{"max_logprobs": 20, "by_rule": True} | how)  # type: ignore[arg-type]
+
+    return of
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> Callable[..., Judged]:
+    """What a run finds of two servers."""
+
+    def of(first: Chatting, second: Chatting, **plan: Any) -> Judged:
+        with chatting(first) as one, chatting(second) as other:
+            return judged(one, tmp_path, replace(PLAN, **plan), policy(), against=other)
+
+    return of
 
 
 class Halved(Chatting):
@@ -50,87 +75,58 @@ class Halved(Chatting):
         return super().continued(ids[: len(ids) // 2] if budget == ANSWER_TOKENS else ids, budget)
 
 
-def test_an_equal_server_passes_and_is_kept_beside_the_first(
-    local: Engine, known: dict[object, object], tmp_path: Path
-) -> None:
-    with chatting(server(local, known)) as one, chatting(server(local, known, version="0.26.1")) as other:
-        found = judged(one, tmp_path, PLAN, policy(), against=other)
+def test_an_equal_server_passes_and_is_kept_beside_the_first(server: Make, compared: Compare) -> None:
+    found = compared(server(), server(version="0.26.1"))
     assert found.verdicts == {"served-concurrency": CriterionVerdict.PASS, CRITERION: CriterionVerdict.PASS}
     (figure,) = [each for each in found.history.measurements(found.run.id) if each.slice == "endpoints"]
     assert (figure.counts.scored, figure.value) == (16, 0.0)
-    assert "vllm 0.26.0 against" in figure.note
-    assert "vllm 0.26.1: eager" in figure.note
     assert found.run.identity is not None
     assert found.run.identity.engine_version == "vllm 0.26.0"
     assert found.run.provenance["served"]["second_endpoint"]["engine_version"] == "vllm 0.26.1"
 
 
 @pytest.mark.long
-def test_a_server_that_answers_otherwise_is_failed_by_the_criterion_of_the_two(
-    local: Engine, known: dict[object, object], tmp_path: Path
-) -> None:
-    with chatting(server(local, known)) as one, chatting(Halved(local, max_logprobs=20, by_rule=True)) as other:
-        found = judged(one, tmp_path, PLAN, policy(), against=other)
+def test_a_server_that_answers_otherwise_is_failed_by_the_criterion_of_the_two(server: Make, compared: Compare) -> None:
+    found = compared(server(), server(Halved))
     assert found.failed == {CRITERION}
     assert found.report.exit_code == 1
 
 
-def test_where_the_first_differs_the_second_is_asked_alike_which_tells_what_is_at_fault(
-    local: Engine, known: dict[object, object], tmp_path: Path
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ({}, "of the second server, asked alike, 0 of 16 differ, and 0 when nothing is changed"),
+        pytest.param(  # it gives no log-probabilities
+            {"shape": "llama.cpp", "faults": Faults(crossed=True)},
+            "the second server, asked alike, could not be measured: ",
+            marks=pytest.mark.long,
+        ),
+        pytest.param({"faults": Faults(stumbling=True)}, "", marks=pytest.mark.long),
+    ],
+    ids=["right", "without log-probabilities", "fails attempts"],
+)
+def test_where_the_first_differs_the_second_is_asked_alike_and_takes_nothing_from_the_first(
+    server: Make, compared: Compare, second: dict[str, Any], said: str
 ) -> None:
-    crossed = server(local, known, faults=Faults(crossed=True))
-    with chatting(crossed) as one, chatting(server(local, known)) as other:
-        found = judged(one, tmp_path, replace(PLAN, concurrency=16), policy(), against=other)
+    found = compared(server(faults=Faults(crossed=True)), server(**second), concurrency=16)
     notes = {each.slice: each.note for each in found.history.measurements(found.run.id)}
-    assert "of the second server, asked alike, 0 of 16 differ, and 0 when nothing is changed" in notes["concurrency"]
+    assert said in notes["concurrency"]
     assert "served-concurrency" in found.failed
     assert "asked alike" not in notes["streaming"]
 
 
 @pytest.mark.long
-def test_a_second_server_that_cannot_be_asked_alike_takes_nothing_from_the_first(
-    local: Engine, known: dict[object, object], tmp_path: Path
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"kind": Halved, "shape": "llama.cpp"},  # without log-probabilities: rounding is not told from a fault
+        {"faults": Faults(stumbling=True)},  # right at the second attempt
+    ],
+)
+def test_a_second_server_that_cannot_be_judged_does_not_pass(
+    server: Make, compared: Compare, second: dict[str, Any]
 ) -> None:
-    crossed = server(local, known, faults=Faults(crossed=True))
-    second = Chatting(
-        local, shape="llama.cpp", by_rule=True, faults=Faults(crossed=True)
-    )  # which gives no log-probabilities
-    with chatting(crossed) as one, chatting(second) as other:
-        found = judged(one, tmp_path, replace(PLAN, concurrency=16), policy(), against=other)
-    notes = {each.slice: each.note for each in found.history.measurements(found.run.id)}
-    assert "the second server, asked alike, could not be measured: " in notes["concurrency"]
-    assert "served-concurrency" in found.failed
-
-
-@pytest.mark.long
-def test_attempts_that_the_second_server_fails_leave_the_first_ones_figure(
-    local: Engine, known: dict[object, object], tmp_path: Path
-) -> None:
-    crossed, stumbling = (server(local, known, faults=Faults(**{fault: True})) for fault in ("crossed", "stumbling"))
-    with chatting(crossed) as one, chatting(stumbling) as other:
-        found = judged(one, tmp_path, replace(PLAN, concurrency=16), policy(), against=other)
-    assert "served-concurrency" in found.failed
-
-
-@pytest.mark.long
-def test_a_second_server_that_tells_no_near_ties_is_not_judged_by_them(
-    local: Engine, known: dict[object, object], tmp_path: Path
-) -> None:
-    """It differs, and gives no log-probabilities: rounding is not told from a fault."""
-    silent = Halved(local, shape="llama.cpp", by_rule=True)
-    with chatting(server(local, known)) as one, chatting(silent) as other:
-        found = judged(one, tmp_path, PLAN, policy(), against=other)
-    assert found.verdicts[CRITERION] is CriterionVerdict.NOT_MEASURED
-    assert any("near ties are not told from faults" in trouble for trouble in found.troubles)
-
-
-@pytest.mark.long
-def test_a_second_server_that_answers_at_the_second_attempt_does_not_pass(
-    local: Engine, known: dict[object, object], tmp_path: Path
-) -> None:
-    stumbling = server(local, known, faults=Faults(stumbling=True))
-    with chatting(server(local, known)) as one, chatting(stumbling) as other:
-        found = judged(one, tmp_path, PLAN, policy(), against=other)
+    found = compared(server(), server(**second))
     assert found.verdicts["served-concurrency"] is CriterionVerdict.PASS
     assert found.verdicts[CRITERION] is CriterionVerdict.NOT_MEASURED
     assert any(trouble.startswith("endpoints: ") for trouble in found.troubles)
@@ -138,14 +134,13 @@ def test_a_second_server_that_answers_at_the_second_attempt_does_not_pass(
 
 @pytest.mark.long
 def test_a_second_server_that_drafts_is_refused_where_it_was_said_to_draft_nothing(
-    local: Engine, known: dict[object, object], tmp_path: Path
+    server: Make, tmp_path: Path
 ) -> None:
     floor = alone(policy(), against=True, least_acceptance=0.1, second_drafts=False)
-    drafting = {"draft_length": 2}
-    with chatting(server(local, known, **drafting)) as one, chatting(server(local, known, **drafting)) as other:
+    with chatting(server(draft_length=2)) as one, chatting(server(draft_length=2)) as other:
         with raises(UsageError, "comparison-left-out"):
             judged(one, tmp_path, PLAN, floor, against=other)
-        with chatting(server(local, known)) as silent:
+        with chatting(server()) as silent:
             found = judged(one, tmp_path / "silent", PLAN, floor, against=silent)
     assert "served-drafts-against" not in found.verdicts
     assert found.verdicts[CRITERION] is CriterionVerdict.PASS
@@ -171,38 +166,26 @@ def test_the_same_address_twice_is_refused_before_a_run_is_begun(local: Engine, 
 
 
 @pytest.mark.long
-def test_the_same_server_by_another_name_is_refused_by_its_start(local: Engine, tmp_path: Path) -> None:
-    with (
-        chatting(Chatting(local, max_logprobs=20)) as address,
-        raises(UsageError, "same-server"),
-    ):
+def test_the_same_server_by_another_name_is_refused_by_its_start(server: Make, tmp_path: Path) -> None:
+    with chatting(server()) as address, raises(UsageError, "same-server"):
         judged(address, tmp_path, PLAN, policy(), against=address.replace("127.0.0.1", "localhost"))
     (run,) = History.open(tmp_path / "history.sqlite").list_runs()
     assert run.state is RunState.INTERRUPTED
 
 
 @pytest.mark.long
-def test_servers_that_were_started_together_are_two_where_they_count(
-    local: Engine, known: dict[object, object], tmp_path: Path
+@pytest.mark.parametrize(("counts", "tells"), [(True, True), (False, True), (False, False)])
+def test_servers_with_one_start_are_two_where_they_count_and_refused_where_nothing_shows_it(
+    server: Make, compared: Compare, counts: bool, tells: bool
 ) -> None:
-    alike = [server(local, known, started=1.75e9) for _ in range(2)]
-    with chatting(alike[0]) as one, chatting(alike[1]) as other:
-        assert judged(one, tmp_path, replace(PLAN, items=2), policy(), against=other).run.provenance["served"]
-
-
-@pytest.mark.long
-def test_where_nothing_is_counted_one_start_is_refused_and_none_is_said(
-    local: Engine, known: dict[object, object], tmp_path: Path
-) -> None:
-    silent = [server(local, known, started=1.75e9, counts_prompts=False) for _ in range(2)]
-    with chatting(silent[0]) as one, chatting(silent[1]) as other:
+    pair = [server(started=1.75e9, counts_prompts=counts, tells_start=tells) for _ in range(2)]
+    if tells and not counts:
         with raises(UsageError, "same-server"):
-            judged(one, tmp_path, PLAN, policy(), against=other)
-        for each in silent:
-            each.tells_start = False
-        found = judged(one, tmp_path, replace(PLAN, items=2), policy(), against=other)
+            compared(*pair, items=2)
+        return
+    found = compared(*pair, items=2)
     (figure,) = [each for each in found.history.measurements(found.run.id) if each.slice == "endpoints"]
-    assert f"eager; {MAYBE_ONE}" in figure.note
+    assert (MAYBE_ONE in figure.note) is not tells
 
 
 def test_a_second_server_that_nobody_started_is_a_run_that_was_not_measured(
@@ -221,3 +204,64 @@ def test_a_policy_may_have_a_criterion_of_its_own_for_two_endpoints() -> None:
     assert [each.id for each in own.criteria] == ["served-concurrency", CRITERION]
     assert alone(own, against=True) == own
     assert [each.id for each in alone(policy(), against=False).criteria] == ["served-concurrency"]
+
+
+# -- whether two addresses lead to one server, by counts as they may come
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_server, "COUNTED_SECONDS", 0.3)
+
+
+def told(*counts: int | None, answer: Exception | None = None) -> Any:
+    """An endpoint whose page tells these counts, one at a time, and the last one from then on."""
+
+    def each() -> Iterator[int | None]:
+        yield from counts
+        while True:
+            yield counts[-1]
+
+    page = each()
+
+    def complete(prompt: list[int], budget: int) -> None:
+        if answer is not None:
+            raise answer
+
+    return SimpleNamespace(
+        name="server",
+        server=SimpleNamespace(started="1"),
+        tokenizer=SimpleNamespace(encode=lambda text, add_special_tokens: [1]),
+        prompt_tokens=lambda: next(page),
+        complete=complete,
+    )
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    ("first", "second", "one"),
+    [
+        ((5, 6), (7,), False),
+        ((5, 6), (7, 7, 8, 8, 9, 9, 10), True),
+        ((5, None, 5), (7, 7, 7), None),  # a lost page is no count
+        ((5, None, 6), (7, 7, 7), False),  # counted late
+        ((5, 6), (7, 7, None), None),  # lost while watched
+        ((None,), (7,), False),  # a gateway, which shows no counts
+        ((None,), (7, 7, 8, 8, 9, 9, 10), True),
+        ((None,), (None,), None),
+    ],
+)
+def test_what_counts_say(first: tuple[int | None, ...], second: tuple[int | None, ...], one: bool | None) -> None:
+    assert are_one(told(*first), told(*second)) is one
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_count_that_rises_for_another_reason_is_watched_again() -> None:
+    assert are_one(told(5, 6, 6, 7), told(7, 7, 9, 9)) is False
+
+
+@pytest.mark.usefixtures("soon")
+def test_who_does_not_answer_is_not_taken_for_the_other() -> None:
+    assert are_one(told(5, answer=RefusedError(400, "no")), told(7)) is None
+    with raises(EngineError, "server-silent"):
+        are_one(told(5, answer=NoAnswerError("gone")), told(7))

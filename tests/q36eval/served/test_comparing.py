@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from q36eval.engines.openai.endpoint import Continuation
-from q36eval.gate import Criterion, CriterionVerdict, Policy, decide
+from q36eval.gate import Criterion, CriterionVerdict, decide
 from q36eval.gate.policy_file import read_policy
-from q36eval.records import Counts, ProbeFailure, ProbeName
+from q36eval.records import Counts, Measurement, ProbeName
 from q36eval.served.comparison import (
     MOVED_NATS,
     NEAR_TIE_NATS,
@@ -20,6 +20,8 @@ from q36eval.served.comparison import (
 )
 from q36eval.served.declared_server import Plan
 from q36eval.served.differentials import CannotBeMeasuredError, told_apart
+from q36eval.served.greedy_check import cut_in_half, greedy_measured
+from q36eval.served.prompts import Prompt
 
 POLICY = read_policy(Path(__file__).parents[3] / "data" / "policies" / "served.yaml")
 ITEMS = 64
@@ -59,26 +61,22 @@ def test_answers_differ_beyond_rounding_alone(one: Continuation, other: Continua
     assert (difference(other, one) is not None) == differ
 
 
-def verdict(changed: int, repeated: int = 0, errored: int = 0, both: int = 0) -> tuple[CriterionVerdict, int]:
-    """Of cache hits of which so many differ, are repeated otherwise, both, or errored; and the exit code."""
-    kinds = [Compared("", "x", None)] * changed + [Compared("", None, "x")] * repeated + [Compared("", "x", "x")] * both
-    kinds += [Compared("", error="timeout")] * errored
-    items = [*kinds, *[Compared("")] * (ITEMS - len(kinds))]
-    measurement = measured_differences(
-        "cache-hit", [Compared(str(n), *_parts(each)) for n, each in enumerate(items)], ""
-    )
-    only = only_cache_hit()
-    report = decide(only, [measurement])
+CACHE_HIT = next(each for each in POLICY.criteria if each.id == "served-cache-hit")
+
+
+def judged(criterion: Criterion, measurement: Measurement) -> tuple[CriterionVerdict, int]:
+    """What that criterion of the shipped policy alone decides, and the exit code."""
+    report = decide(POLICY.model_copy(update={"criteria": (criterion,)}), [measurement])
     return report.criteria[0].verdict, report.exit_code
 
 
-def _parts(each: Compared) -> tuple[str | None, str | None, str | None]:
-    return each.changed, each.repeated, each.error
-
-
-def only_cache_hit() -> Policy:
-    criterion = next(each for each in POLICY.criteria if each.id == "served-cache-hit")
-    return POLICY.model_copy(update={"criteria": (criterion,)})
+def verdict(changed: int, repeated: int = 0, errored: int = 0, both: int = 0) -> tuple[CriterionVerdict, int]:
+    """Of cache hits of which so many differ, are repeated otherwise, both, or errored; and the exit code."""
+    kinds = [("x", None)] * changed + [(None, "x")] * repeated + [("x", "x")] * both
+    kinds += [(None, None)] * (ITEMS - errored - len(kinds))
+    items = [Compared(str(n), *kind) for n, kind in enumerate(kinds)]
+    items += [Compared(f"errored {n}", error="timeout") for n in range(errored)]
+    return judged(CACHE_HIT, measured_differences("cache-hit", items, ""))
 
 
 @pytest.mark.parametrize(
@@ -106,43 +104,18 @@ DIFFERENCES = [each for each in POLICY.criteria if each.metric == "answer_differ
 def test_at_the_shipped_sizes_every_difference_can_pass_and_can_fail(criterion: Criterion) -> None:
     """By the shipped margins, of as many items as are asked by default: none that differs, and all of them."""
     count = Plan().conversations if criterion.slice == "conversation" else Plan().items
-    only = POLICY.model_copy(update={"criteria": (criterion,)})
     for changed, expected in ((None, CriterionVerdict.PASS), ("another", CriterionVerdict.FAIL)):
         measured = measured_differences(criterion.slice, [Compared(str(n), changed) for n in range(count)], "")
-        report = decide(only, [measured])
-        assert report.criteria[0].verdict is expected
+        assert judged(criterion, measured)[0] is expected
 
 
 @pytest.mark.parametrize("criterion", JUDGED, ids=lambda each: each.id)
 def test_one_counted_fault_fails_and_none_passes(criterion: Criterion) -> None:
-    only = POLICY.model_copy(update={"criteria": (criterion,)})
     least = criterion.min_scored or Plan().items
     counts = Counts(total=least, scored=least, errored=0)
     for faults, expected in (([], CriterionVerdict.PASS), (["one"], CriterionVerdict.FAIL)):
         measured = counted_faults(criterion.metric, criterion.slice, faults, counts)
-        report = decide(only, [measured])
-        assert report.criteria[0].verdict is expected
-
-
-def test_the_endpoints_own_noise_is_not_its_fault() -> None:
-    """As many differ with nothing changed: the increase is none, and what it cannot show does not fail it."""
-    assert verdict(0, both=10)[0] is not CriterionVerdict.FAIL
-    assert verdict(10)[0] is not CriterionVerdict.PASS
-
-
-def test_what_was_not_measured_does_not_pass() -> None:
-    failure = ProbeFailure(probe=ProbeName.SERVED, reason="cache-hit: the prefix cache was not tried", kind="skipped")
-    report = decide(only_cache_hit(), [], failures=[failure])
-    assert report.criteria[0].verdict is CriterionVerdict.NOT_MEASURED
-    assert "the prefix cache was not tried" in report.criteria[0].reason
-    assert report.exit_code == 3
-
-
-def test_an_engine_that_died_is_exit_4() -> None:
-    failure = ProbeFailure(probe=ProbeName.SERVED, reason="While it was asked: gone", kind="crashed")
-    measurement = measured_differences("cache-hit", [Compared(str(n)) for n in range(ITEMS)], "")
-    report = decide(only_cache_hit(), [measurement], failures=[failure])
-    assert (report.criteria[0].verdict, report.exit_code) == (CriterionVerdict.NOT_MEASURED, 4)
+        assert judged(criterion, measured)[0] is expected
 
 
 def test_without_log_probabilities_a_difference_is_no_fault_and_no_pass() -> None:
@@ -154,3 +127,51 @@ def test_without_log_probabilities_a_difference_is_no_fault_and_no_pass() -> Non
         told_apart(blind, [same, other])
     seeing: Any = SimpleNamespace(gives_log_probs=True)
     assert told_apart(seeing, [same, other]) == [same, other]
+
+
+# -- greedy answers and the server's own log-probabilities: one less likely token is a fault
+
+
+def prompt(name: str, *ids: int) -> Prompt:
+    return Prompt(name, (), (), False, 4, ids)
+
+
+SURE = {7: -0.1, 8: -3.0}
+PROMPTS = [prompt(name, 1, 2, 3, 4) for name in ("sure", "tied", "behind", "unlisted")]
+ANSWERS: dict[str, "Continuation | str"] = {
+    "sure": said((7, 7), SURE, SURE),
+    "tied": said((7, 8), SURE, {7: -0.6, 8: -0.6 - NEAR_TIE_NATS / 2}),
+    "behind": said((7, 8), SURE, {7: -0.5, 8: -0.5 - 2 * NEAR_TIE_NATS}),
+    "unlisted": said((9,), {7: -0.1, 8: -3.0}),
+}
+
+
+def test_a_token_that_is_less_likely_than_another_is_a_fault_of_its_answer() -> None:
+    measured = greedy_measured(PROMPTS, ANSWERS)
+    assert measured.value == 2
+    assert (measured.counts.total, measured.counts.scored, measured.counts.errored) == (4, 4, 0)
+    assert measured.note is not None
+    assert "behind: token 1 is 0.50 nats less likely than another" in measured.note
+
+
+def test_an_answer_without_log_probabilities_or_none_at_all_is_not_scored() -> None:
+    bare = Continuation("x", (7,), "length")
+    measured = greedy_measured(PROMPTS, {**ANSWERS, "behind": bare, "unlisted": "the server: 500"})
+    assert measured.value == 0
+    assert (measured.counts.scored, measured.counts.errored) == (2, 2)
+
+
+def test_rows_that_say_nothing_are_not_scored() -> None:
+    """A server may leave them out, or give no more than the token that it took: that proves nothing."""
+    silent = {
+        "sure": Continuation("x", (7, 7), "length", ()),
+        "tied": said((7, 8), SURE),
+        "behind": said((7,), {7: -0.1}),
+        "unlisted": said((7,), {7: float("nan"), 8: -1.0}),
+    }
+    counts = greedy_measured(PROMPTS, silent).counts
+    assert (counts.scored, counts.errored) == (0, 4)
+
+
+def test_prompts_are_cut_in_the_middle_and_one_token_stays() -> None:
+    assert [each.token_ids for each in cut_in_half([prompt("a", 1, 2, 3, 4, 5), prompt("b", 1)])] == [(1, 2), (1,)]

@@ -15,22 +15,20 @@ from q36eval.engines.openai.engine import OpenAIEngine
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import EventKind, History, RunRecord, RunState
 from q36eval.records import ProbeName, Verdict
-from q36eval.run.served_lane import NO_ANSWER, alone
+from q36eval.run.served_lane import NO_ANSWER
 from tests import commands
 from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
-from tests.q36eval.served.judging import REPOSITORY, judged
-from tests.q36eval.served.test_gate import FEW, POLICY
+from tests.q36eval.served.judging import judged
+from tests.q36eval.served.test_gate import FEW, own_policy
 
 FEW_ASKED = ("--items", "2", "--concurrency", "2", "--pressure-tokens", "0")
 
 
 @pytest.fixture
 def policy(tmp_path: Path) -> str:
-    """One criterion of the weights and one of what is served."""
-    file = tmp_path / "policy.yaml"
-    file.write_text(POLICY, encoding="utf-8")
-    return str(file)
+    own_policy(tmp_path)
+    return str(tmp_path / "policy.yaml")
 
 
 @pytest.fixture
@@ -44,10 +42,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def kept(local: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     """A run of a server whose parser cuts arguments, and the state that it is kept in."""
     state = tmp_path_factory.mktemp("kept")
-    (state / "policy.yaml").write_text(POLICY, encoding="utf-8")
     served = Chatting(local, faults=Faults(truncated_arguments=True), max_logprobs=20)
     with chatting(served) as address:
-        found = judged(address, state, FEW, read_policy(state / "policy.yaml"))
+        found = judged(address, state, FEW, own_policy(state))
     found.history.close()
     return found.run, state
 
@@ -79,17 +76,15 @@ def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
     calls = measured["served.call_failure_rate[all]"]
     assert calls.counts.scored == 2
     assert calls.effect_interval.level > 0.9
-    assert [event.kind for event in history.events(run.id)][:: len(history.events(run.id)) - 1] == [
-        EventKind.BEGUN,
-        EventKind.FINISHED,
-    ]
+    kinds = [event.kind for event in history.events(run.id)]
+    assert (kinds[0], kinds[-1]) == (EventKind.BEGUN, EventKind.FINISHED)
     assert run.timings["served"] > 0
     assert run.finished is not None
     assert address.partition("//")[2].partition("/")[0] not in run.model_dump_json()
     for shown in (("history", "list"), ("history", "show", run.id), ("history", "show", run.id, "--replay")):
         again = commands.q36eval(*shown, state=tmp_path)
         assert again.returncode == 0, again.stderr
-        assert "PASS" in again.stdout or shown[1] == "replay"
+        assert "PASS" in again.stdout
 
 
 @pytest.mark.long
@@ -106,21 +101,6 @@ def test_its_report_claims_no_fitness_and_no_reference(kept: tuple[RunRecord, Pa
     assert 'name="exit_code" value="1"' in texts["junit"]
     assert "compared with" not in texts["card"]
     assert "Not fit" in texts["card"]
-
-
-@pytest.mark.long
-def test_it_goes_into_another_history_as_any_run(kept: tuple[RunRecord, Path], tmp_path: Path) -> None:
-    run, state = kept
-    archive = tmp_path / "runs.zip"
-    done = commands.q36eval("history", "export", run.id, "--out", str(archive), state=state)
-    assert done.returncode == 0, done.stderr
-    done = commands.q36eval("history", "import", str(archive), state=tmp_path / "other")
-    assert done.returncode == 0, done.stderr
-    there, history = only_run(tmp_path / "other")
-    assert there.report == run.report
-    done = commands.q36eval("history", "show", run.id, "--replay", state=tmp_path / "other")
-    assert done.returncode == 0, done.stdout
-    history.close()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -173,8 +153,3 @@ def test_another_amount_is_another_suite(kept: tuple[RunRecord, Path], local: En
         other = judged(address, tmp_path / "other", replace(FEW, turns=3), policy).run
     assert same.suites == run.suites
     assert other.suites != run.suites
-
-
-def test_the_shipped_policy_is_judged_by_what_is_served_alone() -> None:
-    shipped = read_policy(REPOSITORY / "data" / "policies" / "served.yaml")
-    assert {each.probe for each in alone(shipped, against=False).criteria} == {ProbeName.SERVED}

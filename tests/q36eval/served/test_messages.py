@@ -41,13 +41,10 @@ def message(
     return Message(content, reasoning, (("book", arguments),), finish)
 
 
-def test_a_right_message_has_no_fault() -> None:
-    assert parser_faults(RAW, message(), TOOLS, thinking=True) == {}
-
-
 @pytest.mark.parametrize(
     ("raw", "served", "thinking", "kinds"),
     [
+        (RAW, message(), True, set()),
         (RAW, message(arguments=ARGUMENTS[:-4]), True, {"arguments"}),
         (RAW, message(arguments='{"day": "pondělí", "people": "3"}'), True, {"arguments"}),
         (RAW, message(finish="stop"), True, {"finish"}),

@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from q36eval.config import Family
-from q36eval.engines import Engine, EngineSettings
-from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.engines import Engine
 from q36eval.records import Measurement
 from q36eval.served.chat import ask_chat, parser_measured, prompts_measured, streams_measured
 from q36eval.served.prompts import Prompts
-from tests.q36eval.openai.server import SANDBOX
-from tests.q36eval.served.chat_server import Chatting, Faults, chatting
+from tests.q36eval.served.chat_server import Chatting, Faults, endpoint_of
 from tests.q36eval.served.judging import REPOSITORY
 
 PROMPTS = 8
@@ -24,12 +22,8 @@ def figures(local: Engine, known: dict[object, object]) -> Any:
     def measured(faults: Faults | None = None, **how: Any) -> dict[str, Measurement]:
         served = Chatting(local, faults=faults or Faults(), known=known, max_logprobs=20, **how)
         family = Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml")
-        with chatting(served) as address:
-            endpoint = Endpoint.load(EngineSettings(SANDBOX, kind="openai", base_url=address))
-            try:
-                asked = ask_chat(endpoint, Prompts(endpoint.tokenizer, family).with_tools(PROMPTS))
-            finally:
-                endpoint.close()
+        with endpoint_of(served) as endpoint:
+            asked = ask_chat(endpoint, Prompts(endpoint.tokenizer, family).with_tools(PROMPTS))
         found = [prompts_measured(asked), streams_measured(asked), *parser_measured(asked)]
         return {f"{each.metric} {each.slice}": each for each in found}
 

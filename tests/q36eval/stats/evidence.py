@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from q36eval.records import Clusters
-from q36eval.stats import Limit
+from q36eval.records import Clusters, Estimator, Interval
+from q36eval.stats import Limit, margin_test, summarize
 
 Margin = Limit
 
@@ -27,3 +27,14 @@ def items(
         bounds=bounds,
         **more,
     )
+
+
+def bounds_that_decide(clusters: Clusters, estimator: Estimator) -> Interval:
+    """The bounds of the effect, once each agrees with the p-values of margins just within and just beyond it."""
+    bounds = summarize(clusters, estimator)[3]
+    for factor, decides in ((1.0001, True), (0.9999, False)):
+        above = margin_test(clusters, estimator, Margin("max_value", bounds.upper * factor))
+        below = margin_test(clusters, estimator, Margin("max_value", bounds.lower / factor))
+        assert (above.p_pass <= 0.025) is decides
+        assert (below.p_fail <= 0.025) is decides
+    return bounds

@@ -28,7 +28,3 @@ def test_each_bound_misses_about_what_it_promises_and_independent_tokens_far_mor
     assert 0.015 - three_errors(0.015) <= above <= 0.04 + three_errors(0.04)
     assert rates["llama.cpp"][1] > above + three_errors(above)
     assert rates["percentile bootstrap"][1] > above
-
-
-def test_the_shipped_corpus_has_a_hundred_documents_or_more() -> None:
-    assert len(sandbox_documents().tokens) >= 100

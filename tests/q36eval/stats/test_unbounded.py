@@ -11,7 +11,7 @@ from q36eval.records import Clusters
 from q36eval.stats import _bootstrap, holm, margin_test, summarize
 from q36eval.stats._contrast import sorted_contrast
 from tests.q36eval.stats.evidence import Margin as Limit
-from tests.q36eval.stats.evidence import items
+from tests.q36eval.stats.evidence import bounds_that_decide, items
 
 
 def documents(per_token, tokens, reference=None, errored=None) -> Clusters:
@@ -105,12 +105,7 @@ def test_that_bound_misses_about_what_it_promises(sigma: float, most: float, ave
 def test_p_values_and_bounds_agree(sigma: float) -> None:
     rng = np.random.default_rng(23)
     clusters = documents(rng.lognormal(-5, sigma, 50), rng.integers(50, 150, 50))
-    upper = summarize(clusters, "mean")[3].upper
-    lower = summarize(clusters, "mean")[3].lower
-    assert margin_test(clusters, "mean", Limit("max_value", upper * 1.0001)).p_pass <= 0.025
-    assert margin_test(clusters, "mean", Limit("max_value", upper * 0.9999)).p_pass > 0.025
-    assert margin_test(clusters, "mean", Limit("max_value", lower * 0.9999)).p_fail <= 0.025
-    assert margin_test(clusters, "mean", Limit("max_value", lower * 1.0001)).p_fail > 0.025
+    bounds_that_decide(clusters, "mean")
 
 
 def test_an_uncalibrated_p_value_agrees_with_its_bound_exactly() -> None:

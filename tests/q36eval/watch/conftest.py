@@ -68,13 +68,9 @@ class Counting(ChatHandler):
         self.end_headers()
         return True
 
-    def do_GET(self) -> None:  # noqa: N802 - the standard library's name
-        if not self._refused():
-            super().do_GET()
-
-    def do_POST(self) -> None:  # noqa: N802 - the standard library's name
-        if not self._refused():
-            super().do_POST()
+    def parse_request(self) -> bool:
+        """Whether a request was read, and is not answered yet."""
+        return super().parse_request() and not self._refused()
 
     def _send(self, status: int, content: Mapping[str, Any] | bytes) -> None:
         """What a request took is what it is told, whole or streamed: once, the last time that it is said."""

@@ -83,15 +83,6 @@ def test_a_new_day_begins_at_midnight_utc_and_gives_nothing_of_the_last_one(tmp_
     assert (Store(tmp_path).spent(DAY), Store(tmp_path).spent("2026-11-21")) == (Spent(1, 100), Spent(1, 100))
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_server_ends_the_round_and_says_for_how_long(tmp_path: Path, status: int) -> None:
-    one = gauge(tmp_path)
-    one.before(body())
-    with pytest.raises(PutOffError) as told:
-        one.after(status, 0.1, 17.0, b"")
-    assert (told.value.reason, told.value.wait) == ("throttled", 17.0)
-
-
 def test_a_server_that_takes_three_times_as_long_as_it_did_is_let_alone(tmp_path: Path) -> None:
     one = gauge(tmp_path, latency_floor_s=0.0)
     for _ in range(3):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -35,45 +36,35 @@ def after(state: State, items: Sequence[Item], number: int) -> tuple[State, list
     return State.model_validate_json(state.model_dump_json()), events
 
 
+def rounds(state: State, numbers: range, **what: Any) -> tuple[State, list[EventKind]]:
+    """More rounds of such items, and their events."""
+    kinds = list[EventKind]()
+    for number in numbers:
+        state, events = after(state, items_of(number, **what), number)
+        kinds += [event.kind for event in events]
+    return state, kinds
+
+
 @pytest.fixture
 def quiet() -> State:
-    state = State()
-    for number in range(24):
-        state, events = after(state, items_of(number), number)
-    assert [event.kind for event in events] == [EventKind.CALIBRATED]
+    state, kinds = rounds(State(), range(24))
+    assert kinds == [EventKind.CALIBRATED]
     return state
 
 
 def test_a_damage_opens_is_confirmed_by_fresh_items_alone_and_closes_once_it_is_gone(quiet: State) -> None:
-    state, events = after(quiet, items_of(12, slices=["kl"]), 12)
-    assert [event.kind for event in events] == [EventKind.OPENED]
+    state, kinds = rounds(quiet, range(12, 13), slices=["kl"])
+    assert kinds == [EventKind.OPENED]
     assert state.incident is not None
     assert state.incident.streams == ("kl",)
     # what was lost when it opened, and what is not fresh, confirms nothing however often it is lost
-    for number in range(13, 16):
-        state, events = after(state, items_of(number, slices=["kl"]), number)
-        assert events == []
-    kinds = list[EventKind]()
-    for number in range(16, 19):
-        state, events = after(state, items_of(number, slices=["kl"], fresh=True), number)
-        kinds += [event.kind for event in events]
+    state, kinds = rounds(state, range(13, 16), slices=["kl"])
+    assert kinds == []
+    state, kinds = rounds(state, range(16, 19), slices=["kl"], fresh=True)
     assert kinds == [EventKind.CONFIRMED]
-    kinds = list[EventKind]()
-    for number in range(19, 32):
-        state, events = after(state, items_of(number, fresh=True), number)
-        kinds += [event.kind for event in events]
+    state, kinds = rounds(state, range(19, 32), fresh=True)
     assert (kinds, state.phase) == ([EventKind.CLOSED], Phase.QUIET)
     assert evidence(state, THRESHOLD)["all"] < 0.5
-
-
-def test_an_alarm_that_fresh_items_do_not_share_is_dismissed(quiet: State) -> None:
-    state, _ = after(quiet, items_of(12, slices=["families"]), 12)
-    assert state.phase is Phase.OPENED
-    kinds = list[EventKind]()
-    for number in range(13, 26):
-        state, events = after(state, items_of(number, fresh=True), number)
-        kinds += [event.kind for event in events]
-    assert kinds == [EventKind.DISMISSED]
 
 
 def test_one_required_prompt_that_breaks_for_good_opens_and_stays_open_until_it_is_right(quiet: State) -> None:
@@ -106,36 +97,25 @@ def test_what_errored_is_neither_lost_nor_kept(quiet: State) -> None:
 
 
 def test_what_the_baseline_cannot_do_is_not_watched() -> None:
-    state = State()
-    for number in range(24):
-        state, _ = after(state, items_of(number, lost=PROMPTS[:1], slices=["families"]), number)
+    state, _ = rounds(State(), range(24), lost=PROMPTS[:1], slices=["families"])
     assert "families" not in state.quiet
     assert PROMPTS[0] not in state.watched
-    for number in range(12, 40):
-        state, events = after(state, items_of(number, lost=PROMPTS[:1], slices=["families"]), number)
-        assert events == []
+    assert rounds(state, range(12, 40), lost=PROMPTS[:1], slices=["families"])[1] == []
 
 
 def test_prompts_that_the_baseline_answers_wrong_confirm_nothing_and_do_not_hinder_recovery() -> None:
-    state, wrong = State(), PROMPTS[:12]
-    for number in range(24):
-        state, _ = after(state, items_of(number, lost=wrong), number)
-    state, events = after(state, items_of(24, lost=wrong, slices=["families"]), 24)
-    assert [event.kind for event in events] == [EventKind.OPENED]
-    kinds = list[EventKind]()
-    for number in range(25, 45):
-        state, events = after(state, items_of(number, lost=wrong, fresh=True), number)
-        kinds += [event.kind for event in events]
-    assert kinds == [EventKind.DISMISSED]
+    wrong = PROMPTS[:12]
+    state, _ = rounds(State(), range(24), lost=wrong)
+    state, kinds = rounds(state, range(24, 25), lost=wrong, slices=["families"])
+    assert kinds == [EventKind.OPENED]
+    assert rounds(state, range(25, 45), lost=wrong, fresh=True)[1] == [EventKind.DISMISSED]
 
 
 @pytest.mark.parametrize(("wrong", "counted"), [(0, 6), (3, 3), (13, None), (24, None)])
 def test_required_prompts_count_as_measured_where_they_are_watched_and_enough_are(
     wrong: int, counted: int | None
 ) -> None:
-    state = State()
-    for number in range(24):
-        state, _ = after(state, items_of(number, lost=PROMPTS[:wrong]), number)
+    state, _ = rounds(State(), range(24), lost=PROMPTS[:wrong])
     items = items_of(24, lost=PROMPTS[:wrong])  # asks the first six
     measured, missing = figures(state, items, {}, THRESHOLD, None)
     scored = {one.slice: one.counts.scored for one in measured if one.metric == "watch_incidents"}
@@ -151,20 +131,15 @@ def test_rounds_that_follow_at_once_confirm_nothing_and_later_ones_do(quiet: Sta
         at = START + timedelta(minutes=15 * 24 + again / 2)
         state, events = advance(state, items, ALARM, THRESHOLD, at, all_seen=True)
         assert events == []
-    kinds = list[EventKind]()
-    for number in range(25, 28):
-        state, events = after(state, items_of(number, slices=["families", "kl"], fresh=True), number)
-        kinds += [event.kind for event in events]
-    assert kinds == [EventKind.CONFIRMED]
+    assert rounds(state, range(25, 28), slices=["families", "kl"], fresh=True)[1] == [EventKind.CONFIRMED]
 
 
 def test_one_more_bad_time_confirms_nothing_however_many_items_it_loses(quiet: State) -> None:
-    state, _ = after(quiet, items_of(24, slices=["families"]), 24)
+    state, _ = rounds(quiet, range(24, 25), slices=["families"])
     kinds = list[EventKind]()
-    for number in range(25, 45):
-        lost = ["families"] if number == 26 else []
-        state, events = after(state, items_of(number, slices=lost, fresh=True), number)
-        kinds += [event.kind for event in events]
+    for numbers, lost in ((range(25, 26), []), (range(26, 27), ["families"]), (range(27, 45), [])):
+        state, more = rounds(state, numbers, slices=lost, fresh=True)
+        kinds += more
     assert kinds == [EventKind.DISMISSED]
 
 

@@ -3,10 +3,9 @@
 import hashlib
 import hmac
 import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from q36eval.errors import UsageError
 from q36eval.watch.incidents import Event, EventKind
 from q36eval.watch.store import Store
 from q36eval.watch.webhooks import DELIVERY, SECRET, SIGNATURE, SLACK, Courier, Receiver, payload, post, receivers
+from tests.q36eval.openai.server import listening
 from tests.raising import raises
 
 EVENT = Event(
@@ -42,11 +42,8 @@ class Taking(BaseHTTPRequestHandler):
 @pytest.fixture
 def taking() -> Iterator[tuple[str, Any]]:
     handler: Any = type("Handler", (Taking,), {"got": [], "answers": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/hook/T0KEN", handler
-    server.shutdown()
-    server.server_close()
+    with listening(handler) as address:
+        yield f"{address}/hook/T0KEN", handler
 
 
 def posted(store: Store, everyone: list[Receiver]) -> dict[str, Any]:

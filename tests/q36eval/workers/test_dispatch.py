@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from q36eval.engines.base import Batch, Scored, ScoreRequest
-from q36eval.engines.workers.dispatch import KILLS, Dispatch, FatalUnitError
+from q36eval.engines.workers.dispatch import AHEAD, KILLS, WINDOW, Dispatch, FatalUnitError
 from q36eval.engines.workers.packing import Packed
 from q36eval.engines.workers.pool import LostError, Member, Pool
 from q36eval.engines.workers.worker import Computed, broken_of
@@ -77,8 +77,13 @@ class Workers:
 
 def outcomes(workers: Workers, units: int) -> list[tuple[int, Answer]]:
     requests = [[[ScoreRequest(str(n), (1, 2))]] for n in range(units)]
-    dispatch = Dispatch(cast(Pool, workers), 1, requests)
-    return [(int(unit[0][0].key), outcome) for unit, outcome in dispatch.outcomes()]
+    dispatch, came = Dispatch(cast(Pool, workers), 1, requests), []
+    for unit, outcome in dispatch.outcomes():
+        # what waits to be taken is bounded, however slowly it is taken: the workers wait
+        assert len(dispatch._held) <= AHEAD * workers.count
+        assert len(dispatch._held) + len(dispatch._done) <= WINDOW * workers.count
+        came.append((int(unit[0][0].key), outcome))
+    return came
 
 
 def test_a_node_that_takes_two_workers_with_it_keeps_nobody_waiting() -> None:

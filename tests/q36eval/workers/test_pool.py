@@ -12,7 +12,7 @@ from q36eval.engines.workers import pool as pools
 from q36eval.engines.workers.engine import WorkersEngine
 from q36eval.engines.workers.pool import REPLACEMENTS_IN_A_ROW, LostError, Member, Pool
 from q36eval.engines.workers.worker import Facts, Instruction, Opened
-from q36eval.errors import CorruptCheckpointError, EngineError
+from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 from tests.raising import raises
 
 Answer = Callable[[], Any]
@@ -104,6 +104,11 @@ def test_a_step_that_every_worker_dies_of_ends_with_the_reason(pool: Callable[..
 def test_a_step_that_fails_is_raised_as_it_would_be_here(pool: Callable[..., Scripts]) -> None:
     with raises(CorruptCheckpointError, "file-truncated"):
         pool(Scripted(), Scripted(fails=CorruptCheckpointError("file-truncated", "too short"))).instruct(1, "open")
+
+
+def test_workers_with_other_code_are_refused(pool: Callable[..., Scripts]) -> None:
+    with raises(UsageError, "workers-differ", "0.0.1 there"):
+        pool(Scripted(), Scripted(facts_=replace(HERE, version="0.0.1")))._meet()
 
 
 def test_a_replacement_with_other_code_is_none(pool: Callable[..., Scripts]) -> None:

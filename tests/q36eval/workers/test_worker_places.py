@@ -22,27 +22,18 @@ def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("with_ray")
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("code", "value", "options"),
     [
-        (EngineOptions(ray="auto"), ("option-missing",)),
-        (
-            EngineOptions(workers=2, ray="ray://head:10001"),
-            ("ray-address-invalid", "ray://head:10001"),
-        ),
-        (EngineOptions(workers=2, device="cuda:1"), ("device-conflict", "cuda:1")),
-        (
-            EngineOptions(workers=2, placement="layers"),
-            ("option-conflict",),
-        ),
-        (
-            EngineOptions(workers=2, kind="openai", base_url="http://127.0.0.1:1/v1"),
-            ("option-unsupported", "--workers"),
-        ),
+        ("option-missing", "", EngineOptions(ray="auto")),
+        ("ray-address-invalid", "ray://head:10001", EngineOptions(workers=2, ray="ray://head:10001")),
+        ("device-conflict", "cuda:1", EngineOptions(workers=2, device="cuda:1")),
+        ("option-conflict", "", EngineOptions(workers=2, placement="layers")),
+        ("option-unsupported", "--workers", EngineOptions(workers=2, kind="openai", base_url="http://127.0.0.1:1/v1")),
     ],
 )
-def test_what_workers_cannot_have(options: EngineOptions, expected: tuple[str, ...]) -> None:
+def test_what_workers_cannot_have(code: str, value: str, options: EngineOptions) -> None:
     for opens in (lambda: check_options(options), lambda: open_engine(options.of(SANDBOX))):
-        with raises(UsageError, *expected):
+        with raises(UsageError, code, value):
             opens()
 
 

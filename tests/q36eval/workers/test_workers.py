@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,11 +25,9 @@ from q36eval.engines import (
 )
 from q36eval.engines.workers import engine as engines
 from q36eval.engines.workers import pool as pools
-from q36eval.engines.workers.dispatch import AHEAD, KILLS, WINDOW, Dispatch
 from q36eval.engines.workers.engine import WorkersEngine
 from q36eval.engines.workers.units import in_units
 from q36eval.errors import CorruptCheckpointError, UsageError
-from tests.q36eval.workers.fragile import POISON, Fragile, Older
 from tests.q36eval.workers.test_pool import settle
 from tests.raising import raises
 
@@ -66,7 +63,7 @@ def two() -> Iterator[WorkersEngine]:
         assert isinstance(engine, WorkersEngine)
         (session,) = pools._session_folders
         yield engine
-        two._pool.end()
+        engine._pool.end()
         pools._pools.clear()
         pools._shut_down()
         assert not Path(session).exists()
@@ -175,19 +172,6 @@ def test_a_killed_worker_costs_nothing_but_time(alone: Engine, two: WorkersEngin
     assert told[:1] == ["1 worker was lost so far; what it had not handed over is computed again by others."]
 
 
-def test_what_waits_to_be_taken_is_bounded(two: WorkersEngine, texts: list[ScoreRequest]) -> None:
-    """However slowly it is taken: the workers wait."""
-    batches = [[request] for request in texts[:-1]]
-    dispatch = Dispatch(two._pool, two._number, [[batch] for batch in batches])
-    order = []
-    for unit, _ in dispatch.outcomes():
-        assert len(dispatch._held) <= AHEAD * 2
-        assert len(dispatch._held) + len(dispatch._done) <= WINDOW * 2
-        two._pool.ready(list(dispatch._held) or [two._pool.put(None)])
-        order.append(unit[0])
-    assert order == batches
-
-
 def test_whoever_stops_in_the_middle_goes_on_with_something_else(
     alone: Engine, two: WorkersEngine, texts: list[ScoreRequest]
 ) -> None:
@@ -210,31 +194,6 @@ def test_a_checkpoint_that_cannot_be_opened_is_refused_as_without_workers(two: W
         said.append(str(raised.value))
     assert said[0] == said[1]
     assert two.divided([]).batches == [], "the workers live on"
-
-
-def test_a_unit_that_no_worker_survives_errors_and_the_rest_is_computed(
-    alone: Engine, ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, two: WorkersEngine, capfd: Any
-) -> None:
-    monkeypatch.setattr(pools, "Worker", Fragile)
-    place = replace(two._pool.place, workers=1)
-    pool = pools.Pool.start(place)
-    try:
-        number = pool.new_number()
-        pool.instruct(number, "open", (EngineSettings(SANDBOX), None))
-        units = [[[ScoreRequest(key, ids[:40])]] for key in ("a", f"{POISON} 1", "b")]
-        outcomes = [outcome for _, outcome in Dispatch(pool, number, units).outcomes()]
-    finally:
-        pool.end()
-    assert [type(outcome).__name__ for outcome in outcomes] == ["Computed", "FatalUnitError", "Computed"]
-    assert str(outcomes[1]).startswith(f"{KILLS} workers died while they computed {POISON} 1, the last of them: ")
-    assert KILLS <= pool.losses <= KILLS + 1  # one may have died that held another unit too
-    assert "raylet" not in "".join(capfd.readouterr()), "Ray says nothing that nobody asked for"
-
-
-def test_workers_with_other_code_are_refused(two: WorkersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "Worker", Older)
-    with raises(UsageError, "workers-differ", "0.0.1 there"):
-        pools.Pool.start(replace(two._pool.place, workers=1))
 
 
 def test_another_checkpoint_under_the_same_path_is_refused_with_the_node(two: WorkersEngine) -> None:

@@ -1,7 +1,12 @@
-"""Most weights of a damaged copy are the undamaged ones: the error of each distinct weight is computed once."""
+"""A copy of the sandbox's branch to damage.
+
+Most weights of a damaged copy are the undamaged ones: the error of each distinct weight is computed once.
+"""
 
 import hashlib
+import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +15,7 @@ from torch import Tensor
 from q36eval.checkpoints.inspection import error
 from q36eval.checkpoints.inspection.error import WeightError
 from q36eval.checkpoints.weights import LogicalWeight
+from tests.branches import folder_of
 
 COMPARE = error._compare
 
@@ -35,3 +41,9 @@ def errors_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(error, "_compare", compare)
         yield
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the branch `main`."""
+    return Path(shutil.copytree(folder_of("main"), tmp_path / "copy"))

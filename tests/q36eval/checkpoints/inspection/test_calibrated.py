@@ -238,7 +238,7 @@ def test_a_heavy_tailed_weight_that_was_rounded_honestly_is_no_outlier(sigmas: f
     assert not outliers(grouped(errors), frozenset())
     assert not beyond_scheme(errors)
     assert abs(errors[7].relative_error / errors[0].relative_error - 1) > 0.5
-    spoilt = measured("int4", Stored(nearest("int4", 128, weights[3]).decoded * 1.25, absmax("int4", 128, weights[3])),
-                      weights[3], "w3")  # fmt: skip
+    larger = Stored(nearest("int4", 128, weights[3]).decoded * 1.25, absmax("int4", 128, weights[3]))
+    spoilt = measured("int4", larger, weights[3], "w3")
     found = outliers(grouped([*errors[:3], spoilt, *errors[4:]]), frozenset())
     assert [finding.subject for finding in found] == ["w3"]

@@ -1,6 +1,5 @@
 """The schemes of a checkpoint's weights: what is stored and computed, whatever the configuration calls it."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,8 @@ from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 from tests.branches import folder_of
 
-SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
+from .damage import SANDBOX, edit_json
+from .tiny import GOLDEN
 
 
 def census(folder: Path) -> dict[str, int] | None:
@@ -25,9 +25,7 @@ def census(folder: Path) -> dict[str, int] | None:
 
 def copy_with(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     shutil.copytree(SANDBOX / "fp8-head", folder)
-    config = json.loads((folder / "config.json").read_text())
-    change(config)
-    (folder / "config.json").write_text(json.dumps(config))
+    edit_json(folder, "config.json", change)
     return folder
 
 
@@ -38,10 +36,15 @@ def copy_with(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
         ("main", {"NVFP4": 134}),
         ("fp8-head", {"FP8_BLOCK": 1, "NVFP4": 134}),
         ("nvfp4-modelopt", {"NVFP4": 108}),
+        ("gptq-int4", {"W4A16": 108}),
     ],
 )
 def test_the_sandboxs_branches(branch: str, schemes: dict[str, int]) -> None:
     assert census(folder_of(branch)) == schemes
+
+
+def test_what_auto_round_packed_as_awq() -> None:
+    assert census(GOLDEN / "autoround-awq") == {"W4A16": 13}
 
 
 def test_names_in_the_configuration_are_of_no_matter(tmp_path: Path) -> None:

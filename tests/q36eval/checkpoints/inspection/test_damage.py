@@ -153,6 +153,7 @@ def test_no_false_alarm_on_what_was_damaged(name: str, whole: Whole) -> None:
     assert not found.blocking
     assert set(found.measured) == set(Section)
     assert found.unbounded_weights == 0
+    assert max([row.worst_bound_usage or 0.0 for row in found.errors]) < 0.9, "what rounding can cost"
 
 
 @pytest.mark.long
@@ -176,11 +177,7 @@ def test_cases_have_ids_of_their_own_and_cover_every_format() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "branch",
-    ["bf16", "main", "fp8-head", "fp8-head-embed", "w4a16", "gptq-int4", "nvfp4-modelopt", "nvfp4-mixed",
-     "int2-experts"],
-)  # fmt: skip
+@pytest.mark.parametrize("branch", sorted(names()))
 def test_no_false_alarm_on_any_branch(branch: str, tmp_path: Path) -> None:
     paths = Paths(SANDBOX.parents[1], tmp_path)
     found = inspected(resolve(branch, load_family(None, paths), paths).folder)
@@ -205,11 +202,9 @@ HOSTILE = "model.x\n::error file=a::passed\x1b[31m\u202e.weight"
 
 @pytest.mark.long
 def test_what_a_checkpoint_calls_its_tensors_moves_no_cursor_and_is_no_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a pipeline's log a line that begins with `::` is a command to its runner."""
-    folder = tmp_path / "copy"
-    shutil.copytree(folder_of("main"), folder)
     edit_tensors(folder, lambda tensors: tensors.update({HOSTILE: torch.zeros(2)}))
     edit_json(folder, "config.json", lambda config: config.update(architectures=["Own\n::error::passed\x1b[2J"]))
     for more in ([], ["--against", "fp8-head"]):
@@ -229,30 +224,6 @@ def test_only_the_head_differs_between_main_and_fp8_head() -> None:
     assert "lm_head" not in against.identical
 
 
-@pytest.mark.long
-def test_what_is_left_out_is_compared_with_the_references_and_shown_where_no_card_ships_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Either layout's names; the multi-token head, which the branch alone has, and a zero whose sign differs."""
-    reference, folder, zero = tmp_path / "reference", tmp_path / "copy", torch.zeros(3)
-    shutil.copytree(SANDBOX / "bf16", reference)
-    shutil.copytree(folder_of("main"), folder)
-    theirs = {"visual.a": zero, "visual.b": zero, "visual.c": zero, "visual.d": zero}
-    mine = {"model.visual.a": zero, "model.visual.b": -zero, "model.visual.c": zero, "model.visual.e": zero}
-    edit_tensors(reference, lambda tensors: tensors.update(theirs))
-    edit_tensors(folder, lambda tensors: tensors.update({**mine, "mtp.fc.weight": zero}))
-    inspection = inspect_checkpoint(folder, reference, weights_workers=2)
-    assert not inspection.blocking
-    assert [row.model_dump() for row in inspection.left_out_against_reference] == [
-        {"reason": "vision tower", "identical": 2, "different": ("model.visual.b",), "only_here": 1, "only_there": 1}
-    ]
-    arguments = (str(folder), "--reference", str(reference))
-    exit_code, output = command(*arguments, state=tmp_path / "state", monkeypatch=monkeypatch)
-    assert exit_code == 0
-    assert "2 identical, 1 different, 1 only here, 1 only there" in output
-    assert "left out (multi-token prediction): 1 tensors\n" in output
-
-
 def test_what_is_excepted_by_name_does_not_block(copy_of: Callable[..., tuple[Path, Path]]) -> None:
     changed = damages.one("lm_head.weight", damages.flipped(1))
     folder, reference = copy_of("tiny-nvfp4", left_out, changed)
@@ -265,15 +236,13 @@ def test_what_is_excepted_by_name_does_not_block(copy_of: Callable[..., tuple[Pa
         assert {finding.rule for finding in found.blocking} == rules
 
 
-def test_code_that_comes_with_a_checkpoint_is_told(tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(folder_of("main"), folder)
+def test_code_that_comes_with_a_checkpoint_is_told(folder: Path) -> None:
     (folder / "modeling_own.py").write_text("raise SystemExit")
     edit_json(folder, "tokenizer_config.json", lambda own: own.update(auto_map={"AutoTokenizer": ["own.T", None]}))
     inspection = inspected(folder)
     told = next(finding for finding in inspection.findings if finding.rule == "own-code")
     assert told.severity is Severity.ADVISORY
-    assert "auto_map in tokenizer_config.json, modeling_own.py" in told.message
+    assert told.subject == "modeling_own.py"
 
 
 def test_a_quantized_cache_over_unquantized_weights_is_clean(tmp_path: Path) -> None:
@@ -286,9 +255,7 @@ def test_a_quantized_cache_over_unquantized_weights_is_clean(tmp_path: Path) -> 
     assert "declared-scheme-absent" in {finding.rule for finding in inspected(folder).blocking}
 
 
-def test_what_cannot_be_judged_is_not_measured(tmp_path: Path, bf16_folder: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(folder_of("main"), folder)
+def test_what_cannot_be_judged_is_not_measured(folder: Path, bf16_folder: Path) -> None:
     truncated(folder)
     assert set(inspected(folder).measured) == {Section.INTEGRITY, Section.CONFIGURATION}
     assert Section.BOUNDS not in inspect_checkpoint(folder_of("main")).measured
@@ -298,9 +265,7 @@ def test_what_cannot_be_judged_is_not_measured(tmp_path: Path, bf16_folder: Path
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"text_config": 3}', '{"layer_types": 3, "num_hidden_layers": []}'])
-def test_a_configuration_of_any_kind_is_reported_and_never_raised(text: str, tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(folder_of("main"), folder)
+def test_a_configuration_of_any_kind_is_reported_and_never_raised(text: str, folder: Path) -> None:
     (folder / "config.json").write_text(text)
     (folder / "generation_config.json").write_text("[]")
     (folder / "tokenizer.json").write_text('{"model": {"vocab": 3}}')

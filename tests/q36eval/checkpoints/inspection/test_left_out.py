@@ -12,7 +12,6 @@ from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, 
 from q36eval.checkpoints.inspection.extra_modules import SHIPPED
 from q36eval.config import Paths
 from q36eval.run.weights import measurements, promises_of
-from tests.branches import folder_of
 
 from .damage import Tensors, edit_tensors
 
@@ -61,8 +60,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def branch(tmp_path: Path) -> Path:
-    folder = Path(shutil.copytree(folder_of("main"), tmp_path / "copy"))
+def branch(folder: Path) -> Path:
     edit_tensors(folder, lambda tensors: tensors.update(one_by_one()))
     return folder
 
@@ -82,6 +80,10 @@ def test_the_same_numbers_are_no_finding_however_they_are_laid_out(branch: Path,
         ("multi-token prediction", 8, (), 0),
         ("vision tower", 2, (), 0),
     ]
+    bias = "visual.blocks.0.norm1.bias"
+    edit_tensors(branch, lambda tensors: tensors.update({bias: -torch.zeros(16).bfloat16()}))
+    (_, tower) = inspect_checkpoint(branch, reference).left_out_against_reference
+    assert (tower.identical, tower.different) == (1, (bias,)), "a zero whose sign differs"
     wider = {name: tensor.float() for name, tensor in one_by_one().items()}
     edit_tensors(branch, lambda tensors: tensors.update(wider))
     assert found(branch, reference, *BOTH) == [], "the same numbers in another dtype"
@@ -91,30 +93,26 @@ def zeroed(tensor: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(tensor)
 
 
-def sign_flipped(tensor: torch.Tensor) -> torch.Tensor:
-    return -tensor
-
-
 def noise(tensor: torch.Tensor) -> torch.Tensor:
     return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor.dtype)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("change", "said", "name"),
+    ("change", "name"),
     [
-        (zeroed, "all zero", HEAD),
-        (sign_flipped, "of the opposite sign", f"{EXPERTS}.1.up_proj.weight"),
-        (noise, "a relative error of 1.", PATCH.removeprefix("model.")),
+        (zeroed, HEAD),
+        (torch.neg, f"{EXPERTS}.1.up_proj.weight"),
+        (noise, PATCH.removeprefix("model.")),
     ],
 )
 def test_other_numbers_are_a_finding_that_blocks_what_is_shipped(
-    change: Callable[[torch.Tensor], torch.Tensor], said: str, name: str, branch: Path, reference: Path
+    change: Callable[[torch.Tensor], torch.Tensor], name: str, branch: Path, reference: Path
 ) -> None:
     edit_tensors(branch, lambda tensors: tensors.update({name: change(tensors[name])}))
     (told,) = found(branch, reference)
     assert (told.section, told.rule, told.severity) == (Section.UNQUANTIZED, "shipped-differs", Severity.ADVISORY)
-    assert f"{name} ({said}" in told.message
+    assert told.subject == name
     (broken,) = found(branch, reference, *BOTH)
     assert (broken.subject, broken.severity) == (name, Severity.BLOCKING)
     assert found(branch, reference, *BOTH, excepted=(name,)) == []
@@ -126,15 +124,12 @@ def test_other_numbers_are_a_finding_that_blocks_what_is_shipped(
 def test_what_is_shipped_is_there_and_whole(branch: Path, reference: Path) -> None:
     edit_tensors(branch, lambda tensors: [tensors.pop(name) for name in list(tensors) if f"{EXPERTS}.1." in name])
     (partly,) = found(branch, reference, *BOTH)
-    assert (partly.rule, partly.section, partly.severity) == (
-        "shipped-incomplete", Section.COVERAGE, Severity.BLOCKING
-    )  # fmt: skip
-    assert "3 weights of the reference are missing" in partly.message
+    assert (partly.rule, partly.section) == ("shipped-incomplete", Section.COVERAGE)
+    assert partly.severity is Severity.BLOCKING
     edit_tensors(branch, lambda tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("mtp.")])
     for against in (reference, None):
         (missing,) = found(branch, against, *BOTH)
         assert (missing.rule, missing.severity) == ("shipped-missing", Severity.BLOCKING)
-        assert f"{CARD} says that it is shipped, and no tensor of it is stored" in missing.message
     (told,) = found(branch, reference)
     assert (told.rule, told.severity) == ("shipped-missing", Severity.ADVISORY)
     assert found(branch, None) == []

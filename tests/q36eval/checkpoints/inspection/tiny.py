@@ -154,6 +154,7 @@ def _fused(tensors: Tensors) -> Tensors:
     return fused
 
 
+GROUPS_OF_16 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}
 NVFP4: dict[str, Any] = {
     "quant_method": "compressed-tensors",
     "format": "nvfp4-pack-quantized",
@@ -161,16 +162,14 @@ NVFP4: dict[str, Any] = {
     "config_groups": {
         "group_0": {
             "targets": [r"re:.*mlp\.(experts\.\d+|shared_expert)\.\w+_proj$", r"re:.*self_attn\.[qkvo]_proj$"],
-            "weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16,
-                        "symmetric": True, "dynamic": False},
-            "input_activations": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16,
-                                  "symmetric": True, "dynamic": "local"},
+            "weights": GROUPS_OF_16 | {"dynamic": False},
+            "input_activations": GROUPS_OF_16 | {"dynamic": "local"},
             "format": "nvfp4-pack-quantized",
         }
     },
     "kv_cache_scheme": FP8_CACHE,
     "ignore": ["lm_head"],
-}  # fmt: skip
+}
 
 
 def _nvfp4(tensors: Tensors) -> Tensors:
