@@ -174,7 +174,10 @@ def _config(held: HeldGguf, header: GgufHeader, tensors: Mapping[str, GgufTensor
         else:
             mine = text_config(header.metadata, embeddings.shape[0], has_head)
     except MetadataError as error:
-        raise CorruptCheckpointError("gguf-malformed", f"{header.path}: {error}; download the file again.") from error
+        kind = header.metadata["general.architecture"]
+        raise CorruptCheckpointError(
+            "gguf-malformed", f"{header.path}: of {kind}, {error}; download the file again."
+        ) from error
     return mine if held.texts is None else _completed(mine, held.texts)
 
 

@@ -9,8 +9,11 @@ from compressed_tensors.quantization import QuantizationArgs, preset_name_to_sch
 from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 from torch import Tensor, nn
+from transformers import Qwen3_5MoeTextConfig
+from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeExperts
 
 from q36eval.checkpoints import emulation
+from q36eval.checkpoints.architecture import Place
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.formats.parts import WHOLE_ROW
 from q36eval.errors import CorruptCheckpointError
@@ -124,15 +127,15 @@ def test_rules_for_the_shared_exponent_differ_between_two_limits(
     assert emulation.fake_quantize_mx(x, "mxfp4", "up")[0, :2].tolist() == up
 
 
-class Experts(nn.Module):
-    """The parameters transformers' experts have."""
+class Experts(Qwen3_5MoeExperts):  # type: ignore[misc]  # transformers has no types
+    """Four experts of random weights."""
 
     def __init__(self) -> None:
-        super().__init__()
+        sizes = {"num_experts": 4, "hidden_size": 128, "moe_intermediate_size": 32}
+        super().__init__(Qwen3_5MoeTextConfig(**sizes))
         generator = torch.Generator().manual_seed(5)
         self.gate_up_proj = nn.Parameter((torch.randn(4, 64, 128, generator=generator) * 0.1).bfloat16())
         self.down_proj = nn.Parameter((torch.randn(4, 128, 32, generator=generator) * 0.1).bfloat16())
-        self.act_fn = nn.SiLU()
 
 
 def naive(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, quantize: Callable[..., Tensor]) -> Tensor:
@@ -183,11 +186,17 @@ def fp8_static(e: int, projection: str) -> ActivationScheme:
 def test_every_expert_is_quantized_under_its_own_scales(
     args: QuantizationArgs, scheme_of: Callable[[int, str], ActivationScheme]
 ) -> None:
-    projections = ("gate_proj", "up_proj", "down_proj")
+    rows = {"gate_proj": slice(0, 32), "up_proj": slice(32, 64), "down_proj": slice(0, 128)}
+    projections, held = tuple(rows), "layer.mlp.experts"
+    places = {
+        f"{held}.{e}.{p}.weight": Place(f"{held}.{'down_proj' if p == 'down_proj' else 'gate_up_proj'}", (e, rows[p]))
+        for e in range(4)
+        for p in projections
+    }
     schemes = {f"layer.mlp.experts.{e}.{p}": scheme_of(e, p) for e in range(4) for p in projections}
     experts = Experts()
     model = layer_of(experts)
-    assert emulation.install(model, schemes) == 12
+    assert emulation.install(model, schemes, places) == 12
     x, generator = inputs(11, 128), torch.Generator().manual_seed(9)
     chosen = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(11)])
     weights = torch.rand(11, 2, generator=generator).bfloat16()

@@ -64,7 +64,7 @@ def test_every_expert_is_a_weight_of_its_own_that_reads_its_own_bytes_only() -> 
     [
         (without(f"{DOWN}_scale_inv"), "tensor-missing", f"{DOWN}_scale_inv"),
         (without(DOWN), "tensor-missing", DOWN),
-        (without(DOWN, f"{DOWN}_scale_inv"), "tensor-missing", f"{EXPERTS}.0.down_proj.weight"),
+        (without(DOWN, f"{DOWN}_scale_inv"), "tensor-missing", DOWN),
         (lambda t: t | {f"{DOWN}_zero": torch.zeros(2)}, "tensor-unexpected", f"{DOWN}_zero"),
         (lambda t: t | {f"{EXPERTS}.1.up_proj.weight": torch.zeros(32, 32)}, "tensor-missing", "weight_scale_inv"),
         (with_scale(DOWN, lambda scale: scale[:1]), "tensor-shape", "2 experts"),

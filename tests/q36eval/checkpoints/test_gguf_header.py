@@ -160,7 +160,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"general.architecture": "llama"}, ("architecture-unsupported", "'llama'", "qwen35moe")),
+        ({"general.architecture": "bert"}, ("architecture-unsupported", "'bert'", "qwen35moe")),
         ({"general.architecture": "clip"}, ("gguf-without-text-model",)),
         ({"general.type": "mmproj"}, ("gguf-without-text-model",)),
         ({"general.type": "imatrix"}, ("gguf-without-text-model", "'imatrix'")),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from q36eval.checkpoints.inspection.configuration import expected_shapes
+from q36eval.checkpoints.architecture import Architecture
 from q36eval.checkpoints.inspection.coverage import scheme_census
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
@@ -20,7 +20,9 @@ from .tiny import GOLDEN
 def census(folder: Path) -> dict[str, int] | None:
     checkpoint = open_checkpoint(folder)
     weights = index_weights(checkpoint).weights
-    return scheme_census(weights.values(), expected_shapes(checkpoint.config))
+    outline = Architecture.of(checkpoint).outline
+    places = outline.places(list(weights)).of
+    return scheme_census(weights.values(), {name: outline.shape_at(place) for name, place in places.items()})
 
 
 def copy_with(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:

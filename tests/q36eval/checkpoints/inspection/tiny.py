@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.inspection.configuration import expected_shapes
 from q36eval.checkpoints.weights import index_weights
 
 from .damage import FP4, FP8_CACHE, WEIGHTS, Tensors
@@ -120,10 +119,28 @@ BESIDE = {
 FULL_LAYER = "model.layers.1.self_attn"
 
 
+def stored_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The weights that a checkpoint of that model stores, experts one by one."""
+    from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
+
+    with torch.device("meta"):
+        model = Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**config))
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, weight in model.state_dict().items():
+        experts, _, fused = name.rpartition(".")
+        parts = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(fused, ())
+        for number in range(len(weight)) if parts else ():
+            for part in parts:
+                shapes[f"{experts}.{number}.{part}.weight"] = (weight.shape[1] // len(parts), weight.shape[2])
+        if not parts:
+            shapes[name] = tuple(weight.shape)
+    return shapes
+
+
 def hybrid_reference(folder: Path) -> Tensors:
     """Random weights of two kinds of attention, a multi-token head and a vision tower; in BF16, written to `folder`."""
     generator = torch.Generator().manual_seed(5)
-    shapes = expected_shapes(CONFIG) | BESIDE
+    shapes = stored_shapes(CONFIG) | BESIDE
     tensors = {name: (torch.randn(shape, generator=generator) * 0.05).bfloat16() for name, shape in shapes.items()}
     _save(folder, tensors, CONFIG)
     return tensors
