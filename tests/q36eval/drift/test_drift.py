@@ -229,5 +229,8 @@ def test_the_same_series_are_said_to_be_the_same() -> None:
     for name, found in now.items():
         assert found == before[name], f"{name}: {ANEW}"
     assert {each["state"] for name in before if name != "a branch" for each in before[name]} >= {
-        "stable", "drifting", "incomparable", "too_few_runs",
-    }  # fmt: skip
+        "stable",
+        "drifting",
+        "incomparable",
+        "too_few_runs",
+    }
