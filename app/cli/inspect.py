@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import DeviceOption, check_device
 from q36eval.app.cli.options import (
     BRANCH_HELP,
+    CHECKPOINT,
     FamilyOption,
     JsonOption,
     Quiet,
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    checkpoint: Annotated[
-        str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", autocompletion=completion.branches)
-    ],
+    checkpoint: Annotated[str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", **CHECKPOINT)],
     against: Annotated[
-        str | None, typer.Option(help="Also list the stored tensors that differ from this one.", metavar="BRANCH|PATH")
+        str | None,
+        typer.Option(
+            help="Also list the stored tensors that differ from it.", metavar="BRANCH|PATH", **CHECKPOINT
+        ),
     ] = None,
     reference: ReferenceOption = None,
     excepted: Annotated[
