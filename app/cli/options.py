@@ -50,6 +50,15 @@ ReferenceOption = Annotated[
     str | None,
     typer.Option("--reference", help="Reference branch or folder; the family's reference by default.", **CHECKPOINT),
 ]
+FamilyIfAny = Annotated[
+    str | None,
+    typer.Option(
+        "--family",
+        help="Family name or file; checkpoint folders need none.",
+        metavar="NAME|FILE",
+        autocompletion=completion.families,
+    ),
+]
 FamilyOption = Annotated[
     str | None,
     typer.Option(
@@ -99,6 +108,14 @@ ReferencePackOption = Annotated[
 ]
 PlanOption = Annotated[
     bool, typer.Option("--plan", help="Print batches, memory and the requests of every stage, and measure nothing.")
+]
+CorpusIfAny = Annotated[
+    Path | None,
+    typer.Option(
+        "--corpus",
+        help="Corpus file (YAML) to measure the KL on; by default the suite's, or 20 short texts without a family.",
+        metavar="FILE",
+    ),
 ]
 CorpusOption = Annotated[
     Path | None,
