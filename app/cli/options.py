@@ -23,21 +23,40 @@ if TYPE_CHECKING:
 
 BRANCH_HELP = "Branch name, or path of a checkpoint folder."
 
+
+def _supported(named: Any) -> Any:
+    """What an option names: a checkpoint of an unsupported architecture is refused before anything else is looked for.
+
+    Raises:
+        UsageError: lists what is supported.
+    """
+    for each in [named] if isinstance(named, str) else named or ():
+        if each.strip() and Path(each).exists():
+            from q36eval.checkpoints.supported_architectures import check_named
+
+            check_named(Path(each))
+    return named
+
+
+CHECKPOINT: dict[str, Any] = {"autocompletion": completion.branches, "callback": _supported, "is_eager": True}
+"""What every option and argument has that may name a checkpoint."""
+
 BranchOption = Annotated[
     list[str],
-    typer.Option(
-        "--branch",
-        help="Branch name, or path of a checkpoint folder; repeat it for several.",
-        autocompletion=completion.branches,
-    ),
+    typer.Option("--branch", help="Branch name, or path of a checkpoint folder; repeat it for several.", **CHECKPOINT),
 ]
-OneBranch = Annotated[str, typer.Option("--branch", help=BRANCH_HELP, autocompletion=completion.branches)]
+OneBranch = Annotated[str, typer.Option("--branch", help=BRANCH_HELP, **CHECKPOINT)]
 ReferenceOption = Annotated[
     str | None,
+    typer.Option("--reference", help="Reference branch or folder; the family's reference by default.", **CHECKPOINT),
+]
+FamilyIfAny = Annotated[
+    str | None,
     typer.Option(
-        "--reference",
-        help="Reference branch or folder; the family's reference by default.",
-        autocompletion=completion.branches,
+        "--family",
+        help="Family name or file; checkpoint folders need none.",
+        metavar="NAME|FILE",
+        autocompletion=completion.families,
     ),
 ]
 FamilyOption = Annotated[
@@ -89,6 +108,14 @@ ReferencePackOption = Annotated[
 ]
 PlanOption = Annotated[
     bool, typer.Option("--plan", help="Print batches, memory and the requests of every stage, and measure nothing.")
+]
+CorpusIfAny = Annotated[
+    Path | None,
+    typer.Option(
+        "--corpus",
+        help="Corpus file (YAML) to measure the KL on; by default the suite's, or 20 short texts without a family.",
+        metavar="FILE",
+    ),
 ]
 CorpusOption = Annotated[
     Path | None,
@@ -210,6 +237,6 @@ def note(sentence: str) -> None:
 
 def say(sentence: str) -> None:
     """One line on stderr; what a branch is called moves no cursor and is no command to a pipeline's runner."""
-    from q36eval.reports.text import SENTENCE, plain
+    from q36eval.inert_text import SENTENCE, plain
 
     print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
-from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.reader import EXPERT_COUNTS, Checkpoint, experts_of
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.files import canonical_json
@@ -217,6 +217,8 @@ def _tied_head(settings: Mapping[str, Any], units: Mapping[str, LogicalWeight]) 
 def _computation(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Finding]:
     """Values that change the computation; one given on one side only is compared with transformers' default."""
     one, other = _comparable(mine), _comparable(theirs)
+    if (experts_of(mine) or 0) < (experts_of(theirs) or 0):  # pruned, which a finding of its own says
+        one, other = ({key: value for key, value in each.items() if key not in EXPERT_COUNTS} for each in (one, other))
     keys = sorted({*one, *other})
     unknown: frozenset[str] = frozenset()
     if any((one.get(key) is None) != (other.get(key) is None) for key in keys):

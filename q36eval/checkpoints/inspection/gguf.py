@@ -22,7 +22,8 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 
 SHOWN = 3
 MODEL, PRE = "gpt2", "qwen35"
-"""What the converter writes for this family: BPE over bytes, and the rule that splits text."""
+"""What the converter writes for Qwen3.5: BPE over bytes, and the rule that splits text. Of other models it tells the
+rule by the tokenizer, so any is accepted."""
 NORMAL, CONTROL, OWN, UNUSED = 1, 3, 4, 5
 _KINDS = {NORMAL: "a word", CONTROL: "a control token", OWN: "a token of its own", UNUSED: "unused"}
 _SERVED = {"expert_weights_scale": (0.0, 1.0), "expert_gating_func": (0, 1), "rope.scaling.attn_factor": (1.0,)}
@@ -90,6 +91,14 @@ def words_findings(held: HeldGguf, reference: HeldFolder | None, vocab_size: int
     except CorruptCheckpointError:  # reported where it was opened
         return
     tokens, merges = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.merges")
+    model, is_of_qwen = (
+        metadata.get("tokenizer.ggml.model"),
+        str(metadata.get("general.architecture")).startswith("qwen35"),
+    )
+    if _is_text(tokens) and not is_of_qwen and model != MODEL:
+        message = f"the tokenizer is of llama.cpp's kind {model!r}, which is not compared with the reference's."
+        yield _finding("tokenizer-not-compared", held.path.name, message, Severity.ADVISORY)
+        return
     if not _is_text(tokens) or not _is_text(merges):
         yield _finding("tokenizer-missing", "tokenizer.ggml.tokens", "the tokenizer's tokens or merges are missing.")
         return
@@ -98,10 +107,10 @@ def words_findings(held: HeldGguf, reference: HeldFolder | None, vocab_size: int
         yield _finding("vocabulary", "tokenizer.ggml.tokens", message)
     for key, needed in (("model", MODEL), ("pre", PRE)):
         given = metadata.get(f"tokenizer.ggml.{key}")
-        if given != needed:
+        if is_of_qwen and given != needed:
             message = (
-                f"it is {str(given)[:40]!r}, and the converter writes {needed!r} for this family: llama.cpp splits "
-                f"text otherwise."
+                f"it is {str(given)[:40]!r}, and the converter writes {needed!r} for Qwen3.5: llama.cpp splits text "
+                f"otherwise."
             )
             yield _finding("tokenizer-differs", f"tokenizer.ggml.{key}", message)
     yield from _malformed(metadata, len(tokens))
@@ -113,9 +122,10 @@ def words_findings(held: HeldGguf, reference: HeldFolder | None, vocab_size: int
         return
     yield from _differences(metadata, rules, tokens, merges)
     yield from _ends(metadata, rules, reference)
+    rule = metadata.get("tokenizer.ggml.pre")
     message = (
         "text is measured through the reference's tokenizer, on the same token ids; of the file's own, tokens, merges, "
-        f"kinds and special tokens were compared, and not llama.cpp's rule {PRE!r} that splits text. The file names no "
+        f"kinds and special tokens were compared, and not llama.cpp's rule {rule!r} that splits text. The file names no "
         "generation settings: the reference's are taken."
     )
     yield _finding("tokenizer-of-the-reference", held.path.name, message, Severity.ADVISORY)

@@ -1,0 +1,106 @@
+"""An untouched checkpoint of any supported architecture raises no alarm, in BF16 and as llm-compressor writes FP8."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from q36eval.checkpoints.architecture import Architecture
+from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
+from q36eval.checkpoints.reader import open_checkpoint
+from tests.q36eval.checkpoints.architectures import NAMES, saved
+
+FP8 = {"num_bits": 8, "type": "float", "symmetric": True}
+QUANTIZATION: dict[str, Any] = {
+    "quant_method": "compressed-tensors",
+    "format": "float-quantized",
+    "quantization_status": "compressed",
+    "ignore": ["lm_head"],
+    "kv_cache_scheme": None,
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": FP8 | {"strategy": "channel", "dynamic": False},
+            "input_activations": FP8 | {"strategy": "token", "dynamic": True},
+        }
+    },
+}
+
+
+def written(name: str, folder: Path) -> Path:
+    """The model with a tokenizer of 256 words and a chat template."""
+    saved(name, folder)
+    Tokenizer(WordLevel({f"w{number}": number for number in range(256)}, unk_token="w3")).save(
+        str(folder / "tokenizer.json")
+    )
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    return folder
+
+
+def quantized(source: Path, folder: Path) -> Path:
+    """FP8 by rows of every linear module but `lm_head`, by stored names; experts stored as one stay as they are."""
+    shutil.copytree(source, folder)
+    outline = Architecture.of(open_checkpoint(source)).outline
+    stored: dict[str, torch.Tensor] = {}
+    for name, weight in load_file(source / "model.safetensors").items():
+        module = name.removesuffix(".weight")
+        stored[name] = weight
+        if name != module and weight.dim() == 2 and module != "lm_head" and outline.module_type(module) == "Linear":
+            scale = (weight.float().abs().amax(1, keepdim=True) / 448).to(torch.bfloat16)
+            stored[name] = (weight.float() / scale.float()).clamp(-448, 448).to(torch.float8_e4m3fn)
+            stored[f"{name}_scale"] = scale
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((source / "config.json").read_text()) | {"quantization_config": QUANTIZATION}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def rules(inspection: Inspection) -> set[tuple[str, str]]:
+    return {(finding.severity.value, finding.rule) for finding in inspection.findings}
+
+
+def check_classes(name: str, inspection: Inspection) -> None:
+    """No class is unknown, and none is there that the architecture does not have."""
+    classes = {row.tensor_class for row in inspection.coverage}
+    assert "other" not in classes
+    assert ("linear attention" in classes) == name.startswith(("qwen3_5", "qwen3_next"))
+    has_experts = "moe" in name or name in {"deepseek_v2", "deepseek_v3", "gpt_oss", "llama4_text", "minimax_m2"}
+    has_experts |= name in {"mixtral", "qwen3_next"}
+    assert ("routed experts" in classes) == has_experts
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_an_untouched_checkpoint_raises_no_alarm(name: str, tmp_path: Path) -> None:
+    reference = written(name, tmp_path / "reference")
+    inspection = inspect_checkpoint(reference, reference, weights_workers=1)
+    assert rules(inspection) == {("advisory", "nothing-quantized")}
+    check_classes(name, inspection)
+    inspection = inspect_checkpoint(quantized(reference, tmp_path / "fp8"), reference, weights_workers=1)
+    if name == "gpt2":  # it has no linear modules, so the recipe quantized nothing
+        assert rules(inspection) == {("blocking", "declared-scheme-absent")}
+        return
+    found = rules(inspection)
+    if name == "gpt_neox":  # its head has another name
+        assert found == {("advisory", "ignore-entry-matches-nothing")}
+    elif name.startswith(("qwen3_5", "qwen3_next")):
+        assert found <= {("advisory", "usually-unquantized"), ("advisory", "router-gates-quantized")}
+    else:
+        assert found == set()
+    assert inspection.schemes is not None
+    assert sum(inspection.schemes.values()) > 0
+    check_classes(name, inspection)
+
+
+def test_a_checkpoint_without_a_template_is_as_whole_as_its_reference(tmp_path: Path) -> None:
+    reference = written("llama", tmp_path / "reference")
+    (reference / "chat_template.jinja").unlink()
+    wanted = {("advisory", "nothing-quantized"), ("advisory", "chat-template-missing")}
+    assert rules(inspect_checkpoint(reference, reference)) == wanted
