@@ -15,12 +15,10 @@ from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.supported_architectures import SUPPORTED
 from q36eval.engines.logits import LogitsForm, OwnHead, check_form
 from q36eval.errors import CorruptCheckpointError, UsageError
-from tests.q36eval.checkpoints.architectures import NAMES, SETTINGS, saved, tiny_model
+from tests.q36eval.checkpoints.architectures import NAMES, SETTINGS, WRAPPERS, saved, tiny_model
 from tests.raising import raises
 
 TOKENS = torch.randint(3, 256, (2, 40), generator=torch.Generator().manual_seed(1))
-WRAPPERS = {"gemma3", "llama4", "mistral3", "qwen3_5", "qwen3_5_moe"}
-"""Their text models are in the table."""
 
 
 def logits(model: torch.nn.Module) -> Tensor:
@@ -29,7 +27,7 @@ def logits(model: torch.nn.Module) -> Tensor:
 
 
 def test_every_supported_architecture_is_in_the_table() -> None:
-    assert set(SUPPORTED) == SETTINGS.keys() | WRAPPERS
+    assert set(SUPPORTED) == SETTINGS.keys() | WRAPPERS.keys()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,6 +41,13 @@ def test_it_loads_bit_for_bit_as_transformers_loads_it(name: str, tmp_path: Path
         key: value.dtype for key, value in theirs.state_dict().items()
     }
     assert torch.equal(logits(ours), logits(theirs))
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_wrapper_is_judged_by_its_text_model(name: str, tmp_path: Path) -> None:
+    loaded = load_model(saved(name, tmp_path / "model"))
+    assert torch.equal(logits(loaded.model), logits(tiny_model(name)))
+    assert set(loaded.report.left_out) == {"vision tower"}
 
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "mixtral", "deepseek_v3", "llama", "gpt2"])
