@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-_SIZES = {
+SIZES = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
@@ -106,7 +106,7 @@ def tiny_model(name: str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     kind, more = VARIANTS.get(name, (name, {}))
-    config = AutoConfig.for_model(kind, **(_SIZES | SETTINGS[kind] | more))
+    config = AutoConfig.for_model(kind, **(SIZES | SETTINGS[kind] | more))
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
     with torch.no_grad():
