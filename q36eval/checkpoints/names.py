@@ -38,7 +38,7 @@ _EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projec
 KV_CACHE_SCALES = "KV-cache scales"
 DRAFT_HEAD = "multi-token prediction"
 _LEFT_OUT = (
-    ("vision tower", re.compile(r"^(model\.)?visual\.")),
+    ("vision tower", re.compile(r"^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\.")),
     (DRAFT_HEAD, re.compile(r"^(model\.|language_model\.)?mtp\.")),
     ("GGUF input scales", re.compile(r"\.gguf_input_scale$")),
     (KV_CACHE_SCALES, re.compile(r"\.self_attn\.([kv]_proj\.)?[kv]_scale$")),
