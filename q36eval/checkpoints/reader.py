@@ -146,10 +146,14 @@ class Checkpoint:
 
     def read_into(self, entry: TensorEntry, target: memoryview) -> None:
         """Fill `target` with the bytes that lie where `entry` says; raises as `read_entry`."""
-        if self.held.files[entry.file.name].read_into(target, entry.begin) < entry.n_bytes:
-            raise CorruptCheckpointError(
-                "file-truncated", f"{entry.file}: truncated at {entry.name!r}; download the file again."
-            )
+        at = 0
+        for source in entry.sources:
+            place = target[at : at + source.n_bytes]
+            if self.held.files[source.file.name].read_into(place, source.begin) < source.n_bytes:
+                raise CorruptCheckpointError(
+                    "file-truncated", f"{source.file}: truncated at {source.name!r}; download the file again."
+                )
+            at += source.n_bytes
 
 
 def check_folder(folder: Path) -> None:

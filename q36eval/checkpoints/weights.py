@@ -126,7 +126,7 @@ class LogicalWeight:
     @property
     def stored_bytes(self) -> int:
         """What the weight takes in the checkpoint, scales included."""
-        return sum(entry.n_bytes for _, entry in self.parts)
+        return sum(source.n_bytes for source in {source for _, entry in self.parts for source in entry.sources})
 
     @property
     def stored_names(self) -> tuple[str, ...]:

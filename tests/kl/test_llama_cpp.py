@@ -19,7 +19,16 @@ from q36eval.checkpoints import load_model
 from q36eval.kl.divergence import token_figures
 from tests import smollm2
 from tests.assets.smollm2_decoded import TEXTS
-from tests.kl.peer import PeerFigures, StoredLogits, ours, parse_printed, peer_figures, read_stored, restored, stored_rows
+from tests.kl.peer import (
+    PeerFigures,
+    StoredLogits,
+    ours,
+    parse_printed,
+    peer_figures,
+    read_stored,
+    restored,
+    stored_rows,
+)
 
 RECORDED = Path(__file__).parent / "llama_cpp"
 LLAMA = os.environ.get("Q36EVAL_LLAMA_CPP")
@@ -129,7 +138,11 @@ def test_the_tool_prints_our_figures_for_the_same_pair_of_ggufs(tmp_path: Path) 
     to 8 bits, too, which costs a tenth more.
     """
     reference, branch, decoded = (tmp_path / f"{name}.gguf" for name in ("f32", "q4-k-m", "decoded"))
-    for source, target, kind in ((smollm2.gguf(), reference, "F32"), (reference, branch, "Q4_K_M"), (branch, decoded, "F32")):
+    for source, target, kind in (
+        (smollm2.gguf(), reference, "F32"),
+        (reference, branch, "Q4_K_M"),
+        (branch, decoded, "F32"),
+    ):
         tool("quantize", "--allow-requantize", source, target, kind, 1)
     text, base = tmp_path / "text", tmp_path / "base"
     text.write_text("\n\n".join(TEXTS["evaluation"]), encoding="utf-8")
@@ -143,4 +156,6 @@ def test_the_tool_prints_our_figures_for_the_same_pair_of_ggufs(tmp_path: Path) 
     by_formulas = peer_figures(stored.rows.reshape(len(labels), -1), logits[1], labels).printed()
     figures = ours(token_figures(*map(torch.from_numpy, (*logits, labels.astype(np.int64)))))
     for name in figures:
-        print(f"{name:22} {exact[name]:12.6f} {by_formulas[name]:12.6f} {figures[name]:12.6f} {rounding_inputs[name]:12.6f}")
+        print(
+            f"{name:22} {exact[name]:12.6f} {by_formulas[name]:12.6f} {figures[name]:12.6f} {rounding_inputs[name]:12.6f}"
+        )
