@@ -11,6 +11,8 @@ REFERENCE = "reference"
 """The one branch of a derived family."""
 CONTEXT_LENGTH = 4096
 """Of a model whose configuration names none."""
+ANY_SUITE = "quick"
+"""The suite that a derived family names; nothing of it is evaluated."""
 
 
 class DerivedFamily(Family):
@@ -92,20 +94,10 @@ def _derived(folder: Path) -> DerivedFamily:
         architectures=(),
         context_length=next((length for length in lengths if isinstance(length, int) and length > 0), CONTEXT_LENGTH),
         reference=REFERENCE,
-        suite="quick",
+        suite=ANY_SUITE,
         policy="",
         branches={REFERENCE: Branch(source=Source(path=str(folder)), description="The reference.", scheme="")},
     )
-
-
-def texts_of(family: Family, suite: str | None, corpus: Path | None, paths: Paths) -> tuple[str, Path | None]:
-    """The suite, and the corpus file whose texts are scored instead of the suite's.
-
-    Without a family, a suite and a corpus these are general texts that ship.
-    """
-    if corpus is None and suite is None and isinstance(family, DerivedFamily):
-        corpus = paths.data / "corpus" / "general.yaml"
-    return suite or family.suite, corpus
 
 
 def _where_it_lies(family: Family, folder: Path) -> Family:

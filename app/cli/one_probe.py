@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.options import open_history, resolve_reference
+from q36eval.app.cli.options import open_history, resolve_reference, texts_of
 from q36eval.app.cli.streams import kept_in_history
-from q36eval.app.targets import family_of, load_family, resolve, texts_of
+from q36eval.app.targets import family_of, load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.records import ProbeName

@@ -125,8 +125,8 @@ def words_findings(held: HeldGguf, reference: HeldFolder | None, vocab_size: int
     rule = metadata.get("tokenizer.ggml.pre")
     message = (
         "text is measured through the reference's tokenizer, on the same token ids; of the file's own, tokens, merges, "
-        f"kinds and special tokens were compared, and not llama.cpp's rule {rule!r} that splits text. The file names no "
-        "generation settings: the reference's are taken."
+        f"kinds and special tokens were compared, and not llama.cpp's rule {rule!r} that splits text. The file names "
+        "no generation settings: the reference's are taken."
     )
     yield _finding("tokenizer-of-the-reference", held.path.name, message, Severity.ADVISORY)
 
