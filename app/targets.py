@@ -1,6 +1,7 @@
 """From what a person names (a branch alias or a path) to a checkpoint folder on this machine."""
 
 from pathlib import Path
+from typing import Any
 
 from q36eval.config import Branch, Family, Paths, Source
 from q36eval.errors import Q36Error, UsageError
@@ -11,6 +12,8 @@ REFERENCE = "reference"
 """The one branch of a derived family."""
 CONTEXT_LENGTH = 4096
 """Of a model whose configuration names none."""
+ANY_SUITE = "quick"
+"""The suite that a derived family names; nothing of it is evaluated."""
 
 
 class DerivedFamily(Family):
@@ -63,28 +66,33 @@ def belongs(folder: Path, family: Family, paths: Paths) -> bool:
 
     One that cannot be read is assumed to; a reference that is not on this machine has none.
     """
-    from q36eval.checkpoints.reader import read_json
-
     try:
         reference = resolve(family.reference, family, paths).folder
     except UsageError:
         return False
     try:
-        mine, theirs = (read_json(place / "config.json") for place in (folder, reference))
-        one, other = (config.get("text_config") or config for config in (mine, theirs))
-        return all(one.get(key) == other.get(key) for key in ("hidden_size", "num_hidden_layers", "num_experts"))
+        mine, theirs = _settings(folder), _settings(reference)
+        return all(mine.get(key) == theirs.get(key) for key in ("hidden_size", "num_hidden_layers", "num_experts"))
     except (Q36Error, AttributeError):
         return True
 
 
-def _derived(folder: Path) -> DerivedFamily:
-    from q36eval.checkpoints.reader import open_checkpoint
+def _settings(folder: Path) -> dict[str, Any]:
+    """The text model's part of a checkpoint's configuration."""
+    from q36eval.checkpoints.gguf.files import is_gguf
+    from q36eval.checkpoints.reader import open_checkpoint, read_json
 
+    config = open_checkpoint(folder).config if is_gguf(folder) else read_json(folder / "config.json")
+    settings: dict[str, Any] = config.get("text_config") or config
+    return settings
+
+
+def _derived(folder: Path) -> DerivedFamily:
     try:
-        config = open_checkpoint(folder).config
+        settings = _settings(folder)
     except Q36Error:  # reported where it is inspected or loaded
-        config = {}
-    settings = config.get("text_config") or config
+        settings = {}
+    settings = settings if isinstance(settings, dict) else {}
     lengths = (settings.get(name) for name in ("max_position_embeddings", "n_positions"))
     return DerivedFamily(
         name=folder.name,
@@ -92,20 +100,10 @@ def _derived(folder: Path) -> DerivedFamily:
         architectures=(),
         context_length=next((length for length in lengths if isinstance(length, int) and length > 0), CONTEXT_LENGTH),
         reference=REFERENCE,
-        suite="quick",
+        suite=ANY_SUITE,
         policy="",
         branches={REFERENCE: Branch(source=Source(path=str(folder)), description="The reference.", scheme="")},
     )
-
-
-def texts_of(family: Family, suite: str | None, corpus: Path | None, paths: Paths) -> tuple[str, Path | None]:
-    """The suite, and the corpus file whose texts are scored instead of the suite's.
-
-    Without a family, a suite and a corpus these are general texts that ship.
-    """
-    if corpus is None and suite is None and isinstance(family, DerivedFamily):
-        corpus = paths.data / "corpus" / "general.yaml"
-    return suite or family.suite, corpus
 
 
 def _where_it_lies(family: Family, folder: Path) -> Family:

@@ -18,8 +18,9 @@ from q36eval.app.cli.options import (
     SuiteOption,
     open_history,
     print_json,
+    texts_of,
 )
-from q36eval.app.targets import family_of, resolve, texts_of
+from q36eval.app.targets import family_of, resolve
 from q36eval.config.paths import Paths
 from q36eval.engines import IN_PROCESS, EngineOptions
 from q36eval.errors import UsageError

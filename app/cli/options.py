@@ -9,7 +9,7 @@ import typer
 
 from q36eval.app.cli import completion
 from q36eval.app.cli.streams import write_document
-from q36eval.app.targets import resolve
+from q36eval.app.targets import DerivedFamily, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -163,6 +163,17 @@ def resolve_reference(named: str | None, pack: Path | None, family: Family, path
         if pack is None or named is not None:
             raise
         return None
+
+
+def texts_of(family: Family, suite: str | None, corpus: Path | None, paths: Paths) -> tuple[str, Path | None]:
+    """The suite, and the corpus file whose texts are scored instead of the suite's.
+
+    Without a family, a suite and a corpus these are general texts that ship.
+    """
+    if corpus is None and suite is None and isinstance(family, DerivedFamily):
+        corpus = paths.data / "corpus" / "general.yaml"
+        note("The KL is measured on 20 short general texts (English, code, JSON); name your own with --corpus.")
+    return suite or family.suite, corpus
 
 
 def load_policy(name_or_path: str | None, family: Family, paths: Paths, suite: str | None = None) -> "Policy":

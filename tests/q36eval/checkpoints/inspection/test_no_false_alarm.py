@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 
 from q36eval.checkpoints.architecture import Architecture
 from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
@@ -34,11 +35,11 @@ QUANTIZATION: dict[str, Any] = {
 
 
 def written(name: str, folder: Path) -> Path:
-    """The model with a tokenizer of 256 words and a chat template."""
+    """The model with a tokenizer of bytes and a chat template."""
     saved(name, folder)
-    Tokenizer(WordLevel({f"w{number}": number for number in range(256)}, unk_token="w3")).save(
-        str(folder / "tokenizer.json")
-    )
+    tokenizer = Tokenizer(BPE({byte: number for number, byte in enumerate(sorted(ByteLevel.alphabet()))}, []))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
     return folder
