@@ -128,9 +128,8 @@ def coverage_findings(
     """Everything about coverage that blocks or is worth knowing. `excepted` are globs of tensors that may be stored
     otherwise than is usual, than the experts beside them, or than is promised."""
     quantized = [unit for unit in units if not unit.is_plain]
-    modules = {split_part(name)[0] for name in checkpoint.tensors}
-    if checkpoint.config.get("tie_word_embeddings") or _text_part(checkpoint).get("tie_word_embeddings"):
-        modules.add(HEAD.removesuffix(".weight"))  # the model has it, though nothing is stored for it
+    # every model has a head, though nothing may be stored for it, or under another name
+    modules = {split_part(name)[0] for name in checkpoint.tensors} | {HEAD.removesuffix(".weight")}
     return [
         *_declared_against_stored(quantized, shapes),
         *_gptq_head(quantization, units),
