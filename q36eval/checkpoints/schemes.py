@@ -137,6 +137,10 @@ class ModuleTypes:
     def __call__(self, module: str) -> str:
         return self._outline.module_type(_IN_DRAFT.sub("model.", canonical(module)))
 
+    def loaded_name(self, module: str) -> str:
+        """What transformers' model calls a module; of an expert in a stack, its own name."""
+        return self._outline.loaded_name(canonical(module))
+
 
 _IN_DRAFT = re.compile(r"^(model\.)?mtp\.")
 NOT_EMULATED = ("transform_config", "sparsity_config")
@@ -157,7 +161,7 @@ def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str,
             )
 
 
-def _compressed_tensors(folder: Path, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
+def _compressed_tensors(folder: Path, config: dict[str, Any], module_type: "ModuleTypes") -> SchemeOf:
     # The library no longer reads `actorder: group`, under which older checkpoints store their `weight_g_idx`.
     groups_given = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
     ordered = [name for name, group in groups_given.items() if _actorder(group) == "group"]
@@ -174,6 +178,16 @@ def _compressed_tensors(folder: Path, config: dict[str, Any], module_type: TypeO
         names = names_of(module)
         if _is_among(names, *ignored):
             return PLAIN
+        scheme, is_plain = targeted_scheme(module, names), parts <= {"weight", ""}
+        if (scheme is PLAIN) == is_plain:
+            return scheme
+        # the producer may have called it as transformers' model does
+        loaded = {module_type.loaded_name(module)}
+        if is_plain:
+            return PLAIN if _is_among(loaded, *ignored) else scheme
+        return targeted_scheme(module, loaded)
+
+    def targeted_scheme(module: str, names: set[str]) -> Scheme:
         chosen = [group for group, targets in zip(groups, targeted, strict=True) if _is_among(names, *targets)]
         if not chosen:
             chosen = [group for group in groups if module_type(module) in group.targets]

@@ -63,7 +63,7 @@ class ExpertsEntry(TensorEntry):
 
         if self.part in ("weight", "bias"):
             return stored
-        blocks = stored.unflatten(-1, (-1, 1 + BLOCK // 2))
+        blocks = stored.reshape(*stored.shape[:-1], -1, 1 + BLOCK // 2)
         if self.part == "scales":
             return blocks[..., 0]
         codes = torch.cat((blocks[..., 1:] & 15, blocks[..., 1:] >> 4), -1)
@@ -99,6 +99,7 @@ def _parts(parameter: str, part: str, projections: tuple[TensorEntry, ...]) -> d
     """The stored parts of a parameter, by name; gate comes before up."""
     first = projections[0]
     experts, outputs = first.shape[0], first.shape[1] * len(projections)
+    shapes: dict[str, tuple[str, tuple[int, ...]]]
     if part == "bias":
         shapes = {"bias": ("_bias", (experts, outputs))}
     elif first.dtype in FLOATS:

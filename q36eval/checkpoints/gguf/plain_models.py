@@ -14,7 +14,7 @@ from typing import Any
 
 from q36eval.checkpoints.gguf.entries import PLUS_ONE, GgufEntry
 from q36eval.checkpoints.gguf.names import EXPERTS, LAYER, NoPlaceError, experts_of
-from q36eval.checkpoints.gguf.settings import MetadataError, number, scaled_rope, token_ids, whole_number
+from q36eval.checkpoints.gguf.settings import THETA, MetadataError, number, scaled_rope, token_ids, whole_number
 
 _ATTENTION = {
     "attn_norm": "input_layernorm",
@@ -130,8 +130,6 @@ TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output"
 _BLOCK = re.compile(r"blk\.(\d{1,5})\.(\w+)")
 ROPE_FACTORS = "rope_freqs.weight"
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-LOCAL_THETA = 10_000.0
-"""What llama.cpp takes for layers of Gemma 3 with a sliding window (`src/models/gemma3.cpp`)."""
 
 
 def place_plain(entry: GgufEntry, model: PlainModel, config: Mapping[str, Any]) -> Iterator[tuple[str, GgufEntry]]:
@@ -196,10 +194,10 @@ def plain_config(
         "rms_norm_eps": number(metadata, "attention.layer_norm_rms_epsilon"),
         "vocab_size": vocabulary,
         "tie_word_embeddings": "output.weight" not in stored,
-        "rope_parameters": scaled_rope(metadata) | dict(scaling) | dict(model.rope),
+        "rope_parameters": scaled_rope(metadata, THETA) | dict(scaling) | dict(model.rope),
     }
     if model.local_rope:
-        local = {"rope_type": "default", "rope_theta": number(metadata, "rope.freq_base_swa", LOCAL_THETA)}
+        local = {"rope_type": "default", "rope_theta": number(metadata, "rope.freq_base_swa", THETA)}
         config["rope_parameters"] = {"full_attention": config["rope_parameters"], "sliding_attention": local}
     config |= {theirs: whole_number(metadata, key) for key, theirs in model.sizes.items()}
     config |= {name: tensor in stored for name, tensor in model.flags.items()}
@@ -217,7 +215,7 @@ def llama3_scaling(
         MetadataError: none of them gives these factors.
     """
     width = 2 * len(factors)
-    theta = number(metadata, "rope.freq_base")
+    theta = number(metadata, "rope.freq_base", THETA)
     own = _LLAMA3 | {"factor": max(factors, default=1.0)}
     for given in (*candidates, own):
         scaling = {name: given.get(name) for name in own}

@@ -32,6 +32,8 @@ _OF_THE_ARCHITECTURE = {"hidden_act": "silu", "attention_bias": False}
 """What llama.cpp computes whatever a file says: it has no entries for them."""
 ROPE_SECTIONS = [11, 11, 10]
 """What transformers and llama.cpp's converter take where nothing is given; of text all three count the same."""
+THETA = 10_000.0
+"""What llama.cpp takes for the frequencies where nothing is given: older files of Llama and Mistral say nothing."""
 _IDS = {"eos": "eos_token_id", "bos": "bos_token_id", "padding": "pad_token_id"}
 _READ = {
     "attention.layer_norm_rms_epsilon",
@@ -169,13 +171,13 @@ def _rope(metadata: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
     return rope
 
 
-def scaled_rope(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The frequencies of the rotary embedding and how they are scaled.
+def scaled_rope(metadata: Mapping[str, Any], theta: float | None = None) -> dict[str, Any]:
+    """The frequencies of the rotary embedding and how they are scaled; `theta` is the base where no entry gives it.
 
     Raises:
         MetadataError: an entry is missing or of the wrong kind.
     """
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": number(metadata, "rope.freq_base")}
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": number(metadata, "rope.freq_base", theta)}
     factor = _entry(metadata, "rope.scaling.factor")
     if factor is None:
         factor = _entry(metadata, "rope.scale_linear")

@@ -130,9 +130,8 @@ def coverage_findings(
     """Everything about coverage that blocks or is worth knowing. `excepted` are globs of tensors that may be stored
     otherwise than is usual, than the experts beside them, or than is promised."""
     quantized = [unit for unit in units if not unit.is_plain]
-    modules = {split_part(name)[0] for name in checkpoint.tensors}
-    if checkpoint.config.get("tie_word_embeddings") or _text_part(checkpoint).get("tie_word_embeddings"):
-        modules.add(HEAD_MODULE)  # the model has it, though nothing is stored for it
+    # every model has a head, though nothing may be stored for it, or under another name
+    modules = {split_part(name)[0] for name in checkpoint.tensors} | {HEAD_MODULE}
     return [
         *_declared_against_stored(quantized, shapes),
         *_gptq_head(quantization, units),
@@ -314,7 +313,7 @@ def _ignore_list(quantization: Mapping[str, Any], modules: Iterable[str]) -> lis
     patterns, dead = ignore_patterns(quantization), dead_patterns(quantization, modules)
     if not dead:
         return []
-    if len(dead) == len(patterns) and dead != [HEAD_MODULE]:  # which llm-compressor writes whatever the head's name
+    if len(dead) == len(patterns):
         message = f"the ignore list matches no stored module: {_quoted(dead)}."
         return [_finding("ignore-list-matches-nothing", "config.json", message)]
     message = f"{len(dead)} of {len(patterns)} entries of the ignore list match no stored module: {_quoted(dead)}."
