@@ -31,7 +31,7 @@ from q36eval.config.paths import Paths
 from q36eval.engines import Engine, EngineSettings, open_engine
 from q36eval.engines.base import ScoreRequest
 from q36eval.kl.divergence import TokenFigures, token_figures
-from tests.kl.peer import StoredLogits, parse_printed, peer_figures, percentile, read_stored, restored, stored_rows
+from tests.kl.peer import StoredLogits, ours, parse_printed, peer_figures, read_stored, restored, stored_rows
 
 SANDBOX = Paths.default().data / "sandbox"
 COPIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -115,18 +115,6 @@ def top_k_bound(reference: NDArray[np.float32], branch: NDArray[np.float32], k: 
     pair = [each.gather(-1, kept) for each in (p, q)]
     p, q = (torch.cat([each, (1 - each.sum(-1, keepdim=True)).clamp(min=1e-300)], dim=-1) for each in pair)
     return float((p * (p / q).log()).sum(-1).mean())
-
-
-def ours(figures: TokenFigures) -> dict[str, float]:
-    """Our figures under llama.cpp's names and in its units."""
-    kl = figures.forward_kl.numpy()
-    difference = (figures.branch_logprob.exp() - figures.reference_logprob.exp()).numpy()
-    base, branch = (float(torch.exp(-x.mean())) for x in (figures.reference_logprob, figures.branch_logprob))
-    by_name = {"Mean KLD": float(kl.mean()), "Median KLD": float(np.median(kl))}
-    by_name |= {f"{share:.1f}% KLD": percentile(np.sort(kl), share / 100) for share in (90.0, 95.0, 99.0, 99.9)}
-    by_name |= {"Maximum KLD": float(kl.max()), "Same top p": 100 * float(figures.top1_agrees.double().mean())}
-    by_name |= {"Mean Δp": 100 * float(difference.mean()), "RMS Δp": 100 * float(np.sqrt((difference**2).mean()))}
-    return by_name | {"Mean PPL(base)": base, "Mean PPL(Q)": branch, "Mean PPL(Q)/PPL(base)": branch / base}
 
 
 def probe(reference: Engine, branch: Engine, stored: StoredLogits) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+RECURRENT = ("linear_attention", "mamba", "conv")
+"""Of a config's `layer_types`, those whose layers remember a state instead of keys and values."""
+
 
 def attention_shape(config: Any) -> tuple[int, int, int, int]:
     """Query heads, heads of keys and values, and the width of a key and of a value, as a cache holds them."""

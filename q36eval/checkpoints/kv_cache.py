@@ -17,7 +17,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints import turboquant
-from q36eval.checkpoints.attention_shape import attention_shape
+from q36eval.checkpoints.attention_shape import RECURRENT, attention_shape
 from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import OWN_FILE, quantization_config
@@ -179,7 +179,12 @@ def use_scales(model: "nn.Module", which: str | None) -> None:
             setattr(module, _USED, which)
 
 
-_USED = "kv_cache_scales_used"
+def updates(model: "nn.Module") -> list[int]:
+    """How often each quantized cache of the model has taken keys and values so far."""
+    return [getattr(module, _UPDATES) for module in model.modules() if hasattr(module, _UPDATES)]
+
+
+_USED, _UPDATES = "kv_cache_scales_used", "kv_cache_updates"
 
 
 def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: str = STORED) -> int:
@@ -222,16 +227,21 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales], used: 
         for which, scale in fitted.items():
             attention.register_buffer(_buffer(dtype, which), scale, persistent=False)
         setattr(attention, _USED, used)
+        setattr(attention, _UPDATES, 0)
         attention.register_forward_pre_hook(_hook(dtype, round_trip), with_kwargs=True)
     return len(layers)
 
 
 def _attention_layers(model: "nn.Module") -> "dict[str, nn.Module]":
     """The modules that read and write keys and values, by the cache that they take."""
+    config: Any = model.config
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     takers = {
         name: module
         for name, module in model.named_modules()
-        if hasattr(module, "layer_idx") and "past_key_values" in signature(module.forward).parameters
+        if isinstance(layer := getattr(module, "layer_idx", None), int)
+        and kinds[layer] not in RECURRENT
+        and "past_key_values" in signature(module.forward).parameters
     }
     return {name: taker for name, taker in takers.items() if not any(each.startswith(f"{name}.") for each in takers)}
 
@@ -264,7 +274,7 @@ def _hook(dtype: str, round_trip: RoundTrip) -> Any:
         k_scale, v_scale = (module.get_buffer(_buffer(dtype, which)) for which in "kv")
         if used == IGNORED:
             k_scale, v_scale = torch.ones_like(k_scale), torch.ones_like(v_scale)
-        cache = RoundTrippedCache(round_trip, k_scale, v_scale, kwargs.get("past_key_values"))
+        cache = RoundTrippedCache(module, round_trip, k_scale, v_scale, kwargs.get("past_key_values"))
         return args, kwargs | {"past_key_values": cache}
 
     return replace
@@ -276,11 +286,15 @@ class RoundTrippedCache:
     transformers' attention calls `update` after QK-norm and RoPE, and attends to what it returns.
     """
 
-    def __init__(self, round_trip: RoundTrip, k_scale: "Tensor", v_scale: "Tensor", cache: Any) -> None:
-        self._round_trip, self._k_scale, self._v_scale, self._cache = round_trip, k_scale, v_scale, cache
+    def __init__(
+        self, module: "nn.Module", round_trip: RoundTrip, k_scale: "Tensor", v_scale: "Tensor", cache: Any
+    ) -> None:
+        self._module, self._round_trip, self._cache = module, round_trip, cache
+        self._k_scale, self._v_scale = k_scale, v_scale
 
     def update(self, keys: "Tensor", values: "Tensor", *args: Any, **kwargs: Any) -> "tuple[Tensor, Tensor]":
         """The keys and values to attend to, [B, heads, T, D] each, with those of earlier tokens before them."""
+        setattr(self._module, _UPDATES, getattr(self._module, _UPDATES) + 1)
         keys = self._round_trip.keys(keys, self._k_scale)
         values = self._round_trip.values(values, self._v_scale)
         if self._cache is None:

@@ -1,6 +1,7 @@
 """What can be silently wrong of a model, tried with a few tokens when it is loaded.
 
 The head is compared with the model's own forward pass, and so is what left padding, a cache and a shared prefix give.
+An emulated KV cache has to take the keys and values of each attention layer once.
 Errors of these are as large as the states; rounding is far below `TOLERANCE`.
 """
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from q36eval.checkpoints.architecture import base_of
+from q36eval.checkpoints.kv_cache import updates
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.logits import LogitsForm, check_form
 from q36eval.engines.memory_plan import CHUNK_TOKENS
@@ -39,13 +41,21 @@ def tried(model: Any) -> Abilities:
     A model whose states are no finite numbers is damaged, which is measured and not found here.
 
     Raises:
-        UsageError: its logits are not known here, or one token after a cache is not what it is in a full pass.
+        UsageError: its logits are not known here, one token after a cache is not what it is in a full pass, or an
+            emulated KV cache does not see what attention reads.
     """
     shares = can_be_lent(model)
     vocabulary, device = int(model.config.vocab_size), next(model.parameters()).device
     length = CHUNK_TOKENS + 8 if shares else 12
     ids = torch.arange(length).mul(7919).add(11).remainder(vocabulary).to(device)
+    before = updates(model)
     own = _states(model, ids.unsqueeze(0))[0]
+    if any(after != count + 1 for count, after in zip(before, updates(model), strict=True)):
+        raise UsageError(
+            "kv-cache-unsupported",
+            f"The KV cache of {type(model).__name__} is not emulated: its attention does not hand over its keys and "
+            f"values once a pass.",
+        )
     if not bool(own.isfinite().all()):
         return Abilities(shares=shares)
     check_form(model, LogitsForm.of(model.config))

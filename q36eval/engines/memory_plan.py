@@ -13,7 +13,7 @@ On a CPU the limits are constants, by which recorded numbers and packs were made
 from dataclasses import dataclass, replace
 from typing import Any
 
-from q36eval.checkpoints.attention_shape import attention_shape
+from q36eval.checkpoints.attention_shape import RECURRENT, attention_shape
 
 CPU_SCORE_BATCH_TOKENS = 2048
 """What a core's own cache bears: 4,096 tokens took 1.2 times as long a token on the sandbox, two workers at once."""
@@ -67,10 +67,6 @@ STEP_COPIES_BYTES = 2 + 4 + 4 * 8
 TILE_ROWS = 1024
 TILE_COPIES = 2
 """Scored texts: logits of so many tokens at a time, so often, at most."""
-
-
-RECURRENT = ("linear_attention", "mamba", "conv")
-"""Of `layer_types`, those whose layers remember a state instead of keys and values."""
 
 
 def _expert_shapes(config: Any) -> list[tuple[int, int]]:

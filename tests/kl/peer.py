@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from q36eval.kl.divergence import TokenFigures
+
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
@@ -117,6 +119,18 @@ def peer_figures(rows: NDArray[np.uint16], branch: Floats, labels: NDArray[np.in
         nll_base=-log_p[at],
         same_top=branch.argmax(-1) == log_p.argmax(-1),
     )
+
+
+def ours(figures: TokenFigures) -> dict[str, float]:
+    """Our figures under llama.cpp's names and in its units."""
+    kl = figures.forward_kl.numpy()
+    difference = (figures.branch_logprob.exp() - figures.reference_logprob.exp()).numpy()
+    base, branch = (float((-x.mean()).exp()) for x in (figures.reference_logprob, figures.branch_logprob))
+    by_name = {"Mean KLD": float(kl.mean()), "Median KLD": float(np.median(kl))}
+    by_name |= {f"{share:.1f}% KLD": percentile(np.sort(kl), share / 100) for share in (90.0, 95.0, 99.0, 99.9)}
+    by_name |= {"Maximum KLD": float(kl.max()), "Same top p": 100 * float(figures.top1_agrees.double().mean())}
+    by_name |= {"Mean Δp": 100 * float(difference.mean()), "RMS Δp": 100 * float(np.sqrt((difference**2).mean()))}
+    return by_name | {"Mean PPL(base)": base, "Mean PPL(Q)": branch, "Mean PPL(Q)/PPL(base)": branch / base}
 
 
 def percentile(ordered: Floats, fraction: float) -> float:

@@ -1,19 +1,39 @@
-"""Our figures against llama.cpp's formulas where its format holds all there is to hold, and where it does not."""
+"""Our figures against llama.cpp's: its formulas, what it printed once, and the tool itself on a real model.
+
+`Q36EVAL_LLAMA_CPP` names a folder with its tools (`.ci/llama-cpp`); without it the tool is not run.
+"""
 
 import hashlib
 import json
 import math
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from q36eval.checkpoints import load_model
 from q36eval.kl.divergence import token_figures
-from tests.kl.peer import PeerFigures, peer_figures, read_stored, restored, stored_rows
+from tests import smollm2
+from tests.assets.smollm2_decoded import TEXTS
+from tests.kl.peer import (
+    PeerFigures,
+    StoredLogits,
+    ours,
+    parse_printed,
+    peer_figures,
+    read_stored,
+    restored,
+    stored_rows,
+)
 
 RECORDED = Path(__file__).parent / "llama_cpp"
+LLAMA = os.environ.get("Q36EVAL_LLAMA_CPP")
+EXACT = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32")
+"""One thread; attention and KV cache in float32."""
 
 
 def both(reference, branch, labels) -> tuple[PeerFigures, dict[str, np.ndarray]]:
@@ -90,3 +110,52 @@ def test_its_formulas_give_what_the_tool_printed() -> None:
     assert branch == pytest.approx(printed["Mean PPL(Q)"], abs=7e-5)
     assert figures.kld.min() < 0  # 16 bits: what no divergence can be
     assert (rms, top) == pytest.approx((printed["RMS Δp"], printed["Same top p"]), abs=6e-4)
+
+
+def tool(name: str, *arguments: object) -> str:
+    """What a tool of llama.cpp printed."""
+    command = [Path(str(LLAMA), "build", "bin", f"llama-{name}"), *arguments]
+    done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    return done.stdout
+
+
+@torch.inference_mode()
+def scored_logits(gguf: Path, stored: StoredLogits) -> np.ndarray:
+    """Logits [T, V] of the tokens that llama.cpp scored, by our reader of GGUFs, in float32."""
+    model = load_model(gguf, dtype=torch.float32).model
+    chunks = torch.from_numpy(stored.tokens.astype(np.int64))
+    logits = model(input_ids=chunks, use_cache=False).logits[:, stored.context // 2 : -1]
+    return logits.reshape(-1, stored.vocabulary).numpy()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(LLAMA is None, reason="Q36EVAL_LLAMA_CPP names no folder with llama.cpp")
+def test_the_tool_prints_our_figures_for_the_same_pair_of_ggufs(tmp_path: Path) -> None:
+    """SmolLM2 decoded from Q4_1 to float32, and that in Q4_K_M, which llama.cpp decodes to float32 again.
+
+    Of the decoded file llama.cpp computes the same logits as we do. Of Q4_K_M itself it rounds the inputs of products
+    to 8 bits, too, which costs a tenth more.
+    """
+    reference, branch, decoded = (tmp_path / f"{name}.gguf" for name in ("f32", "q4-k-m", "decoded"))
+    for source, target, kind in (
+        (smollm2.gguf(), reference, "F32"),
+        (reference, branch, "Q4_K_M"),
+        (branch, decoded, "F32"),
+    ):
+        tool("quantize", "--allow-requantize", source, target, kind, 1)
+    text, base = tmp_path / "text", tmp_path / "base"
+    text.write_text("\n\n".join(TEXTS["evaluation"]), encoding="utf-8")
+    window = ("-c", 128, "-b", 128)
+    tool("perplexity", "-m", reference, *EXACT, *window, "-f", text, "--kl-divergence-base", base)
+    compare = (*EXACT, *window, "--kl-divergence-base", base, "--kl-divergence")
+    rounding_inputs, exact = (parse_printed(tool("perplexity", "-m", file, *compare)) for file in (branch, decoded))
+    stored = read_stored(base)
+    labels = stored.labels.reshape(-1)
+    logits = [scored_logits(file, stored) for file in (reference, branch)]
+    by_formulas = peer_figures(stored.rows.reshape(len(labels), -1), logits[1], labels).printed()
+    figures = ours(token_figures(*map(torch.from_numpy, (*logits, labels.astype(np.int64)))))
+    for name in figures:
+        print(
+            f"{name:22} {exact[name]:12.6f} {by_formulas[name]:12.6f} {figures[name]:12.6f} {rounding_inputs[name]:12.6f}"
+        )

@@ -31,6 +31,7 @@ from q36eval.engines import (
     open_engine,
 )
 from q36eval.engines.head import Head
+from q36eval.engines.logits import OutputHead
 from q36eval.engines.vllm import window
 from q36eval.engines.vllm.engine import (
     WINDOW_ANSWERS,
@@ -300,7 +301,7 @@ class Computing:
 
 def test_a_window_is_computed_while_the_one_before_is_read(tmp_path: Path) -> None:
     worker, requests = Computing(tmp_path), [ScoreRequest(str(n), (n, 8, 9, 10), first=2) for n in (1, 2, 3)]
-    engine = VLLMEngine(worker, 100, Head(torch.zeros(1), None), None, [0], None)  # type: ignore[arg-type]
+    engine = VLLMEngine(worker, 100, Head(OutputHead(torch.zeros(1, 1)), None), None, [0], None)  # type: ignore[arg-type]
     results = {scored.request.key: scored for scored in _InWindows(engine, one_by_one).score(requests)}
     asked = ["asked 1", "computed 1", "asked 2", "read 1", "computed 2", "asked 3", "computed 3", "read 3"]
     assert worker.done == asked
@@ -317,9 +318,9 @@ def test_a_window_is_computed_while_the_one_before_is_read(tmp_path: Path) -> No
 def test_a_window_that_a_worker_gets_is_the_one_that_the_engine_alone_has(tmp_path: Path) -> None:
     requests = [ScoreRequest(str(n), (n,) * 100) for n in range(20)]
     alone, shared = Computing(tmp_path), Computing(tmp_path)
-    engine = VLLMEngine(alone, 200, Head(torch.zeros(1), None), None, [0], None, 800)  # type: ignore[arg-type]
+    engine = VLLMEngine(alone, 200, Head(OutputHead(torch.zeros(1, 1)), None), None, [0], None, 800)  # type: ignore[arg-type]
     assert len(list(engine.score(requests))) == 20
-    worker = VLLMEngine(shared, 200, Head(torch.zeros(1), None), None, [0], None, 800)  # type: ignore[arg-type]
+    worker = VLLMEngine(shared, 200, Head(OutputHead(torch.zeros(1, 1)), None), None, [0], None, 800)  # type: ignore[arg-type]
     batches = worker.divided(requests).batches
     for at in (slice(0, 1), slice(1, None)):
         for batch, results in zip(batches[at], worker.computed(batches[at]), strict=True):

@@ -21,7 +21,7 @@ from q36eval.checkpoints.names import beginnings, canonical, endings, fused_plac
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import is_glob
-from q36eval.checkpoints.schemes import OWN_FILE
+from q36eval.checkpoints.schemes import OWN_FILE, is_left_by_mxfp4
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import scheme_name
@@ -70,6 +70,8 @@ class _Names:
                 return any(matches_pattern(rule, name) for name in self._names)
             if method == "awq":
                 return pattern in self._lines if "\n" not in pattern else any(pattern in name for name in self._names)
+            if method == "mxfp4":
+                return any(is_left_by_mxfp4(pattern, name) for name in self._names)
             if method == "modelopt" and is_glob(pattern):
                 return any(fnmatch.fnmatchcase(name, pattern) for name in self._names)
             if method == "auto-round" and is_auto_round_pattern(pattern):

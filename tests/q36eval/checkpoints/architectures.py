@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-_SIZES = {
+SIZES = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
@@ -98,17 +98,40 @@ VARIANTS = {
     "llama-tied": ("llama", {"tie_word_embeddings": True}),
     "llama-bias": ("llama", {"attention_bias": True, "mlp_bias": True}),
 }
+_TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+_QWEN_TOWER = {"hidden_size": 32, "intermediate_size": 64, "depth": 1, "num_heads": 2, "out_hidden_size": 64}
+_WIDTHS = {"projector_input_dim": 32, "projector_output_dim": 32, "vision_output_dim": 32}
+WRAPPERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3": ("gemma3_text", {"vision_config": _TOWER, "mm_tokens_per_image": 4}),
+    "llama4": ("llama4_text", {"vision_config": _TOWER | _WIDTHS}),
+    "mistral3": ("mistral", {"vision_config": _TOWER | {"model_type": "pixtral"}}),
+    "qwen3_5": ("qwen3_5_text", {"vision_config": _QWEN_TOWER}),
+    "qwen3_5_moe": ("qwen3_5_moe_text", {"vision_config": _QWEN_TOWER}),
+}
+"""Of several modalities: the text model and the other settings."""
 NAMES = sorted({*SETTINGS, *VARIANTS})
 
 
 def tiny_model(name: str) -> Any:
     """The model of that architecture, in BF16; no weight, norm or bias is zero or one."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    kind, more = VARIANTS.get(name, (name, {}))
-    config = AutoConfig.for_model(kind, **(_SIZES | SETTINGS[kind] | more))
+    kind, more = WRAPPERS.get(name) or VARIANTS.get(name, (name, {}))
+    settings = SIZES | SETTINGS[kind]
+    if name in WRAPPERS:
+        config = AutoConfig.for_model(name, text_config=settings | {"model_type": kind}, **more)
+    else:
+        config = AutoConfig.for_model(kind, **(settings | more))
+    model_class = AutoModelForImageTextToText if name in WRAPPERS else AutoModelForCausalLM
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+    model = model_class.from_config(config, dtype=torch.bfloat16).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_((parameter.float() + 0.05 * torch.randn(parameter.shape)).to(parameter.dtype))

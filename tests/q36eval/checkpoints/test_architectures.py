@@ -15,12 +15,10 @@ from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.supported_architectures import SUPPORTED
 from q36eval.engines.logits import LogitsForm, OwnHead, check_form
 from q36eval.errors import CorruptCheckpointError, UsageError
-from tests.q36eval.checkpoints.architectures import NAMES, SETTINGS, saved, tiny_model
+from tests.q36eval.checkpoints.architectures import NAMES, SETTINGS, WRAPPERS, saved, tiny_model
 from tests.raising import raises
 
 TOKENS = torch.randint(3, 256, (2, 40), generator=torch.Generator().manual_seed(1))
-WRAPPERS = {"gemma3", "llama4", "mistral3", "qwen3_5", "qwen3_5_moe"}
-"""Their text models are in the table."""
 
 
 def logits(model: torch.nn.Module) -> Tensor:
@@ -29,7 +27,7 @@ def logits(model: torch.nn.Module) -> Tensor:
 
 
 def test_every_supported_architecture_is_in_the_table() -> None:
-    assert set(SUPPORTED) == SETTINGS.keys() | WRAPPERS
+    assert set(SUPPORTED) == SETTINGS.keys() | WRAPPERS.keys()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,6 +41,13 @@ def test_it_loads_bit_for_bit_as_transformers_loads_it(name: str, tmp_path: Path
         key: value.dtype for key, value in theirs.state_dict().items()
     }
     assert torch.equal(logits(ours), logits(theirs))
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_wrapper_is_judged_by_its_text_model(name: str, tmp_path: Path) -> None:
+    loaded = load_model(saved(name, tmp_path / "model"))
+    assert torch.equal(logits(loaded.model), logits(tiny_model(name)))
+    assert set(loaded.report.left_out) == {"vision tower"}
 
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "mixtral", "deepseek_v3", "llama", "gpt2"])
@@ -121,6 +126,44 @@ FAULTS: dict[str, tuple[str, Change, str, str]] = {
         "k_proj.bias",
     ),
     "a wrong shape": ("llama", added("model.layers.0.mlp.up_proj.weight", 64, 128), "tensor-shape", "up_proj"),
+    "a parameter without a module that is missing": (
+        "gpt_oss",
+        lambda tensors: tensors.pop("model.layers.1.self_attn.sinks"),
+        "tensor-missing",
+        "layers.1.self_attn.sinks",
+    ),
+    "a buffer that is missing": (
+        "deepseek_v3",
+        lambda tensors: tensors.pop("model.layers.1.mlp.gate.e_score_correction_bias"),
+        "tensor-missing",
+        "e_score_correction_bias",
+    ),
+    "the head's bias that is missing": (
+        "phi",
+        lambda tensors: tensors.pop("lm_head.bias"),
+        "tensor-missing",
+        "lm_head",
+    ),
+    "an expert too few of those stored together": (
+        "gpt_oss",
+        lambda tensors: tensors.update(
+            {name: value[:3].clone() for name, value in tensors.items() if "experts.down_proj" in name}
+        ),
+        "tensor-shape",
+        "experts.down_proj",
+    ),
+    "experts stored together and one by one": (
+        "qwen3_moe",
+        added("model.layers.1.mlp.experts.down_proj", 4, 64, 32),
+        "tensor-duplicate",
+        "experts.0.down_proj",
+    ),
+    "a layer under two names": (
+        "llama",
+        copied("model.layers.0.mlp", "model.language_model.layers.0.mlp"),
+        "tensor-duplicate",
+        "language_model",
+    ),
     "a tied model with a head of its own": ("llama-tied", added("lm_head.weight", 256, 64), "head-not-tied", "lm_head"),
 }
 
@@ -135,6 +178,17 @@ def test_what_transformers_drops_or_invents_is_refused(
     save_file(tensors, file, metadata={"format": "pt"})
     with raises(CorruptCheckpointError, code, what):
         load_model(file.parent)
+
+
+def test_what_is_no_part_of_the_text_model_is_listed_with_its_reason(tmp_path: Path) -> None:
+    file = saved("llama", tmp_path / "model") / "model.safetensors"
+    beside = {
+        "multi-token prediction": "mtp.fc.weight",
+        "vision tower": "vision_tower.patch_conv.weight",
+        "KV-cache scales": "model.layers.0.self_attn.k_scale",
+    }
+    save_file(load_file(file) | {name: torch.ones(2) for name in beside.values()}, file, metadata={"format": "pt"})
+    assert load_model(file.parent).report.left_out == {reason: (name,) for reason, name in beside.items()}
 
 
 def test_an_unknown_architecture_is_refused_with_those_that_are_supported(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def _malformed(folder: Path) -> None:
         (one("lm_head.weight", torch.Tensor.double), "reference-unusable"),
         (one("lm_head.weight", lambda tensor: tensor * torch.nan), "reference-unusable"),
         (truncated, "header-malformed"),
-        (text("config.json", '{"model_type": "qwen3_5_moe_text"}'), "config-incomplete"),
+        (text("config.json", '{"model_type": "qwen3_5_moe_text"}'), "tensor-unexpected"),
         (text("tokenizer.json", "{"), "json-malformed"),
         (_malformed, "header-malformed"),
     ],

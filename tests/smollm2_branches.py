@@ -1,0 +1,107 @@
+"""Branches of SmolLM2 by real producers, each producer in a virtual environment of its own, made on the first call.
+
+    python -m tests.smollm2_branches [NAME ...]        make them, or all, and print where they lie
+
+A producer is installed by pip without its dependencies and runs with the torch, transformers and compressed-tensors of
+the project, so that an environment takes some megabytes. What it made is kept under the hash of the reference, of the
+versions and of the producer's script.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from tests import smollm2
+
+ASSETS = Path(__file__).parent / "assets"
+SHARED = ("smollm2_decoded.py", "english.json")
+"""What every script reads."""
+LIBRARIES = ("torch", "transformers", "compressed-tensors")
+MODEL, DECODED = "model", "decoded.json"
+
+
+@dataclass(frozen=True)
+class Producer:
+    """What pip installs, and the script that runs with it."""
+
+    packages: tuple[str, ...]
+    script: str
+
+
+LLM_COMPRESSOR = Producer(("llmcompressor==0.14.0.1",), "smollm2_llm_compressor.py")
+AUTO_ROUND = Producer(("auto-round==0.16.1", "py-cpuinfo==9.0.0"), "smollm2_auto_round.py")
+PRODUCERS = {
+    **dict.fromkeys(("w8a8", "fp8-dynamic", "fp8-static-kv", "nvfp4", "w4a16-gptq", "w4a16"), LLM_COMPRESSOR),
+    **dict.fromkeys(("autoround-4-gptq", "autoround-4-awq", "autoround-3", "autoround-2"), AUTO_ROUND),
+}
+"""By branch."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A checkpoint folder, and the SHA-256 of each quantized weight as its producer decodes it to BF16."""
+
+    folder: Path
+    decoded: dict[str, str]
+
+
+def branch(name: str) -> Branch:
+    """The branch of the rescaled reference that a producer makes, made on the first call."""
+    producer, reference = PRODUCERS[name], smollm2.folder()
+    key = _key(reference, producer)
+    made = smollm2.cache() / f"smollm2-{name}-{key}"
+    if not made.is_dir():
+        python = _environment(producer)
+        with tempfile.TemporaryDirectory(dir=smollm2.cache()) as place:
+            new = Path(place, "made")
+            new.mkdir()
+            command = [str(python), str(ASSETS / producer.script), name, str(reference), str(new / MODEL)]
+            _run(command)
+            new.replace(made)
+    return Branch(made / MODEL, json.loads((made / DECODED).read_text(encoding="utf-8")))
+
+
+def _key(reference: Path, producer: Producer) -> str:
+    versions = [f"{library}=={version(library)}" for library in LIBRARIES]
+    files = [(ASSETS / name).read_bytes() for name in (producer.script, *SHARED)]
+    texts = [reference.name, *producer.packages, *versions]
+    return hashlib.sha256(b"\0".join([*(text.encode() for text in texts), *files])).hexdigest()[:16]
+
+
+def _environment(producer: Producer) -> Path:
+    """The Python of a producer's environment, which sees the project's packages behind its own."""
+    own = sysconfig.get_path("purelib")
+    named = "\0".join([sys.version, own, *producer.packages])
+    place = smollm2.cache() / f"environment-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+    python = place / "bin" / "python"
+    if not (place / "made").exists():
+        venv.create(place, clear=True, symlinks=True)
+        _run([sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", *producer.packages])
+        (packages,) = place.glob("lib/python*/site-packages")
+        (packages / "project.pth").write_text(f"{own}\n", encoding="utf-8")
+        (place / "made").touch()
+    return python
+
+
+def _run(command: list[str]) -> None:
+    """Run a command; a failure shows its last lines."""
+    settings = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    settings.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500, env=settings
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command[1]} failed:\n{done.stdout[-3000:]}")
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or PRODUCERS:
+        print(branch(each).folder, flush=True)
