@@ -1,5 +1,6 @@
 """Options and small steps that several commands share."""
 
+import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -31,7 +32,7 @@ def _supported(named: Any) -> Any:
         UsageError: lists what is supported.
     """
     for each in [named] if isinstance(named, str) else named or ():
-        if each.strip() and Path(each).exists():
+        if each.strip() and os.path.exists(each):  # unlike Path.exists it takes any text
             from q36eval.checkpoints.supported_architectures import check_named
 
             check_named(Path(each))

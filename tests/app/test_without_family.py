@@ -19,9 +19,11 @@ FAMILY_WORDS = ("sandbox", "family", "expert", "DeltaNet", "Czech", "Qwen", "rou
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A tiny Llama, and it in FP8."""
+    """A tiny Llama whose context holds every general text, and it in FP8."""
     place = tmp_path_factory.mktemp("llama")
     reference = written("llama", place / "reference-of-mine")
+    config = json.loads((reference / "config.json").read_text()) | {"max_position_embeddings": 1024}
+    (reference / "config.json").write_text(json.dumps(config))
     return str(reference), str(quantized(reference, place / "fp8"))
 
 
@@ -38,7 +40,7 @@ def test_without_a_name_a_family_is_the_sandbox_or_the_references_own(folders: t
     paths, (reference, branch) = Paths.default(), folders
     derived = family_of(None, paths, branch, reference)
     assert isinstance(derived, DerivedFamily)
-    assert (derived.name, derived.context_length) == ("reference-of-mine", 256)
+    assert (derived.name, derived.context_length) == ("reference-of-mine", 1024)
     sandbox = str(paths.data / "sandbox" / "bf16")
     for branch_name, reference_name in (("main", None), (branch, "bf16"), (sandbox, None), ("nope", None)):
         assert family_of(None, paths, branch_name, reference_name).name == "sandbox"
