@@ -14,7 +14,7 @@ from torch import Tensor
 from q36eval.checkpoints.inspection import inspect_checkpoint
 from tests import smollm2, smollm2_branches
 from tests.q36eval.checkpoints.inspection.damage import Damage, Tensors, config, edit, edit_json, one
-from tests.smollm2_kl import WEIGHTS_ALONE, kl
+from tests.smollm2_kl import kl
 
 EMBEDDINGS = "model.embed_tokens.weight"
 
@@ -139,7 +139,10 @@ def test_damage_is_found(case: Case, tmp_path: Path) -> None:
     case.damage(folder)
     findings = inspect_checkpoint(folder, smollm2.folder(), weights_workers=1).findings
     print()
-    for f in findings: print("   ",f.severity,f.rule,f.subject,f.message[:160])
+    for f in findings:
+        print("   ", f.severity, f.rule, f.subject, f.message[:160])
     if os.environ.get("ALLKL") or case.rule is None:
-        try: print("KL", kl(folder))
-        except Exception as e: print("KL", type(e), getattr(e,"code",None), e)
+        try:
+            print("KL", kl(folder))
+        except Exception as e:
+            print("KL", type(e), getattr(e, "code", None), e)
