@@ -4,7 +4,8 @@ All arithmetic is float32, as in the kernels that serve these formats, and the r
 dtype. It equals compressed-tensors' fake quantization of the same input in float32.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -143,6 +144,8 @@ class InputQuantizer(nn.Module):
 
     scale: Tensor
     active: Tensor
+    suspended = False
+    """Whether inputs stay as they are for now."""
 
     def __init__(self, schemes: list[ActivationScheme | None], width: int, device: Any) -> None:
         super().__init__()
@@ -175,6 +178,8 @@ class InputQuantizer(nn.Module):
 
     def forward(self, x: Tensor, expert: Tensor | None = None, source: Tensor | None = None) -> Tensor:
         """`x` [..., D] of one module; or rows [N, D] of the experts `expert` [N], row n being `x[source[n]]`."""
+        if self.suspended:
+            return x if source is None else x[source]
         if x.is_cuda and self._in_one_pass:
             return self._by_kernel(x.contiguous(), expert, source)
         if source is not None:
@@ -313,6 +318,19 @@ def _multiply_by_expert(rows: Tensor, weight: Tensor, counts: list[int]) -> Tens
     """Rows sorted by expert, `counts[e]` of them for expert e, times `weight` [E, out, in]: [N, out]."""
     blocks = torch.split(rows, counts)
     return torch.cat([nn.functional.linear(block, weight[e]) for e, block in enumerate(blocks) if len(block)])
+
+
+@contextmanager
+def inputs_as_they_are(model: nn.Module) -> Iterator[None]:
+    """Until the block ends, no module quantizes its inputs."""
+    quantizers = [module for module in model.modules() if isinstance(module, InputQuantizer)]
+    for quantizer in quantizers:
+        quantizer.suspended = True
+    try:
+        yield
+    finally:
+        for quantizer in quantizers:
+            quantizer.suspended = False
 
 
 def install(model: nn.Module, schemes: Mapping[str, ActivationScheme], places: Mapping[str, Place]) -> int:

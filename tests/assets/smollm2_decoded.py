@@ -13,8 +13,9 @@ DECODED = "decoded.json"
 
 
 def sha256(weight: torch.Tensor) -> str:
-    """The SHA-256 of a weight's values in BF16, row by row."""
-    return hashlib.sha256(weight.bfloat16().contiguous().view(torch.uint8).numpy()).hexdigest()
+    """The SHA-256 of a weight's values in BF16, row by row; both zeros count as one, since sums lose the sign."""
+    values = weight.bfloat16() + 0.0
+    return hashlib.sha256(values.contiguous().view(torch.uint8).numpy()).hexdigest()
 
 
 def write_decoded(target: Path, decoded: dict[str, torch.Tensor]) -> None:
