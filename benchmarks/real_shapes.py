@@ -8,7 +8,6 @@ transformers' own forward pass and `generate` and of ours, the error of the stat
 """
 
 import argparse
-import gc
 import json
 import re
 import shutil
@@ -96,28 +95,21 @@ class Numbers:
         return " ".join(map(str, ids))
 
 
-def config_of(name: str, layers: int | None) -> Any:
-    """The shape's config, of so many layers."""
-    from transformers import AutoConfig
-
-    kind, _, sizes = SHAPES[name]
-    return AutoConfig.for_model(kind, **(_COMMON | sizes | ({"num_hidden_layers": layers} if layers else {})))
-
-
-def write(name: str, folder: Path, layers: int | None) -> None:
+def write(name: str, folder: Path) -> None:
     """One period of layers by transformers, and the others as copies of it under their own numbers."""
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    config, period = config_of(name, layers), SHAPES[name][1]
+    kind, period, sizes = SHAPES[name]
+    config, one = (AutoConfig.for_model(kind, **(_COMMON | sizes | few)) for few in ({}, {"num_hidden_layers": period}))
     torch.manual_seed(0)
     with torch.device(DEVICE):
-        model = AutoModelForCausalLM.from_config(config_of(name, period), dtype=torch.bfloat16)
+        model = AutoModelForCausalLM.from_config(one, dtype=torch.bfloat16)
     model.save_pretrained(folder / "period", max_shard_size="100GB")
+    config.dtype, config.architectures = "bfloat16", [type(model).__name__]
+    config.save_pretrained(folder)
     del model
     stored = load_file(folder / "period" / "model.safetensors")
     shutil.rmtree(folder / "period")
-    config.dtype, config.architectures = "bfloat16", [type_of(config)]
-    config.save_pretrained(folder)
     inside = {key: value for key, value in stored.items() if ".layers." in key}
     save_file({key: value for key, value in stored.items() if key not in inside}, folder / "around.safetensors")
     index = {key: "around.safetensors" for key in stored.keys() - inside.keys()}
@@ -133,26 +125,13 @@ def write(name: str, folder: Path, layers: int | None) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
 
-def type_of(config: Any) -> str:
-    """The name of the causal class."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
-    return str(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__)
-
-
 def seconds(call: Callable[[], Any]) -> tuple[Any, float]:
     """What a call gives and how long it takes, on the GPU as well."""
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
     begin = time.perf_counter()
     result = call()
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     return result, time.perf_counter() - begin
-
-
-def say(*what: Any) -> None:
-    print(*what, flush=True)
 
 
 def drawn(count: int, length: int, vocabulary: int) -> torch.Tensor:
@@ -166,7 +145,7 @@ def compared(name: str, folder: Path, texts: int, width: int, new: int, rows: tu
     loaded, took = seconds(lambda: load_model(folder, device=DEVICE))
     model = loaded.model
     size = sum(each.numel() * each.element_size() for each in model.parameters())
-    say(f"{name}: loaded {size / GIB:.1f} GiB in {took:.1f} s ({size / GIB / took:.2f} GiB/s)")
+    print(f"{name}: loaded {size / GIB:.1f} GiB in {took:.1f} s ({size / GIB / took:.2f} GiB/s)")
     vocabulary = model.config.vocab_size
     model.generation_config.eos_token_id = None
     read = drawn(texts, width, vocabulary)
@@ -197,7 +176,7 @@ def compared(name: str, folder: Path, texts: int, width: int, new: int, rows: tu
         torch.cuda.reset_peak_memory_stats()
     engine = ResidentEngine(model, Numbers(), IDENTITY)
     engine.abilities, took = seconds(lambda: tried(model))
-    say(f"{name}: self-test {took:.1f} s, {engine.abilities}; {engine.plan}")
+    print(f"{name}: self-test {took:.1f} s, {engine.abilities}; {engine.plan}")
     requests = [ScoreRequest(str(at), tuple(row.tolist())) for at, row in enumerate(read)]
     list(engine.score(requests))
     scored, took = seconds(lambda: {one.request.key: one.hidden_states for one in engine.score(requests)})
@@ -208,7 +187,7 @@ def compared(name: str, folder: Path, texts: int, width: int, new: int, rows: tu
         errors.append((found.float().cpu() - own).norm(dim=-1) / own.norm(dim=-1))
     error = torch.cat(errors)
     tokens = texts * width
-    say(
+    print(
         f"{name}: prefill of {texts} × {width} tokens: transformers {tokens / own_took['prefill']:.0f} tokens/s, ours "
         f"{tokens / took:.0f}, ratio {own_took['prefill'] / took:.2f}; error of the states: median "
         f"{error.median():.4f}, largest {error.max():.3f}, of {len(errors)} texts"
@@ -229,14 +208,14 @@ def compared(name: str, folder: Path, texts: int, width: int, new: int, rows: tu
             for at, own in enumerate(own_answers[count])
         ]
         made = sum(len(each.token_ids) for each in answers.values())
-        say(
+        print(
             f"{name}: {count} answers of {new} tokens: transformers {count * new / own_took[str(count)]:.1f} tokens/s, "
             f"ours {made / took:.1f} ({made} tokens), ratio {own_took[str(count)] / count / new * made / took:.2f}; "
             f"same for {sum(same) / len(same):.1f} tokens, whole {sum(each == new for each in same)}"
         )
     if DEVICE == "cuda":
         peak, room = torch.cuda.max_memory_allocated(), engine.plan.room
-        say(
+        print(
             f"{name}: peak {peak / GIB:.1f} GiB; planned {(room.weights + engine.plan.batches) / GIB:.1f} of "
             f"{room.total / GIB:.1f}"
         )
@@ -256,7 +235,7 @@ def by_layers(name: str, folder: Path, texts: int, width: int, limit: float) -> 
     scored, took = seconds(lambda: list(engine.score(requests)))
     failed = {one.error for one in scored if one.error}
     peak = torch.cuda.max_memory_allocated() / GIB if DEVICE == "cuda" else 0.0
-    say(
+    print(
         f"{name}: layer by layer, {texts} × {width} tokens in {took:.1f} s ({texts * width / took:.0f} tokens/s), peak "
         f"{peak:.1f} of {limit} GiB, errors {failed or 'none'}"
     )
@@ -270,16 +249,12 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=16)
     parser.add_argument("--width", type=int, default=2048, help="tokens of a text")
     parser.add_argument("--new", type=int, default=128, help="tokens of an answer")
-    parser.add_argument("--layers", type=int, help="fewer layers than the published model has")
     parser.add_argument("--by-layers", type=float, metavar="GIB", help="score layer by layer in so much memory")
     asked = parser.parse_args()
     if not (asked.folder / "config.json").exists():
         asked.folder.mkdir(parents=True, exist_ok=True)
-        _, took = seconds(lambda: write(asked.shape, asked.folder, asked.layers))
-        say(f"{asked.shape}: written in {took:.1f} s")
-        gc.collect()
-        if DEVICE == "cuda":
-            torch.cuda.empty_cache()
+        _, took = seconds(lambda: write(asked.shape, asked.folder))
+        print(f"{asked.shape}: written in {took:.1f} s")
     if asked.by_layers:
         by_layers(asked.shape, asked.folder, asked.texts, asked.width, asked.by_layers)
     else:
