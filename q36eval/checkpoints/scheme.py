@@ -55,8 +55,8 @@ def check_method(folder: Path, config: Mapping[str, Any]) -> None:
         name = _TITLES.get(method, method)
         raise UsageError(
             "scheme-unsupported",
-            f"{folder} is quantized by {name}, which is not decoded (known: {', '.join(METHODS)}): write its weights "
-            f"in BF16 with {name}'s own tools and judge that copy.",
+            f"{folder} is quantized by {name!r}, which is not decoded (known: {', '.join(METHODS)}); dequantize its "
+            f"weights to BF16 and judge that copy.",
         )
 
 

@@ -34,7 +34,7 @@ def configured(folder: Path, **settings: Any) -> Path:
 def test_a_quantization_that_is_not_decoded_is_refused_before_weights_are_looked_for(name: str, tmp_path: Path) -> None:
     folder = configured(tmp_path / "model", **UNDECODED[name])
     for refused in (load_model, inspect_checkpoint):
-        with raises(UsageError, "scheme-unsupported", folder, f"by {name}", "compressed-tensors"):
+        with raises(UsageError, "scheme-unsupported", folder, f"by {name!r}", "compressed-tensors"):
             refused(folder)
 
 
