@@ -9,8 +9,8 @@ Another dtype is one more entry in `ROUND_TRIPS`.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -176,6 +176,18 @@ def use_scales(model: "nn.Module", which: str | None) -> None:
     """From here on every quantized cache of the model has those scales; with None it is not quantized at all."""
     for module in model.modules():
         if hasattr(module, _USED):
+            setattr(module, _USED, which)
+
+
+@contextmanager
+def caches_as_they_are(model: "nn.Module") -> Iterator[None]:
+    """Until the block ends, no cache is quantized."""
+    used = {module: getattr(module, _USED) for module in model.modules() if hasattr(module, _USED)}
+    use_scales(model, None)
+    try:
+        yield
+    finally:
+        for module, which in used.items():
             setattr(module, _USED, which)
 
 

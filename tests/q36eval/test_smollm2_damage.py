@@ -126,7 +126,7 @@ CASES = [
     Case("base of rotary positions lost", no_rotary_base, "computation-differs"),
     Case("another epsilon", config(rms_norm_eps=1e-6), "computation-differs"),
     Case("a layer less", config(num_hidden_layers=29), "unexpected-tensor"),
-    Case("scales of the KV cache ignored", ignored_scales, "kv-scales-ignored", "fp8-static-kv"),
+    Case("scales of the KV cache ignored", ignored_scales, "kv-scales-undeclared", "fp8-static-kv"),
     Case("scales of all inputs a tenth", edit(tenth_of(".input_scale")), None, "fp8-static-kv"),
     Case("scales of the KV cache a tenth", edit(tenth_of(".k_scale", ".v_scale")), None, "fp8-static-kv"),
 ]

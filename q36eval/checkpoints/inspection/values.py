@@ -16,7 +16,7 @@ from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.formats.parts import shared_exponents, unpack_words
 from q36eval.checkpoints.inspection.configuration import FULL, is_of_qwen, layer_types, text_settings
 from q36eval.checkpoints.inspection.damaged_folder import integrity
-from q36eval.checkpoints.inspection.findings import Finding
+from q36eval.checkpoints.inspection.findings import Finding, Severity
 from q36eval.checkpoints.inspection.stored_schemes import is_weight_only
 from q36eval.checkpoints.kv_cache import FP8_MAX, declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
@@ -238,10 +238,11 @@ def _place(name: str) -> tuple[str, str]:
 
 
 def kv_cache_findings(checkpoint: Checkpoint) -> list[Finding]:
-    """A KV cache that is not emulated, and calibrated scales that no attention layer can use."""
+    """A KV cache that is not emulated, and calibrated scales that no attention layer can use, or no engine will."""
     findings: list[Finding] = []
+    declared = None
     try:
-        declared_kv_cache_dtype(checkpoint)
+        declared = declared_kv_cache_dtype(checkpoint)
     except UsageError as error:
         findings.append(integrity("kv-cache", "config.json", str(error)))
     stored = [name for name in checkpoint.tensors if left_out_as(name) == KV_CACHE_SCALES]
@@ -252,6 +253,10 @@ def kv_cache_findings(checkpoint: Checkpoint) -> list[Finding]:
             kv_cache_scales(checkpoint)
         except CorruptCheckpointError as error:  # of all together: stored twice
             findings.append(integrity("kv-cache-scale", stored[0], str(error)))
+    if stored and declared == "auto":
+        message = f"{len(stored):,} scales of the KV cache are stored, but config.json declares no quantized KV cache."
+        unused = integrity("kv-scales-undeclared", "config.json", message)
+        findings.append(unused.model_copy(update={"severity": Severity.ADVISORY}))
     return findings
 
 
