@@ -16,7 +16,7 @@ from q36eval.checkpoints.header import TensorEntry, read_header
 from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.scheme import Scheme, check_method
-from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -167,7 +167,7 @@ def check_folder(folder: Path) -> None:
         return
     _need_folder(folder)
     if (folder / "config.json").exists():
-        with suppress(CorruptCheckpointError):  # damage is reported by those who read the checkpoint
+        with suppress(CorruptCheckpointError, EngineError):  # reported by those who read the checkpoint
             check_method(folder, read_json(folder / "config.json"))
     elif not any(folder.glob("*.safetensors*")):
         raise UsageError(
