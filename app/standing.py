@@ -36,9 +36,9 @@ from q36eval.history import (
     StandingVerdict,
     WaiverRecord,
 )
+from q36eval.inert_text import name
 from q36eval.provenance import CHANGED
 from q36eval.records import Lane, Verdict
-from q36eval.reports.text import name
 from q36eval.run.drift import read_kept
 
 LANE_NAMES = {Lane.STRUCTURED: "structured", Lane.FREEFORM: "free-form"}

@@ -1,11 +1,23 @@
 """From what a person names (a branch alias or a path) to a checkpoint folder on this machine."""
 
 from pathlib import Path
+from typing import Any
 
-from q36eval.config import Family, Paths
-from q36eval.errors import UsageError
+from q36eval.config import Branch, Family, Paths, Source
+from q36eval.errors import Q36Error, UsageError
 from q36eval.files import real_path
 from q36eval.run.request import Target
+
+REFERENCE = "reference"
+"""The one branch of a derived family."""
+CONTEXT_LENGTH = 4096
+"""Of a model whose configuration names none."""
+ANY_SUITE = "quick"
+"""The suite that a derived family names; nothing of it is evaluated."""
+
+
+class DerivedFamily(Family):
+    """A family that no file describes, for measurements that need none: its suite and policy are never used."""
 
 
 def load_family(name_or_path: str | None, paths: Paths) -> Family:
@@ -25,6 +37,73 @@ def load_family(name_or_path: str | None, paths: Paths) -> Family:
             "family-unknown", f"There is no family {name_or_path!r}; known families: {known}, or name a .yaml file."
         )
     return Family.load(path)
+
+
+def family_of(
+    named: str | None, paths: Paths, branch: str, reference: str | None = None, *, needs_reference: bool = True
+) -> Family:
+    """The family named; else the sandbox, if a checkpoint is one of its branches or, without a reference, has its
+    sizes; else one derived from the reference, or without one from the branch.
+
+    Raises:
+        UsageError: as `load_family`; or there is neither a family nor a reference, and the command needs one.
+    """
+    family = load_family(named, paths)
+    base = branch if reference is None else reference
+    if named is not None or not {branch, reference}.isdisjoint(family.branches) or not _is_there(Path(base)):
+        return family
+    if reference is None and belongs(Path(base), family, paths):
+        return family
+    if reference is None and needs_reference:
+        raise UsageError(
+            "reference-required", f"{branch} belongs to no known family: name its reference with --reference FOLDER."
+        )
+    return _derived(real_path(base))
+
+
+def belongs(folder: Path, family: Family, paths: Paths) -> bool:
+    """Whether a folder's configuration gives the sizes of the family's reference.
+
+    One that cannot be read is assumed to; a reference that is not on this machine has none.
+    """
+    try:
+        reference = resolve(family.reference, family, paths).folder
+    except UsageError:
+        return False
+    try:
+        mine, theirs = _settings(folder), _settings(reference)
+        return all(mine.get(key) == theirs.get(key) for key in ("hidden_size", "num_hidden_layers", "num_experts"))
+    except (Q36Error, AttributeError):
+        return True
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """The text model's part of a checkpoint's configuration."""
+    from q36eval.checkpoints.gguf.files import is_gguf
+    from q36eval.checkpoints.reader import open_checkpoint, read_json
+
+    config = open_checkpoint(folder).config if is_gguf(folder) else read_json(folder / "config.json")
+    settings: dict[str, Any] = config.get("text_config") or config
+    return settings
+
+
+def _derived(folder: Path) -> DerivedFamily:
+    try:
+        settings = _settings(folder)
+    except Q36Error:  # reported where it is inspected or loaded
+        settings = {}
+    settings = settings if isinstance(settings, dict) else {}
+    lengths = (settings.get(name) for name in ("max_position_embeddings", "n_positions"))
+    return DerivedFamily(
+        name=folder.name,
+        base_model=folder.name,
+        architectures=(),
+        context_length=next((length for length in lengths if isinstance(length, int) and length > 0), CONTEXT_LENGTH),
+        reference=REFERENCE,
+        suite=ANY_SUITE,
+        policy="",
+        branches={REFERENCE: Branch(source=Source(path=str(folder)), description="The reference.", scheme="")},
+    )
 
 
 def _where_it_lies(family: Family, folder: Path) -> Family:

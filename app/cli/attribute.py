@@ -9,8 +9,8 @@ import typer
 
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.options import (
-    CorpusOption,
-    FamilyOption,
+    CorpusIfAny,
+    FamilyIfAny,
     JsonOption,
     OneBranch,
     Quiet,
@@ -18,8 +18,9 @@ from q36eval.app.cli.options import (
     SuiteOption,
     open_history,
     print_json,
+    texts_of,
 )
-from q36eval.app.targets import load_family, resolve
+from q36eval.app.targets import family_of, resolve
 from q36eval.config.paths import Paths
 from q36eval.engines import IN_PROCESS, EngineOptions
 from q36eval.errors import UsageError
@@ -38,12 +39,12 @@ def attribute(
     branch: OneBranch,
     engine: EngineOptions,
     reference: ReferenceOption = None,
-    family: FamilyOption = None,
+    family: FamilyIfAny = None,
     suite: SuiteOption = None,
     weights_only: Annotated[
         bool, typer.Option("--weights-only", help="Do not emulate the quantization of activations.")
     ] = False,
-    corpus: CorpusOption = None,
+    corpus: CorpusIfAny = None,
     budget: Annotated[int, typer.Option(help="Forward at most this many tokens, over all passes.", min=1)] = 600_000,
     bands: Annotated[int, typer.Option(help="Split the layers into this many groups of neighbours.", min=1)] = 10,
     grid: Annotated[
@@ -66,10 +67,12 @@ def attribute(
     from q36eval.run.serving_error import ServingPlan
 
     paths = Paths.default()
-    chosen = load_family(family, paths)
+    chosen = family_of(family, paths, branch, reference)
     if plot is not None:
         check_file(plot)
     target = resolve(branch, chosen, paths)
+    against = resolve(reference or chosen.reference, chosen, paths).folder
+    suite, corpus = texts_of(chosen, suite, corpus, paths)
     if engine.kind == IN_PROCESS and engine.workers is not None:
         raise UsageError("option-conflict", "Parts are exchanged in one process; leave --workers out.")
     if engine.kind != IN_PROCESS:
@@ -80,8 +83,8 @@ def attribute(
             )
         serving = ServingPlan(
             branch=target.folder,
-            reference=resolve(reference or chosen.reference, chosen, paths).folder,
-            documents=corpus_of(suite or chosen.suite, corpus, paths)[1],
+            reference=against,
+            documents=corpus_of(suite, corpus, paths)[1],
             budget=budget,
             engine=engine,
             weights_only=weights_only,
@@ -91,8 +94,8 @@ def attribute(
         engine = replace(engine, emulate_activations=False)
     plan = Plan(
         branch=target.folder,
-        reference=resolve(reference or chosen.reference, chosen, paths).folder,
-        documents=corpus_of(suite or chosen.suite, corpus, paths)[1],
+        reference=against,
+        documents=corpus_of(suite, corpus, paths)[1],
         budget=budget,
         bands=bands,
         grid=grid,

@@ -11,6 +11,8 @@ from q36eval.app.cli.canaries_new import new
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
+    BRANCH_HELP,
+    CHECKPOINT,
     FamilyOption,
     JsonOption,
     OwnCanaries,
@@ -46,7 +48,7 @@ DRAWS_SHOWN = 3
 def canaries(
     context: typer.Context,
     engine: EngineOptions,
-    branch: Annotated[str | None, typer.Option("--branch", help="Branch name, or path of a checkpoint folder.")] = None,
+    branch: Annotated[str | None, typer.Option("--branch", help=BRANCH_HELP, **CHECKPOINT)] = None,
     reference: ReferenceOption = None,
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
@@ -161,7 +163,7 @@ def list_canaries(
     from rich.padding import Padding
     from rich.text import Text
 
-    from q36eval.reports.text import plain
+    from q36eval.inert_text import plain
 
     console = Console()
     for name, kind, lanes, count, where, why in rows:
@@ -218,7 +220,7 @@ def check(
         from rich.console import Console
         from rich.text import Text
 
-        from q36eval.reports.text import plain
+        from q36eval.inert_text import plain
 
         console = Console()
         for result in results:

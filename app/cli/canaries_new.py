@@ -65,7 +65,7 @@ def new(
     from rich.console import Console
     from rich.text import Text
 
-    from q36eval.reports.text import plain
+    from q36eval.inert_text import plain
 
     console = Console()
     console.print(Text(plain(f"{file}: {id}, judged by {', '.join(body['checks'])}", limit=2_000)))

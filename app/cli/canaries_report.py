@@ -25,9 +25,10 @@ from q36eval.app.figures.canary_items import (
 )
 from q36eval.canaries.must_pass import Standing
 from q36eval.canaries.outcomes import AT_RISK_NATS
+from q36eval.inert_text import plain
 from q36eval.records import ItemOutcome, ProbeName
 from q36eval.reports.story import unable_words
-from q36eval.reports.text import number, plain
+from q36eval.reports.text import number
 from q36eval.run.canary_repeats import Agreement, Differing, Repeat
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ def doctor(
 
 def _print(body: dict[str, Any]) -> None:
     from q36eval.app.doctor import lines
-    from q36eval.reports.text import SENTENCE, plain
+    from q36eval.inert_text import SENTENCE, plain
 
     for label, text in lines(body):
         print(f"{label:<10}{plain(text, SENTENCE)}")

@@ -20,9 +20,9 @@ from q36eval.app.figures.evals import (
     perplexity_rows,
     seconds_by_group,
 )
+from q36eval.inert_text import plain
 from q36eval.records import ProbeName
 from q36eval.reports.evals_figures import DEFAULT_RECOVERY, EvalsFigures, effective_words, figures_json
-from q36eval.reports.text import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

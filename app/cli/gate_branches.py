@@ -258,7 +258,7 @@ def _print_lanes(candidates: list[Candidate]) -> None:
     from rich.text import Text
 
     from q36eval.app.cli.tables import plain_table
-    from q36eval.reports.text import plain
+    from q36eval.inert_text import plain
 
     recommendation = recommend(candidates)
     lanes = [choice.lane for choice in recommendation.lanes]

@@ -76,7 +76,7 @@ def show(
 
 def _review_lines(history: "History", run: "RunRecord") -> list[str]:
     """What the verdict hung on besides, who signed, and what was decided before."""
-    from q36eval.reports.text import plain
+    from q36eval.inert_text import plain
 
     lines = []
     if run.imported is not None:

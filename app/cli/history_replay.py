@@ -60,7 +60,7 @@ def _print_replay(replayed: "Replay") -> None:
 
 
 def _print_lines(lines: list[str]) -> None:
-    from q36eval.reports.text import plain
+    from q36eval.inert_text import plain
 
     for line in lines[:SHOWN]:
         print(f"  {plain(line)}")
@@ -92,7 +92,7 @@ def show_under_policy(history: "History", record: "RunRecord", policy: str, as_j
 
 
 def _print_retrial(retrial: "Retrial", record: "RunRecord") -> None:
-    from q36eval.reports.text import plain
+    from q36eval.inert_text import plain
 
     report = retrial.report
     was = (

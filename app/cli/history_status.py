@@ -21,7 +21,7 @@ def status(
     """
     from q36eval.app.dashboard.models.banner import sentence
     from q36eval.app.standing import OfHistory, Standings, in_order
-    from q36eval.reports.text import name, plain
+    from q36eval.inert_text import name, plain
 
     history = open_history()
     wanted = run_filter(family, branch)

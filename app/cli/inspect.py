@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import DeviceOption, check_device
 from q36eval.app.cli.options import (
     BRANCH_HELP,
-    FamilyOption,
+    CHECKPOINT,
+    FamilyIfAny,
     JsonOption,
     Quiet,
     ReferenceOption,
     open_history,
     print_json,
 )
-from q36eval.app.targets import load_family, resolve
+from q36eval.app.targets import DerivedFamily, belongs, family_of, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
-from q36eval.errors import ExitCode, Q36Error, UsageError
+from q36eval.errors import ExitCode, UsageError
 from q36eval.provenance import provenance
 from q36eval.run.request import Target
 
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    checkpoint: Annotated[
-        str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", autocompletion=completion.branches)
-    ],
+    checkpoint: Annotated[str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", **CHECKPOINT)],
     against: Annotated[
-        str | None, typer.Option(help="Also list the stored tensors that differ from this one.", metavar="BRANCH|PATH")
+        str | None,
+        typer.Option(help="Also list the stored tensors that differ from it.", metavar="BRANCH|PATH", **CHECKPOINT),
     ] = None,
     reference: ReferenceOption = None,
     excepted: Annotated[
@@ -46,7 +45,7 @@ def inspect(
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core by default.", min=1)] = None,
     device: DeviceOption = "cpu",
-    family: FamilyOption = None,
+    family: FamilyIfAny = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check a checkpoint without running it.
@@ -60,7 +59,7 @@ def inspect(
     check_device(device)
 
     paths = Paths.default()
-    chosen = load_family(family, paths)
+    chosen = family_of(family, paths, checkpoint, reference, needs_reference=False)
     target = resolve(checkpoint, chosen, paths)
     other = None if against is None else resolve(against, chosen, paths).folder
     base = _reference(reference, target, chosen, paths)
@@ -93,24 +92,13 @@ def _reference(named: str | None, target: Target, family: Family, paths: Paths) 
     """The reference named, else the family's where the checkpoint can be one of it and it is on this machine."""
     if named is not None:
         return resolve(named, family, paths).folder
+    if isinstance(family, DerivedFamily):
+        return None
     try:
         reference = resolve(family.reference, family, paths).folder
     except UsageError:
         return None
-    belongs = target.name in family.branches or _same_size(target.folder, reference)
-    return reference if belongs else None
-
-
-def _same_size(folder: Path, reference: Path) -> bool:
-    """Whether a folder's configuration gives the reference's sizes; one that cannot be read is assumed to."""
-    from q36eval.checkpoints.reader import read_json
-
-    try:
-        mine, theirs = (read_json(place / "config.json") for place in (folder, reference))
-        one, other = (config.get("text_config") or config for config in (mine, theirs))
-        return all(one.get(key) == other.get(key) for key in ("hidden_size", "num_hidden_layers", "num_experts"))
-    except (Q36Error, AttributeError):
-        return True
+    return reference if target.name in family.branches or belongs(target.folder, family, paths) else None
 
 
 def _record(inspection: "Inspection", target: Target, family: Family, paths: Paths) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from q36eval.app.cli.tables import plain_table
 from q36eval.checkpoints.inspection import AgainstReport, Inspection, Section, Severity
-from q36eval.reports.text import SENTENCE, plain
+from q36eval.inert_text import SENTENCE, plain
 
 SHOWN = 20
 """Findings of one rule, and differing tensors, that are listed singly."""

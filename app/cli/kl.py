@@ -8,8 +8,8 @@ import typer
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
-    CorpusOption,
-    FamilyOption,
+    CorpusIfAny,
+    FamilyIfAny,
     JsonOption,
     OneBranch,
     PlanOption,
@@ -30,11 +30,11 @@ def kl(
     engine: EngineOptions,
     reference: ReferenceOption = None,
     reference_pack: ReferencePackOption = None,
-    family: FamilyOption = None,
+    family: FamilyIfAny = None,
     suite: SuiteOption = None,
     plan: PlanOption = False,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
-    corpus: CorpusOption = None,
+    corpus: CorpusIfAny = None,
     top_k: Annotated[
         int | None,
         typer.Option(help="Measure a lower bound of the KL, from the reference's K likeliest tokens.", min=1),

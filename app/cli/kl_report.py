@@ -10,7 +10,8 @@ from q36eval.app.cli.tables import plain_table, print_run
 from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of, interval_words
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
-from q36eval.reports.text import number, plain
+from q36eval.inert_text import plain
+from q36eval.reports.text import number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.options import open_history, resolve_reference
+from q36eval.app.cli.options import open_history, resolve_reference, texts_of
 from q36eval.app.cli.streams import kept_in_history
-from q36eval.app.targets import load_family, resolve
+from q36eval.app.targets import DerivedFamily, family_of, load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.records import ProbeName
@@ -14,6 +14,9 @@ from q36eval.run.request import Request
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
+
+FLOOR_DOCUMENTS = 8
+"""Of a measurement without a family: no policy judges it, and each perturbation costs as much as the branch."""
 
 
 def request_of(
@@ -32,14 +35,19 @@ def request_of(
     """
     paths = Paths.default()
     chosen = load_family(family, paths)
+    if probe is ProbeName.KL and reference_pack is None:
+        chosen = family_of(family, paths, branch, reference)
+    suite, corpus = texts_of(chosen, suite, more.pop("corpus", None), paths)
     return Request(
         family=chosen,
         branch=resolve(branch, chosen, paths),
         reference=resolve_reference(reference, reference_pack, chosen, paths),
-        suite=suite or chosen.suite,
+        suite=suite,
         policy=None,
         probes=(probe,),
         reference_pack=reference_pack,
+        corpus=corpus,
+        floor_documents=FLOOR_DOCUMENTS if isinstance(chosen, DerivedFamily) else None,
         **more,
     )
 

@@ -1,5 +1,6 @@
 """Options and small steps that several commands share."""
 
+import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -9,7 +10,7 @@ import typer
 
 from q36eval.app.cli import completion
 from q36eval.app.cli.streams import write_document
-from q36eval.app.targets import resolve
+from q36eval.app.targets import DerivedFamily, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -23,21 +24,40 @@ if TYPE_CHECKING:
 
 BRANCH_HELP = "Branch name, or path of a checkpoint folder."
 
+
+def _supported(named: Any) -> Any:
+    """What an option names: a checkpoint of an unsupported architecture is refused before anything else is looked for.
+
+    Raises:
+        UsageError: lists what is supported.
+    """
+    for each in [named] if isinstance(named, str) else named or ():
+        if each.strip() and os.path.exists(each):  # unlike Path.exists it takes any text
+            from q36eval.checkpoints.supported_architectures import check_named
+
+            check_named(Path(each))
+    return named
+
+
+CHECKPOINT: dict[str, Any] = {"autocompletion": completion.branches, "callback": _supported, "is_eager": True}
+"""What every option and argument has that may name a checkpoint."""
+
 BranchOption = Annotated[
     list[str],
-    typer.Option(
-        "--branch",
-        help="Branch name, or path of a checkpoint folder; repeat it for several.",
-        autocompletion=completion.branches,
-    ),
+    typer.Option("--branch", help="Branch name, or path of a checkpoint folder; repeat it for several.", **CHECKPOINT),
 ]
-OneBranch = Annotated[str, typer.Option("--branch", help=BRANCH_HELP, autocompletion=completion.branches)]
+OneBranch = Annotated[str, typer.Option("--branch", help=BRANCH_HELP, **CHECKPOINT)]
 ReferenceOption = Annotated[
     str | None,
+    typer.Option("--reference", help="Reference branch or folder; the family's reference by default.", **CHECKPOINT),
+]
+FamilyIfAny = Annotated[
+    str | None,
     typer.Option(
-        "--reference",
-        help="Reference branch or folder; the family's reference by default.",
-        autocompletion=completion.branches,
+        "--family",
+        help="Family name or file; checkpoint folders need none.",
+        metavar="NAME|FILE",
+        autocompletion=completion.families,
     ),
 ]
 FamilyOption = Annotated[
@@ -90,6 +110,14 @@ ReferencePackOption = Annotated[
 PlanOption = Annotated[
     bool, typer.Option("--plan", help="Print batches, memory and the requests of every stage, and measure nothing.")
 ]
+CorpusIfAny = Annotated[
+    Path | None,
+    typer.Option(
+        "--corpus",
+        help="Corpus file (YAML) to measure the KL on; by default the suite's, or 20 short texts without a family.",
+        metavar="FILE",
+    ),
+]
 CorpusOption = Annotated[
     Path | None,
     typer.Option("--corpus", help="Corpus file (YAML) to measure the KL on; the suite's by default.", metavar="FILE"),
@@ -136,6 +164,17 @@ def resolve_reference(named: str | None, pack: Path | None, family: Family, path
         if pack is None or named is not None:
             raise
         return None
+
+
+def texts_of(family: Family, suite: str | None, corpus: Path | None, paths: Paths) -> tuple[str, Path | None]:
+    """The suite, and the corpus file whose texts are scored instead of the suite's.
+
+    Without a family, a suite and a corpus these are general texts that ship.
+    """
+    if corpus is None and suite is None and isinstance(family, DerivedFamily):
+        corpus = paths.data / "corpus" / "general.yaml"
+        note("The KL is measured on 20 short general texts (English, code, JSON); name your own with --corpus.")
+    return suite or family.suite, corpus
 
 
 def load_policy(name_or_path: str | None, family: Family, paths: Paths, suite: str | None = None) -> "Policy":
@@ -210,6 +249,6 @@ def note(sentence: str) -> None:
 
 def say(sentence: str) -> None:
     """One line on stderr; what a branch is called moves no cursor and is no command to a pipeline's runner."""
-    from q36eval.reports.text import SENTENCE, plain
+    from q36eval.inert_text import SENTENCE, plain
 
     print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)

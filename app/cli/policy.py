@@ -78,7 +78,7 @@ def check(
         print_json({**asdict(checked), "sound": checked.sound})
     else:
         from q36eval.app.cli.policy_report import LONG
-        from q36eval.reports.text import plain
+        from q36eval.inert_text import plain
 
         for sentence in checked.problems:
             print(f"wrong: {plain(sentence, LONG)}")
@@ -135,7 +135,7 @@ def _print_whole(policy: "Policy", as_json: bool) -> None:
         return
     import yaml
 
-    from q36eval.reports.text import plain
+    from q36eval.inert_text import plain
 
     print(f"# whole; made of {plain(', '.join(whole['lineage'])) or 'no other'}")
     del whole["lineage"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from q36eval.app.policies.words import UNDECIDED
-from q36eval.reports.text import plain
+from q36eval.inert_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

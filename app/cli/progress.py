@@ -18,9 +18,10 @@ from rich.text import Text
 
 from q36eval import startup_lines
 from q36eval.app.cli.options import Quiet
+from q36eval.inert_text import SENTENCE, plain
 from q36eval.interrupts import surviving_hangup
 from q36eval.probes import Progress
-from q36eval.reports.text import SENTENCE, duration, plain
+from q36eval.reports.text import duration
 from q36eval.run.progress import Estimate
 
 BAR_WIDTH = 20

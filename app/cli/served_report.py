@@ -8,9 +8,9 @@ from rich.text import Text
 from q36eval.app.cli.tables import plain_table
 from q36eval.gate import CriterionResult, GateReport
 from q36eval.history import RunRecord
+from q36eval.inert_text import plain
 from q36eval.records import Measurement
 from q36eval.reports.console_report import STYLES
-from q36eval.reports.text import plain
 
 SHOWN = ("trigger_f1", "call_failure_rate", "rejected_drafts")
 """Figures that are shown whether or not a criterion judges them."""

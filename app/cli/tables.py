@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.figures.answers import shortened
+from q36eval.inert_text import SENTENCE, plain
 from q36eval.measurement_facts import recorded_unverified
-from q36eval.reports.text import SENTENCE, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -2,7 +2,7 @@
 
 import re
 
-from q36eval.reports.text import block, name, plain
+from q36eval.inert_text import block, name, plain
 
 __all__ = ["block", "figure_text", "label", "line", "name"]
 

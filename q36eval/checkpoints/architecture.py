@@ -185,6 +185,11 @@ class Outline:
         loaded = self._modules.get(target.removesuffix(".weight"))
         return "Linear" if is_stacked or isinstance(loaded, nn.Linear) else ""
 
+    def loaded_name(self, module: str) -> str:
+        """What the model calls a module that is stored under that name; of an expert in a stack, that name."""
+        target, pattern = self._renamed(f"{module}.weight")
+        return module if pattern is not None else target.removesuffix(".weight")
+
     def places(self, names: Sequence[str]) -> "Places":
         """Where transformers' own mapping puts the rows of each of these weights.
 

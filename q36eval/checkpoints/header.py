@@ -61,6 +61,11 @@ class TensorEntry:
         return 0.0
 
     @property
+    def sources(self) -> "tuple[TensorEntry, ...]":
+        """What is read for it: itself, or the tensors that it is made of."""
+        return (self,)
+
+    @property
     def n_bytes(self) -> int:
         """Stored size in bytes."""
         return self.end - self.begin

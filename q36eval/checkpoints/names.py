@@ -23,8 +23,15 @@ QUANTIZED_PARTS = (
 """Names under which quantized formats store the parts of one weight, beside plain `weight`."""
 
 _FUSED = re.compile(r"(?P<module>(?P<experts>.*\.mlp\.experts)\.(?P<which>gate_up|down)_proj)(?P<suffix>_\w+)?")
-_FUSED_PARTS = {"": "weight", "_scale_inv": "weight_scale_inv", "_activation_scale": "activation_scale"}
-"""What transformers appends to the name of a fused expert parameter where its per-expert files have `.weight…`."""
+_FUSED_PARTS = {
+    "": "weight",
+    "_scale_inv": "weight_scale_inv",
+    "_activation_scale": "activation_scale",
+    "_blocks": "weight_packed",
+    "_scales": "weight_scale",
+}
+"""What transformers appends to the name of a fused expert parameter where its per-expert files have `.weight…`; the
+last two are GPT-OSS's MXFP4."""
 
 _EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 

@@ -5,6 +5,7 @@ billion layers or experts, and whoever lists them does not come to an end.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf, model_files
 from q36eval.checkpoints.header import TensorEntry, read_header
 from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.open_files import HeldFolder
-from q36eval.checkpoints.scheme import Scheme
+from q36eval.checkpoints.scheme import Scheme, check_method
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 
 if TYPE_CHECKING:
@@ -25,24 +26,51 @@ MOST_EXPERTS = 65_536
 MOST_WEIGHTS = 2**20
 """Layers times experts: Qwen3.6-35B-A3B has 10,240."""
 MOST = 2**31
+LAYER_COUNTS = ("num_hidden_layers", "n_layer")
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""The names that transformers' architectures give to the numbers of layers, and of the experts of a layer."""
 _SIZES = (
+    *LAYER_COUNTS,
+    *EXPERT_COUNTS,
+    "conv_L_cache",
     "full_attention_interval",
     "head_dim",
     "hidden_size",
+    "intermediate_size",
+    "intermediate_size_mlp",
+    "kv_lora_rank",
     "linear_conv_kernel_dim",
     "linear_key_head_dim",
     "linear_num_key_heads",
     "linear_num_value_heads",
     "linear_value_head_dim",
+    "mamba_d_conv",
+    "mamba_d_state",
+    "mamba_expand",
+    "mamba_n_groups",
+    "mamba_n_heads",
+    "max_position_embeddings",
     "moe_intermediate_size",
+    "n_embd",
+    "n_head",
+    "n_positions",
     "num_attention_heads",
-    "num_experts",
-    "num_hidden_layers",
     "num_key_value_heads",
+    "q_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
     "shared_expert_intermediate_size",
+    "v_head_dim",
     "vocab_size",
 )
-_LIMITS = {"num_hidden_layers": MOST_LAYERS, "num_experts": MOST_EXPERTS}
+_MAY_BE_ZERO = ("num_local_experts",)
+"""Granite's dense hybrids say so."""
+_LIMITS = dict.fromkeys(LAYER_COUNTS, MOST_LAYERS) | dict.fromkeys(EXPERT_COUNTS, MOST_EXPERTS)
+
+
+def experts_of(settings: Mapping[str, Any]) -> int | None:
+    """The number of routed experts of a layer; None where a text model's settings do not give it."""
+    return next((settings[name] for name in EXPERT_COUNTS if settings.get(name) is not None), None)
 
 
 def sizes_fault(config: Mapping[str, Any]) -> str | None:
@@ -51,15 +79,17 @@ def sizes_fault(config: Mapping[str, Any]) -> str | None:
     if not isinstance(settings, dict):
         return "text_config is not a table"
     for name in _SIZES:
-        size, most = settings.get(name), _LIMITS.get(name, MOST)
-        if size is not None and (type(size) is not int or not 0 < size <= most):
-            return f"{name} is {_shown(size)}, a whole number from 1 to {most} is needed"
-    layers, kinds = settings.get("num_hidden_layers", 1), settings.get("layer_types")
+        size, least, most = settings.get(name), int(name not in _MAY_BE_ZERO), _LIMITS.get(name, MOST)
+        if size is not None and (type(size) is not int or not least <= size <= most):
+            return f"{name} is {_shown(size)}, a whole number from {least} to {most} is needed"
+    kinds = settings.get("layer_types")
     if isinstance(kinds, list) and len(kinds) > MOST_LAYERS:
         return f"layer_types has {len(kinds)} entries, {MOST_LAYERS} at most are possible"
-    experts = settings.get("num_experts") or 1
-    if (layers or 1) * experts > MOST_WEIGHTS:
-        return f"num_hidden_layers is {layers} and num_experts {experts}, which no model has"
+    layers, experts = (
+        max((settings.get(name) or 1 for name in names), default=1) for names in (LAYER_COUNTS, EXPERT_COUNTS)
+    )
+    if layers * experts > MOST_WEIGHTS:
+        return f"the number of layers is {layers} and that of experts {experts}, which no model has"
     return None
 
 
@@ -116,23 +146,30 @@ class Checkpoint:
 
     def read_into(self, entry: TensorEntry, target: memoryview) -> None:
         """Fill `target` with the bytes that lie where `entry` says; raises as `read_entry`."""
-        if self.held.files[entry.file.name].read_into(target, entry.begin) < entry.n_bytes:
-            raise CorruptCheckpointError(
-                "file-truncated", f"{entry.file}: truncated at {entry.name!r}; download the file again."
-            )
+        at = 0
+        for source in entry.sources:
+            place = target[at : at + source.n_bytes]
+            if self.held.files[source.file.name].read_into(place, source.begin) < source.n_bytes:
+                raise CorruptCheckpointError(
+                    "file-truncated", f"{source.file}: truncated at {source.name!r}; download the file again."
+                )
+            at += source.n_bytes
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse what nobody would call a checkpoint: a wrong path is no damaged file.
+    """Refuse what nobody would call a checkpoint: a wrong path is no damaged file; and what is not decoded.
 
     Raises:
-        UsageError: no such folder, or nothing of a checkpoint in it.
+        UsageError: no such folder, nothing of a checkpoint in it, or a quantization that is not decoded.
     """
     if is_gguf(folder):
         model_files(folder)
         return
     _need_folder(folder)
-    if not (folder / "config.json").exists() and not any(folder.glob("*.safetensors*")):
+    if (folder / "config.json").exists():
+        with suppress(CorruptCheckpointError):  # damage is reported by those who read the checkpoint
+            check_method(folder, read_json(folder / "config.json"))
+    elif not any(folder.glob("*.safetensors*")):
         raise UsageError(
             "not-a-checkpoint",
             f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.",
@@ -156,7 +193,8 @@ def open_checkpoint(path: str | Path | HeldFolder) -> Checkpoint:
     """Open a folder and check the headers of all its weight files.
 
     Raises:
-        UsageError: the folder, its config.json or one of its weight files is missing.
+        UsageError: the folder, its config.json or one of its weight files is missing, or its quantization is not
+            decoded.
         CorruptCheckpointError: a header is wrong, a tensor is stored twice, index and files disagree, or config.json
             gives sizes that no model has.
     """
@@ -171,6 +209,7 @@ def open_checkpoint(path: str | Path | HeldFolder) -> Checkpoint:
         raise CorruptCheckpointError(
             "config-invalid", f"{folder / 'config.json'}: {fault}; correct it or download it again."
         )
+    check_method(folder, config)
     weight_map = held.json(INDEX_FILE).get("weight_map", {}) if INDEX_FILE in held else {}
     if not is_weight_map(weight_map):
         raise CorruptCheckpointError(

@@ -1,6 +1,6 @@
 """How one weight is stored, and what every reader of a quantization configuration needs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 
 from q36eval.checkpoints.names import canonical
 from q36eval.checkpoints.patterns import check_count, check_pattern
-from q36eval.errors import CorruptCheckpointError
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,40 @@ SchemeOf = Callable[[str, frozenset[str]], Scheme]
 """Maps a stored module name and the parts stored for it to its scheme."""
 TypeOf = Callable[[str], str]
 """Maps a stored module name to the torch class (`Linear`, `Embedding`) that targets may mean; empty for any other."""
+
+
+METHODS = ("compressed-tensors", "gptq", "awq", "auto-round", "modelopt", "fp8", "mxfp4")
+"""The values of `quant_method` that are decoded."""
+_MLX = "MLX"
+_TITLES = {"hqq": "HQQ", "exl2": "EXL2", "exl3": "EXL3"}
+
+
+def check_method(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a quantization that is not decoded; entries of the wrong kind are left to those who read them.
+
+    Raises:
+        UsageError: it is not among `METHODS`.
+    """
+    method = _method(config)
+    text = config.get("text_config")
+    if method is None and isinstance(text, dict):
+        method = _method(text)
+    if method not in (None, "none", *METHODS):
+        name = _TITLES.get(method, method)
+        raise UsageError(
+            "scheme-unsupported",
+            f"{folder} is quantized by {name!r}, which is not decoded (known: {', '.join(METHODS)}); dequantize its "
+            f"weights to BF16 and judge that copy.",
+        )
+
+
+def _method(config: Mapping[str, Any]) -> str | None:
+    """The method that settings name; MLX names none, and has a table of its own, which it may write twice."""
+    given = config.get("quantization_config") or config.get("quantization")
+    if not isinstance(given, dict):
+        return None
+    method = given.get("quant_method", _MLX if {"bits", "group_size"} <= given.keys() else None)
+    return method if isinstance(method, str) else None
 
 
 def table(file: Path, name: str, value: Any) -> dict[str, Any]:

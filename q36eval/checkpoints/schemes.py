@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.integer_schemes import AUTO_ROUND, auto_round, awq, gptq, signs_scales
-from q36eval.checkpoints.names import beginnings, canonical, endings, split_part
+from q36eval.checkpoints.names import beginnings, canonical, endings, fused_experts, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import (
+    METHODS,
     PLAIN,
     Scheme,
     SchemeOf,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 OWN_FILE = "hf_quant_config.json"
 """Where Model Optimizer declares its quantization, beside config.json or in its place."""
-_METHODS = ("compressed-tensors", "gptq", "awq", "auto-round", "modelopt", "fp8")
 
 
 def scheme_resolver(checkpoint: Checkpoint) -> SchemeOf:
@@ -89,9 +89,11 @@ def _resolver(checkpoint: Checkpoint) -> SchemeOf:
         return _modelopt(checkpoint, config, module_type)
     if method == "fp8":
         return _fine_grained_fp8(checkpoint.path, config, module_type)
+    if method == "mxfp4":
+        return _mxfp4(checkpoint.path, config)
     raise UsageError(
         "scheme-unsupported",
-        f"{checkpoint.path}: quantization method {method!r} is not decoded; known: {', '.join(_METHODS)}.",
+        f"{checkpoint.path}: quantization method {method!r} is not decoded; known: {', '.join(METHODS)}.",
     )
 
 
@@ -135,6 +137,10 @@ class ModuleTypes:
     def __call__(self, module: str) -> str:
         return self._outline.module_type(_IN_DRAFT.sub("model.", canonical(module)))
 
+    def loaded_name(self, module: str) -> str:
+        """What transformers' model calls a module; of an expert in a stack, its own name."""
+        return self._outline.loaded_name(canonical(module))
+
 
 _IN_DRAFT = re.compile(r"^(model\.)?mtp\.")
 NOT_EMULATED = ("transform_config", "sparsity_config")
@@ -155,7 +161,7 @@ def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str,
             )
 
 
-def _compressed_tensors(folder: Path, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
+def _compressed_tensors(folder: Path, config: dict[str, Any], module_type: "ModuleTypes") -> SchemeOf:
     # The library no longer reads `actorder: group`, under which older checkpoints store their `weight_g_idx`.
     groups_given = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
     ordered = [name for name, group in groups_given.items() if _actorder(group) == "group"]
@@ -172,6 +178,16 @@ def _compressed_tensors(folder: Path, config: dict[str, Any], module_type: TypeO
         names = names_of(module)
         if _is_among(names, *ignored):
             return PLAIN
+        scheme, is_plain = targeted_scheme(module, names), parts <= {"weight", ""}
+        if (scheme is PLAIN) == is_plain:
+            return scheme
+        # the producer may have called it as transformers' model does
+        loaded = {module_type.loaded_name(module)}
+        if is_plain:
+            return PLAIN if _is_among(loaded, *ignored) else scheme
+        return targeted_scheme(module, loaded)
+
+    def targeted_scheme(module: str, names: set[str]) -> Scheme:
         chosen = [group for group, targets in zip(groups, targeted, strict=True) if _is_among(names, *targets)]
         if not chosen:
             chosen = [group for group in groups if module_type(module) in group.targets]
@@ -336,3 +352,22 @@ def _fine_grained_fp8(folder: Path, config: dict[str, Any], module_type: TypeOf)
         return PLAIN if name == "lm_head" or module_type(module) != "Linear" else scheme
 
     return resolve
+
+
+def _mxfp4(folder: Path, config: dict[str, Any]) -> SchemeOf:
+    """GPT-OSS's experts, but for modules that are listed."""
+    patterns = list(config.get("modules_to_not_convert") or [])
+    check_patterns(folder, patterns)
+
+    def resolve(module: str, parts: frozenset[str]) -> Scheme:
+        fused = fused_experts(module)
+        if fused is None or any(is_left_by_mxfp4(pattern, fused[0]) for pattern in patterns):
+            return PLAIN
+        return Scheme("mxfp4")
+
+    return resolve
+
+
+def is_left_by_mxfp4(pattern: str, module: str) -> bool:
+    """Whether an entry of `modules_to_not_convert` means a module, as transformers' `should_convert_module` has it."""
+    return module.endswith(pattern) or matches_pattern(pattern, module)

@@ -1,7 +1,14 @@
 """The architectures that are supported, and a refusal of any other that needs no heavy import."""
 
-from q36eval.checkpoints.reader import Checkpoint
-from q36eval.errors import CorruptCheckpointError, UsageError
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from q36eval.checkpoints.gguf.files import is_gguf
+from q36eval.checkpoints.reader import Checkpoint, open_checkpoint, read_json
+from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+
+UNSUPPORTED = "architecture-unsupported"
 
 SUPPORTED = (
     *(
@@ -30,14 +37,36 @@ def check_supported(checkpoint: Checkpoint) -> None:
     """Refuse an architecture without importing transformers.
 
     Raises:
-        UsageError: the `model_type` is not in `SUPPORTED`.
+        UsageError: a `model_type`, of the model or of its text model, is not in `SUPPORTED`; or there is none and the
+            model comes with code of its own.
         CorruptCheckpointError: there is none.
     """
-    kind = checkpoint.config.get("model_type")
-    if not isinstance(kind, str):
-        raise CorruptCheckpointError("config-invalid", f"{checkpoint.path}/config.json names no model_type.")
-    if kind not in SUPPORTED:
-        raise UsageError(
-            "architecture-unsupported",
-            f"{checkpoint.path}: model_type {kind!r} is not supported; supported: {', '.join(SUPPORTED)}.",
-        )
+    _check(checkpoint.config, checkpoint.path)
+
+
+def check_named(path: Path) -> None:
+    """Refuse the architecture of a folder or GGUF from its configuration alone; opening it reports any other fault.
+
+    Raises:
+        UsageError: as `check_supported`.
+    """
+    try:
+        if is_gguf(path):
+            open_checkpoint(path)
+        elif (path / "config.json").is_file():
+            _check(read_json(path / "config.json"), path)
+    except Q36Error as error:
+        if error.code == UNSUPPORTED:
+            raise
+
+
+def _check(config: Mapping[str, Any], path: Path) -> None:
+    text = config.get("text_config")
+    kinds = [config.get("model_type"), text.get("model_type") if isinstance(text, dict) else None]
+    named = [kind for kind in kinds if isinstance(kind, str)]
+    if not isinstance(kinds[0], str) and "auto_map" not in config:
+        raise CorruptCheckpointError("config-invalid", f"{path}/config.json names no model_type.")
+    unknown = [kind for kind in named if kind not in SUPPORTED]
+    if unknown or not named:
+        what = f"model_type {unknown[0]!r}" if unknown else "a model with Python code of its own"
+        raise UsageError(UNSUPPORTED, f"{path}: {what} is not supported; supported: {', '.join(SUPPORTED)}.")

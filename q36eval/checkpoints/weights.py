@@ -126,7 +126,7 @@ class LogicalWeight:
     @property
     def stored_bytes(self) -> int:
         """What the weight takes in the checkpoint, scales included."""
-        return sum(entry.n_bytes for _, entry in self.parts)
+        return sum(source.n_bytes for source in {source for _, entry in self.parts for source in entry.sources})
 
     @property
     def stored_names(self) -> tuple[str, ...]:
@@ -234,13 +234,14 @@ def all_finite(weight: "torch.Tensor") -> "torch.Tensor":
 
 
 def _slabs(target: "torch.Tensor") -> "Iterator[tuple[int, int]]":
-    """Runs of rows of about `SLAB_ELEMENTS` values that begin on multiples of `ROWS_MULTIPLE`."""
+    """Runs of rows of about `SLAB_ELEMENTS` values that begin on multiples of `ROWS_MULTIPLE`; of experts, any runs."""
     if target.dim() == 0:
         yield 0, 1
         return
     rows, width = len(target), max(target[0].numel(), 1) if len(target) else 1
     wanted = SLAB_ELEMENTS["cpu" if target.device.type == "cpu" else "cuda"] // width
-    step = max(wanted // ROWS_MULTIPLE, 1) * ROWS_MULTIPLE
+    multiple = ROWS_MULTIPLE if target.dim() < 3 else 1
+    step = max(wanted // multiple, 1) * multiple
     for start in range(0, max(rows, 1), step):
         yield start, min(start + step, rows)
 
@@ -276,7 +277,8 @@ def index_weights(
         if reason != part:
             continue
         module, stored_part = split_part(stored)
-        if f"{module}_bias" in checkpoint.tensors:  # GPT-OSS stores its experts transposed, as one parameter
+        is_transposed = stored_part == "weight" and f"{module}_bias" in checkpoint.tensors  # GPT-OSS's experts
+        if is_transposed:
             module, stored_part = stored, ""
         name = canonical(module) if part is None else canonical(module).removeprefix("model.")
         if stored_part in modules[name]:
@@ -320,16 +322,17 @@ def _fault(module: str, error: Q36Error, faults: dict[str, Q36Error] | None) -> 
 def _scheme(resolve: SchemeOf, stored_module: str, parts: dict[str, str]) -> Scheme:
     """How a module is stored.
 
-    Only fine-grained FP8 knows fused experts: the other methods quantize linear layers, and what they leave is plain.
+    Only fine-grained FP8 and GPT-OSS's MXFP4 know fused experts: the other methods quantize linear layers, and what
+    they leave is plain.
     """
     scheme = resolve(stored_module, frozenset(parts))
-    return scheme if fused_experts(stored_module) is None or scheme.format == "fp8" else PLAIN
+    return scheme if fused_experts(stored_module) is None or scheme.format in ("fp8", "mxfp4") else PLAIN
 
 
 def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme: Scheme) -> list[LogicalWeight]:
     """Check that exactly the parts of the scheme's format are stored; fused experts give a weight each."""
     entries = {part: checkpoint.tensors[stored] for part, stored in parts.items()}
-    if set(parts) == {""}:  # a bare parameter: A_log, dt_bias, a bias
+    if set(parts) == {""} and scheme.format != "mxfp4":  # a bare parameter: A_log, dt_bias, a bias
         return [LogicalWeight(checkpoint, module, (("weight", entries[""]),), PLAIN)]
     layout = FORMATS.get(scheme.format)
     if layout is None:
@@ -349,6 +352,8 @@ def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme:
             "tensor-unexpected",
             f"{checkpoint.path}: {parts[unexpected[0]]} is unexpected: {module} is stored as {scheme.format}.",
         )
+    if scheme.format == "mxfp4":  # one parameter of the model
+        return [LogicalWeight(checkpoint, module, tuple(sorted(entries.items())), scheme)]
     if fused_experts(module) is None:
         return [LogicalWeight(checkpoint, f"{module}.weight", tuple(sorted(entries.items())), scheme)]
     by_weight = expert_entries(module, entries, scheme).items()

@@ -103,8 +103,9 @@ class OwnHead:
     @property
     def plain(self) -> OutputHead:
         """It without what it does to its inputs."""
-        bias = getattr(self.module, "bias", None)
-        return OutputHead(self.module.weight.detach(), None if bias is None else bias.detach(), self.form)
+        weight, bias = self.module.weight, getattr(self.module, "bias", None)
+        weight = weight.detach() if weight.requires_grad else weight  # itself, since what is made of it is kept
+        return OutputHead(weight, None if bias is None else bias.detach(), self.form)
 
     def logits(self, states: Tensor) -> Tensor:
         """Float32 logits [T, V] of final hidden states [T, H], products accumulated in float32."""

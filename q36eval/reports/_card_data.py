@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from q36eval.errors import UsageError
+from q36eval.inert_text import plain
 from q36eval.measurement_facts import MeasuredOn, recorded_subject
 from q36eval.reports._card_figures import CardFigure
-from q36eval.reports.text import plain
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCardData

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from q36eval.gate.noise import floor_metric
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.inert_text import html
 from q36eval.records import Interval, Measurement, ProbeName
 from q36eval.reports.evals_figures import SUITE, EvalsFigures, GroupFigures, percent, recovery_words
 from q36eval.reports.flips import Flips, flips
 from q36eval.reports.story import distance_text, worst_first
-from q36eval.reports.text import figure_text, html, interval_text, margin_text, number, verdict_text
+from q36eval.reports.text import figure_text, interval_text, margin_text, number, verdict_text
 
 
 @dataclass(frozen=True)

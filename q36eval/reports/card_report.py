@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from q36eval.chat.declared_template import recorded_template
 from q36eval.gate.fault_layer import LayerAtFault
 from q36eval.gate.report import GateReport, LaneResult
+from q36eval.inert_text import SENTENCE, plain
+from q36eval.inert_text import markdown as md
 from q36eval.measurement_facts import recorded_subject, recorded_unverified
 from q36eval.records import DeploymentIdentity, Lane, Verdict
 from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures
 from q36eval.reports.document import LAYER_TITLE, Document
 from q36eval.reports.story import TITLE, answer_lines, shared_engine
-from q36eval.reports.text import SENTENCE, plain, waiver_text, why_text
-from q36eval.reports.text import markdown as md
+from q36eval.reports.text import waiver_text, why_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from q36eval.chat.declared_template import recorded_template
+from q36eval.inert_text import MAX_CHARACTERS, SENTENCE, plain
 from q36eval.records import Verdict
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry, Gap
 from q36eval.reports.next_step import lapsing
 from q36eval.reports.story import by_id, decided_by, no_release_text, shared_engine, worst_first
-from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, plain, verdict_text
+from q36eval.reports.text import COLUMNS, NUMERIC, verdict_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Literal
 
 from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.inert_text import markdown, plain
 from q36eval.reports.document import Document
 from q36eval.reports.markdown_report import to_markdown
 from q36eval.reports.story import decided_by, decision_line, worst_first
-from q36eval.reports.text import markdown, plain, why_text
+from q36eval.reports.text import why_text
 
 SUMMARY_LIMIT_BYTES = 1024 * 1024
 """What GitHub keeps of one step's summary; a larger one is refused as a whole (its documentation, "Workflow commands

@@ -7,11 +7,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from q36eval.gate.report import CriterionVerdict, LaneResult
+from q36eval.inert_text import MAX_CHARACTERS, SENTENCE, block, html
 from q36eval.records import DeploymentIdentity, Verdict
 from q36eval.reports._plots import MARK, criteria_plot, flips_plot, kl_plot, recovery_plot
 from q36eval.reports.deciding_answers import ANSWERS_TITLE, DecidingAnswer
 from q36eval.reports.document import Document, Entry, Row, Section
-from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, block, html, number, verdict_text
+from q36eval.reports.text import COLUMNS, NUMERIC, number, verdict_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord

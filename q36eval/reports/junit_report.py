@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING
 
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.inert_text import SENTENCE, plain
 from q36eval.records import Verdict
 from q36eval.reports.document import Document
 from q36eval.reports.story import answers_text, distance_text, names_text, notes, stage_text
-from q36eval.reports.text import (
-    SENTENCE,
-    figure_text,
-    floor_text,
-    held_text,
-    interval_text,
-    margin_text,
-    plain,
-    why_text,
-)
+from q36eval.reports.text import figure_text, floor_text, held_text, interval_text, margin_text, why_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord

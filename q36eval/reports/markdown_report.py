@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
+from q36eval.inert_text import MAX_CHARACTERS, SENTENCE, fenced, html
+from q36eval.inert_text import markdown as md
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry, Section
 from q36eval.reports.evals_figures import GroupFigures, percent, ratio_words, recovery_words, used_words
 from q36eval.reports.story import NOT_RIGHT, not_right_cell
-from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, SENTENCE, fenced, html, number, verdict_text
-from q36eval.reports.text import markdown as md
+from q36eval.reports.text import COLUMNS, number, verdict_text
 
 EVALS_HEADER = (
     "group",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from q36eval.chat.declared_template import recorded_template
 from q36eval.errors import ExitCode
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
+from q36eval.inert_text import plain
 from q36eval.records import ProbeName, Verdict
 from q36eval.reports.story import (
     chance_text,
@@ -18,7 +19,6 @@ from q36eval.reports.story import (
     stopped_early,
     waits_for_signature,
 )
-from q36eval.reports.text import plain
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord

@@ -170,8 +170,8 @@ class Running:
 
     def _floor(self, works: Sequence[Work], captures: Captures) -> list[Measurement]:
         """The reference's noise floor on what is planned, measured now if need be."""
-        reference = self.reference
-        keeper = FloorKeeper(reference.identity, reference.root, reference.load, self.progress)
+        reference, most = self.reference, self.request.floor_documents
+        keeper = FloorKeeper(reference.identity, reference.root, reference.load, self.progress, most)
         return keeper.figures(works, captures)
 
     def _loaded(self, inspection: "Inspection | None") -> Engine | None:

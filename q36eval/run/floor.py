@@ -81,6 +81,8 @@ class FloorKeeper:
     captures: Path
     load_reference: Callable[[], Engine] | None
     progress: Progress
+    documents: int | None = None
+    """Measure it on so many documents only, and keep it apart from the floors that margins are held against."""
 
     def figures(self, works: Sequence[Work], captures: Captures) -> list[Measurement]:
         """The floor of the KL's texts, whose captures are whole; none where it can be neither read nor measured."""
@@ -96,6 +98,7 @@ class FloorKeeper:
         One that the engine broke on in part is kept with that said, so that a pack holds what could be measured, and
         measured again as long as the reference is at hand.
         """
+        from q36eval.kl.corpus import in_turn
         from q36eval.kl.floor import measure_floor
         from q36eval.kl.floor_file import read_floor, write_floor
         from q36eval.kl.probe import KLProbe
@@ -104,6 +107,8 @@ class FloorKeeper:
         if not isinstance(probe, KLProbe):
             return None
         path, suite = floor_file(self.captures, self.identity, probe), probe.suite_sha256
+        if self.documents is not None:
+            path = path.with_name(f"{path.stem}-of-{self.documents}{path.suffix}")
         floor = read_floor(path, self.identity, suite)
         if self.load_reference is None or (floor is not None and not floor.failed):
             return floor
@@ -115,6 +120,7 @@ class FloorKeeper:
                 self.progress.stage("measuring the noise floor", len(engine.perturbations()))
                 slices = {item.key: probe.slice_of(item.key) for item in work.items}
                 capture = captures[probe.name]
-                floor = measure_floor(engine, capture, work.items, slices, self.identity, suite, self.progress)
+                items = in_turn(work.items, lambda item: slices[item.key])[: self.documents]
+                floor = measure_floor(engine, capture, items, slices, self.identity, suite, self.progress)
                 write_floor(path, floor)
         return floor

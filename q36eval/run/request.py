@@ -91,6 +91,8 @@ class Request:
     """Ask everything, also of a task of which all that the policy judges is settled."""
     max_items: int | None = None
     """Of each eval task at most so many items, in whole blocks."""
+    floor_documents: int | None = None
+    """Measure the noise floor on so many documents only, where nothing is judged by it."""
     top_k: int | None = None
     """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
     canaries: CanaryChoice = SHIPPED_CANARIES

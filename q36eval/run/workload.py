@@ -66,7 +66,8 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
     Raises:
         UsageError, CorruptCheckpointError: as `measure`.
     """
-    with opened_once():
+    with opened_once() as folders:
+        folders.measure_against(None if request.reference is None else request.reference.folder)
         prepared = prepare(request, paths)
         refuse(prepared.problems)
         reference, branch = prepared.reference, request.branch

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,11 +105,53 @@ def test_a_damaged_reference_is_no_fault_of_the_branch(tmp_path: Path) -> None:
         assert str(reference) in done.stderr
 
 
+HEAVY = ("torch", "transformers", "lm_eval", "streamlit", "sqlalchemy", "scipy", "numpy")
+
+
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
-    heavy = ("torch", "transformers", "lm_eval", "streamlit", "sqlalchemy", "scipy", "numpy")
-    code = f"import sys, q36eval.app.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, q36eval.app.cli.main; print([name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "rwkv"},
+        {"model_type": "mistral3", "text_config": {"model_type": "rwkv"}},
+        {"auto_map": {"AutoModelForCausalLM": "modeling_rwkv.RwkvForCausalLM"}},
+    ],
+)
+def test_an_unsupported_architecture_is_refused_without_heavy_imports(config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes(b"not even a header")
+    code = (
+        "import atexit, sys; from q36eval.app.cli import main; "
+        f"atexit.register(lambda: print([name for name in {HEAVY} if name in sys.modules])); main()"
+    )
+    command = [sys.executable, "-c", code, "gate", "--branch", str(tmp_path), "--family", "nope"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip(), commands.code_of(done)) == (2, "[]", "architecture-unsupported")
+    assert "smollm3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("gate", "--policy", "nope", "--branch"),
+        ("kl", "--corpus", "no/such.yaml", "--branch"),
+        ("kl", "--branch", "nope", "--reference"),
+        ("attribute", "--suite", "nope", "--branch"),
+        ("evals", "--reference", "nope", "--branch"),
+        ("canaries", "--canaries", "nope", "--branch"),
+        ("reference", "capture", "--suite", "nope", "--reference"),
+        ("inspect", "--family", "nope"),
+    ],
+)
+def test_an_unsupported_architecture_is_refused_before_anything_else(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "rwkv"}')
+    done = commands.q36eval(*command, str(tmp_path), state=tmp_path / "state")
+    assert (done.returncode, commands.code_of(done)) == (2, "architecture-unsupported")
 
 
 @pytest.mark.parametrize(

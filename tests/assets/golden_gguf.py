@@ -91,7 +91,7 @@ def model(folder: Path, which: str) -> None:
         save_file(weights | _multi_token(weights), folder / "model.safetensors", metadata={"format": "pt"})
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {"mtp_num_hidden_layers": 1}))
-    _texts(folder, sizes["vocab_size"])
+    write_texts(folder, sizes["vocab_size"])
 
 
 def _multi_token(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -110,7 +110,7 @@ def _multi_token(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in (of_layer | own).items()}
 
 
-def _texts(folder: Path, count: int) -> None:
+def write_texts(folder: Path, count: int) -> None:
     """A tokenizer of so many tokens, generation settings and a template."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>"]
     letters = [chr(ord("a") + number) for number in range(26)]
@@ -159,11 +159,13 @@ def _texts(folder: Path, count: int) -> None:
 
 
 def convert(folder: Path, target: Path, *options: str) -> None:
-    """Run the converter, which is told what the tokenizer is."""
+    """Run the converter, which is told what the tokenizer is: BPE of that name, with no tokenizer.model beside it."""
     sources = Path(os.environ["LLAMA_CPP"])
     program = (
         "import sys; sys.path[:0] = [sys.argv[1], sys.argv[1] + '/gguf-py']; del sys.argv[1]\n"
         "from conversion import base; base.TextModel.get_vocab_base_pre = lambda self, tokenizer: 'qwen35'\n"
+        "def no_pieces(self): raise FileNotFoundError\n"
+        "base.TextModel._set_vocab_sentencepiece = base.TextModel._set_vocab_llama_hf = no_pieces\n"
         "import convert_hf_to_gguf; convert_hf_to_gguf.main()"
     )
     command = [sys.executable, "-c", program, str(sources), str(folder), "--outfile", str(target), *options]

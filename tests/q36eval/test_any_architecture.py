@@ -11,6 +11,7 @@ from q36eval.checkpoints.loader import load_model
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.engines.base import GenerationRequest, ScoreRequest
 from q36eval.engines.layer_pass import LayerPass, Segment, check_layers_alone
+from q36eval.engines.parts import parts_of
 from q36eval.engines.resident import ResidentEngine
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
@@ -97,6 +98,14 @@ def test_greedy_answers_are_those_of_generate_or_part_at_a_tie(engine: ResidentE
             continue
         logits = engine.logits(own_states(engine.model, (*prompt, *own[:parts]))[-1:])[0]
         assert abs(float(logits[answer.token_ids[parts]] - logits[own[parts]])) < 1e-4, answer.request.key
+
+
+@pytest.mark.long
+def test_every_parameter_is_in_a_part_of_a_known_class(engine: ResidentEngine) -> None:
+    """Attribution exchanges parts: one that is missing would be a hole in the blame, and `other` tells nobody where."""
+    parts = parts_of(engine)
+    assert "other" not in {part.tensor_class for part in parts}
+    assert len({part.module for part in parts}) == len(parts)
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from q36eval.engines import EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.head import Head
+from q36eval.engines.numerics import float32_logits
 from q36eval.errors import CorruptCheckpointError, EngineError
 from tests.q36eval.scoring import states_of
 from tests.raising import raises
@@ -50,3 +51,13 @@ def test_without_a_head_there_are_the_embeddings_where_they_are_tied_and_nothing
     else:
         with raises(CorruptCheckpointError, "tensor-missing", "lm_head.weight"):
             Head.of(EngineSettings(folder))
+
+
+def test_a_head_that_changed_gives_other_logits() -> None:
+    """Its float32 copy is kept between calls."""
+    weight, states = torch.randn(8, 4).bfloat16(), torch.randn(3, 4).bfloat16()
+    before = float32_logits(states, weight)
+    assert torch.equal(float32_logits(states, weight), before)
+    weight.mul_(2)
+    assert torch.equal(float32_logits(states, weight), 2 * before)
+    assert torch.equal(float32_logits(states, weight.clone() * 2), 4 * before)

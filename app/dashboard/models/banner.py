@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from q36eval.app.standing import SHIPS, BranchStanding, LaneStanding, Standing, uses
+from q36eval.inert_text import name
+from q36eval.inert_text import plain as line
 from q36eval.records import Lane
-from q36eval.reports.text import name
-from q36eval.reports.text import plain as line
 
 MOST_IN_BANNER = 24
 """Branches that a part of the sentence names; it counts the others."""

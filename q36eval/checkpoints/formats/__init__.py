@@ -26,7 +26,8 @@ class Format:
     """A stored format: part names, decoder, and the activation quantization it stands for.
 
     `shape` checks that all parts fit and gives the decoded weight's shape; `rows` takes the parts of some rows of it
-    (from and to multiples of `ROWS_MULTIPLE`), which decode by themselves to those rows.
+    (from and to multiples of `ROWS_MULTIPLE`, or any experts that are stored together), which decode by themselves to
+    those rows.
     """
 
     required: frozenset[str]
@@ -106,6 +107,14 @@ FORMATS: dict[str, Format] = {
     "mxfp8-quantized": _microscaled("weight", compressed.activations),
     "modelopt-mxfp4": _microscaled("weight", mx.modelopt_activations),
     "modelopt-mxfp8": _microscaled("weight", mx.modelopt_activations),
+    "mxfp4": Format(
+        frozenset({"weight_packed", "weight_scale"}),
+        frozenset(),
+        mx.experts_shape,
+        mx.some_experts,
+        mx.decode_experts,
+        _none,
+    ),
     "gguf": Format(frozenset({"weight"}), frozenset({"weight_scale_2"}), gguf.shape, gguf.rows, gguf.decode, _none),
     "plain": Format(frozenset({"weight"}), frozenset(), plain.shape, plain.rows, plain.decode, _none),
 }

@@ -4,6 +4,9 @@ value = element · 2^(stored − 127); the stored exponent is E8M0 and 255 stand
 sections 5.1 and 5.4.1; `weight_scale` [out, in / 32] as bytes). MXFP4 has two elements per byte, low nibble first, in
 `weight_packed` (compressed-tensors) or `weight` (Model Optimizer) [out, in / 2]; MXFP8 has `weight` [out, in] in both.
 A product with a power of two is exact, so float32 decodes to the values that both libraries give in their own dtypes.
+
+GPT-OSS stores the experts of a layer together (`mxfp4`): `weight_packed` [experts, out, in / 32, 16] and `weight_scale`
+[experts, out, in / 32] become the parameter [experts, in, out] (transformers' `convert_moe_packed_tensors`).
 """
 
 from collections.abc import Mapping
@@ -60,6 +63,31 @@ def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
 def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
     """The parts of rows [start, stop)."""
     return rows_along(parts, start, stop, {"weight": 1, "weight_packed": 1, "weight_scale": 1})
+
+
+def experts_shape(parts: Parts, scheme: Scheme) -> tuple[int, int, int]:
+    """[experts, in, out] of the parameter, after checking that both parts fit it."""
+    need_dtypes(parts, {"weight_packed": ("uint8",), "weight_scale": ("uint8",)})
+    stored = tuple(parts["weight_packed"].shape)
+    if len(stored) != 4 or stored[3] != GROUP_SIZE // 2:
+        raise CorruptCheckpointError(
+            "tensor-shape", f"the blocks have shape {stored}, (experts, rows, groups, {GROUP_SIZE // 2}) is needed"
+        )
+    need_shape("the scales of its blocks", parts["weight_scale"], stored[:3])
+    experts, out, groups, _ = stored
+    return experts, groups * GROUP_SIZE, out
+
+
+def decode_experts(parts: Parts, scheme: Scheme) -> "torch.Tensor":
+    """The decoded parameter [experts, in, out] in float32."""
+    experts, columns, out = experts_shape(parts, scheme)
+    values = unpack_fp4(parts["weight_packed"]) * shared_exponents(parts["weight_scale"]).unsqueeze(-1)
+    return values.reshape(experts, out, columns).transpose(1, 2)
+
+
+def some_experts(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
+    """The parts of experts [start, stop)."""
+    return {part: stored[start:stop] for part, stored in parts.items()}
 
 
 def modelopt_activations(parts: Parts, scheme: Scheme) -> ActivationScheme:

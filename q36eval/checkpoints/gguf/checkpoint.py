@@ -1,14 +1,22 @@
 """A GGUF as a checkpoint: its metadata as a configuration, its tensors under the names of the model's weights."""
 
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from q36eval.checkpoints.gguf.entries import GgufEntry
 from q36eval.checkpoints.gguf.files import HeldGguf
+from q36eval.checkpoints.gguf.gpt_oss import BLOCKS, with_joined_experts
 from q36eval.checkpoints.gguf.header import GgufHeader, GgufTensor
-from q36eval.checkpoints.gguf.names import ARCHITECTURE, NoPlaceError, Sizes, place
-from q36eval.checkpoints.gguf.plain_models import PLAIN_MODELS, place_plain, plain_config
+from q36eval.checkpoints.gguf.names import HYBRIDS, NoPlaceError, Sizes, place
+from q36eval.checkpoints.gguf.plain_models import (
+    PLAIN_MODELS,
+    ROPE_FACTORS,
+    llama3_scaling,
+    place_plain,
+    plain_config,
+)
 from q36eval.checkpoints.gguf.settings import ROPE_SECTIONS, MetadataError, text_config
 from q36eval.checkpoints.gguf.types import DECODED, FLOATS, QUANTIZED
 from q36eval.checkpoints.header import TensorEntry
@@ -65,7 +73,7 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
                 both = f"{stored[name][0].path} and {header.path}"
                 raise CorruptCheckpointError("tensor-duplicate", f"tensor {name!r} is stored in both {both}.")
             stored[name] = (header, tensor)
-    config = _config(held, headers[0], {name: tensor for name, (_, tensor) in stored.items()})
+    config = _config(held, headers[0], stored)
     place_of = _placing(headers[0], config)
     tensors: dict[str, TensorEntry] = {}
     faults: list[tuple[str, str]] = []
@@ -87,15 +95,18 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
                 tensors[name] = placed
         except NoPlaceError as error:
             faults.append((tensor.name, f"{header.path}: tensor {tensor.name!r} has no place in this model: {error}."))
+    if config["model_type"] == "gpt_oss":
+        tensors = with_joined_experts(tensors)
     return OpenedGguf(config, tensors, _schemes(tensors, headers[0].metadata), faults)
 
 
 def _placing(header: GgufHeader, config: Mapping[str, Any]) -> Callable[[GgufEntry], Iterator[tuple[str, GgufEntry]]]:
     """How a tensor of that architecture is placed."""
-    model = PLAIN_MODELS.get(header.metadata["general.architecture"])
+    kind = header.metadata["general.architecture"]
+    model = PLAIN_MODELS.get(kind)
     if model is not None:
         return lambda entry: place_plain(entry, model, config)
-    sizes = Sizes.of(config, header.metadata[f"{ARCHITECTURE}.block_count"])
+    sizes = Sizes.of(config, header.metadata[f"{kind}.block_count"])
     return lambda entry: place(entry, sizes)
 
 
@@ -126,7 +137,7 @@ def _check_kind(header: GgufHeader) -> None:
             "gguf-without-text-model",
             f"{header.path} is a GGUF of the type {kind!r} and no model: name the model's file.",
         )
-    known = (ARCHITECTURE, *PLAIN_MODELS)
+    known = (*HYBRIDS, *PLAIN_MODELS)
     if architecture not in known:
         raise UsageError(
             "architecture-unsupported",
@@ -161,24 +172,40 @@ def _check_parts(headers: list[GgufHeader]) -> None:
         )
 
 
-def _config(held: HeldGguf, header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> dict[str, Any]:
-    embeddings = tensors.get("token_embd.weight")
+def _config(held: HeldGguf, header: GgufHeader, stored: Mapping[str, tuple[GgufHeader, GgufTensor]]) -> dict[str, Any]:
+    embeddings = stored["token_embd.weight"][1] if "token_embd.weight" in stored else None
     if embeddings is None or len(embeddings.shape) != 2:
         raise CorruptCheckpointError(
             "tensor-missing", f"{header.path}: token_embd.weight is missing, or no matrix: there is no model."
         )
     try:
-        model, has_head = PLAIN_MODELS.get(header.metadata["general.architecture"]), "output.weight" in tensors
+        model = PLAIN_MODELS.get(header.metadata["general.architecture"])
         if model is not None:
-            mine = plain_config(header.metadata, model, embeddings.shape[0], has_head)
+            scaled = _llama3_rope(held, header, *stored[ROPE_FACTORS]) if ROPE_FACTORS in stored else {}
+            mine = plain_config(header.metadata, model, embeddings.shape[0], stored.keys(), scaled)
         else:
-            mine = text_config(header.metadata, embeddings.shape[0], has_head)
+            mine = text_config(header.metadata, embeddings.shape[0], "output.weight" in stored)
     except MetadataError as error:
         kind = header.metadata["general.architecture"]
         raise CorruptCheckpointError(
             "gguf-malformed", f"{header.path}: of {kind}, {error}; download the file again."
         ) from error
     return mine if held.texts is None else _completed(mine, held.texts)
+
+
+def _llama3_rope(held: HeldGguf, first: GgufHeader, header: GgufHeader, stored: GgufTensor) -> dict[str, Any]:
+    """The scaling that the stored factors of frequencies come from: the reference's, or that of Llama 3.
+
+    Raises:
+        MetadataError: it is neither.
+    """
+    data = bytearray(stored.end - stored.begin)
+    held.files[header.path.name].read_into(memoryview(data), stored.begin)
+    factors = struct.unpack(f"<{len(data) // 4}f", data)
+    theirs = {} if held.texts is None or "config.json" not in held.texts else held.texts.json("config.json")
+    given = theirs.get("rope_parameters") or theirs.get("rope_scaling")
+    candidates = [given] if isinstance(given, dict) else []
+    return llama3_scaling(first.metadata, factors, candidates)
 
 
 def _completed(mine: dict[str, Any], texts: HeldFolder) -> dict[str, Any]:
@@ -196,7 +223,7 @@ def _completed(mine: dict[str, Any], texts: HeldFolder) -> dict[str, Any]:
         own.setdefault("mrope_section", ROPE_SECTIONS)
     own |= {key: rope[key] for key in ("mrope_interleaved",) if key in rope}
     kept = {key: value for key, value in theirs.items() if key not in _NOT_FROM_THE_REFERENCE}
-    again = {key: own[key] for key in ("rope_theta", "partial_rotary_factor") if key in theirs}
+    again = {key: own[key] for key in ("rope_theta", "partial_rotary_factor") if key in theirs and key in own}
     return kept | mine | again | {"rope_parameters": own}
 
 
@@ -210,4 +237,6 @@ def _schemes(tensors: Mapping[str, TensorEntry], metadata: Mapping[str, Any]) ->
             heads = entry.column_heads if isinstance(entry, GgufEntry) else None
             settings = (("type", entry.dtype), *of_all, *(() if heads is None else (("column_heads", heads),)))
             schemes[name.removesuffix(".weight")] = Scheme(FORMAT, settings=settings)
+        elif name.endswith(BLOCKS):
+            schemes[name.removesuffix(BLOCKS)] = Scheme("mxfp4")
     return schemes

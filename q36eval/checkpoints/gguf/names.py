@@ -1,7 +1,7 @@
-"""Which weights of the model a tensor of a `qwen35moe` GGUF holds.
+"""Which weights of the model a tensor of a `qwen35moe` or `qwen35` GGUF holds.
 
 Source: `gguf-py/gguf/tensor_mapping.py` and `conversion/qwen.py` of llama.cpp; what its loader reads is in
-`src/models/qwen35moe.cpp`. A test runs that converter and finds every tensor here.
+`src/models/qwen35moe.cpp` and `qwen35.cpp`. A test runs that converter and finds every tensor here.
 """
 
 import re
@@ -11,19 +11,26 @@ from typing import Any
 
 from q36eval.checkpoints.gguf.entries import MINUS_EXP, PLUS_ONE, GgufEntry, Heads
 
-ARCHITECTURE = "qwen35moe"
+HYBRIDS = {
+    "qwen35moe": ("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"),
+    "qwen35": ("qwen3_5_text", "Qwen3_5ForCausalLM"),
+}
+"""By `general.architecture`, transformers' `model_type` and class."""
 _BLOCK = re.compile(r"blk\.(\d{1,5})\.(\w+(?:\.\w+)?)")
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_ANY = {
+ANY = {
     "attn_norm": "input_layernorm",
     "post_attention_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
-_FULL = {
+FULL = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
@@ -31,7 +38,7 @@ _FULL = {
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
 }
-_LINEAR = {
+LINEAR = {
     "attn_qkv": "linear_attn.in_proj_qkv",
     "attn_gate": "linear_attn.in_proj_z",
     "ssm_alpha": "linear_attn.in_proj_a",
@@ -139,13 +146,13 @@ def _of_layer(
     elif full and what == "attn_qkv" and part == "weight":
         yield from _fused_attention(entry, f"{layer}.self_attn", sizes)
     else:
-        known = _ANY | (_FULL if full else _LINEAR)
+        known = ANY | (FULL if full else LINEAR)
         if what not in known:
             raise NoPlaceError("no converter writes it for a layer of that kind")
         if part != "weight":  # the scale of the whole, whose rows are one number
             yield f"{layer}.{known[what]}.{part}", entry
             return
-        placed = _norm(entry, what) if full or what in _ANY else _linear(entry, what, sizes)
+        placed = _norm(entry, what) if full or what in ANY else _linear(entry, what, sizes)
         if what.startswith("ffn_gate_inp") and len(entry.shape) == 1:
             placed = replace(placed, shape=(1, *entry.shape))
         yield f"{layer}.{known[what]}.{part}", placed

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from q36eval.checkpoints.gguf.names import ARCHITECTURE
+from q36eval.checkpoints.gguf.names import HYBRIDS
 
 _SIZES = {
     "context_length": "max_position_embeddings",
@@ -26,10 +26,14 @@ _SIZES = {
     "ssm.group_count": "linear_num_key_heads",
     "ssm.time_step_rank": "linear_num_value_heads",
 }
+_DENSE_SIZES = {key: name for key, name in _SIZES.items() if not key.startswith("expert_")}
+_DENSE_SIZES["feed_forward_length"] = "intermediate_size"
 _OF_THE_ARCHITECTURE = {"hidden_act": "silu", "attention_bias": False}
 """What llama.cpp computes whatever a file says: it has no entries for them."""
 ROPE_SECTIONS = [11, 11, 10]
 """What transformers and llama.cpp's converter take where nothing is given; of text all three count the same."""
+THETA = 10_000.0
+"""What llama.cpp takes for the frequencies where nothing is given: older files of Llama and Mistral say nothing."""
 _IDS = {"eos": "eos_token_id", "bos": "bos_token_id", "padding": "pad_token_id"}
 _READ = {
     "attention.layer_norm_rms_epsilon",
@@ -41,7 +45,9 @@ _READ = {
     "nextn_predict_layers",
     "rope.dimension_count",
     "rope.dimension_sections",
+    "attention.sliding_window",
     "rope.freq_base",
+    "rope.freq_base_swa",
     "rope.scaling.type",
     "rope.scaling.factor",
     "rope.scaling.original_context_length",
@@ -73,8 +79,10 @@ def text_config(metadata: Mapping[str, Any], vocabulary: int, has_head: bool) ->
     Raises:
         MetadataError: see there.
     """
-    config: dict[str, Any] = {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text"}
-    config |= {theirs: whole_number(metadata, key) for key, theirs in _SIZES.items()}
+    model_type, class_name = HYBRIDS[metadata["general.architecture"]]
+    config: dict[str, Any] = {"architectures": [class_name], "model_type": model_type}
+    sizes = _SIZES if "moe" in model_type else _DENSE_SIZES
+    config |= {theirs: whole_number(metadata, key) for key, theirs in sizes.items()}
     config["num_hidden_layers"] = whole_number(metadata, "block_count") - whole_number(
         metadata, "nextn_predict_layers", 0
     )
@@ -102,7 +110,7 @@ def token_ids(metadata: Mapping[str, Any]) -> dict[str, int]:
 
 def unread(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Entries of the architecture that the configuration above does not hold, by name without the architecture's."""
-    prefix = f"{ARCHITECTURE}."
+    prefix = f"{metadata.get('general.architecture')}."
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     return {key: value for key, value in own.items() if key not in _READ}
 
@@ -122,8 +130,10 @@ def whole_number(metadata: Mapping[str, Any], key: str, otherwise: int | None = 
     return value
 
 
-def number(metadata: Mapping[str, Any], key: str) -> float:
+def number(metadata: Mapping[str, Any], key: str, otherwise: float | None = None) -> float:
     value = _entry(metadata, key)
+    if value is None and otherwise is not None:
+        return otherwise
     if value is None:
         raise MetadataError(f"{key} is missing")
     if type(value) not in (int, float):
@@ -145,23 +155,29 @@ def _layer_types(metadata: Mapping[str, Any], layers: int) -> list[str]:
     if recurrent is None:
         interval = whole_number(metadata, "full_attention_interval", 4)
         if not interval:
-            raise MetadataError(f"{ARCHITECTURE}.full_attention_interval is 0, a whole number is needed")
+            raise MetadataError("full_attention_interval is 0, a whole number is needed")
         recurrent = [bool((layer + 1) % interval) for layer in range(layers)]
     if not isinstance(recurrent, list) or len(recurrent) < layers or not all(type(one) is bool for one in recurrent):
-        raise MetadataError(f"{ARCHITECTURE}.attention.recurrent_layers does not say of every layer whether it is one")
+        raise MetadataError("attention.recurrent_layers does not say of every layer whether it is one")
     return ["linear_attention" if one else "full_attention" for one in recurrent[:layers]]
 
 
 def _rope(metadata: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
     rotated = whole_number(metadata, "rope.dimension_count")
-    rope: dict[str, Any] = {
-        "rope_type": "default",
-        "rope_theta": number(metadata, "rope.freq_base"),
-        "partial_rotary_factor": rotated / head_dim,
-    }
+    rope = scaled_rope(metadata) | {"partial_rotary_factor": rotated / head_dim}
     sections = _entry(metadata, "rope.dimension_sections")
     if isinstance(sections, list) and sections[: len(ROPE_SECTIONS)] != ROPE_SECTIONS:
         rope["mrope_section"] = sections[:3]
+    return rope
+
+
+def scaled_rope(metadata: Mapping[str, Any], theta: float | None = None) -> dict[str, Any]:
+    """The frequencies of the rotary embedding and how they are scaled; `theta` is the base where no entry gives it.
+
+    Raises:
+        MetadataError: an entry is missing or of the wrong kind.
+    """
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": number(metadata, "rope.freq_base", theta)}
     factor = _entry(metadata, "rope.scaling.factor")
     if factor is None:
         factor = _entry(metadata, "rope.scale_linear")

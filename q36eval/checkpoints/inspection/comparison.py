@@ -73,9 +73,11 @@ def as_rows(shape: Sequence[int]) -> tuple[int, int]:
     return (1, math.prod(shape)) if len(shape) < 2 else (shape[0], math.prod(shape[1:]))
 
 
-def slabs(rows: int, columns: int, device: str, height: int = 1) -> list[tuple[int, int]]:
-    """Runs of rows that are worked on at once: all, or multiples of `ROWS_MULTIPLE` and of blocks of `height`."""
-    multiple = math.lcm(ROWS_MULTIPLE, height)
+def slabs(shape: Sequence[int], device: str, height: int = 1) -> list[tuple[int, int]]:
+    """Runs of rows that are worked on at once: all, or multiples of `ROWS_MULTIPLE` (of experts stored together: any
+    number) and of blocks of `height`."""
+    rows, columns = as_rows(shape)
+    multiple = math.lcm(ROWS_MULTIPLE if len(shape) < 3 else 1, height)
     step = max(SLAB[device] // max(columns, 1) // multiple, 1) * multiple
     return [(start, min(start + step, rows)) for start in range(0, rows, step)] or [(0, rows)]
 
@@ -95,8 +97,13 @@ def compared(
     device: torch.device | str = "cpu",
 ) -> list[WeightError]:
     """The errors of weights of one `shape` that are stored alike, as stored in `parts` [weights, …]."""
-    kind = torch.device(device).type
-    first, (out, columns) = units[0], as_rows(shape)
+    kind, first, together = torch.device(device).type, units[0], 1
+    if first.scheme.format == "mxfp4":
+        experts, columns, together = shape
+        parts = {part: tensor.flatten(1, 2).flatten(2) for part, tensor in parts.items()}
+        decoded, original = (_by_outputs(rows, columns, together) for rows in (decoded, original))
+        shape = experts * together, columns
+    out, columns = as_rows(shape)
     scheme, label = first.scheme, stored_label(first, tuple(shape))
     has_blocks = not first.is_plain and scheme.format == "gguf"  # of which one weight is rounded at a time
     grid = None
@@ -104,7 +111,7 @@ def compared(
         small = {part: tensor if part in VALUES else tensor.to(device) for part, tensor in parts.items()}
         grid = stored_grid(small, (out, columns), declared_block(scheme), declared_bits(scheme))
     height = grid.block[0] if grid is not None and grid.stored.shape[1] > 1 else 1
-    runs = [(0, out)] if len(units) > 1 or has_blocks else slabs(out, columns, kind, height)
+    runs = [(0, out)] if len(units) > 1 or has_blocks else slabs(shape, kind, math.lcm(height, together))
     whole = None if grid is None else _whole(grid, original, runs)
     sums: Sums | None = None
     rounding: Rounding | None = None
@@ -120,6 +127,19 @@ def compared(
             put(some, sums, start, stop)
     assert sums is not None  # for the type checker: there is a slab
     return _errors(units, label, sums, rounding, out * columns)
+
+
+def _by_outputs(of_experts: Rows, columns: int, out: int) -> Rows:
+    """The rows of experts [experts, in, out], turned: all outputs [weights, experts * out, in], along which scales lie.
+
+    They are asked for from a whole expert to a whole expert.
+    """
+
+    def rows(start: int, stop: int) -> Tensor:
+        some = of_experts(start // out, stop // out)
+        return some.reshape(len(some), -1, columns, out).transpose(2, 3).reshape(len(some), -1, columns)
+
+    return rows
 
 
 def _whole(grid: Grid, original: Rows, runs: Sequence[tuple[int, int]]) -> Whole:

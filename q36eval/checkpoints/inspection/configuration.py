@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
-from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.reader import EXPERT_COUNTS, Checkpoint, experts_of
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.files import canonical_json
@@ -216,7 +216,11 @@ def _tied_head(settings: Mapping[str, Any], units: Mapping[str, LogicalWeight]) 
 
 def _computation(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Finding]:
     """Values that change the computation; one given on one side only is compared with transformers' default."""
+    if _by_layer_type(mine) != _by_layer_type(theirs):  # of one model, as older and newer versions write it
+        mine, theirs = _with_rope_as_read(mine), _with_rope_as_read(theirs)
     one, other = _comparable(mine), _comparable(theirs)
+    if (experts_of(mine) or 0) < (experts_of(theirs) or 0):  # pruned, which a finding of its own says
+        one, other = ({key: value for key, value in each.items() if key not in EXPERT_COUNTS} for each in (one, other))
     keys = sorted({*one, *other})
     unknown: frozenset[str] = frozenset()
     if any((one.get(key) is None) != (other.get(key) is None) for key in keys):
@@ -232,6 +236,20 @@ def _computation(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Fin
         for key in keys
         if one.get(key) != other.get(key)
     ]
+
+
+def _by_layer_type(settings: Mapping[str, Any]) -> bool:
+    """Whether the rotary embedding is written for each kind of layer."""
+    return any(isinstance(value, dict) for value in (settings.get("rope_parameters") or {}).values())
+
+
+def _with_rope_as_read(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the rotary embedding as transformers reads it, wherever it was written."""
+    given = {key: value for key, value in settings.items() if key not in ("quantization_config", "auto_map")}
+    read = _text_class(settings).from_dict(given).to_dict()
+    older = (*ROPE, "rope_local_base_freq")
+    kept = {key: value for key, value in settings.items() if key not in older}
+    return kept | {"rope_parameters": read.get("rope_parameters")}
 
 
 def _text_class(settings: Mapping[str, Any]) -> Any:

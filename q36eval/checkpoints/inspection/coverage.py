@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settings
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Promise, Section, Severity
 from q36eval.checkpoints.inspection.stored_schemes import (
     UNQUANTIZED,
@@ -20,7 +21,7 @@ from q36eval.checkpoints.names import beginnings, canonical, endings, fused_plac
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import is_glob
-from q36eval.checkpoints.schemes import OWN_FILE
+from q36eval.checkpoints.schemes import OWN_FILE, is_left_by_mxfp4
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import scheme_name
@@ -69,6 +70,8 @@ class _Names:
                 return any(matches_pattern(rule, name) for name in self._names)
             if method == "awq":
                 return pattern in self._lines if "\n" not in pattern else any(pattern in name for name in self._names)
+            if method == "mxfp4":
+                return any(is_left_by_mxfp4(pattern, name) for name in self._names)
             if method == "modelopt" and is_glob(pattern):
                 return any(fnmatch.fnmatchcase(name, pattern) for name in self._names)
             if method == "auto-round" and is_auto_round_pattern(pattern):
@@ -86,10 +89,11 @@ def dead_patterns(quantization: Mapping[str, Any], modules: Iterable[str]) -> li
     return [pattern for pattern in ignore_patterns(quantization) if not names.any_is_meant_by(pattern)]
 
 
-HEAD = "lm_head.weight"
+HEAD_MODULE = "lm_head"
+HEAD = f"{HEAD_MODULE}.weight"
 USUALLY_UNQUANTIZED = ("linear attention", "router gates")
-"""What most cards leave in BF16 (vLLM #40252). `nvidia/Qwen3.6-35B-A3B-NVFP4` has FP8 linear attention: its KL judges
-that; a card that promises otherwise is held to it (`Promise`)."""
+"""What most cards of Qwen3.5 leave in BF16 (vLLM #40252). `nvidia/Qwen3.6-35B-A3B-NVFP4` has FP8 linear attention: its
+KL judges that; a card that promises otherwise is held to it (`Promise`)."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -126,14 +130,13 @@ def coverage_findings(
     """Everything about coverage that blocks or is worth knowing. `excepted` are globs of tensors that may be stored
     otherwise than is usual, than the experts beside them, or than is promised."""
     quantized = [unit for unit in units if not unit.is_plain]
-    modules = {split_part(name)[0] for name in checkpoint.tensors}
-    if checkpoint.config.get("tie_word_embeddings") or _text_part(checkpoint).get("tie_word_embeddings"):
-        modules.add(HEAD.removesuffix(".weight"))  # the model has it, though nothing is stored for it
+    # every model has a head, though nothing may be stored for it, or under another name
+    modules = {split_part(name)[0] for name in checkpoint.tensors} | {HEAD_MODULE}
     return [
         *_declared_against_stored(quantized, shapes),
         *_gptq_head(quantization, units),
         *_promised([unit for unit in units if not _is_excepted(unit, excepted)], shapes, promises),
-        *_usually_unquantized([unit for unit in quantized if not _is_excepted(unit, excepted)], promises),
+        *_usually_unquantized(checkpoint, [unit for unit in quantized if not _is_excepted(unit, excepted)], promises),
         *_experts_left_out(units, excepted),
         *_ignore_list(quantization, modules),
         *_absent_schemes(quantization, quantized),
@@ -160,7 +163,7 @@ def _gptq_head(quantization: Mapping[str, Any], units: Sequence[LogicalWeight]) 
     """GPTQ says of the head alone whether it is quantized (`lm_head`); engines choose its kernel by that entry."""
     if quantization.get("quant_method") != "gptq":
         return []
-    head_named = _Names("gptq", ["lm_head"])
+    head_named = _Names("gptq", [HEAD_MODULE])
     excluded = any(head_named.any_is_meant_by(pattern) for pattern in ignore_patterns(quantization))
     declared = bool(quantization.get("lm_head")) and not excluded
     head = next((unit for unit in units if unit.name == HEAD), None)
@@ -261,10 +264,12 @@ def _is_meant(promise: Promise, unit: LogicalWeight) -> bool:
     return unit.tensor_class == promise.tensors or fnmatch.fnmatchcase(unit.name, promise.tensors)
 
 
-def _usually_unquantized(quantized: Sequence[LogicalWeight], promises: Sequence[Promise]) -> list[Finding]:
+def _usually_unquantized(
+    checkpoint: Checkpoint, quantized: Sequence[LogicalWeight], promises: Sequence[Promise]
+) -> list[Finding]:
     """Told where no card says that it is so on purpose."""
     findings = []
-    for tensor_class in USUALLY_UNQUANTIZED:
+    for tensor_class in USUALLY_UNQUANTIZED if is_of_qwen(text_settings(checkpoint.config)) else ():
         unsaid = [
             unit
             for unit in quantized

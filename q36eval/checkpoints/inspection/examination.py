@@ -10,7 +10,13 @@ from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.inspection.byte_comparison import compare_stored
-from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, head_width, norm_centre
+from q36eval.checkpoints.inspection.configuration import (
+    Shapes,
+    configuration_findings,
+    head_width,
+    norm_centre,
+    text_settings,
+)
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
 from q36eval.checkpoints.inspection.damaged_folder import integrity, open_damaged
 from q36eval.checkpoints.inspection.error import (
@@ -33,11 +39,13 @@ from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.values import activation_findings, kv_cache_findings, left_out_faults
 from q36eval.checkpoints.names import fused_place, left_out_as
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
-from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, sizes_fault
+from q36eval.checkpoints.reader import Checkpoint, check_folder, experts_of, open_checkpoint, sizes_fault
 from q36eval.checkpoints.schemes import quantization_config
 from q36eval.checkpoints.supported_architectures import check_supported
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
+
+MOST_NAMED = 3
 
 
 def inspect_checkpoint(
@@ -151,9 +159,10 @@ def _contents(
     with _entries_judged(findings, measured, Section.SERVABILITY):
         # engines of safetensors fuse modules; of a GGUF every tensor has its own type
         findings += [] if checkpoint.schemes is not None else servability_findings(checkpoint, units, shapes)
+    counterparts = {} if known is None else _counterparts(units, checkpoint, known, findings)
     how = Pass(
         shapes,
-        known.units if known else {},
+        counterparts,
         allowed.excepted,
         centre=norm_centre(checkpoint.config),
         head=head_width(checkpoint.config),
@@ -169,6 +178,38 @@ def _contents(
     if known and known.units.keys() >= units.keys() and updates["compared_weights"]:
         measured += [Section.OUTLIERS, Section.BOUNDS, Section.UNQUANTIZED]
     return updates
+
+
+def _counterparts(
+    units: Mapping[str, LogicalWeight], checkpoint: Checkpoint, known: "_Reference", findings: list[Finding]
+) -> dict[str, LogicalWeight]:
+    """The reference's weights, less those that no weight of the branch can be compared with.
+
+    Whoever prunes experts numbers the others again, so that none is known to be the reference's of its number, and
+    their gates have other rows.
+    """
+    mine, theirs = (experts_of(text_settings(config)) for config in (checkpoint.config, known.checkpoint.config))
+    if mine is None or theirs is None or mine >= theirs:
+        return known.units
+    of_number = ("routed experts", "router gates")
+    alone = [
+        name for name, unit in units.items() if unit.tensor_class in of_number and ".shared_expert_gate." not in name
+    ]
+    message = (
+        f"it has {mine} of the reference's {theirs} experts a layer: {len(alone)} tensors of experts and their gates "
+        f"have no counterpart and are compared with nothing, {', '.join(alone[:MOST_NAMED])} among them; the KL "
+        f"judges them."
+    )
+    findings.append(
+        Finding(
+            section=Section.COVERAGE,
+            rule="experts-pruned",
+            severity=Severity.ADVISORY,
+            subject="config.json",
+            message=message,
+        )
+    )
+    return {name: unit for name, unit in known.units.items() if name not in alone}
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 from q36eval.checkpoints.formats.gguf import check_installed
 from q36eval.checkpoints.gguf.checkpoint import open_gguf
 from q36eval.checkpoints.gguf.files import HeldGguf
+from q36eval.checkpoints.gguf.names import HYBRIDS
 from q36eval.checkpoints.gguf.settings import unread
 from q36eval.checkpoints.gguf.types import FLOATS
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
@@ -22,7 +23,11 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 
 SHOWN = 3
 MODEL, PRE = "gpt2", "qwen35"
-"""What the converter writes for this family: BPE over bytes, and the rule that splits text."""
+"""What the converter writes for Qwen3.5: BPE over bytes, and the rule that splits text. Other families have one of
+several rules, which are not told apart here."""
+PIECES, WITH_PIECES = "llama", ("llama", "gemma3")
+"""SentencePiece, which has no merges, and the architectures that may have it. The converter reads the kinds of tokens
+from tokenizer.model then, and they are not compared."""
 NORMAL, CONTROL, OWN, UNUSED = 1, 3, 4, 5
 _KINDS = {NORMAL: "a word", CONTROL: "a control token", OWN: "a token of its own", UNUSED: "unused"}
 _SERVED = {"expert_weights_scale": (0.0, 1.0), "expert_gating_func": (0, 1), "rope.scaling.attn_factor": (1.0,)}
@@ -90,18 +95,21 @@ def words_findings(held: HeldGguf, reference: HeldFolder | None, vocab_size: int
     except CorruptCheckpointError:  # reported where it was opened
         return
     tokens, merges = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.merges")
-    if not _is_text(tokens) or not _is_text(merges):
+    kind = metadata.get("general.architecture")
+    has_pieces = metadata.get("tokenizer.ggml.model") == PIECES and kind in WITH_PIECES
+    if not _is_text(tokens) or not (has_pieces or _is_text(merges)):
         yield _finding("tokenizer-missing", "tokenizer.ggml.tokens", "the tokenizer's tokens or merges are missing.")
         return
     if vocab_size is not None and len(tokens) != vocab_size:
         message = f"{len(tokens)} tokens are listed, and there are {vocab_size} embeddings."
         yield _finding("vocabulary", "tokenizer.ggml.tokens", message)
-    for key, needed in (("model", MODEL), ("pre", PRE)):
+    needed_words = {"model": PIECES if has_pieces else MODEL} | ({"pre": PRE} if kind in HYBRIDS else {})
+    for key, needed in needed_words.items():
         given = metadata.get(f"tokenizer.ggml.{key}")
         if given != needed:
             message = (
-                f"it is {str(given)[:40]!r}, and the converter writes {needed!r} for this family: llama.cpp splits "
-                f"text otherwise."
+                f"it is {str(given)[:40]!r}, and the converter writes {needed!r} for {kind}: llama.cpp splits text "
+                f"otherwise."
             )
             yield _finding("tokenizer-differs", f"tokenizer.ggml.{key}", message)
     yield from _malformed(metadata, len(tokens))
@@ -111,11 +119,12 @@ def words_findings(held: HeldGguf, reference: HeldFolder | None, vocab_size: int
         rules = tokenizer_rules(reference)
     except UsageError:
         return
-    yield from _differences(metadata, rules, tokens, merges)
+    yield from _differences(metadata, rules, tokens, None if has_pieces else merges)
     yield from _ends(metadata, rules, reference)
+    pre = metadata.get("tokenizer.ggml.pre")
     message = (
         "text is measured through the reference's tokenizer, on the same token ids; of the file's own, tokens, merges, "
-        f"kinds and special tokens were compared, and not llama.cpp's rule {PRE!r} that splits text. The file names no "
+        f"kinds and special tokens were compared, and not llama.cpp's rule {pre!r} that splits text. The file names no "
         "generation settings: the reference's are taken."
     )
     yield _finding("tokenizer-of-the-reference", held.path.name, message, Severity.ADVISORY)
@@ -165,10 +174,12 @@ def _joined(pair: list[str]) -> str:
 
 
 def _differences(
-    metadata: Mapping[str, Any], rules: Mapping[str, Any], tokens: list[str], merges: list[str]
+    metadata: Mapping[str, Any], rules: Mapping[str, Any], tokens: list[str], merges: list[str] | None
 ) -> Iterator[Finding]:
+    """Tokens, merges and kinds that are not the converter's; `merges` is None for pieces."""
     needed, kinds, needed_merges = converted(rules, len(tokens))
-    for key, mine, theirs in (("tokens", tokens, needed), ("merges", merges, needed_merges)):
+    pairs = {"tokens": (tokens, needed)} | ({} if merges is None else {"merges": (merges, needed_merges)})
+    for key, (mine, theirs) in pairs.items():
         differing = [number for number, (one, other) in enumerate(zip_longest(mine, theirs)) if one != other]
         if differing:
             told = "; ".join(f"{at} is {_at(mine, at)!r}, not {_at(theirs, at)!r}" for at in differing[:SHOWN])
@@ -176,7 +187,7 @@ def _differences(
             message = f"{key} differ from the reference's: {told}{more}."
             yield _finding("tokenizer-differs", f"tokenizer.ggml.{key}", message)
     given = metadata.get("tokenizer.ggml.token_type")
-    if _is_kinds(given, len(kinds)) and given != kinds:
+    if merges is not None and _is_kinds(given, len(kinds)) and given != kinds:
         differing = [number for number, (one, other) in enumerate(zip(given, kinds, strict=True)) if one != other]
         control = [number for number in differing if CONTROL in (given[number], kinds[number])]
         first = (control or differing)[0]

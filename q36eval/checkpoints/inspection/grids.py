@@ -206,10 +206,19 @@ def rounded(
     )
 
 
+EXPONENT_BITS = 0x7F800000
+"""Of a float32."""
+
+
 def _fp8_gap(size: Tensor, step: Tensor) -> Tensor:
-    _, exponent = torch.frexp(size / step.clamp(min=TINY))
-    # value = mantissa * 2^exponent, mantissa in [0.5, 1)
-    return torch.ldexp(torch.ones_like(size), (exponent - 1).clamp(min=-6) - 3).mul_(step)
+    """The distance of neighbouring FP8 E4M3 values times `step`, where a value has `size`; both float32.
+
+    A zero counts as of [0.5, 1).
+    """
+    ratio = size / step.clamp(min=TINY)
+    power = (ratio.view(torch.int32) & EXPONENT_BITS).view(torch.float32)  # of two, the next one below
+    power = power.clamp_(2.0**-6, 2.0**127).masked_fill_(ratio == 0, 0.5)
+    return power.mul_(2.0**-3).mul_(step)
 
 
 def stored_grid(parts: Parts, shape: Block, block: Block | None = None, bits: int | None = None) -> Grid | None:

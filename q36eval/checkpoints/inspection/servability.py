@@ -63,7 +63,7 @@ RULES = {
     "kv-scales-ignored": Rule(
         "vLLM and SGLang",
         "vLLM 0.27.1; SGLang, reported by September 2026",
-        "leave the stored scales of the KV cache of this family unread, and store keys and values by 1.0",
+        "leave the stored scales of the KV cache of Qwen3.5 models unread, and store keys and values by 1.0",
         "https://github.com/vllm-project/vllm/issues/54623",
         Severity.ADVISORY,
     ),
@@ -126,7 +126,7 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, LogicalWeig
         *_unused_input_scales(units),
         *_weight_only_as_nvfp4(checkpoint, units),
         *_groups_not_believed(checkpoint, units),
-        *_router_gates(units),
+        *_router_gates(checkpoint, units),
     ]
 
 
@@ -295,9 +295,9 @@ def _groups_not_believed(checkpoint: Checkpoint, units: Mapping[str, LogicalWeig
         yield _finding("groups-not-believed", names[0], message)
 
 
-def _router_gates(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
+def _router_gates(checkpoint: Checkpoint, units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
     names = [name for name, unit in units.items() if unit.tensor_class == "router gates" and not unit.is_plain]
-    if names:
+    if names and is_of_qwen(text_settings(checkpoint.config)):
         message = f"{len(names)} router gates are quantized ({names[0]} among them)"
         yield _finding("router-gates-quantized", names[0], message)
 

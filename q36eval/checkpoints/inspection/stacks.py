@@ -155,9 +155,9 @@ def _examined(stack: Stack, stored: Parts, reference: Parts, how: Pass, device: 
     if how.expected.get(first.name, branch.shape) != branch.shape:
         raise _NotSoundError
     if not stack.references:
-        rows, columns = as_rows(branch.shape)
+        rows, _ = as_rows(branch.shape)
         height = block_height(stack.units, rows)
-        for start, stop in [(0, rows)] if len(stack.units) > 1 else slabs(rows, columns, device.type, height):
+        for start, stop in [(0, rows)] if len(stack.units) > 1 else slabs(branch.shape, device.type, height):
             branch.checked(start, stop)
         return [Examined(())] * len(stack.units)
     factors = [how.factors[unit.name] for unit in stack.units if unit.name in how.factors]

@@ -11,6 +11,8 @@ from q36eval.checkpoints.weights import LogicalWeight
 
 UNQUANTIZED = "unquantized"
 BLOCK = 128
+OF_EXPERTS = "MXFP4 g32"
+"""Of experts stored together, as GPT-OSS has them."""
 ALL = 1 << 62
 """A height or width of a block that stands for all rows or columns."""
 Shape = tuple[int, ...]
@@ -22,6 +24,8 @@ def stored_label(unit: LogicalWeight, shape: Shape) -> str:
     entries = dict(unit.parts)
     if unit.is_plain or unit.scheme.format == "gguf":
         return entries["weight"].dtype
+    if unit.scheme.format == "mxfp4":
+        return OF_EXPERTS
     if len(shape) != 2 or 0 in shape or _malformed(entries):
         return unit.scheme.format
     declared = declared_block(unit.scheme)
@@ -47,6 +51,8 @@ def stored_kind(unit: LogicalWeight, shape: Shape) -> str | None:
     entries = dict(unit.parts)
     if unit.scheme.format == "gguf":
         return entries["weight"].dtype
+    if unit.scheme.format == "mxfp4":
+        return "MXFP4"
     if len(shape) != 2 or 0 in shape or _malformed(entries):
         return None
     if "qweight" in entries:
@@ -150,7 +156,7 @@ def quantizes_inputs(unit: LogicalWeight) -> bool:
     return scheme.format in ("modelopt-nvfp4", "modelopt-fp8") and scheme.setting("inputs") is not None
 
 
-_GROUPS = {"modelopt-nvfp4": 16, "modelopt-mxfp4": 32, "modelopt-mxfp8": 32}
+_GROUPS = {"mxfp4": 32, "modelopt-nvfp4": 16, "modelopt-mxfp4": 32, "modelopt-mxfp8": 32}
 """Values under one scale, where the format says it."""
 
 
@@ -187,6 +193,8 @@ def declared_label(scheme: Scheme, shape: Shape) -> str | None:
         return UNQUANTIZED
     if scheme.format == "gguf":
         return str(scheme.setting("type"))
+    if scheme.format == "mxfp4":
+        return OF_EXPERTS
     block = declared_block(scheme)
     if block is None or len(shape) != 2:
         return None

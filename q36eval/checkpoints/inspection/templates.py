@@ -36,6 +36,9 @@ def template_findings(folder: HeldFolder, reference: HeldFolder | None, declared
     it has that one, differences from the reference's block nothing."""
     mine = chat_templates(folder)
     if not any(mine.values()):
+        if reference is not None and not any(chat_templates(reference).values()):
+            message = "neither the checkpoint nor the reference has a chat template: no chat prompt can be evaluated."
+            return [_finding("chat-template-missing", "chat_template.jinja", message, Severity.ADVISORY)]
         return [_finding("chat-template-missing", "chat_template.jinja", "the chat template is missing.")]
     findings = [
         _finding("chat-template-unusable", template_file(folder, name), f"{_which(name)} {problem}; correct it.")

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-_SIZES = {
+SIZES = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
@@ -124,7 +124,7 @@ def tiny_model(name: str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     kind, more = WRAPPERS.get(name) or VARIANTS.get(name, (name, {}))
-    settings = _SIZES | SETTINGS[kind]
+    settings = SIZES | SETTINGS[kind]
     if name in WRAPPERS:
         config = AutoConfig.for_model(name, text_config=settings | {"model_type": kind}, **more)
     else:

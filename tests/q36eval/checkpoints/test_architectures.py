@@ -126,6 +126,44 @@ FAULTS: dict[str, tuple[str, Change, str, str]] = {
         "k_proj.bias",
     ),
     "a wrong shape": ("llama", added("model.layers.0.mlp.up_proj.weight", 64, 128), "tensor-shape", "up_proj"),
+    "a parameter without a module that is missing": (
+        "gpt_oss",
+        lambda tensors: tensors.pop("model.layers.1.self_attn.sinks"),
+        "tensor-missing",
+        "layers.1.self_attn.sinks",
+    ),
+    "a buffer that is missing": (
+        "deepseek_v3",
+        lambda tensors: tensors.pop("model.layers.1.mlp.gate.e_score_correction_bias"),
+        "tensor-missing",
+        "e_score_correction_bias",
+    ),
+    "the head's bias that is missing": (
+        "phi",
+        lambda tensors: tensors.pop("lm_head.bias"),
+        "tensor-missing",
+        "lm_head",
+    ),
+    "an expert too few of those stored together": (
+        "gpt_oss",
+        lambda tensors: tensors.update(
+            {name: value[:3].clone() for name, value in tensors.items() if "experts.down_proj" in name}
+        ),
+        "tensor-shape",
+        "experts.down_proj",
+    ),
+    "experts stored together and one by one": (
+        "qwen3_moe",
+        added("model.layers.1.mlp.experts.down_proj", 4, 64, 32),
+        "tensor-duplicate",
+        "experts.0.down_proj",
+    ),
+    "a layer under two names": (
+        "llama",
+        copied("model.layers.0.mlp", "model.language_model.layers.0.mlp"),
+        "tensor-duplicate",
+        "language_model",
+    ),
     "a tied model with a head of its own": ("llama-tied", added("lm_head.weight", 256, 64), "head-not-tied", "lm_head"),
 }
 
@@ -140,6 +178,17 @@ def test_what_transformers_drops_or_invents_is_refused(
     save_file(tensors, file, metadata={"format": "pt"})
     with raises(CorruptCheckpointError, code, what):
         load_model(file.parent)
+
+
+def test_what_is_no_part_of_the_text_model_is_listed_with_its_reason(tmp_path: Path) -> None:
+    file = saved("llama", tmp_path / "model") / "model.safetensors"
+    beside = {
+        "multi-token prediction": "mtp.fc.weight",
+        "vision tower": "vision_tower.patch_conv.weight",
+        "KV-cache scales": "model.layers.0.self_attn.k_scale",
+    }
+    save_file(load_file(file) | {name: torch.ones(2) for name in beside.values()}, file, metadata={"format": "pt"})
+    assert load_model(file.parent).report.left_out == {reason: (name,) for reason, name in beside.items()}
 
 
 def test_an_unknown_architecture_is_refused_with_those_that_are_supported(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def test_every_format_has_golden_files_with_the_inputs_that_are_emulated() -> No
         for weight in index_weights(open_checkpoint(place)).weights.values():
             inputs = weight.activations()
             emulated.setdefault(weight.scheme.format, set()).update({inputs.kind} if inputs else ())
-    assert emulated.keys() == FORMATS.keys()
+    # GPT-OSS's is compared with what transformers decodes, in test_mxfp4
+    assert emulated.keys() == FORMATS.keys() - {"mxfp4"}
     as_they_are = {name for name, kinds in emulated.items() if not kinds}
     assert as_they_are == {"plain", "gptq", "awq", "gguf", "pack-quantized", "naive-quantized"}
 

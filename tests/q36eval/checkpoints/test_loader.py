@@ -152,5 +152,5 @@ def test_weights_the_configuration_quantizes_must_be_stored_quantized(bf16_folde
 def test_what_is_not_judged_is_a_usage_error(
     bf16_folder: Path, tmp_path: Path, code: str, config: dict[str, Any]
 ) -> None:
-    with raises(UsageError, code, "'other'"):
-        load_model(rewritten(bf16_folder, tmp_path / "other", lambda tensors: None, **config))
+    with raises(UsageError, code, "other"):
+        load_model(rewritten(bf16_folder, tmp_path / "changed", lambda tensors: None, **config))

@@ -11,13 +11,13 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from q36eval.gate import CriterionVerdict, GateReport, Margin, Policy, decide
+from q36eval.inert_text import plain
 from q36eval.records import Measurement, ProbeName
 from q36eval.reports import Document, to_console, to_json, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
 from q36eval.reports.junit_report import to_junit
 from q36eval.reports.next_step import next_steps
-from q36eval.reports.text import plain
 from tests.q36eval.reports.report_samples import (
     HOSTILE,
     accuracy,

@@ -1,0 +1,75 @@
+"""`kl`, `inspect` and `attribute` of checkpoint folders need no family."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from q36eval.app.targets import DerivedFamily, family_of
+from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
+from q36eval.kl.corpus_config import load_configured_corpus, load_corpus_config
+from tests import commands
+from tests.q36eval.checkpoints.inspection.test_no_false_alarm import quantized, written
+from tests.raising import raises
+
+GENERAL = Path(__file__).parents[2] / "data" / "corpus" / "general.yaml"
+FAMILY_WORDS = ("sandbox", "family", "expert", "DeltaNet", "Czech", "Qwen", "router")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A tiny Llama whose context holds every general text, and it in FP8."""
+    place = tmp_path_factory.mktemp("llama")
+    reference = written("llama", place / "reference-of-mine")
+    config = json.loads((reference / "config.json").read_text()) | {"max_position_embeddings": 1024}
+    (reference / "config.json").write_text(json.dumps(config))
+    return str(reference), str(quantized(reference, place / "fp8"))
+
+
+def test_the_general_texts_are_short_and_of_three_kinds() -> None:
+    config = load_corpus_config(GENERAL)
+    documents = load_configured_corpus(GENERAL, config)
+    assert config.on_policy is None
+    assert {document.slice for document in documents} == {"english", "code", "json"}
+    assert len(documents) == 20
+    assert 3_000 < sum(len(document.text) for document in documents) < 6_000
+
+
+def test_without_a_name_a_family_is_the_sandbox_or_the_references_own(folders: tuple[str, str]) -> None:
+    paths, (reference, branch) = Paths.default(), folders
+    derived = family_of(None, paths, branch, reference)
+    assert isinstance(derived, DerivedFamily)
+    assert (derived.name, derived.context_length) == ("reference-of-mine", 1024)
+    sandbox = str(paths.data / "sandbox" / "bf16")
+    for branch_name, reference_name in (("main", None), (branch, "bf16"), (sandbox, None), ("nope", None)):
+        assert family_of(None, paths, branch_name, reference_name).name == "sandbox"
+    assert family_of("sandbox", paths, branch, reference).name == "sandbox"
+    with raises(UsageError, "reference-required", branch):
+        family_of(None, paths, branch)
+
+
+def test_inspection_says_nothing_of_other_models(folders: tuple[str, str], tmp_path: Path) -> None:
+    reference, branch = folders
+    for against in ((), ("--reference", reference)):
+        done = commands.q36eval("inspect", branch, *against, state=tmp_path)
+        assert done.returncode == 0, done.stdout
+        assert [word for word in FAMILY_WORDS if word in done.stdout] == []
+
+
+@pytest.mark.long
+def test_kl_and_attribution_use_general_texts_and_sample_nothing(folders: tuple[str, str], tmp_path: Path) -> None:
+    reference, branch = folders
+    named = ("--branch", branch, "--reference", reference, "--json")
+    done = commands.q36eval("kl", *named, state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    measured = {(one["metric"], one["slice"]): one for one in json.loads(done.stdout)["measurements"]}
+    assert measured["kl_divergence", "all"]["value"] > 0
+    assert {"english", "code", "json"} <= {slice_name for _, slice_name in measured}
+    assert not any(slice_name.startswith("on_policy") for _, slice_name in measured)
+    done = commands.q36eval("attribute", *named, "--bands", "1", state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    body = json.loads(done.stdout)
+    classes = {blame["suspect"] for blame in body["blames"] if blame["kind"] == "class"}
+    assert classes == {"self-attention", "dense MLP"}
+    assert {"embeddings", "lm_head", "norms"} <= set(body["identical"])
