@@ -6,7 +6,6 @@ Writes the folder TARGET and, for every quantized weight, the SHA-256 of what co
 
 import sys
 from pathlib import Path
-from pydoc_data.topics import topics
 from typing import Any
 
 import torch
@@ -42,14 +41,6 @@ def recipe(name: str) -> Any:
     return GPTQModifier(**settings) if name == "w4a16-gptq" else QuantizationModifier(**settings)
 
 
-def calibration(name: str, tokenizer: Any) -> list[list[int]]:
-    """Token ids of a few texts; for GPTQ 32 times 256 of Python's manual: it needs more tokens than columns."""
-    if name != "w4a16-gptq":
-        return [tokenizer(text)["input_ids"] for text in CALIBRATION]
-    ids = tokenizer("".join(topics[name] for name in sorted(topics)[:40]))["input_ids"]
-    return [ids[begin : begin + 256] for begin in range(0, 32 * 256, 256)]
-
-
 def make(name: str, reference: str, target: Path) -> None:
     """Quantize and save, then decode the saved weights."""
     from compressed_tensors.compressors import compress_module, decompress_module
@@ -59,14 +50,14 @@ def make(name: str, reference: str, target: Path) -> None:
 
     model = AutoModelForCausalLM.from_pretrained(reference, dtype=torch.bfloat16)
     tokenizer = AutoTokenizer.from_pretrained(reference)
-    ids = calibration(name, tokenizer)
+    ids = [tokenizer(text)["input_ids"] for text in CALIBRATION]
     oneshot(
         model=model,
         tokenizer=tokenizer,
         dataset=Dataset.from_list([{"input_ids": each, "attention_mask": [1] * len(each)} for each in ids]),
         recipe=[recipe(name)],
         num_calibration_samples=len(ids),
-        max_seq_length=256,
+        max_seq_length=96,
         shuffle_calibration_samples=False,
     )
     model.save_pretrained(target, save_compressed=True)
