@@ -1,7 +1,7 @@
 """Decoding of a batch whose rows stop on their own: each at its own budget, finished ones shed on the way."""
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -89,11 +89,7 @@ def decode(
 
 
 class _GrowingSteps:
-    """Steps over a cache that grows by concatenation, as transformers has it; arguments as those of `Steps`.
-
-    On a GPU the experts of a single row compute as in `generate`, which copies the weights of the chosen experts:
-    faster for one row, far slower for many.
-    """
+    """Steps over a cache that grows by concatenation, as transformers has it; arguments as those of `Steps`."""
 
     def __init__(self, model: Any, cache: Any, begins: Tensor, width: int, *, masked: bool) -> None:
         self._model, self._cache, self._masked = model, cache, masked
@@ -108,8 +104,7 @@ class _GrowingSteps:
         self._width += 1
         columns = torch.arange(self._width, device=tokens.device)
         mask = (columns >= self._begins.unsqueeze(1)).long() if self._masked else None
-        experts = self._model._optimize_model_for_decode() if len(tokens) == 1 else nullcontext()
-        with fast_steps(tokens.device), experts:
+        with fast_steps(tokens.device):
             states = base_of(self._model)(
                 input_ids=tokens.unsqueeze(1),
                 attention_mask=mask,
