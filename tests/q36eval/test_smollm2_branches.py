@@ -29,12 +29,15 @@ class Expected:
 
 FLOAT16 = ("computation-differs",)
 """AutoRound declares float16 in these layouts; the reference computes in BF16."""
+MOVED_BY_GPTQ = ("beyond-scheme", "error-outlier")
+"""A wrong alarm: GPTQ moves row 507 of three down_projs up to 5 times as far as rounding can, also with 8,192 tokens to
+calibrate on, and the branch diverges less than rounding to nearest."""
 EXPECTED = {
     "w8a8": Expected(0.0058, 0.0502),
     "fp8-dynamic": Expected(0.0188, 0.0314),
     "fp8-static-kv": Expected(0.0194, 0.0505),
     "nvfp4": Expected(0.285, 0.530),
-    "w4a16-gptq": Expected(0.518),
+    "w4a16-gptq": Expected(0.518, findings=MOVED_BY_GPTQ),
     "autoround-4-gptq": Expected(0.453, findings=FLOAT16),
     "autoround-4-awq": Expected(0.460, findings=FLOAT16),
     "w4a16": Expected(0.551),
@@ -61,19 +64,10 @@ def test_weights_equal_the_producers_own_decoding(name: str) -> None:
     assert sum(count for name, counts in formats.items() for kind, count in counts.items() if kind != "plain") == 210
 
 
-GPTQ_MOVES_A_ROW = pytest.mark.xfail(
-    strict=True,
-    reason="GPTQ moves row 507 of three down_projs up to 5 times as far as rounding can, also with 8,192 tokens to "
-    "calibrate on: inspection blocks a branch that diverges less than rounding to nearest.",
-)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=GPTQ_MOVES_A_ROW) if name == "w4a16-gptq" else name for name in EXPECTED]
-)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_an_inspection_against_the_reference_blocks_nothing_else(name: str) -> None:
     inspection = inspect_checkpoint(branch(name).folder, smollm2.folder(), weights_workers=1)
-    assert tuple(finding.rule for finding in inspection.blocking) == EXPECTED[name].findings
+    assert {finding.rule for finding in inspection.blocking} == set(EXPECTED[name].findings)
     assert inspection.unbounded_weights == 0
     assert len(inspection.measured) == 7
 
