@@ -10,10 +10,10 @@ from transformers import DynamicCache
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
 from q36eval.checkpoints.architecture import base_of
-from q36eval.engines.delta import delta_step
 from q36eval.engines.logits import OwnHead
+from q36eval.engines.qwen3_5_moe.delta import delta_step
+from q36eval.engines.qwen3_5_moe.steps import StepMemory, Steps
 from q36eval.engines.sampling import Sampler, sample
-from q36eval.engines.steps import StepMemory, Steps
 
 SHED_SHARE = 0.125
 """Finished rows leave the batch once they are this share of it: the copy of the caches costs about a step."""

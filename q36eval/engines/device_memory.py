@@ -1,6 +1,5 @@
 """The memory of the device that a model lies on: what there is, what weights take of it, and what torch holds."""
 
-import gc
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -12,9 +11,9 @@ from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.packed import DECODED_AT_ONCE, PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.checkpoints.weight_slots import PackedSize, Sizes
-from q36eval.engines import fused_layers
-from q36eval.engines.attention import is_usable
 from q36eval.engines.memory_plan import Costs, Room
+from q36eval.engines.qwen3_5_moe import fused_layers
+from q36eval.engines.qwen3_5_moe.attention import is_usable
 from q36eval.memory import available_bytes
 
 UNKNOWN_BYTES = 8 * 2**30
@@ -135,13 +134,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
-
-
-def give_back(device: torch.device) -> None:
-    """What nobody uses any more, to the device."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def pinned_bytes(size: int) -> int:

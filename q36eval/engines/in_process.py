@@ -32,7 +32,7 @@ from q36eval.checkpoints.placements import LAYERS, check_placement
 from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.served_arithmetic import check_as_served
 from q36eval.checkpoints.state_dtypes import check_state_dtype
-from q36eval.engines import cpu_products, fused_layers
+from q36eval.engines import cpu_products
 from q36eval.engines.abilities import tried
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
 from q36eval.engines.device_memory import costs_on, room_before
@@ -41,6 +41,7 @@ from q36eval.engines.memory_plan import MemoryPlan, plan_memory
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import as_settings
 from q36eval.engines.perturbation import perturbations
+from q36eval.engines.qwen3_5_moe import fused_layers
 from q36eval.engines.resident import ResidentEngine, workers_of
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity

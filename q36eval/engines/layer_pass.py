@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
 
 from q36eval.checkpoints.architecture import base_of
+from q36eval.checkpoints.gpu import give_back
 from q36eval.checkpoints.weight_slots import StoredLayers
-from q36eval.engines.device_memory import give_back, is_out_of_memory
+from q36eval.engines.device_memory import is_out_of_memory
 from q36eval.engines.memory_plan import CHUNK_TOKENS
 from q36eval.engines.passes import spans
 from q36eval.engines.shared_prefix import lent

@@ -146,10 +146,10 @@ class Costs:
 
         `emulated`: inputs of modules are quantized. `fused_delta`: Gated DeltaNet runs in kernels that keep their
         intermediate values in the model's dtype, not in transformers' float32 operations; `fused_layers`: so do norms,
-        experts and what quantizes inputs (`q36eval.engines.fused_layers`). `unmasked`: attention to what stands before
-        a pass takes no mask, and keys as they lie (`q36eval.engines.attention`). `one_layer`: rows go through one layer
-        after another, so that no more than one remembers anything of them at a time. A sliding window counts as if it
-        held all.
+        experts and what quantizes inputs (`engines.qwen3_5_moe.fused_layers`). `unmasked`: attention to what stands
+        before a pass takes no mask, and keys as they lie (`engines.qwen3_5_moe.attention`). `one_layer`: rows go
+        through one layer after another, so that no more than one remembers anything of them at a time. A sliding window
+        counts as if it held all.
         """
         b, float32 = itemsize, 4
         hidden = config.hidden_size

@@ -18,8 +18,8 @@ from q36eval.engines.base import Engine, Perturbation, Scored, ScoreRequest
 from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length
 from q36eval.engines.decoding import fast_steps
 from q36eval.engines.forks import in_forks
-from q36eval.engines.fused_layers import plain_layers
 from q36eval.engines.numerics import rounded
+from q36eval.engines.qwen3_5_moe.fused_layers import plain_layers
 from q36eval.engines.resident import FORKED_WEIGHT_BYTES, ResidentEngine
 
 SHIFT = 33

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from q36eval.checkpoints.gpu import give_back
 from q36eval.checkpoints.kv_cache import use_scales
 from q36eval.checkpoints.packed import weight_bytes
 from q36eval.checkpoints.placements import LAYERS
-from q36eval.engines import cpu_products, fused_layers
+from q36eval.engines import cpu_products
 from q36eval.engines.abilities import Abilities
 from q36eval.engines.answer_endings import end_ids, finished, padding_id
 from q36eval.engines.base import (
@@ -36,15 +37,16 @@ from q36eval.engines.batches import (
     with_news,
 )
 from q36eval.engines.decoding import decode
-from q36eval.engines.device_memory import costs_of, give_back, is_out_of_memory, room_of
+from q36eval.engines.device_memory import costs_of, is_out_of_memory, room_of
 from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
 from q36eval.engines.logits import OutputHead, OwnHead
 from q36eval.engines.memory_plan import CHUNK_TOKENS, Costs, MemoryPlan, Room, plan_memory
 from q36eval.engines.out_of_memory import in_parts
 from q36eval.engines.passes import read, remember
+from q36eval.engines.qwen3_5_moe import fused_layers
+from q36eval.engines.qwen3_5_moe.steps import StepMemory
 from q36eval.engines.sampling import Sampler
 from q36eval.engines.shared_prefix import LastPrefix, can_be_lent, common_prefix, prefix_answered_after, score_after
-from q36eval.engines.steps import StepMemory
 from q36eval.errors import EngineError
 from q36eval.records import DeploymentIdentity
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from q36eval.checkpoints.gpu import give_back
 from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest, as_reference, open_engine
-from q36eval.engines.device_memory import give_back
 from q36eval.engines.head import Head
 from q36eval.errors import EngineError
 from q36eval.gate.fault_layer import SERVING

@@ -43,7 +43,7 @@ class Loader:
             return
         import torch
 
-        from q36eval.engines.device_memory import give_back
+        from q36eval.checkpoints.gpu import give_back
 
         device, self._engine = torch.device(self._engine.device), None
         give_back(device)

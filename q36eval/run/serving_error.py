@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.gpu import give_back
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.served_arithmetic import ENGINE, changes_as_served
 from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, EngineSettings, as_reference, open_engine, opens_checkpoints
-from q36eval.engines.device_memory import give_back
 from q36eval.engines.head import Head
 from q36eval.engines.worker_places import gpus_of
 from q36eval.errors import CorruptCheckpointError, UsageError

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from q36eval.engines.decoding import decode, fast_steps
-from q36eval.engines.delta import delta_step
+from q36eval.engines.qwen3_5_moe.delta import delta_step
 from q36eval.engines.sampling import Sampler, sample
 from tests.small_models import random_model
 

@@ -25,9 +25,9 @@ from q36eval.checkpoints.emulation import (
 from q36eval.checkpoints.formats.parts import WHOLE_ROW, ActivationScheme, unpack_fp4
 from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.packed import PackedWeight
-from q36eval.engines import fused_layers
 from q36eval.engines.decoding import decode
-from q36eval.engines.steps import StepMemory
+from q36eval.engines.qwen3_5_moe import fused_layers
+from q36eval.engines.qwen3_5_moe.steps import StepMemory
 from tests.small_models import text_config
 
 pytestmark = pytest.mark.skipif(not (torch.cuda.is_available() and has_triton()), reason="it needs a GPU and Triton")

@@ -8,9 +8,9 @@ import torch
 from transformers import DynamicCache
 
 from q36eval.engines.decoding import decode
+from q36eval.engines.qwen3_5_moe.steps import COLUMNS, StepMemory, columns_of, rows_of, stepping
 from q36eval.engines.sampling import Sampler
 from q36eval.engines.shared_prefix import LastPrefix
-from q36eval.engines.steps import COLUMNS, StepMemory, columns_of, rows_of, stepping
 from tests.small_models import random_model
 
 PADDING = 0

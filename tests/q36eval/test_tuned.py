@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from q36eval.engines import kernel_choices
+from q36eval.engines.qwen3_5_moe import kernel_choices
 
 
 def configuration(warps: int, **arguments: int) -> SimpleNamespace:

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import torch
 
+from q36eval.checkpoints.gpu import give_back
 from q36eval.engines.base import Batch, Engine, EngineSettings, Perturbation, Request, Result, Scores
-from q36eval.engines.device_memory import OUT_OF_MEMORY, give_back
+from q36eval.engines.device_memory import OUT_OF_MEMORY
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import identity_of, open_engine

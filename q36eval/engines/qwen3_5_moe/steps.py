@@ -19,8 +19,8 @@ from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
 from q36eval.checkpoints.architecture import base_of
-from q36eval.engines.delta import delta_step
-from q36eval.engines.device_memory import give_back
+from q36eval.checkpoints.gpu import give_back
+from q36eval.engines.qwen3_5_moe.delta import delta_step
 
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 COLUMNS = 256

@@ -14,7 +14,7 @@ from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
 from q36eval.checkpoints import experts
 from q36eval.checkpoints.gpu import has_triton
-from q36eval.engines import attention, kernel_choices
+from q36eval.engines.qwen3_5_moe import attention, kernel_choices
 
 VERSION = 4
 """Raised with every change that may move a number on a GPU; part of the identity of what runs there."""
@@ -83,7 +83,7 @@ def _dispatched(fused: Callable[..., Any], before: Callable[..., Any]) -> Callab
 
 
 def _rms_norm(self: Any, x: Tensor) -> Tensor:
-    from q36eval.engines._layer_kernels import rms_norm
+    from q36eval.engines.qwen3_5_moe._layer_kernels import rms_norm
 
     width = x.shape[-1]
     rows = x.reshape(-1, width)
@@ -95,7 +95,7 @@ def _rms_norm(self: Any, x: Tensor) -> Tensor:
 
 
 def _gated_rms_norm(self: Any, x: Tensor, gate: Tensor) -> Tensor:
-    from q36eval.engines._layer_kernels import gated_rms_norm
+    from q36eval.engines.qwen3_5_moe._layer_kernels import gated_rms_norm
 
     width = x.shape[-1]
     x, gate = x.contiguous(), gate.contiguous()
@@ -111,7 +111,7 @@ def _convolution(before: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:
         if bias is not None or activation != "silu" or not _is_on(hidden_states):
             return before(hidden_states, weight, bias, activation=activation, **kwargs)
-        from q36eval.engines._layer_kernels import convolved
+        from q36eval.engines.qwen3_5_moe._layer_kernels import convolved
 
         batch, channels, length = hidden_states.shape
         out = torch.empty(batch, length, channels, dtype=hidden_states.dtype, device=hidden_states.device)
@@ -174,7 +174,7 @@ def _linear(before: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _linear_step(self: Any, hidden_states: Tensor, layer: Any) -> Tensor:
     """One token of every row [R, 1, H] through a Gated DeltaNet layer, whose states are written where they are."""
-    from q36eval.engines._layer_kernels import convolved_step, delta_step
+    from q36eval.engines.qwen3_5_moe._layer_kernels import convolved_step, delta_step
 
     states = hidden_states[:, 0]
     rows, channels = len(states), self.conv_dim
