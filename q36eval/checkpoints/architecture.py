@@ -53,13 +53,13 @@ class Architecture:
         settings = {name: value for name, value in checkpoint.config.items() if name not in _NOT_THE_MODEL}
         try:
             kind = CONFIG_MAPPING[settings["model_type"]]
-            whole = kind.from_dict(kind._decode_special_floats(settings))
+            config = kind.from_dict(kind._decode_special_floats(settings)).get_text_config(decoder=True)
+            model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         except Exception as error:  # its own checks raise many kinds
             raise _unreadable(checkpoint, error) from error
-        config = whole.get_text_config(decoder=True)
         if settings.get("tie_word_embeddings"):
             config.tie_word_embeddings = True
-        return cls(checkpoint, config, MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
+        return cls(checkpoint, config, model_class)
 
     def empty(self, dtype: torch.dtype) -> Any:
         """The model on the meta device: shapes and dtypes, no memory, no random initialization."""

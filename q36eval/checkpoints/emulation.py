@@ -340,7 +340,7 @@ def install(model: nn.Module, schemes: Mapping[str, ActivationScheme], places: M
 
     Raises:
         CorruptCheckpointError: a scheme belongs to a module that cannot quantize its input.
-        UsageError: it belongs to experts that compute otherwise than is emulated.
+        UsageError: it belongs to experts, or to a router, that compute otherwise than is emulated.
     """
     by_experts: dict[str, dict[tuple[int, str], ActivationScheme]] = {}
     for stored, scheme in schemes.items():
@@ -355,6 +355,10 @@ def install(model: nn.Module, schemes: Mapping[str, ActivationScheme], places: M
         if not isinstance(linear, nn.Linear):
             raise CorruptCheckpointError(
                 "quantization-invalid", f"{stored} is given quantized activations but is no linear layer"
+            )
+        if type(linear).forward is not nn.Linear.forward:
+            raise UsageError(
+                "activations-unsupported", f"{name}: quantized inputs of {type(linear).__name__} are not emulated."
             )
         model.set_submodule(name, QuantizedInputLinear(linear, scheme))
     for name, chosen in by_experts.items():

@@ -61,7 +61,7 @@ def plan_of(outline: Outline, checkpoint: Checkpoint, index: WeightIndex, below:
     for name, place in found.of.items():
         plan[place.parameter].append((place.part, weights[name]))
     for name, source in outline.tied.items():
-        _leave_out_tied(plan, name, source)
+        leave_out_tied(plan, name, source)
     return plan
 
 
@@ -70,13 +70,13 @@ def places_in(plan: Plan) -> dict[str, Place]:
     return {weight.name: Place(parameter, part) for parameter, weights in plan.items() for part, weight in weights}
 
 
-def _leave_out_tied(plan: Plan, name: str, source: str) -> None:
+def leave_out_tied(plan: Plan, name: str, source: str) -> None:
     """Take a parameter that is another one out of the plan, where it is stored too.
 
     Raises:
         CorruptCheckpointError: both are stored, with other values: engines differ in which of them they read.
     """
-    if name not in plan:
+    if name not in plan or source not in plan:
         return
     (_, weight), (_, other) = plan.pop(name)[0], plan[source][0]
     if not torch.equal(weight.read()[0], other.read()[0]):

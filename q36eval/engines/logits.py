@@ -29,11 +29,8 @@ class LogitsForm:
     @classmethod
     def of(cls, config: Any) -> "LogitsForm":
         """The form that a transformers config names; `check_form` holds it against the model's own forward."""
-        return cls(
-            getattr(config, "logit_scale", None),
-            getattr(config, "logits_scaling", None),
-            getattr(config, "final_logit_softcapping", None),
-        )
+        names = ("logit_scale", "logits_scaling", "final_logit_softcapping")
+        return cls(*(getattr(config, name) if hasattr(type(config), name) else None for name in names))
 
     def of_products(self, logits: Tensor) -> Tensor:
         """The logits of a head's float32 products [T, V], its bias included."""

@@ -38,7 +38,7 @@ lfm2              tied              yes              yes             yes        
 llama             plain             yes              yes             yes           yes
 llama-bias        plain             yes              yes             yes           yes
 llama-tied        tied              yes              yes             yes           yes
-llama4_text       plain             no               yes             yes           yes
+llama4_text       plain             no               yes             yes           refused
 minimax_m2        plain             yes              yes             yes           yes
 ministral3        plain             yes              yes             yes           yes
 mistral           plain             no               yes             yes           yes
@@ -48,7 +48,7 @@ olmo2             plain             yes              yes             yes        
 olmoe             plain             yes              yes             yes           yes
 phi               bias              yes              yes             yes           yes
 phi3              plain             yes              yes             yes           yes
-phimoe            plain             yes              yes             yes           yes
+phimoe            plain             yes              yes             yes           refused
 qwen2             plain             yes              yes             yes           yes
 qwen3             plain             yes              yes             yes           yes
 qwen3_5_moe_text  plain             yes              yes             yes           yes

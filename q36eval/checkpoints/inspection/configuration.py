@@ -38,7 +38,7 @@ def is_of_qwen(settings: Mapping[str, Any]) -> bool:
 def norm_centre(config: Mapping[str, Any]) -> float:
     """What a layer's norm multiplies by beside its weight: transformers' zero-centred norms add 1."""
     kind = str(text_settings(config).get("model_type"))
-    return 1.0 if QWEN3_5.fullmatch(kind) or kind.startswith("gemma") else 0.0
+    return 1.0 if QWEN3_5.fullmatch(kind) or kind.startswith(("gemma", "nemotron")) else 0.0
 
 
 def head_width(config: Mapping[str, Any]) -> int:
@@ -67,7 +67,6 @@ NO_PART_OF_THE_COMPUTATION = (
     "dtype",
     "eos_token_id",
     "initializer_range",
-    "model_type",
     "output_router_logits",
     "pad_token_id",
     "quantization_config",
@@ -113,9 +112,9 @@ def _finding(rule: str, message: str, subject: str = "config.json", severity: Se
 def configuration_findings(
     checkpoint: Checkpoint, units: Mapping[str, LogicalWeight], reference: Mapping[str, Any] | None
 ) -> list[Finding]:
-    """Architecture, layer types, tied head, and every value that changes what the model computes."""
+    """Architecture, layer types, and every value that changes what the model computes."""
     settings = text_settings(checkpoint.config)
-    findings = [*_architecture(checkpoint.config), *_tied_head(settings, units)]
+    findings = _architecture(checkpoint.config)
     if is_of_qwen(settings):
         findings += [*_layer_types(settings, units), *_read_otherwise(settings)]
     findings += [*_rope_contradictions(settings), *_ends(checkpoint), *_code(checkpoint)]
@@ -195,23 +194,6 @@ def _layer_types(settings: Mapping[str, Any], units: Mapping[str, LogicalWeight]
             message = f"layer {number} is declared {declared} and holds the tensors of {kept[0]}."
             findings.append(_finding("layer-types", message, f"model.layers.{number}"))
     return findings
-
-
-def _tied_head(settings: Mapping[str, Any], units: Mapping[str, LogicalWeight]) -> list[Finding]:
-    """A tied head that is stored as well must be the embeddings, or it is silently ignored."""
-    head, embeddings = units.get("lm_head.weight"), units.get("model.embed_tokens.weight")
-    if not settings.get("tie_word_embeddings") or head is None or embeddings is None:
-        return []
-    import torch
-
-    try:
-        one, other = (unit.decode(unit.read_parts()).float() for unit in (head, embeddings))
-    except (CorruptCheckpointError, UsageError, RuntimeError):
-        return []  # reported by the pass over all weights
-    if torch.equal(one, other):
-        return []
-    message = "tie_word_embeddings is set, and the stored lm_head is not the embeddings: it would be ignored."
-    return [_finding("tied-head", message, "lm_head.weight")]
 
 
 def _computation(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Finding]:
@@ -355,6 +337,8 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
         if key not in (*NO_PART_OF_THE_COMPUTATION, *ROPE, *(ENGINES_HONOUR if is_of_qwen(settings) else ()))
         and not key.startswith("mtp_")
     }
+    if "model_type" in kept:  # a wrapper's text model may be named by either
+        kept["model_type"] = str(kept["model_type"]).removesuffix("_text")
     if is_of_qwen(settings) and ("num_hidden_layers" in settings or "layer_types" in settings):
         kept["layer_types"] = layer_types(settings)
         kept.pop("full_attention_interval", None)

@@ -266,6 +266,7 @@ def _units(checkpoint: Checkpoint, findings: list[Finding]) -> tuple[dict[str, L
     """The weights and their shapes in the model, with findings about those that are missing, unexpected or not what is
     declared; no shapes where that cannot be told."""
     from q36eval.checkpoints.architecture import Architecture
+    from q36eval.checkpoints.weight_slots import leave_out_tied
 
     faults: dict[str, Q36Error] = {}
     rule = "malformed-config"
@@ -291,7 +292,19 @@ def _units(checkpoint: Checkpoint, findings: list[Finding]) -> tuple[dict[str, L
         for name in places.unexpected
     ]
     findings += [*wrong, *missing, *surplus]
-    return units, {name: outline.shape_at(place) for name, place in places.of.items()}
+    shapes = {name: outline.shape_at(place) for name, place in places.of.items()}
+    plan = {place.parameter: [(place.part, units[name])] for name, place in places.of.items()}
+    for parameter, source in outline.tied.items():
+        try:
+            leave_out_tied(plan, parameter, source)
+        except (CorruptCheckpointError, UsageError, RuntimeError) as error:
+            if getattr(error, "code", None) == "head-not-tied":  # the pass over all weights reports the others
+                findings.append(
+                    Finding(section=Section.CONFIGURATION, rule="tied-head", subject=parameter, message=str(error))
+                )
+        else:
+            units = {name: unit for name, unit in units.items() if not outline.is_for(name, parameter)}
+    return units, shapes
 
 
 def _left_out_faults(checkpoint: Checkpoint, names: list[str]) -> list[Finding]:

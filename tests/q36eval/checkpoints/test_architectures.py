@@ -218,3 +218,17 @@ def test_a_form_that_is_not_the_models_own_is_refused(name: str) -> None:
     model = tiny_model(name)
     with raises(UsageError, "architecture-unsupported", type(model).__name__):
         check_form(model, LogitsForm())
+
+
+def test_the_form_of_the_logits_takes_no_setting_of_another_architecture() -> None:
+    config = tiny_model("llama").config
+    config.logit_scale = 0.5
+    assert LogitsForm.of(config) == LogitsForm()
+
+
+def test_settings_of_another_text_model_are_refused(tmp_path: Path) -> None:
+    folder = saved("llama", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text()) | {"text_config": {"model_type": "qwen3"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with raises(CorruptCheckpointError, "config-invalid", folder):
+        load_model(folder)

@@ -280,7 +280,7 @@ CONFIGURATION = [
     ("another base of the rotary embedding", config(rope_parameters=ROPE | {"rope_theta": 1e6}), COMPUTED),
     ("another dtype to compute in", config(dtype="float16"), COMPUTED),
     ("no architecture", config(architectures=None), ARCHITECTURE),
-    ("another model's type", config(model_type="llama"), ARCHITECTURE),
+    ("another model's type", config(model_type="llama"), f"{ARCHITECTURE} {COMPUTED}"),
     ("a nested model's type with flat entries", config(architectures=[NESTED], model_type="qwen3_5_moe"), ARCHITECTURE),
     ("fewer layers than kinds of layers", config(num_hidden_layers=2), f"layer-types {COMPUTED} malformed-config"),
     ("no size of experts", without("moe_intermediate_size"), COMPUTED),

@@ -1,9 +1,11 @@
 """An untouched checkpoint of any supported architecture raises no alarm, in BF16 and as llm-compressor writes FP8."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
@@ -71,3 +73,24 @@ def test_a_checkpoint_without_a_template_is_as_whole_as_its_reference(tmp_path: 
     (reference / "chat_template.jinja").unlink()
     wanted = {("advisory", "nothing-quantized"), ("advisory", "chat-template-missing")}
     assert rules(inspect_checkpoint(reference, reference)) == wanted
+
+
+def test_another_model_type_is_another_computation(tmp_path: Path) -> None:
+    reference = written("llama", tmp_path / "reference")
+    branch = Path(shutil.copytree(reference, tmp_path / "branch"))
+    config = json.loads((branch / "config.json").read_text()) | {"model_type": "mistral"}
+    (branch / "config.json").write_text(json.dumps(config))
+    assert ("blocking", "computation-differs") in rules(inspect_checkpoint(branch, reference, weights_workers=1))
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, set()), (2.0, {("blocking", "tied-head")})])
+def test_a_tied_head_that_is_stored_too_is_the_embeddings(
+    factor: float, found: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    reference = written("llama-tied", tmp_path / "reference")
+    file = Path(shutil.copytree(reference, tmp_path / "branch")) / "model.safetensors"
+    tensors = load_file(file)
+    tensors["lm_head.weight"] = factor * tensors["model.embed_tokens.weight"]
+    save_file(tensors, file, metadata={"format": "pt"})
+    inspection = inspect_checkpoint(file.parent, reference, weights_workers=1)
+    assert rules(inspection) == {("advisory", "nothing-quantized"), *found}
