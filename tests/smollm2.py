@@ -7,12 +7,15 @@ Its weights lie on a grid of 4 bits in groups of 32, on which such a quantizatio
 of down_proj, rows of v_proj against columns of o_proj. Figures of it are of "SmolLM2 decoded from Q4_1, rescaled".
 """
 
+import fcntl
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,11 +38,21 @@ def cache() -> Path:
     return Path(os.environ.get("Q36EVAL_TEST_CACHE", default))
 
 
+@contextmanager
+def making() -> Iterator[None]:
+    """Held by the one process that makes something in the cache, for which the others wait."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def gguf() -> Path:
     """The model as it was published, fetched on the first call."""
     file = cache() / f"{GGUF_SHA256[:16]}.gguf"
-    if not file.is_file():
-        cache().mkdir(parents=True, exist_ok=True)
+    with making():
+        if file.is_file():
+            return file
         with tempfile.TemporaryDirectory(dir=cache()) as place:
             _fetched(Path(place)).replace(file)
     return file
@@ -74,7 +87,9 @@ def folder(rescaled: bool = True) -> Path:
     if made.is_dir():
         return made
     source = gguf()
-    with tempfile.TemporaryDirectory(dir=cache()) as place:
+    with making(), tempfile.TemporaryDirectory(dir=cache()) as place:
+        if made.is_dir():
+            return made
         model = load_model(source).model
         if rescaled:
             _rescale(model)

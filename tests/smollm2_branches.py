@@ -60,15 +60,20 @@ def branch(name: str) -> Branch:
     producer, reference = PRODUCERS[name], smollm2.folder()
     key = _key(reference, producer)
     made = smollm2.cache() / f"smollm2-{name}-{key}"
-    if not made.is_dir():
-        python = _environment(producer)
-        with tempfile.TemporaryDirectory(dir=smollm2.cache()) as place:
-            new = Path(place, "made")
-            new.mkdir()
-            command = [str(python), str(ASSETS / producer.script), name, str(reference), str(new / MODEL)]
-            _run(command)
-            new.replace(made)
+    with smollm2.making():
+        if not made.is_dir():
+            _make(made, producer, name, reference)
     return Branch(made / MODEL, json.loads((made / DECODED).read_text(encoding="utf-8")))
+
+
+def _make(made: Path, producer: Producer, name: str, reference: Path) -> None:
+    python = _environment(producer)
+    with tempfile.TemporaryDirectory(dir=smollm2.cache()) as place:
+        new = Path(place, "made")
+        new.mkdir()
+        command = [str(python), str(ASSETS / producer.script), name, str(reference), str(new / MODEL)]
+        _run(command)
+        new.replace(made)
 
 
 def _key(reference: Path, producer: Producer) -> str:
