@@ -166,10 +166,10 @@ def check_folder(folder: Path) -> None:
         model_files(folder)
         return
     _need_folder(folder)
-    if (folder / "config.json").exists():
+    if (folder / "config.json").is_file():
         with suppress(CorruptCheckpointError, EngineError):  # reported by those who read the checkpoint
             check_method(folder, read_json(folder / "config.json"))
-    elif not any(folder.glob("*.safetensors*")):
+    elif not (folder / "config.json").exists() and not any(folder.glob("*.safetensors*")):
         raise UsageError(
             "not-a-checkpoint",
             f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.",

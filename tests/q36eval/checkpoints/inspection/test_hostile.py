@@ -102,7 +102,7 @@ FILES: list[tuple[str, str, Damage, str]] = [
     ("deep header", "main", header_of(b'{"a":' + b"[" * DEEP + b"]" * DEEP + b"}"), WEIGHTS),
     ("deep config", "main", text("config.json", '{"a":' * DEEP), "config.json"),
     ("a billion experts", "main", config(num_experts=10**9), "num_experts"),
-    ("many layers of many experts", "main", config(num_hidden_layers=4000, num_experts=4000), "num_experts"),
+    ("many layers of many experts", "main", config(num_hidden_layers=4000, num_experts=4000), "experts 4000"),
     ("layers every 0", "main", config(full_attention_interval=0), "full_attention_interval"),
     ("broken size", "main", config(hidden_size=256.0), "hidden_size"),
     ("config of nothing", "main", text("config.json", "{}"), "config.json"),
