@@ -140,11 +140,6 @@ class Outline:
         return self._name_of(self.model.get_input_embeddings())
 
     @cached_property
-    def base(self) -> str:
-        """The module that gives the final hidden states."""
-        return self.input_embeddings.partition(".")[0]
-
-    @cached_property
     def layers(self) -> str:
         """The list of decoder layers."""
         return layers_name(self.model)

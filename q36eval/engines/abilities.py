@@ -61,8 +61,8 @@ def _check_updates(model: Any) -> None:
     if any(after != count + 1 for count, after in zip(before, updates(model), strict=True)):
         raise UsageError(
             "kv-cache-unsupported",
-            f"The KV cache of {type(model).__name__} is not emulated: its attention does not hand over its keys and "
-            f"values once a pass.",
+            f"The KV cache of {type(model).__name__} is not emulated: an attention layer does not store its keys "
+            f"and values exactly once in a pass.",
         )
 
 
@@ -81,7 +81,8 @@ def _tried(model: Any) -> Abilities:
     if not _same(torch.cat([before, after]), own[:8]):
         raise UsageError(
             "architecture-unsupported",
-            f"{type(model).__name__} computes otherwise after a cache than in one pass, so its answers are not known.",
+            f"{type(model).__name__} gives other hidden states after a cache than in one pass, so its answers would be "
+            f"wrong.",
         )
     mask = torch.ones(2, 8, dtype=torch.long, device=device)
     mask[1, :5] = 0

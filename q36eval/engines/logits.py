@@ -137,8 +137,8 @@ def check_form(model: Any, form: LogitsForm) -> None:
     if not torch.allclose(own, ours, rtol=0, atol=TOLERANCE * float(own.abs().max())):
         raise UsageError(
             "architecture-unsupported",
-            f"{type(model).__name__} turns hidden states into logits in a way that is not known here "
-            f"(they differ by {float((own - ours).abs().max()):.3g}).",
+            f"{type(model).__name__} computes its logits from hidden states by an unknown formula: ours differ from "
+            f"its own by {float((own - ours).abs().max()):.3g}.",
         )
 
 
