@@ -337,8 +337,9 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
         if key not in (*NO_PART_OF_THE_COMPUTATION, *ROPE, *(ENGINES_HONOUR if is_of_qwen(settings) else ()))
         and not key.startswith("mtp_")
     }
-    if "model_type" in kept:  # a wrapper's text model may be named by either
-        kept["model_type"] = str(kept["model_type"]).removesuffix("_text")
+    if "model_type" in kept:  # a wrapper's text model may be named by either; a GGUF calls Mistral a Llama
+        kind = str(kept["model_type"]).removesuffix("_text")
+        kept["model_type"] = "llama" if kind == "mistral" else kind
     if is_of_qwen(settings) and ("num_hidden_layers" in settings or "layer_types" in settings):
         kept["layer_types"] = layer_types(settings)
         kept.pop("full_attention_interval", None)

@@ -78,7 +78,7 @@ def test_a_checkpoint_without_a_template_is_as_whole_as_its_reference(tmp_path: 
 def test_another_model_type_is_another_computation(tmp_path: Path) -> None:
     reference = written("llama", tmp_path / "reference")
     branch = Path(shutil.copytree(reference, tmp_path / "branch"))
-    config = json.loads((branch / "config.json").read_text()) | {"model_type": "mistral"}
+    config = json.loads((branch / "config.json").read_text()) | {"model_type": "qwen3"}
     (branch / "config.json").write_text(json.dumps(config))
     assert ("blocking", "computation-differs") in rules(inspect_checkpoint(branch, reference, weights_workers=1))
 
