@@ -36,6 +36,12 @@ class Abilities:
     shares: bool = True
     """What rows share is computed once."""
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of what is switched off."""
+        have = {"left padding": self.pads, "shared prefixes": self.shares}
+        return tuple(name for name, works in have.items() if not works)
+
 
 @torch.inference_mode()
 def tried(model: Any) -> Abilities:

@@ -246,6 +246,8 @@ class MemoryPlan:
     """What rows may take while they are answered; None where only their number is limited."""
     short: bool = False
     """Limits are below those of this device where nothing else uses it."""
+    unused: tuple[str, ...] = ()
+    """What the model cannot do, so that it is computed without."""
 
     @property
     def worth_sharing(self) -> int:

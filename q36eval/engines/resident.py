@@ -127,7 +127,7 @@ class ResidentEngine(Engine):
         return plan_memory(self._costs(), self._room(), self._batch_rows)
 
     def batches(self) -> MemoryPlan:
-        return self.plan
+        return replace(self.plan, unused=self.abilities.missing)
 
     def _costs(self) -> Costs:
         return costs_of(self._model)

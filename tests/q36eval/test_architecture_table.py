@@ -84,7 +84,8 @@ def _row(name: str, folder: Path) -> list[str]:
     inputs = _worked(lambda: load_model(quantized))
     named = [f"{part} {value:g}" for part, value in asdict(form).items() if value is not None]
     logits = ", ".join([*filter(None, [tied, bias]), *named]) or "plain"
-    return [name, logits, "yes" if abilities.shares else "no", layers, kv_cache, inputs if weights else "none"]
+    shares = "no" if "shared prefixes" in abilities.missing else "yes"
+    return [name, logits, shares, layers, kv_cache, inputs if weights else "none"]
 
 
 @pytest.mark.long

@@ -162,13 +162,13 @@ def _dtype(config: Mapping[str, Any]) -> str | None:
 
 
 def _compute_dtype(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Finding]:
+    """Advisory: exporters of INT4 write float16 whatever they were given, and both sides are measured in BF16."""
     one, other = _dtype(mine), _dtype(theirs)
     if one == other or other is None:
         return []
-    if one is None:
-        message = f"no dtype is given, the reference's is {other}: engines choose one."
-        return [_finding("computation-differs", message, severity=Severity.ADVISORY)]
-    return [_finding("computation-differs", f"dtype is {one}, the reference's {other}.")]
+    given = "no dtype is given" if one is None else f"dtype is {one}"
+    message = f"{given}, the reference's is {other}: an engine may compute in another dtype than is measured here."
+    return [_finding("dtype-differs", message, severity=Severity.ADVISORY)]
 
 
 def _layer_types(settings: Mapping[str, Any], units: Mapping[str, LogicalWeight]) -> list[Finding]:

@@ -224,9 +224,8 @@ def outliers(groups: Grouped, plain: frozenset[str]) -> list[Finding]:
                     f"costs {math.exp(value - centre):.3g} times the median over the {len(quantized)} {stored} weights "
                     f"of class {kind} (z = {z:.0f})."
                 )
-                findings.append(
-                    Finding(section=Section.OUTLIERS, rule="error-outlier", subject=member.name, message=message)
-                )
+                certain = member.usage is None or not member.usage.compensated or is_beyond(member)
+                findings.append(_far(Section.OUTLIERS, "error-outlier", member, message, certain))
     return findings
 
 
@@ -242,42 +241,56 @@ def beyond_scheme(errors: Iterable[WeightError]) -> list[Finding]:
     for error in errors:
         fault = _beyond(error)
         if fault is not None:
-            message = f"{error.name}: {fault}"
-            findings.append(Finding(section=Section.BOUNDS, rule="beyond-scheme", subject=error.name, message=message))
+            sentence, certain = fault
+            findings.append(_far(Section.BOUNDS, "beyond-scheme", error, f"{error.name}: {sentence}", certain))
     return findings
 
 
+def _far(section: Section, rule: str, error: WeightError, message: str, certain: bool) -> Finding:
+    """A weight further from the reference than others; where GPTQ may have moved it there, measuring has to tell."""
+    if certain:
+        return Finding(section=section, rule=rule, subject=error.name, message=message)
+    message += " GPTQ can do that to a weight that it rounds: KL and canaries tell what it costs."
+    return Finding(section=section, rule=rule, subject=error.name, message=message, severity=Severity.ADVISORY)
+
+
 def is_beyond(error: WeightError | None) -> bool:
-    """Whether one weight is further from the reference than its scheme allows."""
-    return error is not None and _beyond(error) is not None
+    """Whether one weight is certainly further from the reference than its scheme allows."""
+    fault = None if error is None else _beyond(error)
+    return fault is not None and fault[1]
 
 
-def _beyond(error: WeightError) -> str | None:
-    """What is wrong with one weight; None when nothing is."""
+def _beyond(error: WeightError) -> tuple[str, bool] | None:
+    """What is wrong with one weight, and whether it certainly is; None when nothing is."""
     if error.relative_error == math.inf:
-        return "its distance from the reference is not finite."
+        return "its distance from the reference is not finite.", True
     if error.usage is None or error.honest is None:
         return None
     if error.usage.what == SCALES and error.usage.share > BOUND_TOLERANCE:
         return (
             f"its scales are {error.usage.share * SCALE_LIMIT:.2g} times as large as its largest values call for, so "
-            f"that the grid is as much coarser than {error.stored} (relative error {error.relative_error:.3g})."
+            f"that the grid is as much coarser than {error.stored} (relative error {error.relative_error:.3g}).",
+            True,
         )
+    far = None
     if not error.usage.share <= BOUND_TOLERANCE:
-        return (
+        far = (
             f"{error.usage.share:.2g} times what rounding to {error.stored} can cost {error.usage.what} "
             f"(relative error {error.relative_error:.3g}), worst in row {error.usage.row} from column "
             f"{error.usage.column}."
         )
+    if far is not None and error.usage.is_certain:
+        return far, True
     if error.relative_error > CEILING:
-        return f"relative error {error.relative_error:.3g}: nothing of the reference's weight is left."
+        return f"relative error {error.relative_error:.3g}: nothing of the reference's weight is left.", True
     tolerance = min(2 * error.honest**2, LARGEST_GAIN_TOLERANCE) + GAIN_TOLERANCE
     if abs(error.gain - 1) > tolerance + abs(error.honest_gain - 1):
         return (
             f"{error.gain:.3f} times as large as the reference's; rounding to {error.stored} does not change a "
-            f"weight's size (relative error {error.relative_error:.3g})."
+            f"weight's size (relative error {error.relative_error:.3g}).",
+            True,
         )
-    return None
+    return None if far is None else (far, False)
 
 
 def coarse(rows: Sequence[ErrorRow]) -> list[Finding]:

@@ -296,6 +296,8 @@ BEYOND_BY_ROUNDING = 0.01
 """Share of values beyond half a step up to which a row counts as rounded to nearest."""
 BEST_ROWS = 0.1
 """A weight counts as rounded to nearest when this share of its rows does: damage in the others does not change that."""
+FAR_ROWS = 0.01
+"""Share of the rows of a weight that was not rounded to nearest that GPTQ may move any distance."""
 WEIGHT_LIMIT = 1.25
 FLOATING_LIMIT = 0.8
 """FP8 is rounded to nearest by every producer we know (0.49), and would cost 0.66 with GPTQ; one mantissa bit short it
@@ -307,17 +309,27 @@ SCALE_LIMIT = 1.2
 """Beyond what conventions differ by: for values that GPTQ has moved before it calibrates their group."""
 LEAST_GAIN = 0.3
 """Of a row less than this is left only when it was erased or replaced: clipping leaves two thirds even with 2 bits."""
-SCALES = "by its scales"
+SCALES, ROW, GROUP = "by its scales", "in a row", "in a group"
 
 
 @dataclass(frozen=True)
 class Usage:
-    """The largest share of its limit that was used (at most 1 for an honest weight), and where."""
+    """The largest share of its limit that was used (at most 1 for an honest weight), and where.
+
+    `compensated` says that the weight was not rounded to nearest. GPTQ may move single rows and groups of such a weight
+    any distance (one of a real model went 9 half steps), so that these alone show no damage.
+    """
 
     share: float
     what: str
     row: int
     column: int
+    compensated: bool = False
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a share above 1 shows damage."""
+        return not self.compensated or self.what not in (ROW, GROUP)
 
 
 @dataclass(frozen=True)
@@ -391,7 +403,6 @@ def usages(sums: Sums, on_grid: OnGrid, rounding: Rounding) -> list[Usage]:
     """Of every weight, from the sums over all of its rows; `rounding` may be of some of them."""
     squared, limit = on_grid.squared.sum(-1), on_grid.limit.sum(-1)
     groups, rows = (on_grid.squared / on_grid.limit).sqrt(), (squared / limit).sqrt()
-    whole = (squared.sum(1, dtype=torch.float64) / limit.sum(1, dtype=torch.float64)).sqrt()
     worst, row = rows.max(1)
     usual = (ROW_TIMES_MEDIAN * rows.median(1).values).clamp(*ROW_LIMITS)
     # scales that cost no more than the tightest do are no fault, however large: the values may lie on their grid
@@ -404,24 +415,29 @@ def usages(sums: Sums, on_grid: OnGrid, rounding: Rounding) -> list[Usage]:
         moved /= (GROUP_TIMES_MEDIAN * moved.median(1, keepdim=True).values).clamp(*GROUP_LIMITS)
         shares_moved, place_moved = moved.flatten(1).max(1)
         shares, place = torch.where(clean, shares, shares_moved), torch.where(clean, place, place_moved)
+    judged = clean[:, None] | (rows <= rows.quantile(1 - FAR_ROWS, 1, keepdim=True))
+    squares, limits = (torch.where(judged, each, 0.0).sum(1, dtype=torch.float64) for each in (squared, limit))
+    whole = (squares / limits).sqrt()
     # the row of which least is left, where the grid does not itself cost about as much as there is
     resolved = limit < 0.9 * sums.signal
     off, erased = torch.where(resolved, sums.across / sums.signal, 0.0).abs().max(1)
-    figures = (whole, row, worst / usual, costs, rounding.oversize, shares, place, resolved.any(1), off, erased)
+    figures = (whole, row, worst / usual, costs, rounding.oversize, shares, place, resolved.any(1), off, erased, ~clean)
     table = zip(*(figure.tolist() for figure in figures), strict=True)
     count, order = groups.shape[2], rounding.order
     found = []
-    for at, (all_, row_, of_row, has_cost, scales, of_group, place_, is_left, off_, erased_) in enumerate(table):
+    for at, (all_, row_, of_row, has_cost, scales, of_group, place_, is_left, off_, erased_, moved) in enumerate(table):
         column = place_ % count * rounding.width
         column = column if order is None else int(order[at, column])
         entries = [
-            Usage(all_ / (FLOATING_LIMIT if rounding.floating else WEIGHT_LIMIT), "as a whole", row_, 0),
-            Usage(of_row, "in a row", row_, 0),
-            *([Usage(scales / SCALE_LIMIT, SCALES, 0, 0)] if has_cost else []),
-            Usage(of_group, "in a group", place_ // count, column),
-            *([Usage(off_ / (1 - LEAST_GAIN), "in a row", erased_, 0)] if is_left else []),
+            Usage(all_ / (FLOATING_LIMIT if rounding.floating else WEIGHT_LIMIT), "as a whole", row_, 0, moved),
+            Usage(of_row, ROW, row_, 0, moved),
+            *([Usage(scales / SCALE_LIMIT, SCALES, 0, 0, moved)] if has_cost else []),
+            Usage(of_group, GROUP, place_ // count, column, moved),
+            *([Usage(off_ / (1 - LEAST_GAIN), "of what is left in a row", erased_, 0, moved)] if is_left else []),
         ]
-        found.append(max(entries, key=lambda entry: entry.share))
+        worst_first = sorted(entries, key=lambda entry: -entry.share)
+        certain = (entry for entry in worst_first if entry.is_certain and entry.share > 1)
+        found.append(next(certain, worst_first[0]))
     return found
 
 

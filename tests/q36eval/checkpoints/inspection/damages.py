@@ -278,7 +278,6 @@ CONFIGURATION = [
     ("another number of experts", config(num_experts_per_tok=1), COMPUTED),
     ("a number of experts left out, for which transformers takes 8", without("num_experts_per_tok"), COMPUTED),
     ("another base of the rotary embedding", config(rope_parameters=ROPE | {"rope_theta": 1e6}), COMPUTED),
-    ("another dtype to compute in", config(dtype="float16"), COMPUTED),
     ("no architecture", config(architectures=None), ARCHITECTURE),
     ("another model's type", config(model_type="llama"), f"{ARCHITECTURE} {COMPUTED}"),
     ("a nested model's type with flat entries", config(architectures=[NESTED], model_type="qwen3_5_moe"), ARCHITECTURE),
