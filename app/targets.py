@@ -5,7 +5,7 @@ from typing import Any
 
 from q36eval.config import Branch, Family, Paths, Source
 from q36eval.errors import Q36Error, UsageError
-from q36eval.files import real_path
+from q36eval.files import absolute_path, real_path
 from q36eval.run.request import Target
 
 REFERENCE = "reference"
@@ -136,7 +136,7 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
         from q36eval.checkpoints.reader import check_folder
 
         check_folder(folder)  # before any run is begun, which nothing could resume
-        return Target(name, real_path(folder), named=name_or_path if name_or_path.isprintable() else None)
+        return Target(name, real_path(folder))
     raise UsageError(
         "branch-unknown",
         f"The family {family.name} has no branch {name_or_path!r}, and there is no such folder; "
@@ -145,14 +145,18 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
 
 
 def name_in_history(name_or_path: str, family: Family) -> str:
-    """The name that a branch or folder goes by in history, whether or not its weights are here.
+    """The name that a branch goes by in history, whether or not its weights are here: its alias, or a folder's path.
 
-    A folder never goes by a published branch's name: its runs, blessings and waivers are not that branch's.
+    Two folders called `release` are two branches; one that is built again, or a link to the newest build, stays one.
     """
     if name_or_path in family.branches:
         return name_or_path
-    resolved = real_path(name_or_path)
-    return str(resolved) if resolved.name in family.branches else resolved.name
+    return str(absolute_path(name_or_path)) if Path(name_or_path).exists() else kept_name(name_or_path)
+
+
+def kept_name(named: str) -> str:
+    """The name in history where no family is chosen: a path is made absolute, a name without a slash stays."""
+    return str(absolute_path(named)) if "/" in named else named
 
 
 def checkpoint_bytes(folder: Path) -> int | None:

@@ -168,6 +168,13 @@ def real_path(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def absolute_path(path: str | Path) -> Path:
+    """The full path under its own name: links on the way are followed, not the last one, which may lead to the newest
+    of several folders."""
+    named = Path(path)
+    return real_path(named) if named.name in ("", "..") else real_path(named.parent) / named.name
+
+
 def read_listed(path: Path, sha256: str | None) -> bytes:
     """A file's bytes, which are those that were listed with that hash; None asks for no certain ones.
 

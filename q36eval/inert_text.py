@@ -45,7 +45,10 @@ LONGEST_NAME = 48
 
 def name(text: str) -> str:
     """A name among our own words: one word that cannot be taken for several, and not longer than a name."""
-    return plain(re.sub(r"\s", "\N{OPEN BOX}", text), LONGEST_NAME) or "\N{OPEN BOX}"
+    word = re.sub(r"\s", "\N{OPEN BOX}", text)
+    if word.startswith("/") and len(word) > LONGEST_NAME:  # of a path the end tells more
+        word = f"…{word[1 - LONGEST_NAME :]}"
+    return plain(word, LONGEST_NAME) or "\N{OPEN BOX}"
 
 
 MAX_BLOCK_CHARACTERS = 20_000

@@ -21,6 +21,11 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
+def branch_title(family: str, branch: str) -> str:
+    """A branch as it is called wherever no family is named: `FAMILY/BRANCH`, or a folder's absolute path."""
+    return branch if branch.startswith("/") else f"{family}/{branch}"
+
+
 class Reason(NamedTuple):
     """Why something was judged so, or not at all."""
 

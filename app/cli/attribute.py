@@ -24,6 +24,7 @@ from q36eval.app.targets import family_of, resolve
 from q36eval.config.paths import Paths
 from q36eval.engines import IN_PROCESS, EngineOptions
 from q36eval.errors import UsageError
+from q36eval.records import branch_title
 
 if TYPE_CHECKING:
     from q36eval.kl.attribution import Attribution, Blame
@@ -110,9 +111,9 @@ def attribute(
         body = json.loads(attribution.model_dump_json(exclude={"blames": {"__all__": clusters}, "as_served": clusters}))
         print_json({"run": run_id, "branch": target.name, **body})
     elif not Quiet.wanted:
-        _print(attribution, f"{chosen.name}/{target.name}")
+        _print(attribution, branch_title(chosen.name, target.name))
     if plot is not None:  # last, so that a disk that is full costs the plot and nothing else
-        write_attribution(attribution, f"{chosen.name}/{target.name}", plot)
+        write_attribution(attribution, branch_title(chosen.name, target.name), plot)
     return 0
 
 
@@ -133,7 +134,7 @@ def _tell_apart(plan: "ServingPlan", family: str, branch: str, paths: Paths, as_
         body = json.loads(error.model_dump_json(exclude=without))
         print_json({"run": run_id, "branch": branch, "at_fault": error.at_fault, **body})
     elif not Quiet.wanted:
-        print_serving_error(error, f"{family}/{branch}")
+        print_serving_error(error, branch_title(family, branch))
     return 0
 
 

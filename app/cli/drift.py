@@ -7,7 +7,7 @@ import typer
 
 from q36eval.app.cli import completion
 from q36eval.app.cli.options import FamilyOption, JsonOption, Quiet, open_history, print_json
-from q36eval.app.targets import load_family
+from q36eval.app.targets import kept_name, load_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -51,7 +51,7 @@ def drift(
         if metric is not None or everything:
             raise UsageError("option-missing", "--metric and --all need one branch; name it with --branch.")
         return _of_all(history, chosen, as_json)
-    return _of_one(history, chosen, branch, metric, everything, as_json)
+    return _of_one(history, chosen, kept_name(branch), metric, everything, as_json)
 
 
 def _of_all(history: "History", family: Family, as_json: bool) -> int:

@@ -7,6 +7,7 @@ import typer
 
 from q36eval.app.cli import completion
 from q36eval.app.cli.options import JsonOption, open_history, print_json
+from q36eval.records import branch_title
 
 if TYPE_CHECKING:
     from q36eval.gate import CriterionResult
@@ -54,7 +55,7 @@ def _print(comparison: "Comparison", a: "RunRecord", b: "RunRecord", limit: int)
 
     for name, run in (("A", a), ("B", b)):
         headline = f"{run.state}, no verdict" if run.report is None else run.report.headline
-        print_plain(f"{name}  {run.id}  {run.family}/{run.branch}  {headline}")
+        print_plain(f"{name}  {run.id}  {branch_title(run.family, run.branch)}  {headline}")
     if comparison.differing:
         print("Differs in:")
     for one in comparison.differing:

@@ -8,8 +8,9 @@ import typer
 
 from q36eval.app.cli import completion
 from q36eval.app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.targets import kept_name
 from q36eval.errors import UsageError
-from q36eval.records import Verdict
+from q36eval.records import Verdict, branch_title
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunFilter, RunSummary
@@ -34,7 +35,8 @@ RunsOfFamily = Annotated[
     str | None, typer.Option("--family", help="Only runs of this family.", autocompletion=completion.families)
 ]
 RunsOfBranch = Annotated[
-    str | None, typer.Option("--branch", help="Only runs of this branch.", autocompletion=completion.branches)
+    str | None,
+    typer.Option("--branch", help="Only runs of this branch or checkpoint folder.", autocompletion=completion.branches),
 ]
 
 
@@ -86,7 +88,7 @@ def run_filter(
 
     wanted = RunFilter(
         family=family,
-        branch=branch,
+        branch=None if branch is None else kept_name(branch),
         state=None if state is None else RunState(state),
         verdict=verdict,
         since=None if since is None else _moment(since, time.min),
@@ -139,7 +141,9 @@ def _print(runs: "list[RunSummary]") -> None:
     from q36eval.app.cli.tables import plain_table
 
     columns = ("run", "of", "verdict", "lanes", "policy")  # a run's id begins with when it started
-    rows = [[run.id, f"{run.family}/{run.branch}", _verdict(run), _lanes(run), run.policy or "–"] for run in runs]
+    rows = [
+        [run.id, branch_title(run.family, run.branch), _verdict(run), _lanes(run), run.policy or "–"] for run in runs
+    ]
     Console().print(plain_table(columns, rows, [], [0, 2]))
 
 

@@ -31,7 +31,7 @@ def status(
     rows = in_order(known.of(row.key) for row in known.all() if family in (None, row.of.family))
     families = {one: [row for row in rows if row.of.family == one] for one in sorted({row.of.family for row in rows})}
     said = {one: sentence(one, of, code="`{}`".format) for one, of in families.items()}
-    asked = {one: [row for row in of if branch in (None, row.of.branch)] for one, of in families.items()}
+    asked = {one: [row for row in of if wanted.branch in (None, row.of.branch)] for one, of in families.items()}
     if as_json:
         body = [{"family": one, "sentence": said[one], "branches": _branches(of)} for one, of in asked.items() if of]
         print_json({"families": body})

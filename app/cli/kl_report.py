@@ -11,6 +11,7 @@ from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of, interva
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.inert_text import plain
+from q36eval.records import branch_title
 from q36eval.reports.text import number
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     layers = {} if blamed is None else KLFigures(history.measurements(blamed.id)).layers()
     if blamed is not None and layers:
         plots[f"KL by layer (attribution {blamed.id})"] = layers_figure(layers)
-    write_page(file, f"{run.family}/{run.branch}, run {run.id}", plots)
+    write_page(file, f"{branch_title(run.family, run.branch)}, run {run.id}", plots)
 
 
 def _bounds(bounds: Sequence["Measurement"], non_finite: str) -> Iterator["RenderableType"]:

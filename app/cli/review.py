@@ -22,6 +22,7 @@ from q36eval.app.targets import load_family, name_in_history
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
+from q36eval.records import branch_title
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
@@ -102,7 +103,7 @@ def waive(
         return
     if Quiet.wanted:
         return
-    print_plain(f"Waiver {number}: {waiver.scope} of {chosen.name}/{name}, by {owner} until {until}.")
+    print_plain(f"Waiver {number}: {waiver.scope} of {branch_title(chosen.name, name)}, by {owner} until {until}.")
     print_plain("As of today, of the newest judged runs:" if effects else "No run of this branch was judged yet.")
     for one in effects:
         print_plain(f"  {one.sentence}")
@@ -141,7 +142,7 @@ def list_waivers(
 
     columns = ("number", "of", "excuses", "owner", "reason", "expires", "state")
     rows = [
-        [str(row[column]) if column != "of" else f"{row['family']}/{row['branch']}" for column in columns]
+        [str(row[column]) if column != "of" else branch_title(row["family"], row["branch"]) for column in columns]
         for row in (_row(record, today) for record in shown)
     ]
     Console().print(plain_table(columns, rows, [0], [0, 5]))
@@ -176,7 +177,8 @@ def revoke(
         print_json(_row(record, datetime.now(UTC).date()))
         return
     print_plain(
-        f"Revoked waiver {what}: {record.waiver.scope} of {record.family}/{record.branch}; gate the branch again."
+        f"Revoked waiver {what}: {record.waiver.scope} of {branch_title(record.family, record.branch)}; gate the "
+        "branch again."
     )
 
 

@@ -9,7 +9,7 @@ from q36eval.app.cli.tables import plain_table
 from q36eval.gate import CriterionResult, GateReport
 from q36eval.history import RunRecord
 from q36eval.inert_text import plain
-from q36eval.records import Measurement
+from q36eval.records import Measurement, branch_title
 from q36eval.reports.console_report import STYLES
 
 SHOWN = ("trigger_f1", "call_failure_rate", "rejected_drafts")
@@ -28,7 +28,8 @@ def print_served(
     """One table, and for all that is not PASS what was seen; nothing that a server said is read as markup."""
     console = Console()
     line = Text(report.headline, style=STYLES[report.verdict])
-    subject = f"{run.family}/{run.branch}, {server_name(run) or 'no server'}, policy {report.policy}, run {run.id}"
+    title = branch_title(run.family, run.branch)
+    subject = f"{title}, {server_name(run) or 'no server'}, policy {report.policy}, run {run.id}"
     console.print(line.append(plain(f"  {subject}"), style="default"), soft_wrap=True)
     if verdict_only:
         return

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from q36eval.app.figures.answers import shortened
 from q36eval.inert_text import SENTENCE, plain
 from q36eval.measurement_facts import recorded_unverified
+from q36eval.records import branch_title
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,7 +51,7 @@ def print_run(run: "RunRecord", history: "History", parts: "Iterable[RenderableT
     from rich.text import Text
 
     console = Console()
-    console.print(Text(plain(f"{run.family}/{run.branch}, run {run.id}"), style="bold"))
+    console.print(Text(plain(f"{branch_title(run.family, run.branch)}, run {run.id}"), style="bold"))
     for part in parts:
         console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
     unverified = recorded_unverified(run.provenance)

@@ -14,6 +14,7 @@ from q36eval.errors import Q36Error, StorageError
 from q36eval.history import History, RunState
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive, is_held
+from q36eval.records import branch_title
 from q36eval.references import use_of
 from q36eval.run.drift import keep_drifts
 
@@ -136,7 +137,9 @@ def _runs(state: _State, retention: Retention) -> Iterator[Removal]:
         if is_held(state.paths.run_lock(run.id)):
             continue
         if run.state is not RunState.RUNNING or not state.is_measured(run.id, run.started):
-            yield Removal("run", run.id, f"{run.family}/{run.branch}, {run.verdict or run.state}; not retained")
+            yield Removal(
+                "run", run.id, f"{branch_title(run.family, run.branch)}, {run.verdict or run.state}; not retained"
+            )
 
 
 def _files(state: _State, gone: set[str]) -> Iterator[Removal]:

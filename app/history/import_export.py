@@ -180,7 +180,7 @@ def _sum(records: Iterable[Record]) -> tuple[int, int]:
 
 def _with_files(archive: Reader, whole: WholeRun) -> WholeRun:
     """The run with those of its files alone that the archive holds."""
-    held = tuple(one for one in whole.about.artifacts if f"artifacts/{one.sha256}" in archive.manifest.files)
+    held = tuple(one for one in whole.about.artifacts if archive.has_artifact(one.sha256))
     return whole.model_copy(update={"about": whole.about.model_copy(update={"artifacts": held})})
 
 

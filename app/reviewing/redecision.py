@@ -13,6 +13,7 @@ from q36eval.history.decisions import (
     policy_of,
     report_sha256,
 )
+from q36eval.records import branch_title
 from q36eval.run.drift import keep_drifts
 
 
@@ -41,7 +42,8 @@ def decide_again(
     own = policy_of(run)
     if (run.family, run.branch) != (family, branch):
         raise UsageError(
-            "run-of-another-branch", f"Run {run.id} is of {run.family}/{run.branch}, not of {family}/{branch}."
+            "run-of-another-branch",
+            f"Run {run.id} is of {branch_title(run.family, run.branch)}, not of {branch_title(family, branch)}.",
         )
     if policy is not None and policy.untitled != own.untitled:
         raise UsageError(

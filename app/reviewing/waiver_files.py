@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from q36eval.app.targets import kept_name
 from q36eval.config import Family
 from q36eval.errors import UsageError
 from q36eval.files import read_yaml
@@ -32,7 +33,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     family: str = Field(min_length=1)
-    branch: str = Field(min_length=1)
+    branch: str = Field(pattern=r"^[^\x00]+$")
     criterion: str | None = Field(default=None, min_length=1)
     slice: str | None = Field(default=None, min_length=1)
     canary: str | None = Field(default=None, min_length=1)
@@ -64,6 +65,8 @@ class _File(BaseModel):
 def read_waivers(file: Path, on: date) -> dict[tuple[str, str], WaiverSource]:
     """The waivers of a file by family and branch. Expired ones are among them: the report says that they are.
 
+    A branch's folder may be a relative path, from where the gate runs.
+
     Raises:
         UsageError: the file is missing or malformed, or one of its waivers is meant to hold longer than a year from
             the day `on`.
@@ -76,7 +79,7 @@ def read_waivers(file: Path, on: date) -> dict[tuple[str, str], WaiverSource]:
                 "waiver-too-long",
                 f"The waiver file {file} is wrong at waivers.{place}.expires: {too_long(entry.expires)}.",
             )
-        key = (entry.family, entry.branch)
+        key = (entry.family, kept_name(entry.branch))
         before = sources[key].waivers if key in sources else ()
         sources[key] = WaiverSource(str(file), (*before, entry.waiver()))
     return sources

@@ -13,7 +13,7 @@ To add a kind of criterion: its name in `stats.MarginKind` with its estimators a
 meaning and range in `policy.Margin`, its words in `policy_schema.MarginPart`.
 """
 
-from q36eval.gate.attempts import Attempts, EarlierGate, ReusedAnswers, Tried, attempts_of
+from q36eval.gate.attempts import Attempts, EarlierGate, Tried, attempts_of
 from q36eval.gate.decision import decide
 from q36eval.gate.policy import NON_FINITE, Criterion, Informative, Margin, Policy, SchemeFigure
 from q36eval.gate.report import (
@@ -47,7 +47,6 @@ __all__ = [
     "Margin",
     "Policy",
     "PolicyRule",
-    "ReusedAnswers",
     "SchemeFigure",
     "SignOff",
     "Stage",

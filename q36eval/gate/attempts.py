@@ -23,31 +23,24 @@ class EarlierGate(Record):
     other_suites: tuple[str, ...] = ()
 
 
-class ReusedAnswers(Record):
-    """Answers that were not asked for again: so many `items` are those of run `run_id`."""
-
-    run_id: str
-    items: int = Field(ge=0)
-
-
 class Tried(Record):
     """What a decision knows of other gates: the earlier ones, oldest first, and the name of this gate's answers.
 
     `unfinished` are the gates that began to measure and never came to a verdict: who saw them go badly may have ended
-    them.
+    them. `reused` is of an earlier version only, whose gates took answers over from other runs.
     """
 
     earlier: tuple[EarlierGate, ...] = ()
     unfinished: tuple[str, ...] = ()
     answers: str = ""
-    reused: ReusedAnswers | None = None
+    reused: dict[str, Any] | None = None
 
 
 class Attempts(Record):
     """How often this deployment was gated by these criteria, and the chance of a false PASS over all of it.
 
-    `answer_sets` counts the sets of answers that all gates up to this one rest on: one that reused another's is no
-    further try. `false_pass_each` is the chance that a branch just at a margin passes one gate, the greatest over the
+    `answer_sets` counts the sets of answers that all gates up to this one rest on: the same answers are no further
+    try. `false_pass_each` is the chance that a branch just at a margin passes one gate, the greatest over the
     blocking criteria; `false_pass_any` that of one or more PASS among as many independent gates, which is what other
     items give. Gates of the same items are alike, and give less. `allowed` is the policy's `max_attempts`. Those that
     were begun and left `unfinished` are told and not counted: a machine that went down is no try for a PASS.
@@ -59,7 +52,7 @@ class Attempts(Record):
     false_pass_each: float
     false_pass_any: float
     allowed: int | None = None
-    reused: ReusedAnswers | None = None
+    reused: dict[str, Any] | None = None
 
     @property
     def too_many(self) -> bool:
@@ -68,7 +61,7 @@ class Attempts(Record):
 
 
 def attempts_of(policy: Policy, tried: Tried | None) -> Attempts | None:
-    """The attempts that a decision by `policy` is the last of; None where it is the first, and took over nothing."""
+    """The attempts that a decision by `policy` is the last of; None where it is the first."""
     if tried is None or not (tried.earlier or tried.unfinished or tried.reused):
         return None
     sets = len({gate.answers for gate in tried.earlier} | {tried.answers})

@@ -16,7 +16,7 @@ from q36eval.locks import is_held
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0011"
+HEAD = "0012"
 """The newest schema version; a test holds it to the files in `migrations/versions`."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"

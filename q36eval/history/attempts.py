@@ -7,14 +7,11 @@ from pydantic import ValidationError
 
 from q36eval.engines import repeats_itself
 from q36eval.files import json_sha256
-from q36eval.gate import EarlierGate, Policy, ReusedAnswers, Tried
+from q36eval.gate import EarlierGate, Policy, Tried
 from q36eval.gate.attempts import judged_content
 from q36eval.history.records import JudgedRun, RunRecord
 from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity
-
-REUSED = "answers_reused"
-"""Where a run's provenance holds whose answers it took over (`ReusedAnswers`), if any."""
 
 CIRCUMSTANCES = frozenset({"numerics", "code", "device", "machine", "kernels", "batch_rows"})
 """Settings of how and where the same deployment was computed: to gate it otherwise is to try it once more."""
@@ -30,7 +27,6 @@ def tried_before(history: History, run: RunRecord) -> Tried | None:
         for gate in history.judged_runs(run.identity.checkpoint_sha256)
         if gate.id != run.id and same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
     ]
-    reused = run.provenance.get(REUSED)
     unfinished = [
         gate.id
         for gate in history.unfinished_runs(run.identity.checkpoint_sha256)
@@ -40,7 +36,6 @@ def tried_before(history: History, run: RunRecord) -> Tried | None:
         earlier=tuple(earlier),
         unfinished=tuple(unfinished),
         answers=_answers(run.id, run.identity, run.suites, run.provenance),
-        reused=None if reused is None else ReusedAnswers.model_validate(reused),
     )
 
 

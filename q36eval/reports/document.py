@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.gate.fault_layer import LayerAtFault
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
-from q36eval.records import Measurement, ProbeFailure
+from q36eval.records import Measurement, ProbeFailure, branch_title
 from q36eval.reports import story
 from q36eval.reports.deciding_answers import DecidingAnswer
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
@@ -126,8 +126,8 @@ class Document:
 
     @property
     def subject(self) -> str:
-        """Family and branch; empty without a run."""
-        return "" if self.run is None else f"{self.run.family}/{self.run.branch}"
+        """Family and branch, or a folder's path; empty without a run."""
+        return "" if self.run is None else branch_title(self.run.family, self.run.branch)
 
     @property
     def layer_lines(self) -> tuple[str, ...]:

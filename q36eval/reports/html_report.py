@@ -26,7 +26,7 @@ def to_html(document: Document) -> str:
 
 def _verdict(document: Document) -> Iterator[str]:
     report, run = document.report, document.run
-    named = "" if run is None else f" {html(run.family)}/{html(run.branch)}"
+    named = "" if run is None else f" {html(document.subject)}"
     yield f"<h1>{_says(report.verdict, report.headline)}{named}</h1>"
     facts = [f"policy {html(report.policy)}", f"exit code {report.exit_code}"]
     if run is not None:

@@ -46,7 +46,7 @@ def _folded(title: str, body: list[str]) -> list[str]:
 
 def _verdict(document: Document) -> Iterator[str]:
     report, run = document.report, document.run
-    yield f"# {md(report.headline)}" + ("" if run is None else f": {md(run.family)}/{md(run.branch)}")
+    yield f"# {md(report.headline)}" + ("" if run is None else f": {md(document.subject)}")
     yield ""
     imported = "" if run is None or run.imported is None else " Imported from another history."
     of = "Policy" if run is None else f"Run {md(run.id)}, policy"

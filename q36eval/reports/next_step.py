@@ -250,14 +250,14 @@ def _missing(open_: tuple[CriterionResult, ...]) -> str:
 
 
 def branch_option(run: "RunRecord") -> str:
-    """`--branch …` by which a command finds the run's branch again: as it was named, were it a folder's path."""
+    """`--branch …` by which a command finds the run's branch again."""
     return f"--branch {_checkpoint(run)}"
 
 
 def _checkpoint(run: "RunRecord") -> str:
     """The branch as a shell reads it, with its family where that is not the default."""
     family = "" if run.family == DEFAULT_FAMILY else f" --family {_word(run.family, 'FILE')}"
-    return f"{_word(str(run.provenance.get('named', run.branch)), 'BRANCH')}{family}"
+    return f"{_word(run.branch, 'BRANCH')}{family}"
 
 
 def _word(name: str, placeholder: str) -> str:

@@ -242,13 +242,8 @@ def template_lines(run: "RunRecord | None") -> tuple[str, ...]:
 
 
 def attempts_text(attempts: Attempts) -> tuple[str, ...]:
-    """The earlier gates of the same deployment, what they do to the chance of a false PASS, and what was reused."""
+    """The earlier gates of the same deployment, and what they do to the chance of a false PASS."""
     sentences = []
-    if attempts.reused is not None:
-        sentences.append(
-            f"{attempts.reused.items:,} items were not evaluated again: this engine repeats itself, and the answers "
-            f"are those of run {attempts.reused.run_id}"
-        )
     if attempts.earlier:
         sentences.append(f"gated before, {_times(len(attempts.earlier))}: {_earlier_text(attempts)}")
         sentences.append(_chance_text(attempts))

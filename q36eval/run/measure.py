@@ -209,8 +209,7 @@ def _start(
         provenance=made_with
         | facts
         | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"}
-        | _declaration(request)
-        | ({} if request.branch.named is None else {"named": request.branch.named}),
+        | _declaration(request),
     )
 
 

@@ -45,11 +45,10 @@ def _of_serving_kl(criterion: "Criterion") -> bool:
 
 @dataclass(frozen=True)
 class Target:
-    """A checkpoint to judge: the name it goes by in history, its folder, and what a person named it by."""
+    """A checkpoint to judge: the name it goes by in history, and its folder."""
 
     name: str
     folder: Path
-    named: str | None = None
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) 
     undecided = commands.q36eval("gate", "--branch", "bf16", *SKIPPING, state=state)
     assert undecided.returncode == 3
     assert {run.verdict for run in runs(state)} == {Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE}
-    assert {run.provenance.get("named") for run in runs(state)} == {None, str(damaged)}
+    assert {run.branch for run in runs(state)} == {"bf16", str(damaged)}
 
 
 def test_2_for_what_a_person_can_mend(tmp_path: Path, weights: tuple[str, ...]) -> None:

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 import yaml
 
-from q36eval.app.targets import checkpoint_bytes, load_family, resolve
+from q36eval.app.targets import checkpoint_bytes, load_family, name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from tests.raising import raises
@@ -38,7 +39,32 @@ def test_a_branch_may_be_a_gguf_file_and_so_may_a_path(tmp_path: Path) -> None:
     family = family_of(tmp_path, paths, source={"path": "ours.gguf"}, scheme="Q4_K + Q6_K")
     assert resolve("main", family, paths).folder == tmp_path / "ours.gguf"
     named = resolve(str(tmp_path / "ours.gguf"), family, paths)
-    assert (named.name, named.folder) == ("ours.gguf", tmp_path / "ours.gguf")
+    assert (named.name, named.folder) == (str(tmp_path / "ours.gguf"), tmp_path / "ours.gguf")
     assert checkpoint_bytes(named.folder) == golden.stat().st_size
     with raises(UsageError, "branch-unknown", "other.gguf"):
         resolve(str(tmp_path / "other.gguf"), family, paths)
+
+
+def test_a_folder_goes_by_its_path_and_a_link_by_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does one that is called like a published branch, whose runs and waivers are not its own."""
+    family = load_family(None, Paths(REPOSITORY, tmp_path / "state"))
+    for folder in ("a/release", "b/release", "builds/2"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "c").symlink_to("a")
+    (tmp_path / "newest").symlink_to("builds/2")
+    monkeypatch.chdir(tmp_path / "a")
+    named = {
+        "release": "a/release",
+        "./release/": "a/release",
+        "../c/release": "a/release",
+        "release/..": "a",
+        ".": "a",
+        "../b/release": "b/release",
+        "../newest": "newest",
+        "./main": "a/main",
+    }
+    assert {name: name_in_history(name, family) for name in named} == {
+        name: str(tmp_path / path) for name, path in named.items()
+    }
+    assert name_in_history("main", family) == "main"
+    assert name_in_history("missing", family) == "missing"

@@ -1,6 +1,7 @@
 """`kl`, `inspect` and `attribute` of checkpoint folders need no family."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,22 @@ def test_inspection_says_nothing_of_other_models(folders: tuple[str, str], tmp_p
         done = commands.q36eval("inspect", branch, *against, state=tmp_path)
         assert done.returncode == 0, done.stdout
         assert [word for word in FAMILY_WORDS if word in done.stdout] == []
+
+
+def test_folders_of_one_name_are_two_branches_and_a_rebuilt_one_stays(
+    folders: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("a", "b"):
+        shutil.copytree(folders[0], tmp_path / place / "release")
+        assert commands.q36eval("inspect", str(tmp_path / place / "release"), state=tmp_path).returncode == 0
+    shutil.rmtree(tmp_path / "a" / "release")
+    shutil.copytree(folders[1], tmp_path / "a" / "release")
+    monkeypatch.chdir(tmp_path / "a")
+    assert commands.q36eval("inspect", "release", state=tmp_path).returncode == 0
+    for chosen, places in (((), "aba"), (("--branch", "./release"), "aa")):
+        done = commands.q36eval("history", "list", *chosen, "--json", state=tmp_path)
+        branches = [run["branch"] for run in json.loads(done.stdout)["runs"]]
+        assert branches == [str(tmp_path / place / "release") for place in places]
 
 
 @pytest.mark.long

@@ -285,7 +285,7 @@ def test_what_a_branch_is_called_cannot_speak_for_the_banner(history: History, t
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["main\nmay ship", "main \u202epihs yam", "x" * 500, "\u200b"])
+@pytest.mark.parametrize("name", ["main\nmay ship", "main \u202epihs yam", "x" * 500, "/x" * 500, "\u200b"])
 def test_a_name_cannot_speak_for_the_page(history: History, visit: Visit, name: str) -> None:
     gate(history, SANDBOX, RUINED, branch=name)
     (shown,) = [each.proto.body for each in visit(Path(history.name)).get("html") if 'banner"><b>' in each.proto.body]

@@ -29,7 +29,7 @@ def archive_of(state: Path, history: History, run: RunRecord) -> Path:
 
 
 def edited(file: Path, part: str, edit: Callable[[Any], object]) -> Path:
-    """The archive with the JSON of a file in it changed, its manifest made to fit."""
+    """The archive with the JSON of a file in it changed."""
 
     def rewritten(content: bytes) -> bytes:
         lines = [json.loads(line) for line in content.splitlines()]

@@ -143,6 +143,32 @@ def test_a_history_of_0010_loses_its_chain_and_no_decision_that_was_in_force(dat
     assert read(database)[1] == NEWEST
 
 
+def test_folders_of_one_name_become_two_branches_where_their_paths_are_known(database: str, tmp_path: Path) -> None:
+    history = History.open(database)
+
+    def begun(branch: str, **provenance: str) -> str:
+        known = {"family": "sandbox", "branch": branch, "provenance": provenance}
+        return history.start_run(identity=None, reference_identity=None, **known).id
+
+    ids = {
+        begun("release", named="/srv/a/release"): "/srv/a/release",
+        begun("release", named="/srv/b/release/"): "/srv/b/release",
+        begun("release", named="./release"): "release",
+        begun("alone", named=f"{tmp_path}/alone"): f"{tmp_path}/alone",
+        begun("newest", named="/srv/link"): "newest",
+        begun("main"): "main",
+        begun("/srv/main", named="/srv/main"): "/srv/main",
+    }
+    for branch in ("release", "alone", "main"):
+        history.add_waiver("sandbox", branch, WAIVER)
+    history.close()
+    set_version(database, "0011")
+    history = History.open(database)
+    assert {run.id: run.branch for run in history.summaries()} == ids
+    assert [record.branch for record in history.waiver_records()] == ["release", f"{tmp_path}/alone", "main"]
+    history.close()
+
+
 def test_who_edits_the_schema_raises_its_number() -> None:
     """Else a history of the schema before the edit would be taken for one of this."""
     described = [
@@ -160,7 +186,7 @@ def test_who_edits_the_schema_raises_its_number() -> None:
         for table in metadata.sorted_tables
     ]
     fingerprint = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
-    assert (NEWEST, fingerprint) == ("0011", "cb9d73af1b15962b"), (
+    assert (NEWEST, fingerprint) == ("0012", "cb9d73af1b15962b"), (
         "add a file to migrations/versions and raise HEAD, then record both here"
     )
 

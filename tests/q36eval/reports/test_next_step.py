@@ -125,7 +125,5 @@ def test_the_commands_exist(judged: GateReport) -> None:
         command.make_context("q36eval", words, resilient_parsing=False)
 
 
-def test_a_folder_is_named_as_it_was_named() -> None:
-    """Its basename, which it goes by in history, finds no folder."""
-    told = steps(inconclusive(), branch="my-int4", provenance={"named": "out dir/my-int4"})
-    assert told[0] == "q36eval gate --branch 'out dir/my-int4'"
+def test_a_folders_path_is_quoted_for_a_shell() -> None:
+    assert steps(inconclusive(), branch="/out dir/my-int4")[0] == "q36eval gate --branch '/out dir/my-int4'"
