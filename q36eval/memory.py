@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 _CGROUPS = {
     # by where a version's tree begins: limit, use, and which part of the use goes when it is asked for
     "": ("memory.max", "memory.current", "inactive_file"),
@@ -10,18 +12,13 @@ _CGROUPS = {
 }
 
 
-def available_bytes(root: Path = Path("/")) -> int | None:
+def available_bytes(root: Path = Path("/")) -> int:
     """Host memory that is free or can be freed, no more than what limits on this process's groups leave of theirs.
 
     The limits are those of Linux's control groups, which containers, systemd and Slurm set: of the process's own group
-    and of all above it. None where the system does not say (no `/proc`).
+    and of all above it. psutil does not know them.
     """
-    try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return None
-    return max(0, min([free, *_left_by_limits(root)]))
+    return max(0, min([int(psutil.virtual_memory().available), *_left_by_limits(root)]))
 
 
 def _left_by_limits(root: Path) -> Iterator[int]:

@@ -1,7 +1,7 @@
-"""`q36eval drift`: whether a branch moved over its runs, since when, and with what."""
+"""`q36eval drift`: whether a branch differs from its blessed run beyond noise, since when, and with what."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,11 +14,11 @@ from q36eval.errors import ExitCode, UsageError
 from q36eval.metrics import metric_of_key
 
 if TYPE_CHECKING:
-    from q36eval.drift import AgainstBlessed, BranchDrift
+    from q36eval.drift import BranchDrift
     from q36eval.history import History
 
 SHOWN = 24
-STATES = ("drifting", "incomparable", "too_few_runs", "stable")
+STATES = ("drifting", "incomparable", "not_blessed", "stable", "chart_only")
 """In the order in which metrics are shown."""
 
 WORST_FIRST = (ExitCode.FAIL, ExitCode.INCONCLUSIVE, ExitCode.PASS)
@@ -36,15 +36,15 @@ def drift(
     family: FamilyOption = None,
     metric: Annotated[str | None, typer.Option(help="Only metrics whose key contains this.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Watch every metric, not only those that the policy judges.")
+        bool, typer.Option("--all", help="Also compare metrics that the policy does not judge; they decide nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Report whether a branch has drifted over its runs.
+    """Report whether a branch is worse than its blessed run.
 
-    Exit codes: 0 stable or better, 1 drifting for the worse, 3 too few runs or runs that do not compare. Each metric
-    that the policy judges is followed over all runs of the branch and compared with the blessed run. Without --branch,
-    every branch of the family is reported, and the worst one sets the exit code.
+    Exit codes: 0 stable or better, 1 drifting for the worse, 3 no blessed run or runs that do not compare. Each metric
+    that the policy judges is paired with the blessed run, item by item. Without --branch, every branch of the family
+    is reported, and the worst one that has a blessed run sets the exit code.
     """
     chosen, history = load_family(family, Paths.default()), open_history()
     if branch is None:
@@ -60,7 +60,7 @@ def _of_all(history: "History", family: Family, as_json: bool) -> int:
 
     keep_drifts(history, family.name)
     drifts = [standing_drift(history, *key) for key in sorted(history.fingerprints(family.name))]
-    drifts.sort(key=lambda one: WORST_FIRST.index(_exit_code(one)))
+    drifts.sort(key=lambda one: (one.blessed_run_id is None, WORST_FIRST.index(_exit_code(one))))
     code = _exit_code(drifts[0]) if drifts else ExitCode.INCONCLUSIVE
     if as_json:
         branches = [json.loads(one.model_dump_json(exclude={"metrics"})) for one in drifts]
@@ -78,18 +78,15 @@ def _of_one(
 ) -> int:
     from q36eval.run.drift import drift_of, keep_drifts
 
-    followed = drift_of(history, family.name, branch, containing=metric, everything=everything)
-    if not followed.drift.metrics:
+    found = drift_of(history, family.name, branch, containing=metric, everything=everything)
+    if not found.metrics:
         _check_known(history, family, branch, metric, everything)
-    code = _exit_code(followed.drift)
+    code = _exit_code(found)
     if as_json:
-        body: dict[str, Any] = json.loads(followed.drift.model_dump_json())
-        body["against_blessed"] = {key: json.loads(one.model_dump_json()) for key, one in followed.against.items()}
-        body["exit_code"] = int(code)
-        print_json(body)
+        print_json(json.loads(found.model_dump_json()) | {"exit_code": int(code)})
     else:
-        _print(followed.drift, followed.against)
-    keep_drifts(history, family.name, branch)  # last: whoever holds the database for long delays no answer
+        _print(found)
+    keep_drifts(history, family.name, branch)  # last: a process that holds the database for long delays no answer
     return int(code)
 
 
@@ -109,7 +106,7 @@ def _check_known(history: "History", family: Family, branch: str, metric: str | 
             f"{family.name} has no branch {branch!r}, nor a run of one; {closest(branch, sorted(names))}.",
         )
     if keys and metric is not None:
-        unwatched = "" if everything else next((f"; --all also follows {key}" for key in keys if metric in key), "")
+        unwatched = "" if everything else next((f"; --all also compares {key}" for key in keys if metric in key), "")
         raise UsageError("metric-unknown", f"No watched metric has a key that contains {metric!r}{unwatched}.")
 
 
@@ -125,8 +122,9 @@ def _state(moved: "BranchDrift") -> str:
     return moved.state.value.replace("_", " ").upper()
 
 
-def _print(moved: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
+def _print(moved: "BranchDrift") -> None:
     from q36eval.app.cli.tables import print_plain
+    from q36eval.drift import ALPHA
 
     print_plain(f"{_state(moved)} {moved.branch} of {moved.family}: {moved.statement}")
     if Quiet.wanted:
@@ -135,31 +133,19 @@ def _print(moved: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
         print_plain(f"No finished run measured it; q36eval gate --branch {moved.branch} makes one.")
         return
     print_plain(
-        f"{moved.runs} runs, blessed run: {moved.blessed_run_id or 'none'}. {moved.watched} metrics watched: at most "
-        f"one false alarm in {moved.in_control_run_length:,.0f} runs, if nothing changes and runs scatter normally and "
-        f"independently."
+        f"{moved.runs} runs, blessed run: {moved.blessed_run_id or 'none'}. {moved.watched} metrics watched: a "
+        f"comparison of runs that do not differ reports a drift in at most {ALPHA:.0%} of cases."
     )
-    watched = sorted(
-        (metric for metric in moved.metrics if metric.watched),
-        key=lambda one: (STATES.index(one.state.value), not one.worse, one.key),
+    shown = sorted(
+        moved.metrics, key=lambda one: (not one.watched, STATES.index(one.state.value), not one.worse, one.key)
     )
-    for one in watched[:SHOWN]:
-        print_plain(f"  {figure_name(one.key)}: {one.statement.rstrip('.')}{_against(against.get(one.key))}")
-    if len(watched) > SHOWN:
-        print_plain(f"  and {len(watched) - SHOWN} more; --metric TEXT picks some, --json lists all")
+    for one in shown[:SHOWN]:
+        print_plain(f"  {figure_name(one.key)}: {one.statement.rstrip('.')}")
+    if len(shown) > SHOWN:
+        print_plain(f"  and {len(shown) - SHOWN} more; --metric TEXT picks some, --json lists all")
 
 
 def figure_name(key: str) -> str:
     """A figure's title beside its key."""
     metric, slice = metric_of_key(key)
     return f"{metric.titled(slice)} ({key})"
-
-
-def _against(paired: "AgainstBlessed | None") -> str:
-    """The newest run beside the blessed one, item by item."""
-    if paired is None or paired.interval is None:
-        return ""
-    low, high = paired.interval.lower, paired.interval.upper
-    if paired.no_change == 1.0:
-        return f"; newest / blessed run {paired.effect:.4g} [{low:.4g}, {high:.4g}]"
-    return f"; newest less blessed run {paired.effect:+.3g} [{low:+.3g}, {high:+.3g}]"

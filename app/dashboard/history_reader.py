@@ -13,7 +13,7 @@ from q36eval.app.figures.deciding_answers import deciding_items
 from q36eval.app.figures.kl_plots import divergences_of
 from q36eval.app.standing import OfHistory, Rules, shipped_rules
 from q36eval.config.paths import Paths
-from q36eval.drift import BranchDrift
+from q36eval.drift import BranchDrift, MetricDrift
 from q36eval.gate.report import SignOff, Waiver
 from q36eval.history import (
     Blessing,
@@ -35,7 +35,7 @@ from q36eval.history.run_comparison import Comparison, compare
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import is_held
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.drift import FollowedMetrics, followed, standing_drift
+from q36eval.run.drift import followed, standing_drift
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
 
 if TYPE_CHECKING:
@@ -224,8 +224,8 @@ class Reader:
         """The drift of a branch, its metrics without points; a second, where history does not keep it."""
         return self._of_branch(family, branch, lambda h: standing_drift(h, family, branch), "drift")
 
-    def followed(self, family: str, branch: str, keys: Sequence[str]) -> FollowedMetrics:
-        """Some metrics of a branch over its runs and beside the blessed one."""
+    def followed(self, family: str, branch: str, keys: Sequence[str]) -> list[MetricDrift]:
+        """Some metrics of a branch over its runs, and the newest run paired with the blessed one."""
         drift = self.drift(family, branch)
         return self._of_branch(family, branch, lambda h: followed(h, drift, keys), f"followed {tuple(keys)!r}")
 

@@ -22,7 +22,7 @@ from q36eval.app.dashboard.guard import LOOPBACK, Guard
 from q36eval.app.dashboard.launch_options import READ_ONLY
 from q36eval.app.dashboard.verdict_style import PRIMARY
 
-LATE = ("pandas", "plotly.graph_objects", "plotly.subplots", "plotly.io", "scipy.stats", "pyarrow.parquet", "PIL.Image")
+LATE = ("pandas", "plotly.graph_objects", "plotly.io", "scipy.stats", "pyarrow.parquet", "PIL.Image")
 """What charts, tables, tests of significance and the browser tab's icon import when they are first drawn."""
 
 FIRST = "overview"
@@ -107,11 +107,10 @@ def imported() -> None:
 def _drawn_once() -> None:
     """A chart with every kind of trace: Plotly imports the classes of each, and of its template, with the first."""
     import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
 
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, subplot_titles=["", ""])
+    figure = go.Figure()
     for trace in (go.Scatter, go.Bar, go.Histogram, go.Heatmap):
-        figure.add_trace(trace(), row=1, col=1)
+        figure.add_trace(trace())
     errors = {"array": [0]}
     figure.update_traces(error_x=errors, error_y=errors, line={}, selector={"type": "scatter"})
     figure.add_hline(0, annotation_text="")

@@ -156,11 +156,10 @@ class Sizes:
 
 
 def free_bytes(device: torch.device) -> float:
-    """The device's free memory; of the host, also what can be freed. Infinite where the system does not say."""
+    """The device's free memory; of the host, also what can be freed."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    free = available_bytes()
-    return float("inf") if free is None else float(free)
+    return float(available_bytes())
 
 
 def _packable(weights: list[tuple[Part, LogicalWeight]]) -> bool:

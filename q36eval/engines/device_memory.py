@@ -16,9 +16,6 @@ from q36eval.engines.qwen3_5_moe import fused_layers
 from q36eval.engines.qwen3_5_moe.attention import is_usable
 from q36eval.memory import available_bytes
 
-UNKNOWN_BYTES = 8 * 2**30
-"""Taken as free where the system does not say."""
-
 
 def costs_of(model: Any, *, one_layer: bool = False) -> Costs:
     """What batches of a model take, all of whose layers remember rows, or `one_layer` at a time."""
@@ -116,7 +113,6 @@ def free_on(device: torch.device) -> tuple[int, int]:
     """
     if device.type != "cuda":
         free = available_bytes()
-        free = UNKNOWN_BYTES if free is None else free
         return free, free
     free, total = torch.cuda.mem_get_info(device)
     reserved, allocated = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)

@@ -55,8 +55,7 @@ def usable_workers() -> int:
     if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 1
     cores = min(len(os.sched_getaffinity(0)), torch.get_num_threads(), _cgroup_cores(), MAX_WORKERS)
-    memory = available_bytes()
-    return max(1, cores if memory is None else min(cores, memory // BYTES_PER_WORKER))
+    return max(1, min(cores, available_bytes() // BYTES_PER_WORKER))
 
 
 def _cgroup_cores(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:

@@ -18,7 +18,7 @@ from q36eval.checkpoints.placements import LAYERS
 from q36eval.checkpoints.stored_groups import give_back_pinned
 from q36eval.checkpoints.weight_slots import StoredLayers
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
-from q36eval.engines.device_memory import UNKNOWN_BYTES, costs_of, pinned_bytes
+from q36eval.engines.device_memory import costs_of, pinned_bytes
 from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment, check_layers_alone
 from q36eval.engines.memory_plan import Costs, Room, rounded_down
@@ -75,10 +75,9 @@ class LayerByLayerEngine(ResidentEngine):
     def _scored_batches(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[Outcome]:
         """All batches in as few passes as host memory for their states allows."""
         give_back_pinned()
-        free = available_bytes()
         token_bytes = self._model.config.hidden_size * self._model.dtype.itemsize
         # in steps, so that a killed pass is of the same texts when it goes on, with a little more or less memory free
-        room = rounded_down(int(STATES_SHARE * (UNKNOWN_BYTES if free is None else free)))
+        room = rounded_down(int(STATES_SHARE * available_bytes()))
         waiting: list[list[ScoreRequest]] = []
         held = 0
         for batch in batches:

@@ -3,49 +3,32 @@
 import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import cache
 
 import numpy
 import scipy
 from pydantic import ValidationError
 
 from q36eval.config import Paths
-from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift, branch_drift, drift, pair_with_blessed
+from q36eval.drift import BranchDrift, MetricDrift, branch_drift, drift
 from q36eval.drift.records import FINDINGS_VERSION
 from q36eval.errors import StorageError, UsageError
 from q36eval.history import History, KeptDrift, RunFilter, RunState
-from q36eval.records import Measurement
-
-
-@dataclass(frozen=True)
-class DriftBesideBlessed:
-    """A branch's drift; `against` holds its watched metrics beside the blessed run, by key, where both compare."""
-
-    drift: BranchDrift
-    against: dict[str, AgainstBlessed] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class FollowedMetrics:
-    """Some metrics of a branch over its runs, and beside the blessed run, by key, where both compare."""
-
-    metrics: tuple[MetricDrift, ...]
-    against: dict[str, AgainstBlessed]
 
 
 def drift_of(
     history: History, family: str, branch: str, *, containing: str | None = None, everything: bool = False
-) -> DriftBesideBlessed:
-    """Drift of what a branch's newest verdict rests on; of all that was measured where it has none or by `everything`.
+) -> BranchDrift:
+    """Drift of what a branch's newest verdict rests on; of all that was measured where it has none.
 
-    `containing` leaves only keys that hold it. The evidence of two runs is read in full, and nothing is written.
+    By `everything` other metrics are compared as well and decide nothing; `containing` leaves only keys that hold it.
+    Nothing is written.
     """
-    watched = None if everything else judged_keys(history, family, branch)
-    keys = None if watched is None else sorted(watched)
+    watched = judged_keys(history, family, branch)
+    keys = None if watched is None or everything else sorted(watched)
     if containing is not None:
         keys = [key for key in keys or history.metric_keys(branch, family) if containing in key]
-    standing = _branch_drift(history, family, branch, watched, keys)
-    return DriftBesideBlessed(standing, _against(history, standing.metrics, standing.blessed_run_id))
+    return _branch_drift(history, family, branch, watched, keys)
 
 
 def standing_drift(history: History, family: str, branch: str) -> BranchDrift:
@@ -92,14 +75,13 @@ def _keep(history: History, family: str, branch: str) -> None:
         history.keep_drift(*key, KeptDrift(stand=_stand(before), found=standing))
 
 
-def followed(history: History, standing: BranchDrift, keys: Sequence[str]) -> FollowedMetrics:
-    """Some metrics of a branch with their points, held to the limits that all watched ones share."""
+def followed(history: History, standing: BranchDrift, keys: Sequence[str]) -> list[MetricDrift]:
+    """Some metrics of a branch with their points, compared at the level that all watched ones share."""
     family, branch = standing.family, standing.branch
     watched = judged_keys(history, family, branch) or {metric.key for metric in standing.metrics}
     runs = history.series_runs(branch, family)
     series = history.metric_series(branch, family, sorted(keys))
-    metrics = tuple(drift(series, standing.blessed_run_id, watched, runs))
-    return FollowedMetrics(metrics, _against(history, metrics, standing.blessed_run_id))
+    return drift(series, cache(history.measurements), standing.blessed_run_id, watched, runs)
 
 
 def judged_keys(history: History, family: str, branch: str) -> Collection[str] | None:
@@ -134,39 +116,13 @@ def _branch_drift(
     blessing = next(iter(history.blessings(branch, family)), None)
     runs = history.series_runs(branch, family)  # before the figures: a run that ends meanwhile lacks none
     series = history.metric_series(branch, family, keys)
-    return branch_drift(family, branch, series, None if blessing is None else blessing.run_id, watched, runs, keys)
+    blessed = None if blessing is None else blessing.run_id
+    return branch_drift(family, branch, series, cache(history.measurements), blessed, watched, runs, keys)
 
 
 def _stand(fingerprint: str) -> str:
     """What a finding is of: the version of the findings, the libraries that count, the branch's runs as they are."""
     return f"findings {FINDINGS_VERSION}, numpy {numpy.__version__}, scipy {scipy.__version__}, runs {fingerprint}"
-
-
-def _against(history: History, metrics: Sequence[MetricDrift], blessed_run_id: str | None) -> dict[str, AgainstBlessed]:
-    known: dict[str, dict[str, list[Measurement]]] = {}
-
-    def of(run_id: str) -> dict[str, list[Measurement]]:
-        if run_id not in known:
-            known[run_id] = {}
-            for measurement in history.measurements(run_id):
-                known[run_id].setdefault(measurement.key, []).append(measurement)
-        return known[run_id]
-
-    against = {}
-    for metric in metrics:
-        if blessed_run_id is None or not metric.watched or not _compares(metric, blessed_run_id):
-            continue
-        newest = metric.points[-1].run_id
-        if metric.key in of(newest):
-            one, blessed = of(newest)[metric.key][-1], of(blessed_run_id).get(metric.key, [])
-            against[metric.key] = pair_with_blessed(newest, one, blessed_run_id, blessed)
-    return against
-
-
-def _compares(metric: MetricDrift, blessed_run_id: str) -> bool:
-    """Whether the blessed run compares with the newest, and is another run."""
-    earlier = metric.points[:-1]
-    return any(point.run_id == blessed_run_id and point.comparable for point in earlier)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ def measured(broken: int) -> list[Measurement]:
     """All that `small_policy` asks for; `broken` of 200 tool calls fail under the branch alone."""
     right = [1] * 180 + [0] * 20
     return [
-        accuracy(right, right),
+        named(accuracy(right, right), [f"mmlu {number}" for number in range(ITEMS)]),
         named(
             failure_rate([1] * broken + [0] * (ITEMS - broken), [0] * ITEMS, "tools"),
             [f"tool-call {number}#tool-cal" for number in range(ITEMS)],

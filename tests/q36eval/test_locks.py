@@ -1,12 +1,14 @@
 """Locks between real processes."""
 
+import errno
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from q36eval.locks import exclusive
+from q36eval.locks import exclusive, is_held
 
 HOLD = """
 import os, sys
@@ -31,3 +33,13 @@ def test_a_lock_excludes_and_ends_with_its_holder(tmp_path: Path) -> None:
         holder.wait()
         with exclusive(path):
             pass
+
+
+def test_a_file_system_without_locks_excludes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    path = tmp_path / "one.lock"
+    with exclusive(path), exclusive(path):
+        assert not is_held(path)

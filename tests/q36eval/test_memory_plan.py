@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -282,14 +283,20 @@ def test_what_is_planned_before_weights_are_read_is_planned_once_they_are_there(
 # -- free memory, as the system and the limits of a container say it
 
 
-def _machine(root: Path, group: str, files: dict[str, str], free: int = 100 * GIB) -> Path:
-    written = {"proc/meminfo": f"MemTotal: 1 kB\nMemAvailable: {free // 1024} kB\n", "proc/self/cgroup": group}
+@pytest.fixture
+def free_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("q36eval.memory.psutil.virtual_memory", lambda: SimpleNamespace(available=100 * GIB))
+
+
+def _machine(root: Path, group: str, files: dict[str, str]) -> Path:
+    written = {"proc/self/cgroup": group}
     for name, text in (written | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return root
 
 
+@pytest.mark.usefixtures("free_host")
 @pytest.mark.parametrize(
     ("group", "folder", "names"),
     [
@@ -313,8 +320,9 @@ def test_a_limit_on_a_group_above_ours_counts(
     assert available_bytes(root) == 0
 
 
+@pytest.mark.usefixtures("free_host")
 def test_without_a_limit_it_is_what_the_machine_has(tmp_path: Path) -> None:
     files = {"memory.max": "max\n", "memory.current": "7\n", "memory.stat": "inactive_file 1\n"}
     assert available_bytes(_machine(tmp_path / "one", "0::/\n", files)) == 100 * GIB
     assert available_bytes(_machine(tmp_path / "two", "no group\n", {"memory.max": "x"})) == 100 * GIB
-    assert available_bytes(tmp_path / "none") is None
+    assert available_bytes(tmp_path / "none") == 100 * GIB

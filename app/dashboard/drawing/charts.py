@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from q36eval.app.dashboard.escape import figure_text
-from q36eval.app.dashboard.models.drift import ControlLine, DriftPicture, Mark
+from q36eval.app.dashboard.models.drift import DriftPicture, Mark
 from q36eval.app.dashboard.models.run import MarginBar
 from q36eval.app.dashboard.verdict_style import AMBER, BLUE, GREEN, GREY, RED, TEAL, VIOLET, look_of
 from q36eval.app.figures.canary_items import MarginPoint
@@ -219,22 +218,14 @@ def _trace(outcome: str, points: Sequence[MarginPoint], colour: str, symbol: str
 
 APART = GREY
 MOST_TICKS = 4  # so many dates stand side by side on a phone
-CONTROL = {"EWMA": (BLUE, "solid"), "CUSUM up": (VIOLET, "dash"), "CUSUM down": (VIOLET, "dash")}
-CONTROL |= {"change of level": (GREEN, "dot")}
 
 
-def drift_figure(picture: DriftPicture, baseline: str, unit: str) -> go.Figure:
-    """One metric over its runs, in that unit; `baseline` says what the starred run is.
-
-    Lines break where runs cannot be compared. Below, each control chart is a share of its own limit, so that one
-    pair of limits at 1 and -1 does for all of them.
-    """
-    charted = bool(picture.control)
-    rows, heights = (2, [0.62, 0.38]) if charted else (1, [1.0])
-    figure = make_subplots(rows=rows, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=heights)
+def drift_figure(picture: DriftPicture, unit: str) -> go.Figure:
+    """One metric over its runs, in that unit. Lines break where runs cannot be compared."""
+    figure = go.Figure()
     if picture.band is not None:
         low, high = picture.band
-        figure.add_hrect(y0=low, y1=high, fillcolor=APART, opacity=0.18, line_width=0, layer="below", row=1, col=1)
+        figure.add_hrect(y0=low, y1=high, fillcolor=APART, opacity=0.18, line_width=0, layer="below")
     for name, value, colour, dash in (
         ("margin", picture.margin, RED, "dash"),
         ("noise floor", picture.floor, TEAL, "dashdot"),
@@ -242,21 +233,18 @@ def drift_figure(picture: DriftPicture, baseline: str, unit: str) -> go.Figure:
         if value is not None:
             figure.add_trace(_level(name, value, len(picture.labels), {"color": colour, "dash": dash, "width": 1.5}))
     for i, marks in enumerate(picture.lines):
-        figure.add_trace(_effects("effect", marks, BLUE, "circle", "lines+markers", i == 0), row=1, col=1)
+        figure.add_trace(_effects("effect", marks, BLUE, "circle", "lines+markers", i == 0))
     if picture.apart:
-        figure.add_trace(
-            _effects("does not compare", picture.apart, APART, "circle-open", "markers", True), row=1, col=1
-        )
+        figure.add_trace(_effects("does not compare", picture.apart, APART, "circle-open", "markers", True))
     if picture.baseline:
-        figure.add_trace(_effects(baseline, picture.baseline, AMBER, "star", "markers", True), row=1, col=1)
+        figure.add_trace(_effects("blessed run", picture.baseline, AMBER, "star", "markers", True))
     for place, _ in picture.changes:
         figure.add_vline(x=place, line={"color": AMBER, "width": 1.5, "dash": "dot"})
-    _mark_signals(figure, picture)
-    for line in picture.control:
-        figure.add_trace(_control(line), row=2, col=1)
-    for limit in (1.0, -1.0) if charted else ():
-        figure.add_hline(y=limit, line={"color": RED, "dash": "dash", "width": 1.5}, row=2, col=1)
-    _lay_out(figure, picture, charted, unit)
+    if picture.since:
+        ring = {"color": RED, "symbol": "diamond-open", "size": 13, "line": {"width": 2}}
+        x, y = [mark.place for mark in picture.since], [mark.y for mark in picture.since]
+        figure.add_trace(go.Scatter(name="drifts since", x=x, y=y, mode="markers", marker=ring, hoverinfo="skip"))
+    _lay_out(figure, picture, unit)
     return figure
 
 
@@ -289,34 +277,7 @@ def _effects(name: str, marks: tuple[Mark, ...], colour: str, symbol: str, mode:
     )
 
 
-def _mark_signals(figure: go.Figure, picture: DriftPicture) -> None:
-    """A ring about every run after which a chart was beyond its limit."""
-    marks = [mark for line in picture.lines for mark in line if mark.place in picture.signals]
-    if marks:
-        ring = {"color": RED, "symbol": "diamond-open", "size": 13, "line": {"width": 2}}
-        x, y = [mark.place for mark in marks], [mark.y for mark in marks]
-        figure.add_trace(
-            go.Scatter(name="signal", x=x, y=y, mode="markers", marker=ring, hoverinfo="skip"), row=1, col=1
-        )
-
-
-def _control(line: ControlLine) -> go.Scatter:
-    colour, dash = CONTROL[line.name]
-    return go.Scatter(
-        name=line.name.removesuffix(" up"),
-        legendgroup=line.name.partition(" ")[0],
-        showlegend=line.name != "CUSUM down",
-        x=list(line.places),
-        y=list(line.shares),
-        mode="lines+markers",
-        connectgaps=False,
-        line={"color": colour, "dash": dash, "width": 1.5},
-        marker={"size": 4},
-        hovertemplate=f"{line.name}: %{{y:.2f}} of its limit<extra></extra>",
-    )
-
-
-def _lay_out(figure: go.Figure, picture: DriftPicture, charted: bool, unit: str) -> None:
+def _lay_out(figure: go.Figure, picture: DriftPicture, unit: str) -> None:
     n = len(picture.labels)
     step = max(1, -(-n // MOST_TICKS))
     ticks = list(range(n))[::-1][::step]
@@ -324,12 +285,10 @@ def _lay_out(figure: go.Figure, picture: DriftPicture, charted: bool, unit: str)
     figure.update_xaxes(
         tickvals=ticks, ticktext=[label.replace(" ", "<br>") for label in labels], range=[-0.6, n - 0.4], tickangle=0
     )
-    figure.update_xaxes(title="start of the run, UTC", row=2 if charted else 1, col=1)
-    figure.update_yaxes(title=f"effect, {figure_text(unit)}", automargin=True, row=1, col=1)
-    if charted:
-        figure.update_yaxes(title="share of limit", automargin=True, row=2, col=1)
+    figure.update_xaxes(title="start of the run, UTC")
+    figure.update_yaxes(title=f"effect, {figure_text(unit)}", automargin=True)
     figure.update_layout(
-        height=400 if charted else 280,
+        height=280,
         margin={"l": 10, "r": 10, "t": 34, "b": 10},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         showlegend=True,

@@ -94,30 +94,18 @@ def still(figure: go.Figure) -> Still:
     groups = _offsets(layout, traces)
     for number, trace in enumerate(traces):
         trace["offset"] = groups[number]
-    parts, left, right, foot = [], 0.0, float(RIGHT), 0.0
-    tall = layout["height"] - FRAME
-    rows = [("", "")] + ([("2", "2")] if "yaxis2" in layout else [])
-    for x_name, y_name in rows:
-        of = [t for t in traces if (t.get("yaxis") or "y")[1:] == y_name]
-        x_given, y_given = layout.get(f"xaxis{x_name}", {}), layout.get(f"yaxis{y_name}", {})
-        above, below = _place(y_given, tall, of)
-        shapes = [s for s in layout.get("shapes", ()) if _of(s, "xref", f"x{x_name}") and _of(s, "yref", f"y{y_name}")]
-        x = axis_of(x_given, [*_along("x", of), *_ends(shapes, "x")], 0.0, 100.0)
-        y = axis_of(y_given, [*_along("y", of), *_ends(shapes, "y")], below, above)
-        parts += _draw_plot(layout, of, shapes, x, y)
-        left = max(left, _draw_y(parts, y, y_given))
-        foot, tilted, beyond = _draw_x(parts, x, x_given, above, below)
-        left, right = max(left, tilted), max(right, beyond)
-    return Still("".join(parts), left, right, foot, tuple(_legend(traces)))
-
-
-def _place(given: Dict, tall: float, traces: Sequence[Dict]) -> tuple[float, float]:
-    """Where a plot begins and ends, in pixels from the top."""
-    names = {v for trace in traces for v in trace["y"] if isinstance(v, str)}
-    low, high = given.get("domain") or (0.0, 1.0)
-    tall = ROW * len(names) + 8 if names else tall
-    top = TOP + (LINE if given.get("title") else 0)
-    return top + (1 - high) * tall, top + (1 - low) * tall
+    parts: list[str] = []
+    x_given, y_given = layout.get("xaxis", {}), layout.get("yaxis", {})
+    names = {value for trace in traces for value in trace["y"] if isinstance(value, str)}
+    above = TOP + (LINE if y_given.get("title") else 0)
+    below = above + (ROW * len(names) + 8 if names else layout["height"] - FRAME)
+    shapes = layout.get("shapes", ())
+    x = axis_of(x_given, [*_along("x", traces), *_ends(shapes, "x")], 0.0, 100.0)
+    y = axis_of(y_given, [*_along("y", traces), *_ends(shapes, "y")], below, above)
+    parts += _draw_plot(layout, traces, shapes, x, y)
+    left = _draw_y(parts, y, y_given)
+    foot, tilted, beyond = _draw_x(parts, x, x_given, above, below)
+    return Still("".join(parts), max(left, tilted), max(RIGHT, beyond), foot, tuple(_legend(traces)))
 
 
 def _offsets(layout: Dict, traces: Sequence[Dict]) -> list[float]:
@@ -165,10 +153,6 @@ def _draw_plot(layout: Dict, traces: Sequence[Dict], shapes: Sequence[Dict], x: 
     for note in layout.get("annotations", ()):
         parts += _draw_note(note, x, y)
     return parts
-
-
-def _of(shape: Dict, ref: str, name: str) -> bool:
-    return str(shape.get(ref) or ref[0]).partition(" ")[0] == name
 
 
 def _draw_shape(shape: Dict, x: Axis, y: Axis) -> str:

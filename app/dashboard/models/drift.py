@@ -1,12 +1,11 @@
-"""What the branch page draws of one metric: marks with their intervals, control charts, and where lines break. Pure."""
+"""What the branch page draws of one metric: marks with their intervals, where lines break and a drift began. Pure."""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from q36eval.drift import AgainstBlessed, BranchDrift, DriftPoint, DriftState, MetricDrift
+from q36eval.drift import ALPHA, BranchDrift, DriftPoint, DriftState, MetricDrift
 from q36eval.gate.report import CriterionResult
 from q36eval.metrics import metric_of, metric_of_key
 from q36eval.records import Direction
@@ -15,10 +14,17 @@ from q36eval.reports.text import number
 STATE_LABELS = {
     DriftState.DRIFTING: ("▲ DRIFTING", "red"),
     DriftState.STABLE: ("✓ STABLE", "green"),
-    DriftState.TOO_FEW_RUNS: ("… TOO FEW RUNS", "gray"),
+    DriftState.NOT_BLESSED: ("… NOT BLESSED", "gray"),
     DriftState.INCOMPARABLE: ("≠ INCOMPARABLE", "orange"),
+    DriftState.CHART_ONLY: ("– CHART ONLY", "gray"),
 }
-ORDER = (DriftState.DRIFTING, DriftState.INCOMPARABLE, DriftState.TOO_FEW_RUNS, DriftState.STABLE)
+ORDER = (
+    DriftState.DRIFTING,
+    DriftState.INCOMPARABLE,
+    DriftState.NOT_BLESSED,
+    DriftState.STABLE,
+    DriftState.CHART_ONLY,
+)
 
 
 @dataclass(frozen=True)
@@ -34,21 +40,13 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class ControlLine:
-    """Where a control chart stood after each run, as a share of its limit: beyond 1 on either side it signals."""
-
-    name: str
-    places: tuple[int, ...]
-    shares: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
 class DriftPicture:
     """A metric over its newest runs, by place on the axis; `labels` say when each was.
 
-    Every one of `lines` joins only runs that compare; `apart` do not compare with the newest. `changes` say where
-    something of the deployment changed, and what. `signals` are the places where a chart was beyond its limit. `margin`
-    and `floor` are the policy's margin and the reference's own noise as effects, where there are such.
+    Every one of `lines` joins only runs that compare; `apart` do not compare with the baseline: the blessed run, or
+    the newest where none is blessed. `changes` say where something of the deployment changed, and what. `since` is the
+    run with which a drift began. `margin` and `floor` are the policy's margin and the reference's own noise as effects,
+    where there are such.
     """
 
     labels: tuple[str, ...]
@@ -57,9 +55,7 @@ class DriftPicture:
     baseline: tuple[Mark, ...]
     band: tuple[float, float] | None
     changes: tuple[tuple[int, str], ...]
-    control: tuple[ControlLine, ...]
-    signals: tuple[int, ...]
-    change_points: tuple[int, ...]
+    since: tuple[Mark, ...] = ()
     margin: float | None = None
     floor: float | None = None
 
@@ -71,23 +67,20 @@ def drift_picture(metric: MetricDrift, most_runs: int, judged: CriterionResult |
     """
     points = metric.points[-most_runs:]
     finite = [(place, point) for place, point in enumerate(points) if math.isfinite(point.effect)]
-    joined = [(place, point) for place, point in finite if point.comparable]
-    baseline = [_mark(place, point) for place, point in finite if point.run_id == metric.baseline_run_id]
     return DriftPicture(
         labels=tuple(f"{point.started:%Y-%m-%d %H:%M}" for point in points),
         lines=tuple(
             tuple(_mark(place, point) for place, point in group)
-            for _, group in groupby(joined, key=lambda entry: entry[1].line)
+            for apart, group in groupby(finite, key=lambda entry: bool(entry[1].apart))
+            if not apart
         ),
-        apart=tuple(_mark(place, point) for place, point in finite if not point.comparable),
-        baseline=tuple(baseline),
+        apart=tuple(_mark(place, point) for place, point in finite if point.apart),
+        baseline=tuple(_mark(place, point) for place, point in finite if point.run_id == metric.blessed_run_id),
         band=_band(metric),
         changes=tuple(
             (i, ", ".join(point.identity_changes)) for i, point in enumerate(points) if point.identity_changes
         ),
-        control=_control(points),
-        signals=tuple(place for place, point in enumerate(points) if point.signal),
-        change_points=tuple(place for place, point in enumerate(points) if point.run_id in metric.change_points),
+        since=tuple(_mark(place, point) for place, point in finite if point.run_id == metric.since_run_id),
         margin=None if judged is None else margin_as_effect(judged),
         floor=None if judged is None else floor_as_effect(judged),
     )
@@ -127,8 +120,8 @@ def _mark(place: int, point: DriftPoint) -> Mark:
         f"{point.run_id}: effect {number(point.effect)} [{number(interval.lower)}, {number(interval.upper)}], "
         f"value {number(point.value)}"
     )
-    if point.breaks:
-        detail += f"; does not join the run before it: {', '.join(point.breaks)}"
+    if point.apart:
+        detail += f"; does not compare: {', '.join(point.apart)}"
     if point.identity_changes:
         detail += f"; changed: {', '.join(point.identity_changes)}"
     above, below = interval.upper - point.effect, point.effect - interval.lower
@@ -140,34 +133,12 @@ def _arm(length: float) -> float:
 
 
 def _band(metric: MetricDrift) -> tuple[float, float] | None:
-    """The baseline's own interval."""
+    """The blessed run's own interval."""
     for point in metric.points:
         interval = point.effect_interval
-        if point.run_id == metric.baseline_run_id and math.isfinite(interval.upper - interval.lower):
+        if point.run_id == metric.blessed_run_id and math.isfinite(interval.upper - interval.lower):
             return interval.lower, interval.upper
     return None
-
-
-def _control(points: Sequence[DriftPoint]) -> tuple[ControlLine, ...]:
-    """The charts that say anything, both CUSUMs on their own sides of zero."""
-    charts = (
-        ("EWMA", [_share(point.ewma, point.ewma_limit) for point in points]),
-        ("CUSUM up", [_share(point.cusum_high, point.cusum_limit) for point in points]),
-        ("change of level", [_share(point.shift, point.shift_limit) for point in points]),
-        ("CUSUM down", [_share(point.cusum_low, point.cusum_limit, -1.0) for point in points]),
-    )
-    places = tuple(range(len(points)))
-    return tuple(
-        ControlLine(name, places, tuple(shares))
-        for name, shares in charts
-        if any(share is not None for share in shares)
-    )
-
-
-def _share(value: float | None, limit: float | None, sign: float = 1.0) -> float | None:
-    if value is None or limit is None or not (math.isfinite(value) and limit > 0):
-        return None
-    return sign * value / limit
 
 
 def state_label(state: DriftState, worse: bool) -> tuple[str, str]:
@@ -198,26 +169,10 @@ def since_run(drift: BranchDrift) -> str | None:
 
 
 def alarms_words(drift: BranchDrift) -> str:
-    """What decides whether a branch drifts, and how often a stable one is said to."""
-    baseline = "the blessed run" if drift.blessed_run_id else "the oldest run that compares (none is blessed)"
+    """What decides whether a branch drifts, and how often a stable one is reported as drifting."""
     return (
-        f"{drift.watched} metrics decide it, over {drift.runs:,} runs, from {baseline} on. While nothing changes and "
-        f"runs scatter normally and independently, they raise one false alarm in {drift.in_control_run_length:,.0f} "
-        "runs, or fewer."
-    )
-
-
-def against_words(against: AgainstBlessed | None) -> str:
-    """The newest run held against the blessed one, item by item."""
-    if against is None:
-        return ""
-    if against.interval is None or against.effect is None:
-        return f"Not paired with the blessed run: {against.note}"
-    sign = "×" if against.no_change == 1.0 else "+" if against.effect > 0 else ""
-    moved = "leaves out no change" if against.moved else "holds no change"
-    return (
-        f"Paired with the blessed run over {against.clusters} clusters: {sign}{number(against.effect)} "
-        f"[{number(against.interval.lower)}, {number(against.interval.upper)}], which {moved}."
+        f"{drift.watched} metrics decide it: the newest of {drift.runs:,} runs is paired with the blessed one, item by "
+        f"item. Runs that do not differ are reported as drifting in at most {ALPHA:.0%} of comparisons."
     )
 
 

@@ -1,4 +1,4 @@
-"""Branch: each metric of a branch over its runs with control charts, what changed between them, and all its runs."""
+"""Branch: each metric of a branch over its runs, what changed between them, and all its runs."""
 
 from datetime import UTC, datetime
 
@@ -21,7 +21,6 @@ from q36eval.app.dashboard.escape import label, line
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.drift import (
     DriftPicture,
-    against_words,
     alarms_words,
     change_rows,
     drift_picture,
@@ -33,7 +32,7 @@ from q36eval.app.dashboard.models.drift import (
 from q36eval.app.dashboard.models.overview import freshness, needs_of
 from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.standing import BranchStanding, Standings
-from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
+from q36eval.drift import BranchDrift, MetricDrift
 from q36eval.history import BranchKey, RunFilter, RunState, RunSummary
 from q36eval.metrics import metric_of_key
 from q36eval.records import Verdict
@@ -45,10 +44,10 @@ RUNS_DRAWN = {DRAWN_FIRST: 30, "the newest 100": 100, "all": 1_000_000}
 WATCHED, EVERYTHING = "judged by the policy", "everything measured"
 ANY = "any"
 LEGEND = (
-    "Above, the effect against the reference with each run's own interval; the band is that of the run the charts "
-    "begin with, dotted lines are changes of the deployment, a ring is a run that set off an alarm. The dashed line is "
-    "the policy's margin, the dash-dotted one the noise floor: what the reference loses against itself. "
-    "Below, the control charts as shares of their limits: beyond 1 or -1 is an alarm."
+    "The effect against the reference with each run's own interval; the band is that of the blessed run, dotted lines "
+    "are changes of the deployment, the ring is the run since which every run differs from the blessed one beyond "
+    "noise. The dashed line is the policy's margin, the dash-dotted one the noise floor: what the reference loses "
+    "against itself."
 )
 
 
@@ -129,13 +128,12 @@ def _draw_drift(reader: Reader, row: BranchStanding) -> None:
     else:
         keys = [metric.key for metric in in_order(drift) if metric.watched and holds(metric.key, text)]
     shown = page_of(keys, METRICS_PER_PAGE, "drift_page", "drift_page")
-    followed = reader.followed(*key, shown)
-    metrics = {metric.key: metric for metric in followed.metrics}
+    metrics = {metric.key: metric for metric in reader.followed(*key, shown)}
     report = None if row.of.judged is None else reader.run(row.of.judged.id).report
     judged = {} if report is None else {f"{one.probe}.{one.metric}[{one.slice}]": one for one in report.criteria}
     for metric in (metrics[name] for name in shown if name in metrics):
         picture = drift_picture(metric, RUNS_DRAWN[drawn or DRAWN_FIRST], judged.get(metric.key))
-        _draw_metric(metric, followed.against.get(metric.key), drift, picture)
+        _draw_metric(metric, picture)
     if shown:
         shown_how = address.expander("How to read these charts", "reading", "branch_reading")
         if shown_how.open:
@@ -166,31 +164,24 @@ def _draw_state(reader: Reader, drift: BranchDrift) -> None:
                 table(changes, "Changes of the deployment between runs", f"changes {drift.branch}")
 
 
-def _draw_metric(
-    metric: MetricDrift, against: AgainstBlessed | None, standing: BranchDrift, picture: DriftPicture
-) -> None:
+def _draw_metric(metric: MetricDrift, picture: DriftPicture) -> None:
     with st.container(border=True):
         words, drawn = st.columns((1, 2.6))
         with words:
-            _draw_words(metric, against)
-        baseline = "blessed run" if metric.baseline_run_id == standing.blessed_run_id else "oldest that compares"
+            _draw_words(metric)
         with drawn:
             described, slice = metric_of_key(metric.key)
             alt = f"{described.titled(slice)} over the runs: {metric.statement}"
-            chart(drift_figure(picture, baseline, metric.unit), line(alt), f"drift {metric.key}")
+            chart(drift_figure(picture, metric.unit), line(alt), f"drift {metric.key}")
 
 
-def _draw_words(metric: MetricDrift, against: AgainstBlessed | None) -> None:
+def _draw_words(metric: MetricDrift) -> None:
     described, slice = metric_of_key(metric.key)
     st.header(label(described.titled(slice)), anchor=False)
     st.caption(label(metric.key))
     name, colour = state_label(metric.state, metric.worse)
     st.badge(name, color=colour)
     st.text(line(metric.statement))
-    if against is not None:
-        st.text(line(against_words(against)))
-    if metric.change_points:
-        st.text(line(f"In hindsight its level changed at {', '.join(metric.change_points)} (advisory)."))
     st.caption(label(f"In {metric.unit}; {described.better} is better. {described.meaning}"))
     if metric.since_run_id is not None:
         run = {"run": metric.since_run_id}

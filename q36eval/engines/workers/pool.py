@@ -428,7 +428,7 @@ def _reach(address: str) -> None:
 
 def _store_bytes() -> int:
     """What the object store of this machine may take: bounded by what is free, and in the shared memory."""
-    free = available_bytes() or 4 * OBJECT_STORE_BYTES
+    free = available_bytes()
     with suppress(OSError, AttributeError):
         shared = os.statvfs("/dev/shm")
         free = min(free, shared.f_bavail * shared.f_frsize * 4)

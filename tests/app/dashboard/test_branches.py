@@ -140,19 +140,18 @@ def test_lines_break_where_runs_do_not_compare(written: Written) -> None:
     series = history.metric_series("fp8-head", "sandbox")
     last = list(dict.fromkeys(point.run.id for point in series))[-2:]
     assert history.metric_series("fp8-head", "sandbox", newest=2) == [one for one in series if one.run.id in last]
+    metric = branch_drift("sandbox", "fp8-head", series, history.measurements, runs["blessed"].id).metrics[0]
     history.close()
-    metric = branch_drift("sandbox", "fp8-head", series, runs["blessed"].id).metrics[0]
-    apart = metric.points[0].model_copy(update={"comparable": False, "breaks": ("engine version",), "line": 0})
-    broken = metric.model_copy(
-        update={"points": (apart, *(p.model_copy(update={"line": i}) for i, p in enumerate(metric.points[1:], 1)))}
-    )
+    apart = metric.points[0].model_copy(update={"apart": ("another engine",)})
+    broken = metric.model_copy(update={"points": (apart, *metric.points[1:]), "since_run_id": runs["pass"].id})
     picture = drift_picture(broken, 30)
     assert [mark.run_id for mark in picture.apart] == [runs["first"].id]
-    assert "engine version" in picture.apart[0].detail
-    assert [[mark.run_id for mark in line] for line in picture.lines] == [[runs["blessed"].id], [runs["pass"].id]]
+    assert "another engine" in picture.apart[0].detail
+    assert [[mark.run_id for mark in line] for line in picture.lines] == [[runs["blessed"].id, runs["pass"].id]]
     assert [mark.run_id for mark in picture.baseline] == [runs["blessed"].id]
-    drawn = [trace for trace in drift_figure(picture, "blessed run", "share").data if trace.mode == "lines+markers"]
-    assert all(len(trace.x) == 1 for trace in drawn if trace.name == "effect")
+    assert [mark.run_id for mark in picture.since] == [runs["pass"].id]
+    names = [trace.name for trace in drift_figure(picture, "share").data]
+    assert {"effect", "does not compare", "blessed run", "drifts since"} <= set(names)
     assert drift_picture(broken, 2).apart == ()
 
 
@@ -162,7 +161,7 @@ def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visi
     app = visit(path, "branch", family="sandbox", branch="fp8-head")
     text = shown(app)
     assert f"★ Blessed run {runs['blessed'].id}, by Jana" in text
-    assert "from the blessed run on" in shown(
+    assert "paired with the blessed one" in shown(
         visit(path, "branch", family="sandbox", branch="fp8-head", open="reading")
     )
     app = visit(path, "branch", family="sandbox", branch="fp8-head", tab="runs")

@@ -67,7 +67,7 @@ def test_since_when_a_branch_drifts_is_one_click_from_the_first_page(tmp_path: P
     """Journey (e): the run that it began with and its day stand on the first screen."""
     history = open_history(tmp_path)
     about = {"family": "mine", "branch": "sinking", "reference": REFERENCE}
-    runs = [judge_run(history, broken, date(2026, 3, 1), **about) for broken in (0, 0, 0, 0, 8, 8, 8, 8)]
+    runs = [judge_run(history, broken, date(2026, 3, 1), **about) for broken in (0, 0, 0, 0, 16, 16, 16, 16)]
     history.bless(runs[0].id, "Jana", "good")
     keep_drifts(history)
     history.close()

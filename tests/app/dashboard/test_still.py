@@ -50,7 +50,7 @@ def places(chart: Still) -> list[tuple[float, float]]:
 def picture(**changed: Any) -> DriftPicture:
     marks = tuple(Mark(place, f"run-{place}", 0.01 * place, 0.005, 0.005, f"run {place}") for place in range(10))
     labels = tuple(f"2026-03-{day:02d} 06:52" for day in range(1, 11))
-    fields: dict[str, Any] = dict.fromkeys(("apart", "baseline", "changes", "control", "signals", "change_points"), ())
+    fields: dict[str, Any] = dict.fromkeys(("apart", "baseline", "changes"), ())
     fields |= {"labels": labels, "lines": (marks[:5], marks[5:]), "band": None, "margin": 0.3, "floor": 0.002}
     return DriftPicture(**fields | changed)
 
@@ -81,7 +81,7 @@ def test_every_criterion_stands_by_its_margin(written: Written) -> None:
 
 
 def test_runs_have_unit_margin_floor_and_dates_that_fit_a_phone() -> None:
-    chart = still(drift_figure(picture(), "blessed run", "nats/token"))
+    chart = still(drift_figure(picture(), "nats/token"))
     shown = words(chart)
     assert {"effect, nats/token", "start of the run, UTC", "margin", "noise floor", "effect"} <= set(shown)
     dates = [line for line in shown if re.fullmatch(r"2026-03-\d\d", line)]
@@ -134,7 +134,7 @@ def test_what_somebody_called_something_is_no_markup() -> None:
     charts = [
         still(recovery_figure([RecoveryPoint(name, 0.9, 0.8, 1.0, name)])),
         still(margin_scatter([MarginPoint(name, 1.0, 1.0, "both right", name)])),
-        still(drift_figure(picture(), name, name)),
+        still(drift_figure(picture(), name)),
     ]
     for chart in charts:
         shown = [*words(chart), *hovers(chart)]

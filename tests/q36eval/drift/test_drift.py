@@ -1,40 +1,44 @@
-"""What is said of a branch: states, since when, with what, and where lines break."""
+"""What is reported of a branch: states, since when, with what, and which runs compare."""
 
-import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from q36eval.drift import DriftState, branch_drift, drift
-from q36eval.drift.records import FINDINGS_VERSION
-from q36eval.history import SeriesPoint
-from q36eval.records import Interval, ProbeName
-from tests.assets.drift_findings import RECORDED, findings
-from tests.q36eval.drift.series import ERROR, IDENTITY, line, point
+from q36eval.drift import ALPHA, DriftState, branch_drift, paired_difference
+from q36eval.records import Direction, ProbeName
+from tests.q36eval.drift.series import IDENTITY, ITEMS, Ran, failures, followed, measured, ran
+from tests.q36eval.gate.evidence import census, divergence, failure_rate, named, perplexity
 
-STEADY = [0.0, 0.001, -0.001, 0.0, 0.001, -0.001]
+DOCUMENTS = [f"document {number}#text" for number in range(100)]
 
 
-def moved(by: float, runs: int = 4, **changed) -> list[SeriesPoint]:
-    return [point(6 + day, by + wobble, **changed) for day, wobble in enumerate(STEADY[:runs])]
+def line(*broken: int, start: int = 0, **how) -> list[Ran]:
+    """One run a day."""
+    return [ran(start + day, count, **how) for day, count in enumerate(broken)]
 
 
 @pytest.mark.parametrize(
-    ("series", "blessed", "state", "words"),
+    ("runs", "blessed", "state", "since"),
     [
-        (line(STEADY), "r01", DriftState.STABLE, "Stable over 6 runs at 0"),
-        (line(STEADY) + moved(0.02), "r01", DriftState.DRIFTING, "for the worse since run r06: 0 -> 0.02"),
-        (line(STEADY) + moved(0.02), "r06", DriftState.STABLE, "Stable over 10 runs at 0.02"),
-        (line(STEADY) + moved(0.02) + [point(10 + d, 0.0) for d in range(6)], "r01", DriftState.STABLE, "back at"),
-        ([*line(STEADY), point(6, 0.2)], "r01", DriftState.STABLE, "newest run alone lies"),
-        (line(STEADY), "r99", DriftState.INCOMPARABLE, "r99 did not measure it"),
-        (line(STEADY, engine="sglang") + moved(0.0), "r01", DriftState.INCOMPARABLE, "engine: sglang -> vllm"),
-        ([*line(STEADY), point(6, float("nan"))], "r01", DriftState.INCOMPARABLE, "no finite figure"),
+        (line(2, 2, 2), "r00", DriftState.STABLE, None),
+        (line(2, 3), "r00", DriftState.STABLE, None),
+        (line(2, 60), "r00", DriftState.DRIFTING, "r01"),
+        (line(2, 2, 60, 60), "r00", DriftState.DRIFTING, "r02"),
+        (line(2, 60, 2, 60), "r00", DriftState.DRIFTING, "r03"),
+        (line(60, 60, 2, 2), "r01", DriftState.DRIFTING, "r02"),
+        (line(2, 60, 60), "r01", DriftState.STABLE, None),
+        (line(2, 60, 60), "r02", DriftState.STABLE, None),
+        (line(2, 60), None, DriftState.NOT_BLESSED, None),
+        (line(2, 60), "r99", DriftState.INCOMPARABLE, None),
+        (line(2) + line(60, start=1, engine="sglang"), "r00", DriftState.INCOMPARABLE, None),
+        (line(2) + line(60, start=1, suite="t"), "r00", DriftState.INCOMPARABLE, None),
     ],
 )
-def test_state_and_statement(series, blessed, state, words) -> None:
-    (found,) = drift(series[::-1], blessed)
-    assert (found.state, words in found.statement) == (state, True), found.statement
+def test_state_and_since_when(runs: list[Ran], blessed: str | None, state: DriftState, since: str | None) -> None:
+    (found,) = followed(runs[::-1], blessed)
+    assert (found.state, found.since_run_id) == (state, since), found.statement
+    assert found.worse is (since is not None and runs[-1].measurement.value > runs[0].measurement.value)
 
 
 @pytest.mark.parametrize(
@@ -47,190 +51,161 @@ def test_state_and_statement(series, blessed, state, words) -> None:
         ({}, ()),
     ],
 )
-def test_a_move_names_what_changed_with_it_and_stays_on_its_line(changed, said) -> None:
-    (found,) = drift(line(STEADY) + moved(0.02, **changed), "r00")
-    assert (found.since_run_id, found.changed_there, found.worse) == ("r06", said, True)
-    assert found.change == pytest.approx(0.02, abs=0.001)
-    assert {one.line for one in found.points} == {0}
-    assert [one.run_id for one in found.points if one.identity_changes] == (["r06"] if said else [])
-    assert any(one.signal for one in found.points[6:])
+def test_a_drift_names_what_changed_with_it(changed, said) -> None:
+    (found,) = followed(line(2, 2) + line(60, 60, start=2, **changed))
+    assert (found.since_run_id, found.changed_there) == ("r02", said)
+    assert [one.run_id for one in found.points if one.identity_changes] == (["r02"] if said else [])
 
 
-def test_another_engine_between_breaks_the_line_and_not_the_chart() -> None:
-    series = [point(d, e, engine="sglang" if d == 3 else "vllm") for d, e in enumerate([0.0, 0.001, 0.0, 0.5, 0.001])]
-    (found,) = drift(series, "r00")
-    assert [one.line for one in found.points] == [0, 0, 0, 1, 2]
-    assert [one.comparable for one in found.points] == [True, True, True, False, True]
-    assert found.points[3].breaks == ("another engine: vllm -> sglang",)
-    assert found.points[3].residual is None
-    assert found.points[4].residual is not None
-    assert found.state is DriftState.STABLE
+def test_a_run_that_does_not_compare_is_shown_apart_and_skipped() -> None:
+    runs = [*line(2, 60), *line(2, start=2, engine="sglang"), *line(60, start=3)]
+    (found,) = followed(runs)
+    assert [one.apart for one in found.points] == [(), (), ("another engine: vllm -> sglang",), ()]
+    assert found.since_run_id == "r01"
 
 
-def test_a_run_that_should_have_measured_it_breaks_the_line() -> None:
-    other = [point(day, 0.0, metric="accuracy") for day in range(5)]
-    perplexity = line([0.0, 0.0, 0.0, 0.0, 0.0])
-    missing = [*other, *(one for day, one in enumerate(perplexity) if day != 2)]
-    found = drift(missing)[1]
-    assert [one.breaks for one in found.points] == [(), (), ("not measured in run r02",), ()]
-    newest = drift([*other, *perplexity[:4]])[1]
-    assert newest.state is DriftState.INCOMPARABLE
-    assert "r04" in newest.statement
+def test_the_direction_that_is_better_is_the_metrics_own() -> None:
+    higher = {"direction": Direction.HIGHER_IS_BETTER, "metric": "pass_rate"}
+    (found,) = followed([ran(day, failures(count).model_copy(update=higher)) for day, count in enumerate((60, 2))])
+    assert (found.state, found.worse) == (DriftState.DRIFTING, True)
 
 
-def test_another_reference_is_another_line() -> None:
-    other = IDENTITY.model_copy(update={"checkpoint_sha256": "zz"})
-    series = line(STEADY, reference=other) + moved(0.0)
-    (found,) = drift(series, None)
-    assert found.points[6].breaks == ("another reference (checkpoint)",)
-    assert found.baseline_run_id == "r06"
+def test_another_reference_or_other_answers_of_it_do_not_compare() -> None:
+    other = IDENTITY.model_copy(update={"engine_version": "0"})
+    for before, after, state in (
+        ({"reference": other, "answers": "9:aa"}, {"answers": "9:aa"}, DriftState.STABLE),
+        ({"answers": "9:aa"}, {"answers": "9:bb"}, DriftState.INCOMPARABLE),
+        ({"answers": "5:aa"}, {"answers": "9:bb"}, DriftState.STABLE),  # other items: the identity decides
+        ({"reference": IDENTITY.model_copy(update={"kv_cache_dtype": "fp8"})}, {}, DriftState.INCOMPARABLE),
+        ({"reference": IDENTITY.model_copy(update={"checkpoint_sha256": "zz"})}, {}, DriftState.INCOMPARABLE),
+    ):
+        (found,) = followed(line(2, **before) + line(2, start=1, **after))
+        assert found.state is state, found.statement
 
 
-def test_a_reference_that_answers_the_same_by_another_version_stays_on_the_line_and_is_named() -> None:
-    """Else every upgrade of the program would begin all lines anew, and nothing would ever be long enough to watch."""
-    other = IDENTITY.model_copy(update={"engine_version": "0", "settings": {"code": "c0"}})
-    (found,) = drift(line(STEADY, reference=other, answers="9:aa") + moved(0.0, answers="9:aa"), None)
-    assert found.points[6].breaks == ()
-    changes = found.points[6].identity_changes
-    assert changes == ("the reference's engine version 0 -> 1", "the reference's setting code c0 -> unset")
-    assert found.baseline_run_id == "r00"
+def kl(nats: float, more: float = 0.0) -> list[float]:
+    spread = np.random.default_rng(20261128).normal(0.0, 0.1 * nats, len(DOCUMENTS))
+    return [nats + more + wobble for wobble in spread]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "why"),
-    [
-        ({"answers": "9:aa"}, {"answers": "9:bb"}, "the reference was captured anew"),
-        ({"answers": "9:aa", "reference": IDENTITY.model_copy(update={"engine_version": "0"})}, {"answers": "9:bb"},
-         "the reference was captured anew (engine version 0 -> 1)"),
-        # of runs that kept no answers, and of other items, only the identity is known
-        ({"reference": IDENTITY.model_copy(update={"kv_cache_dtype": "fp8"})}, {},
-         "the reference was captured anew (KV-cache dtype fp8 -> auto)"),
-        ({"answers": "5:aa"}, {"answers": "9:bb"}, None),
-    ],
-)  # fmt: skip
-def test_a_reference_captured_anew_is_a_new_line_and_no_move_of_the_branch(before, after, why) -> None:
-    shifted = line(STEADY, **before) + moved(0.05, own=0.45, **after)
-    (found,) = drift(shifted, "r00")
-    if why is None:
-        assert found.state is DriftState.DRIFTING
-        return
-    told = why + ": its own figure went from 0.5 to 0.45, the branch's from 0.499 to 0.5"
-    assert (found.points[6].breaks, found.state) == ((told,), DriftState.INCOMPARABLE)
-    assert told in found.statement
-    assert not any(one.signal for one in found.points)
-    (accepted,) = drift(shifted, "r06")
-    assert (accepted.state, accepted.baseline_run_id) == (DriftState.STABLE, "r06")
+def test_a_divergence_and_a_perplexity_are_paired_by_document() -> None:
+    for make, before, after in (
+        (divergence, kl(0.01), kl(0.01, 0.001)),
+        (lambda nll: perplexity(nll, kl(2.0)), kl(2.0), kl(2.0, 0.01)),
+    ):
+        runs = [ran(day, named(make(values), DOCUMENTS)) for day, values in enumerate((before, before, after))]
+        (found,) = followed(runs)
+        assert (found.state, found.worse, found.since_run_id) == (DriftState.DRIFTING, True, "r02")
+        assert followed(runs[:2])[0].state is DriftState.STABLE
 
 
-@pytest.mark.parametrize("error", [0.0, 1e-17])
-def test_a_figure_that_always_repeated_is_never_a_trillion_errors_away(error) -> None:
-    same = [point(day, 0.3, error=error) for day in range(8)]
-    (found,) = drift([*same, *(point(8 + day, 0.35, error=error) for day in range(4))], "r00")
-    assert (found.state, found.since_run_id) == (DriftState.DRIFTING, "r08")
-    assert "beyond all earlier values, whose scatter is zero" in found.statement
-    (outlier,) = drift([*same, point(8, 0.35, error=error)], "r00")
-    assert "beyond all earlier values, whose scatter is zero" in outlier.statement
-    (rounding,) = drift([*same, *(point(8 + day, 0.3 + 1e-12, error=error) for day in range(4))], "r00")
-    assert rounding.state is DriftState.STABLE
+def test_too_few_documents_for_a_bound_are_not_stable() -> None:
+    runs = [ran(day, named(divergence(kl(0.01)[:4]), DOCUMENTS[:4])) for day in range(2)]
+    (found,) = followed(runs)
+    assert (found.state, found.worse) == (DriftState.INCOMPARABLE, False)
 
 
-def test_a_run_of_fewer_items_may_differ_by_the_items_it_lacks() -> None:
-    """Nested samples: of a quarter of the items the error is twice as large, and so is the scatter it may have."""
-    all_items = line([0.0] * 8)
-    few = [point(8 + day, 0.02, error=2 * ERROR, scored=2) for day in range(4)]
-    assert drift(all_items + few, "r00")[0].state is DriftState.STABLE
-    assert drift(all_items + moved_exactly(0.02), "r00")[0].state is DriftState.DRIFTING
+def test_a_difference_within_the_noise_floor_is_no_drift() -> None:
+    runs = [named(divergence(values), DOCUMENTS) for values in (kl(0.01), kl(0.01, 0.001))]
+    floor = divergence([0.0005] * 4).model_copy(update={"metric": "kl_divergence_noise_floor"})
+    key = runs[0].key
+    for loss, moved in ((0.0005, True), (0.002, False)):
+        floors = [floor.model_copy(update={"value": loss})]
+        found = paired_difference(key, [runs[1], *floors], [runs[0]])
+        assert not isinstance(found, str)
+        assert (found.moved, found.floor) == (moved, loss)
 
 
-def moved_exactly(by: float) -> list[SeriesPoint]:
-    return [point(8 + day, by) for day in range(4)]
+def test_many_metrics_share_the_false_alarm_rate() -> None:
+    one, many = (paired_difference(failures(0).key, [failures(9)], [failures(2)], metrics=n) for n in (1, 50))
+    assert not isinstance(one, str)
+    assert not isinstance(many, str)
+    assert (one.interval.level, many.interval.level) == (1 - ALPHA, 1 - ALPHA / 50)
+    assert many.interval.lower < one.interval.lower
 
 
-@pytest.mark.parametrize(
-    ("counts", "state"),
-    [
-        ([0.0] * 6 + [3.0] * 3, DriftState.DRIFTING),
-        ([0.0] * 12 + [1.0, 1.0, 0.0, 0.0, 1.0, 0.0], DriftState.STABLE),  # rare events are no new level
-        ([0.0] * 12 + [2.0] * 5, DriftState.DRIFTING),
-    ],
-)
-def test_a_count_without_an_interval_is_watched_too(counts: list[float], state: DriftState) -> None:
-    def census(day: int, count: float) -> SeriesPoint:
-        exact = Interval(lower=count, upper=count, level=0.95, method="census")
-        return replace(point(day, count), effect_interval=exact, estimator="census")
-
-    assert drift([census(day, count) for day, count in enumerate(counts)])[0].state is state
+def test_runs_that_fail_at_random_are_rarely_reported_as_drifting() -> None:
+    """Every item fails with the same chance in both runs: at most 5 % of comparisons, as the interval promises."""
+    random, alarms, trials = np.random.default_rng(20261128), 0, 120
+    for _ in range(trials):
+        outcomes = (random.random((2, ITEMS)) < 0.1).astype(int).tolist()
+        names = [f"{number}#t" for number in range(ITEMS)]
+        first, second = (named(failure_rate(each, [0] * ITEMS, "tools"), names) for each in outcomes)
+        found = paired_difference(first.key, [first], [second])
+        assert not isinstance(found, str)
+        alarms += found.moved
+    assert alarms <= 0.1 * trials
 
 
-def test_a_run_that_measured_nothing_is_seen_wherever_it_lies() -> None:
+def test_clusters_pair_by_their_names_and_repeats_are_one() -> None:
+    key = failures(0).key
+    same = paired_difference(key, [failures(20)], [failures(20), failures(20)])
+    worse = paired_difference(key, [failures(60)], [failures(20)])
+    assert not isinstance(same, str)
+    assert not isinstance(worse, str)
+    assert (same.effect, same.moved, worse.effect, worse.moved) == (0.0, False, 0.2, True)
+    unnamed = failures(60)
+    assert unnamed.clusters is not None
+    unnamed = unnamed.model_copy(update={"clusters": unnamed.clusters.model_copy(update={"names": None})})
+    assert isinstance(paired_difference(key, [unnamed], [failures(20)]), str)
+    (found,) = followed([ran(0, 20), ran(1, unnamed)])
+    assert found.state is DriftState.INCOMPARABLE
+
+
+def test_a_count_is_drawn_and_decides_nothing() -> None:
+    def counted(count: int) -> list[Ran]:
+        return [ran(day, census(ProbeName.CANARIES, "broken", value)) for day, value in enumerate((0, count))]
+
+    runs = [*line(2, 2), *counted(3)]
+    found = branch_drift("f", "b", [one.point for one in runs], measured(runs), "r00")
+    assert [one.state for one in found.metrics] == [DriftState.CHART_ONLY, DriftState.STABLE]
+    assert (found.state, found.watched, len(found.metrics[0].points)) == (DriftState.STABLE, 1, 2)
+
+
+def test_a_newest_run_that_did_not_measure_it_is_not_stable() -> None:
     """The newest gate's probe crashed: a figure that only older runs have is not stable."""
-    *steady, crashed = line([*STEADY, 0.0])
-    whole = [one.run for one in (*steady, crashed)]
-    assert branch_drift("f", "b", steady, "r00").state is DriftState.STABLE
-    found = branch_drift("f", "b", steady, "r00", runs=whole)
-    assert (found.state, found.runs) == (DriftState.INCOMPARABLE, 7)
-    assert found.metrics[0].statement == "The newest run that was to measure it, r06, did not."
-    gap = branch_drift("f", "b", [*steady[:3], *steady[4:]], "r00", runs=whole[:6])
-    assert gap.metrics[0].points[3].breaks == ("not measured in run r03",)
+    *steady, crashed = line(2, 2, 2)
+    runs = [one.point.run for one in (*steady, crashed)]
+    points = [one.point for one in steady]
+    assert branch_drift("f", "b", points, measured(steady), "r00").state is DriftState.STABLE
+    found = branch_drift("f", "b", points, measured(steady), "r00", runs=runs)
+    assert (found.state, found.runs) == (DriftState.INCOMPARABLE, 3)
+    assert "r02" in found.metrics[0].statement
 
 
-def test_what_changed_near_a_move_is_named_where_noise_hides_where_it_began() -> None:
-    shifted = [point(day, 0.02 if day >= 6 else 0.0, engine_version="1" if day < 8 else "2") for day in range(12)]
-    (found,) = drift(shifted, "r00")
-    assert (found.since_run_id, found.changed_there) == ("r06", ())
-    assert (found.near_run_id, found.changed_near) == ("r08", ("engine version 1 -> 2",))
-    assert found.what_changed == "nothing in the deployment (near it, with run r08: engine version 1 -> 2)"
-    assert "nothing in the deployment changed there, but near it, with run r08: engine" in found.statement
-
-
-def test_branch_watches_what_it_is_told_and_knows_nothing_as_nothing_fine() -> None:
-    stable, worse = line([0.0] * 10, metric="accuracy"), line(STEADY) + moved(0.02)
-    both = branch_drift("f", "b", stable + worse, "r00")
-    assert (both.state, both.worse, both.watched, both.runs) == (DriftState.DRIFTING, True, 2, 10)
-    assert "1 since run r06, where nothing in the deployment changed" in both.statement
-    one = branch_drift("f", "b", stable + worse, "r00", {"evals.accuracy[all]"})
+def test_a_branch_is_judged_by_what_is_watched() -> None:
+    other = [ran(day, failures(2, "json")) for day in range(2)]
+    runs = line(2, 60) + other
+    points = [one.point for one in runs]
+    both = branch_drift("f", "b", points, measured(runs), "r00")
+    assert (both.state, both.worse, both.watched, both.runs) == (DriftState.DRIFTING, True, 2, 2)
+    one = branch_drift("f", "b", points, measured(runs), "r00", {other[0].measurement.key})
     assert (one.state, one.worse, one.watched) == (DriftState.STABLE, False, 1)
-    few = branch_drift("f", "b", stable + line([0.0])[:1], None)
-    assert few.state is DriftState.INCOMPARABLE  # the newest runs were to measure it
-    assert branch_drift("f", "b", []).state is DriftState.TOO_FEW_RUNS
+    assert branch_drift("f", "b", points, measured(runs)).state is DriftState.NOT_BLESSED
+    assert branch_drift("f", "b", [], measured([]), "r00").state is DriftState.INCOMPARABLE
 
 
 def test_what_no_run_ever_measured_is_named_and_sets_no_state() -> None:
-    watched = {"evals.perplexity[all]", "canaries.failure_rate[tools]", "canaries.failure_rate[czech]"}
-    found = branch_drift("f", "b", line(STEADY), "r00", watched)
+    runs = line(2, 2)
+    watched = {runs[0].measurement.key, "canaries.failure_rate[json]", "canaries.failure_rate[czech]"}
+    found = branch_drift("f", "b", [one.point for one in runs], measured(runs), "r00", watched)
     assert (found.state, found.watched) == (DriftState.STABLE, 1)
-    assert found.never_measured == ("canaries.failure_rate[czech]", "canaries.failure_rate[tools]")
-    assert found.statement.endswith("are stable. 2 more that the policy judges were never measured.")
+    assert found.never_measured == ("canaries.failure_rate[czech]", "canaries.failure_rate[json]")
 
 
 def test_changes_of_the_deployment_are_listed_once_newest_first_and_stay_without_the_points() -> None:
-    series = line(STEADY) + line(STEADY, metric="accuracy") + moved(0.0, engine_version="2")
-    found = branch_drift("f", "b", series, "r00").without_points()
-    assert [(one.run_id, one.changed) for one in found.changes] == [("r06", ("engine version 1 -> 2",))]
+    runs = line(2, 2) + line(2, start=2, engine_version="2")
+    runs += [ran(day, failures(2, "json"), engine_version="1" if day < 2 else "2") for day in range(3)]
+    found = branch_drift("f", "b", [one.point for one in runs], measured(runs), "r00").without_points()
+    assert [(one.run_id, one.changed) for one in found.changes] == [("r02", ("engine version 1 -> 2",))]
     assert all(metric.points == () and metric.statement for metric in found.metrics)
     assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
-def test_the_reference_s_own_noise_is_no_drift_of_the_branch() -> None:
-    quiet = point(1, 0.0)
-    floor = replace(quiet, probe=ProbeName.KL, metric="kl_divergence_noise_floor", key="kl.kl_divergence_noise_floor")
-    assert [found.key for found in drift([quiet, floor])] == ["evals.perplexity[all]"]
-    assert drift([]) == []
-
-
-ANEW = "raise FINDINGS_VERSION with a line on what changed, then record: python -m tests.assets.drift_findings"
-
-
-def test_the_same_series_are_said_to_be_the_same() -> None:
-    """Nothing that drift says moves without a new `FINDINGS_VERSION`: what history keeps is kept by it."""
-    assert RECORDED.exists(), f"nothing is recorded for version {FINDINGS_VERSION}; {ANEW}"
-    before, now = json.loads(RECORDED.read_text(encoding="utf-8")), findings()
-    assert set(now) == set(before), ANEW
-    for name, found in now.items():
-        assert found == before[name], f"{name}: {ANEW}"
-    assert {each["state"] for name in before if name != "a branch" for each in before[name]} >= {
-        "stable",
-        "drifting",
-        "incomparable",
-        "too_few_runs",
-    }
+def test_the_references_own_noise_is_no_drift_of_the_branch() -> None:
+    quiet = ran(1, 0)
+    floor = replace(
+        quiet.point, probe=ProbeName.KL, metric="kl_divergence_noise_floor", key="kl.kl_divergence_noise_floor"
+    )
+    assert [found.key for found in followed([quiet, Ran(floor, quiet.measurement)])] == [quiet.measurement.key]
+    assert followed([]) == []
