@@ -21,47 +21,22 @@ Level = Literal["error", "warning", "notice"]
 
 
 def to_summary(document: Document, *, limit_bytes: int = SUMMARY_LIMIT_BYTES) -> str:
-    """The Markdown report, its tables folded, cut after a whole line where it would exceed `limit_bytes` of UTF-8."""
+    """The Markdown report, its tables folded; where it would exceed `limit_bytes` of UTF-8 without answers and tables,
+    and nothing where that is too long as well."""
+    whole = to_markdown(document, folded=True)
     where = "" if document.run is None else f" All of it: `q36eval report {document.run.id}`."
-    return _cut(to_markdown(document, folded=True), where, limit_bytes)
+    brief = f"{to_markdown(document, brief=True)}\nShortened: GitHub keeps no longer summaries.{where}\n"
+    return _within(limit_bytes, whole, brief)
 
 
 def unjudged_summary(branch: str, problem: str, *, limit_bytes: int = SUMMARY_LIMIT_BYTES) -> str:
     """The same of a branch that has no report: that, and why."""
-    return _cut(f"# Not judged: {markdown(branch)}\n\n{markdown(problem)}\n", "", limit_bytes)
+    return _within(limit_bytes, f"# Not judged: {markdown(branch)}\n\n{markdown(problem)}\n")
 
 
-def _cut(whole: str, where: str, limit_bytes: int) -> str:
-    if len(whole.encode("utf-8")) <= limit_bytes:
-        return whole
-    ending = f"\n\nCut here: GitHub keeps no longer summaries.{where}\n"
-    kept, left = [], limit_bytes - len(ending.encode("utf-8"))
-    for line in whole.splitlines(keepends=True):
-        left -= len(line.encode("utf-8"))
-        if left < 0:
-            break
-        kept.append(line)
-    while kept and (closing := _open_end(kept)):
-        text = "".join(kept).rstrip("\n") + closing + ending
-        if len(text.encode("utf-8")) <= limit_bytes:
-            return text
-        kept.pop()
-    text = "".join(kept).rstrip("\n") + ending
-    return text if len(text.encode("utf-8")) <= limit_bytes else ""
-
-
-def _open_end(lines: list[str]) -> str:
-    """What ends a code block and a folded part that the lines leave open; text in a code block begins nothing."""
-    fence, folded = "", 0
-    for line in map(str.strip, lines):
-        ticks = line[: len(line) - len(line.lstrip("`"))]
-        if fence:
-            fence = "" if line == ticks and len(ticks) >= len(fence) else fence
-        elif len(ticks) >= 3:
-            fence = ticks
-        else:
-            folded += line.startswith("<details") - (line == "</details>")
-    return (f"\n{fence}" if fence else "") + "\n\n</details>" * folded
+def _within(limit_bytes: int, *texts: str) -> str:
+    """The first text that is short enough."""
+    return next((text for text in texts if len(text.encode("utf-8")) <= limit_bytes), "")
 
 
 def to_annotations(document: Document, *, per_level: int = ANNOTATIONS_PER_LEVEL) -> list[str]:

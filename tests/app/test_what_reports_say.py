@@ -26,7 +26,7 @@ PYTHON = re.compile(
 )
 """What a value looks like that nobody put into words."""
 
-MOST_BYTES = 1_000_000
+MOST_BYTES = 200_000
 
 
 def texts(document: Document) -> dict[str, str]:
@@ -107,8 +107,8 @@ class _Page(HTMLParser):
         values = {name: value or "" for name, value in attrs}
         self.tags.add(tag)
         loading = {"src", "srcset", "data", "poster", "xlink:href", "background"}
-        self.loaded += [value for name, value in values.items() if name in loading]
-        if tag in ("link", "image", "use", "base"):
+        self.loaded += [value for name, value in values.items() if name in loading and not value.startswith("#")]
+        if tag in ("link", "image", "base"):
             self.loaded.append(values.get("href", tag))
         if tag == "svg":
             self.svgs.append(values.get("aria-label", "") if values.get("role") == "img" else "")

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -13,12 +13,10 @@ import streamlit as st
 from q36eval.app.dashboard.drawing.address import PAGE, number
 from q36eval.app.dashboard.drawing.head import name_tab
 from q36eval.app.dashboard.drawing.plain_table import plain_table
-from q36eval.app.dashboard.drawing.static_charts import still
-from q36eval.app.dashboard.drawing.static_layout import draw_still
 from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.launch_options import Started
-from q36eval.app.dashboard.verdict_style import look_of
+from q36eval.app.dashboard.verdict_style import AXES, look_of
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
 from q36eval.history import BranchKey, RunFilter, RunRecord, RunState, RunSummary
@@ -215,20 +213,15 @@ def table(rows: Sequence[dict[str, str]], alt: str, name: str) -> None:
 
 
 def csv_button(rows: Sequence[Mapping[str, str]], alt: str, name: str) -> None:
-    """Saves rows as CSV."""
-    _save_button("csv", "text/csv", partial(csv_bytes, rows), alt, name)
-
-
-def _save_button(kind: str, media_type: str, content: Callable[[], bytes], alt: str, name: str) -> None:
-    """Saves a file, whose content is only made when somebody presses the button."""
+    """Saves rows as CSV, which is only made when somebody presses the button."""
     with st.container(horizontal=True, horizontal_alignment="right"):
         st.download_button(
-            kind.upper(),
-            content,
-            f"{file_name(name)}.{kind}",
-            media_type,
-            key=f"{kind} {name}",
-            help=f"Save as {kind.upper()}: {alt}",
+            "CSV",
+            partial(csv_bytes, rows),
+            f"{file_name(name)}.csv",
+            "text/csv",
+            key=f"csv {name}",
+            help=f"Save as CSV: {alt}",
             on_click="ignore",
             type="tertiary",
             icon=":material/download:",
@@ -236,7 +229,10 @@ def _save_button(kind: str, media_type: str, content: Callable[[], bytes], alt: 
 
 
 def chart(figure: go.Figure, alt: str, name: str) -> None:
-    """A chart with a button that saves it as SVG; `name` is that of the file."""
-    drawn = still(figure)
-    draw_still(drawn, alt, f"still {name}")
-    _save_button("svg", "image/svg+xml", partial(drawn.file, alt), alt, name)
+    """A chart, which its own toolbar saves as SVG; `name` is that of the file, `alt` describes the chart in words."""
+    colour = AXES.get(st.context.theme.type or "light", AXES["light"])
+    figure.update_xaxes(tickfont_color=colour, title_font_color=colour)
+    figure.update_yaxes(tickfont_color=colour, title_font_color=colour)
+    saved = {"format": "svg", "filename": file_name(name)}
+    config = {"displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saved}
+    st.plotly_chart(figure, alt=line(alt), key=f"chart {name}", config=config)

@@ -1,5 +1,6 @@
 """Overview: what may ship in each family, one row a branch with what to do next, and what is being measured now."""
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -10,14 +11,15 @@ from streamlit.delta_generator import DeltaGenerator
 from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.parts import page_offset, reader_or_stop
-from q36eval.app.dashboard.drawing.sparkline import SparkPoint, sparkline, words
 from q36eval.app.dashboard.drawing.standing import lanes_words, policies_words
 from q36eval.app.dashboard.escape import label, line, name
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.banner import MOST_IN_BANNER, sentence
 from q36eval.app.dashboard.models.overview import LiveRun, freshness, live_runs, needs_of, resume_command
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.standing import SHIPS, BranchStanding, Standing, Standings, in_order
 from q36eval.history import RunFilter, RunProgress, RunState
+from q36eval.reports.text import number
 from q36eval.reports.ui_address import evidence_place
 
 WIDTHS = (2.2, 4.2, 1.9, 2.0)
@@ -109,12 +111,16 @@ def _draw_row(reader: Reader, row: BranchStanding) -> None:
 
 
 def _draw_spark(reader: Reader, row: BranchStanding, place: DeltaGenerator) -> None:
+    """The KL of the last runs, oldest first, with the verdict of each run below."""
     of = row.of
     figures = reader.figures(of.family, of.branch, SPARK_METRIC, RUNS_DRAWN)
     newest = reader.summaries(RunFilter(family=of.family, branch=of.branch, state=RunState.FINISHED), limit=RUNS_DRAWN)
-    points = [SparkPoint(figures.get(run.id, float("nan")), run.verdict) for run in reversed(newest)]
-    if points:
-        place.image(sparkline(points, row.margin), alt=words(points, "KL in nats/token", row.margin))
+    drawn = [figure for run in reversed(newest) if math.isfinite(figure := figures.get(run.id, math.nan))]
+    if drawn:
+        margin = "" if row.margin is None else f" (margin {number(row.margin)})"
+        place.metric(f"KL, nats/token{margin}", number(drawn[-1]), chart_data=drawn)
+    if newest:
+        place.caption(label(" ".join(look_of(run.verdict).symbol for run in reversed(newest))))
 
 
 def _draw_live(reader: Reader) -> None:

@@ -1,6 +1,5 @@
 """Overview and branch page: what needs a person, how the runs are drawn, and where a line of them breaks."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -12,7 +11,6 @@ from driving import markup_of
 from written_history import POLICY, evidence, identity
 
 from q36eval.app.dashboard.drawing.charts import drift_figure
-from q36eval.app.dashboard.drawing.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
 from q36eval.app.dashboard.history_reader import Reader, forget
 from q36eval.app.dashboard.models.drift import drift_picture
 from q36eval.app.dashboard.models.overview import live_runs, needs_of
@@ -22,7 +20,7 @@ from q36eval.gate import Waiver
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
 from q36eval.locks import exclusive
-from q36eval.records import Lane, ProbeName, Verdict
+from q36eval.records import Lane, ProbeName
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
@@ -102,16 +100,6 @@ def test_a_branch_asks_for_a_person_when_time_passes(branches: dict[str, BranchS
         needs = list(needs_of(replace(row, waivers=(waiver,)), begun))
         assert len(needs) == len(wanted)
         assert all(f"{word} on {expires}" in need.words for word, need in zip(wanted, needs, strict=True))
-
-
-def test_sparkline_tells_verdicts_by_shape_and_sets_missing_figures_apart() -> None:
-    points = [SparkPoint(0.1, Verdict.PASS), SparkPoint(math.nan, Verdict.FAIL), SparkPoint(0.3, Verdict.INCONCLUSIVE)]
-    svg = sparkline(points)
-    assert svg.count("<circle") == 1
-    assert svg.count('stroke-width="2.2"') == 1
-    assert svg.count('stroke-width="1.5"') == 0, "no line leads to or from a run without a figure"
-    assert FIGURES_HEIGHT < HEIGHT - 10
-    assert words(points, "KL") == "Last 3 runs, oldest first: PASS, FAIL, INCONCLUSIVE; KL from 0.1 to 0.3"
 
 
 def test_a_run_that_says_nothing_for_long_is_called_silent(branches: dict[str, BranchSummary]) -> None:

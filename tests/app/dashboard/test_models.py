@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_history import POLICY, evidence, identity, outcome
+from written_history import HOSTILE, POLICY, evidence, identity, outcome
 
-from q36eval.app.dashboard.drawing.charts import margin_figure
+from q36eval.app.dashboard.drawing.charts import margin_figure, margin_scatter, recovery_figure, scores_figure
 from q36eval.app.dashboard.escape import block, figure_text, line
 from q36eval.app.dashboard.models.drift import margin_as_effect
 from q36eval.app.dashboard.models.run import identity_rows, margin_bars, not_drawn
-from q36eval.app.figures.canary_items import Filter, outcome_label, reasons, select
+from q36eval.app.figures.canary_items import Filter, MarginPoint, outcome_label, reasons, select
+from q36eval.app.figures.evals import RecoveryPoint, ScorePair
+from q36eval.app.figures.kl import Point
+from q36eval.app.figures.kl_plots import points_figure
 from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
@@ -32,6 +35,29 @@ def test_margin_bars_are_shares_of_the_margin_and_finite(written: Written) -> No
     (bar,) = margin_bars([kl.model_copy(update={"loss_interval": open_ended})])
     assert bar.upper is None
     assert margin_bars([kl.model_copy(update={"loss": math.nan})]) == []
+
+
+def test_names_in_figures_are_no_markup() -> None:
+    name = f"{HOSTILE}<b>bold</b>"
+    for figure in (
+        recovery_figure([RecoveryPoint(name, 0.9, 0.8, 1.0, name)]),
+        scores_figure([ScorePair(name, 0.9, 0.8, 10)]),
+        margin_scatter([MarginPoint(name, 1.0, 1.0, "both right", name)]),
+        points_figure([Point(name, 10, 0.1, None, None)], "slice"),
+    ):
+        strings = "".join(map(str, _strings(figure.to_plotly_json())))
+        assert "script&gt;" in strings
+        assert "<script" not in strings
+        assert "<b>" not in strings
+        assert not set("\x1b\x07\u202e") & set(strings)
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [string for each in value for string in _strings(each)]
+    return [value] if isinstance(value, str) else []
 
 
 def test_margin_axis_turns_logarithmic_and_keeps_the_order(written: Written) -> None:

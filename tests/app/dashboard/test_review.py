@@ -255,4 +255,6 @@ def test_what_these_pages_show_can_be_saved(visit: Visit, written: Any, page: st
     tables = [frame for frame in tables_of(app) if not frame.empty]
     saved = [button.label for button in app.get("download_button")]
     assert saved.count("CSV") == len(tables) > 0
-    assert saved.count("SVG") == (2 if page == "branch" else 0)
+    charts = [chart.proto for chart in app.get("plotly_chart")]
+    assert len(charts) == (2 if page == "branch" else 0)
+    assert all('"format": "svg"' in chart.config and chart.alt for chart in charts)

@@ -122,21 +122,18 @@ def whole_parts(text: str) -> None:
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
     blocks = "".join(token.content for token in tokens if token.type in ("html_block", "html_inline"))
     assert blocks.count("<details") == blocks.count("</details>")
-    assert not [token for token in tokens if token.type == "fence" and "Cut here" in token.content]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("limit", [0, 90, 400, 700, 1100, 1500, 2500, 4000])
-def test_a_summary_is_cut_after_a_whole_line_and_leaves_nothing_open(limit: int) -> None:
+def test_a_summary_that_is_too_long_is_the_verdict_alone_or_nothing() -> None:
     document = Document(hostile_report(), run_of(), measured(), (ANSWER, ANSWER))
     whole = to_summary(document)
-    cut = to_summary(document, limit_bytes=limit)
-    assert len(cut.encode()) <= limit < len(whole.encode())
-    kept = cut.rpartition("\n\nCut here")[0]
-    assert (limit <= 400) == (kept == "")
-    whole_parts(cut)
-    kept = re.sub(r"(\n`+|\n\n</details>)+$", "", kept)
-    assert whole.startswith(kept)
+    brief = to_summary(document, limit_bytes=len(whole.encode()) - 1)
+    assert "## Decided by" in brief
+    assert "Shortened: " in brief
+    assert "a-canary" not in brief
+    assert "<details" not in brief
+    assert to_summary(document, limit_bytes=len(brief.encode())) == brief
+    assert to_summary(document, limit_bytes=len(brief.encode()) - 1) == ""
     assert SUMMARY_LIMIT_BYTES == 2**20
 
 
