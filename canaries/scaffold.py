@@ -88,10 +88,7 @@ def scaffold(
 
 def _budget(right: str, *, thinking: bool) -> int:
     """Tokens for an answer twice as long as the right one, with one token per character at worst."""
-    budget = MIN_BUDGET
-    while budget < min(2 * len(right), MAX_BUDGET):
-        budget *= 2
-    return budget + (THINKING_BUDGET if thinking else 0)
+    return min(max(2 * len(right), MIN_BUDGET), MAX_BUDGET) + (THINKING_BUDGET if thinking else 0)
 
 
 Expectation = Callable[[str, Transcript], dict[str, Any]]

@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import extend
 from referencing import Registry
+from referencing.jsonschema import DRAFT202012
 
 from q36eval.canaries.checks.base import MAX_FAILURES, Failure, shown
 from q36eval.canaries.checks.json_values import plain
@@ -18,11 +19,6 @@ from q36eval.files import canonical_json
 
 MAX_VALUES = 10_000
 """An answer with more values than this is not validated: no right answer is near it, and validation is slow."""
-
-_ONE_SCHEMA = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
-               "unevaluatedItems", "unevaluatedProperties")  # fmt: skip
-_LIST_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_NAMED_SCHEMAS = ("properties", "$defs", "dependentSchemas")
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -69,42 +65,32 @@ def _checked(schema: str) -> Any:
     except RecursionError as error:
         raise ValueError("the schema is nested too deeply") from error
     references = {"#", *(f"#/$defs/{name}" for name in written.get("$defs", ()))}
-    for place, part in _subschemas(written, "$"):
-        _check_keywords(part, place, references)
+    for part in _subschemas(written):
+        _check_keywords(part, references, outermost=part is written)
     return _Validator(written, registry=Registry())  # an empty registry: nothing is ever fetched
 
 
-def _subschemas(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    if not isinstance(schema, dict):
-        return
-    yield place, schema
-    for key, value in schema.items():
-        if key in _ONE_SCHEMA:
-            yield from _subschemas(value, f"{place}.{key}")
-        elif key in _LIST_OF_SCHEMAS:
-            for index, part in enumerate(value):
-                yield from _subschemas(part, f"{place}.{key}[{index}]")
-        elif key in _NAMED_SCHEMAS:
-            for name, part in value.items():
-                yield from _subschemas(part, f"{place}.{key}.{name}")
+def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):  # true and false are schemas too
+        yield schema
+        for part in DRAFT202012.subresources_of(schema):
+            yield from _subschemas(part)
 
 
-def _check_keywords(schema: dict[str, Any], place: str, references: Collection[str]) -> None:
+def _check_keywords(schema: dict[str, Any], references: Collection[str], *, outermost: bool) -> None:
     """What the metaschema lets pass although it cannot be used.
 
     A reference leads to a part of the schema that is checked itself, never to elsewhere or to another keyword.
     """
     if "patternProperties" in schema:
-        raise ValueError(f"the schema's patternProperties ({place}) cannot be time-limited; name the properties")
+        raise ValueError("the schema's patternProperties cannot be time-limited; name the properties")
     if "pattern" in schema:
-        compiled(schema["pattern"], f"the schema's pattern ({place})")
-    if "$id" in schema and place != "$":
-        raise ValueError(f"the schema's $id ({place}) would change what references mean; remove it")
+        compiled(schema["pattern"], "the schema's pattern")
+    if "$id" in schema and not outermost:
+        raise ValueError(f"the schema's $id {shown(schema['$id'])} would change what references mean; remove it")
     for key in ("$ref", "$dynamicRef"):
         if key in schema and schema[key] not in references:
-            raise ValueError(
-                f"the schema's {key} {shown(schema[key])} ({place}) must be # or name one of its own $defs"
-            )
+            raise ValueError(f"the schema's {key} {shown(schema[key])} must be # or name one of its own $defs")
 
 
 def check_schema(schema: Any) -> None:

@@ -64,7 +64,7 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
     joined = Transcript.model_validate({"messages": [{"role": "user", "content": parts}]})
     assert joined.conversation == [{"role": "user", "content": "ab"}]
     thinking = scaffold(transcript, RIGHT, "light", "why")["generation"]
-    assert thinking == {"enable_thinking": True, "max_new_tokens": 512 + 2048}
+    assert thinking == {"enable_thinking": True, "max_new_tokens": 2 * len(RIGHT) + 2048}
 
 
 @pytest.mark.parametrize(

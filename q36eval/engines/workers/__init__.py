@@ -5,13 +5,11 @@ division, as the engine alone would (`Engine.computed`). So no number depends on
 them computed what, or whether one was lost meanwhile. Replicas are independent: a model that is spread over several
 GPUs is spread by the engine itself (vLLM's tensor parallelism), inside one worker.
 
-    units.py      which batches travel together
-    packing.py    results as arrays, for Ray's object store
-    worker.py     what runs in a worker
+    worker.py     what runs in a worker, and how its results travel
     pool.py       Ray: connecting, placing, losing and replacing workers
     dispatch.py   units out, results back in order, a lost worker's units again
     engine.py     the engine in front of all that
 
-Only `pool` imports Ray, which is an extra, and only when workers are wanted. What options workers may have, and what
-each takes of a machine, stands in `q36eval.engines.worker_places`.
+Only `pool` imports Ray, which is an extra, and only when workers are wanted. The options of workers, and what each
+takes of a machine, are in `q36eval.engines.worker_places`.
 """

@@ -1,22 +1,26 @@
-"""Units out to whichever worker is free, results back in the order of the units, a lost worker's units again."""
+"""Units out to the workers that are free, results back in the order of the units, a lost worker's units again.
 
-from collections import deque
+Ray's own retries do not serve here. `max_task_retries` waits for the same actor, so the units of a node that never
+returns would wait while others are free. `ActorPool` gives an actor one call at a time, and the next one only when its
+result is taken.
+"""
+
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from q36eval.engines.base import Batch
 from q36eval.engines.workers.pool import PLACED_WITHIN_S, LostError, Member, Pool
-from q36eval.engines.workers.worker import Computed
-from q36eval.errors import EngineError
+from q36eval.engines.workers.worker import Computed, Replica
+from q36eval.errors import EngineError, Q36Error
 
 AHEAD = 2
 """Units a worker holds at a time, so that it has the next one when it has computed one."""
 WINDOW = 4
-"""Units for each worker that are under way or wait to be handed out, at most: the bound of memory. Whoever takes
-results slowly holds the workers back."""
+"""Units for each worker that are under way or wait to be taken, at most: the bound of memory."""
 KILLS = 3
-"""So many workers may die while they hold one unit and nothing else; then it is given up, with the reason."""
+"""Deaths of workers, or failures of their engines, that one unit may cost."""
 
 
 class FatalUnitError(EngineError):
@@ -31,20 +35,18 @@ class Dispatch:
     """One list of units on its way through the workers of a pool."""
 
     pool: Pool
-    engine: int
+    replica: Replica
     units: Sequence[Sequence[Batch]]
-    _waiting: deque[int] = field(default_factory=deque)
-    _held: dict[Any, tuple[Member, int]] = field(default_factory=dict)
-    """By call: who has it, and which unit it is. A worker's calls are in the order in which it got them."""
+    _waiting: set[int] = field(default_factory=set)
+    _held: dict[Any, tuple[Member, int | None]] = field(default_factory=dict)
+    """By call: the worker, and the unit that it computes; None while it opens the replica."""
     _done: dict[int, Outcome] = field(default_factory=dict)
-    _kills: dict[int, int] = field(default_factory=dict)
-    """Units that a lost worker held, each with how many were lost while they held it alone. It is handed out alone from
-    then on, so that no unit pays for another."""
+    _kills: Counter[int] = field(default_factory=Counter)
+    """Units that a worker held when it was lost, with the number of losses. They are computed alone from then on, so
+    that no unit pays for another more than once."""
     _doubts: dict[int, tuple[Member, Computed]] = field(default_factory=dict)
-    """Units whose results were all errors, and who said so: another worker computes them once more, and whoever fails
-    at what another one can is broken. Until then it gets nothing else, and cannot use up the work by failing at it."""
-    _nobody_came: bool = False
-    """Whether a doubt waited in vain for a worker that joins; the next one waits for nobody."""
+    """Units whose results were all errors, and whose: another worker computes them again. If that one can, the first is
+    broken. Until then the first gets nothing else, and cannot use up the work by failing at it."""
 
     def outcomes(self) -> Iterator[tuple[Sequence[Batch], Outcome]]:
         """Every unit with its results, or why it has none; in order.
@@ -52,123 +54,109 @@ class Dispatch:
         Raises:
             EngineError: no worker is left, or the engine failed in one after the other.
         """
-        self._waiting = deque(range(len(self.units)))
-        handed_out = 0
+        self._waiting = set(range(len(self.units)))
+        for member in self.pool.members:
+            self._open(member)
         try:
-            while handed_out < len(self.units):
-                self._hand_out(handed_out)
-                while handed_out in self._done:
-                    yield self.units[handed_out], self._done.pop(handed_out)
-                    handed_out += 1
-                    self._hand_out(handed_out)
-                if handed_out < len(self.units):
+            for unit, batches in enumerate(self.units):
+                self._hand_out(unit)
+                while unit not in self._done:
                     self._take_back()
+                    self._hand_out(unit)
+                yield batches, self._done.pop(unit)
         finally:
-            self._held.clear()  # whoever stops in the middle leaves units behind that nobody takes
+            self._held.clear()  # the caller may stop in the middle
 
-    def _hand_out(self, handed_out: int) -> None:
-        """Fill the workers' hands, as far as the window goes: the one who holds least first."""
-        last = handed_out + WINDOW * max(1, len(self.pool.members))
-        while self._waiting and (self._waiting[0] < last or self._waiting[0] in self._doubts):
-            unit = self._waiting[0]
-            loads = [(self._load(member), place) for place, member in enumerate(self.pool.members)]
-            load, place = min((each for each in loads if self._may_have(each[1], unit)), default=(AHEAD, 0))
-            if load >= (1 if unit in self._kills else AHEAD):
-                return
-            self._waiting.popleft()
-            member = self.pool.members[place]
-            self._held[member.actor.compute.remote(self.engine, self.units[unit])] = (member, unit)
+    def _open(self, member: Member) -> None:
+        if not member.has(self.replica):
+            self._held[member.actor.open.remote(self.replica)] = (member, None)
 
-    def _may_have(self, place: int, unit: int) -> bool:
-        member = self.pool.members[place]
+    def _hand_out(self, first: int) -> None:
+        """Give units within the window to the workers that hold least."""
+        window = range(first, first + WINDOW * len(self.pool.members))
+        for unit in [unit for unit in window if unit in self._waiting]:
+            most = 1 if unit in self._kills else AHEAD
+            free = [each for each in self.pool.members if self._may_have(each, unit) and self._load(each) < most]
+            if free:
+                member = min(free, key=self._load)
+                self._waiting.remove(unit)
+                self._held[member.actor.compute.remote(self.replica.number, self.units[unit])] = (member, unit)
+
+    def _may_have(self, member: Member, unit: int) -> bool:
         if unit in self._doubts:
             return member is not self._doubts[unit][0]
         return all(member is not doubted for doubted, _ in self._doubts.values())
 
-    def _wait_again(self, units: Sequence[int]) -> None:
-        """In order, whoever lost them first: what comes first must not wait behind what is beyond the window."""
-        self._waiting = deque(sorted([*units, *self._waiting], key=lambda unit: (unit not in self._doubts, unit)))
-
     def _load(self, member: Member) -> int:
         units = [unit for holder, unit in self._held.values() if holder is member]
-        return AHEAD if any(unit in self._kills for unit in units) else len(units)
+        return AHEAD if any(unit is None or unit in self._kills for unit in units) else len(units)
 
     def _take_back(self) -> None:
-        """Wait for something to end: a unit, or the set-up of a worker that joins."""
-        if not self.pool.members:
-            self.pool.await_joining()
-            return
-        if not self._held:
-            self._await_another()
-            return
-        for call in self.pool.ready([*self._held, *self.pool.joining]):
-            if call in self.pool.joining:
-                self.pool.joined([call])
-            elif call in self._held:
-                member, unit = self._held[call]
-                try:
-                    computed = self.pool.value(call)
-                except LostError as error:
-                    self._bury(member, str(error))
-                except EngineError as error:  # its engine is gone, though its process lives on
-                    if self._kills.get(unit, 0) + 1 >= KILLS:
-                        raise
-                    self._bury(member, str(error), failed=unit)
+        """Wait for a unit, or for a worker that opens the replica."""
+        opens_only = all(unit is None for _, unit in self._held.values())
+        calls = self.pool.ready(list(self._held), PLACED_WITHIN_S if opens_only else None) if self._held else []
+        if not calls:
+            self._give_up_waiting()
+        for call in calls:
+            member, unit = self._held.pop(call, (None, None))
+            if member is None:
+                continue  # it was held by a worker whose loss another call showed
+            try:
+                if unit is None:
+                    self.pool.opened(member, self.replica, call)
                 else:
-                    del self._held[call]
-                    self._take(member, unit, computed)
+                    self._take(member, unit, self.pool.value(call))
+            except LostError as error:
+                self._lost(member, str(error), [unit, *self._units_of(member)])
+            except Q36Error as error:  # its engine is gone, though its process lives on
+                if unit is not None and self._kills[unit] + 1 >= KILLS:
+                    raise
+                self._lost(member, str(error), [unit])
 
-    def _take(self, member: Member, unit: int, computed: Computed) -> None:
-        """Keep what came, but for what another worker may have a better answer to."""
-        doubted = self._doubts.pop(unit, None)
-        if computed.broken is not None:
-            others = len(self.pool.members) > 1 or (self.pool.joining and not self._nobody_came)
-            if doubted is None and others:
-                self._doubts[unit] = (member, computed)
-                self._wait_again([unit])
-                return
-        else:
-            member.failures = 0
-        self._done[unit] = computed
-        if computed.broken is None and doubted is not None and doubted[0] in self.pool.members:
-            self._bury(doubted[0], str(doubted[1].broken), at_work=False)
-
-    def _await_another(self) -> None:
-        """Nobody has anything, and nobody there can be given anything: wait for one that joins, but not for ever."""
-        joined = self.pool.ready(list(self.pool.joining), PLACED_WITHIN_S) if self.pool.joining else []
-        if joined:
-            self.pool.joined(joined)
-            return
+    def _give_up_waiting(self) -> None:
+        """No worker came: the rest goes on without, and results in doubt are taken as they are."""
+        for member, _ in self._held.values():
+            self.pool.leave_out(member)
+        self._held.clear()
         if not self._doubts:
             raise EngineError(
                 "workers-lost",
                 f"{len(self._waiting)} parts of the work wait, and no worker can be given one; resume the run.",
             )
-        for unit, (_, computed) in self._doubts.items():  # there is no other whom to ask
-            self._waiting.remove(unit)
-            self._done[unit] = computed
+        self._waiting -= self._doubts.keys()
+        self._done |= {unit: computed for unit, (_, computed) in self._doubts.items()}
         self._doubts.clear()
-        self._nobody_came = True
 
-    def _bury(self, member: Member, reason: str, *, failed: int | None = None, at_work: bool = True) -> None:
-        """What it held goes to whoever is left; what it held alone, too often, is given up.
+    def _take(self, member: Member, unit: int, computed: Computed) -> None:
+        doubted = self._doubts.pop(unit, None)
+        if computed.broken is None:
+            member.failures = 0
+            if doubted is not None and doubted[0] in self.pool.members:
+                self._lost(doubted[0], str(doubted[1].broken), [])
+        elif doubted is None and len(self.pool.members) > 1:
+            self._doubts[unit] = (member, computed)
+            self._waiting.add(unit)
+            return
+        self._done[unit] = computed
 
-        `failed` is the unit that it is known to have failed at, whatever else it held.
-        """
-        mine = [(call, unit) for call, (holder, unit) in self._held.items() if holder is member]
-        for call, unit in mine:
-            del self._held[call]
-            if at_work:
-                self._kills[unit] = self._kills.get(unit, 0) + (
-                    unit == failed if failed is not None else len(mine) == 1
-                )
-            if self._kills.get(unit, 0) >= KILLS:
-                requests = [request for batch in self.units[unit] for request in batch]
-                keys = ", ".join(request.key for request in requests[:3])
-                more = ", …" if len(requests) > 3 else ""
-                self._done[unit] = FatalUnitError(
-                    "workers-killed",
-                    f"{KILLS} workers died while they computed {keys}{more}, the last of them: {reason}",
-                )
-        self._wait_again([unit for _, unit in mine if unit not in self._done])
-        self.pool.lost(member, reason, at_work=at_work and bool(mine))
+    def _units_of(self, member: Member) -> list[int]:
+        return [unit for holder, unit in self._held.values() if holder is member and unit is not None]
+
+    def _lost(self, member: Member, reason: str, to_blame: Sequence[int | None]) -> None:
+        """Have others compute what it held, and another worker take its place; give up a unit that kills too often."""
+        blamed = [unit for unit in to_blame if unit is not None]
+        self._kills.update(blamed)
+        self._waiting |= {*blamed, *self._units_of(member)}
+        self._held = {call: held for call, held in self._held.items() if held[0] is not member}
+        self._doubts = {unit: doubt for unit, doubt in self._doubts.items() if doubt[0] is not member}
+        for unit in [unit for unit in blamed if self._kills[unit] >= KILLS]:
+            self._waiting.remove(unit)
+            requests = [request.key for batch in self.units[unit] for request in batch]
+            more = ", …" if len(requests) > 3 else ""
+            self._done[unit] = FatalUnitError(
+                "workers-killed",
+                f"{KILLS} workers died while they computed {', '.join(requests[:3])}{more}, the last of them: {reason}",
+            )
+        self.pool.lost(member, reason, at_work=bool(blamed))
+        if member in self.pool.members:
+            self._open(member)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from q36eval.checkpoints.draft import load_draft_head
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.engines.base import (
+    Batch,
     Divided,
     Engine,
     EngineSettings,
@@ -35,13 +36,12 @@ from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import rounded
 from q36eval.engines.opening import as_settings, identity_of, planned
 from q36eval.engines.resident import drafted
+from q36eval.engines.shared_prefix import common_prefix
 from q36eval.engines.worker_places import Place
 from q36eval.engines.workers.dispatch import Dispatch, FatalUnitError
-from q36eval.engines.workers.packing import unpacked
 from q36eval.engines.workers.pool import Pool, pool_at
-from q36eval.engines.workers.units import in_units
-from q36eval.engines.workers.worker import ALIKE, Division, Opened
-from q36eval.errors import Q36Error, UsageError
+from q36eval.engines.workers.worker import ALIKE, Opened, Replica, unpacked
+from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
 
 LAYERS_REFUSED = (
@@ -54,9 +54,9 @@ class WorkersEngine(Engine):
     """Replicas of one deployment."""
 
     def __init__(
-        self, pool: Pool, number: int, opened: Opened, settings: EngineSettings, head: Head, tokenizer: Any
+        self, pool: Pool, replica: Replica, opened: Opened, settings: EngineSettings, head: Head, tokenizer: Any
     ) -> None:
-        self._pool, self._number, self._opened, self._settings = pool, number, opened, settings
+        self._pool, self._replica, self._opened, self._settings = pool, replica, opened, settings
         self._head, self.tokenizer, self.identity = head, tokenizer, opened.identity
         self.device = head.device
         self.generates, self.scores, self.deterministic = opened.generates, opened.scores, opened.deterministic
@@ -65,7 +65,7 @@ class WorkersEngine(Engine):
         self._splits = 0
         self._losses = pool.losses
         self._rounds_logits = False
-        weakref.finalize(self, pool.close, number)
+        weakref.finalize(self, pool.close, replica.number)
 
     @classmethod
     def load(cls, settings: EngineSettings | Path) -> "WorkersEngine":
@@ -85,12 +85,12 @@ class WorkersEngine(Engine):
             head, tokenizer = Head.of(here), load_tokenizer(held)
             held.check(after_reading=True)
             pool = pool_at(place)
-            number = pool.new_number()
-            opened = pool.instruct(number, "open", (theirs, expected))
-            engine = cls(pool, number, opened[0], theirs, head, tokenizer)
+            replica = Replica(pool.new_number(), theirs, expected)
+            opened = pool.open(replica)
+            engine = cls(pool, replica, opened[0], theirs, head, tokenizer)
             if expected is None:
                 _check_alike(opened, settings.folder)
-                pool.expect(number, theirs, opened[0].identity)
+                engine._change(identity=opened[0].identity)
             engine._plan_alike([each.plan for each in opened if each.plan is not None])
             if engine.drafts:
                 engine._draft_head = load_draft_head(
@@ -112,12 +112,9 @@ class WorkersEngine(Engine):
         theirs = _of_a_worker(settings)
         if _has_device(theirs.device):
             return identity_of(theirs)
-        said = pool_at(Place.of(settings)).whichever("identify", theirs)
-        if isinstance(said, Q36Error):
-            raise said
-        assert isinstance(said, DeploymentIdentity)
-        check_alike(said, _with_files_here(said, settings.folder))
-        return said
+        identity = pool_at(Place.of(settings)).identify(theirs)
+        check_alike(identity, _with_files_here(identity, settings.folder))
+        return identity
 
     @classmethod
     def planned(cls, settings: EngineSettings) -> MemoryPlan | None:
@@ -134,8 +131,13 @@ class WorkersEngine(Engine):
         least = min(plans, key=lambda plan: (plan.score_tokens, plan.prompt_tokens, plan.rows, plan.batches))
         if least.room.placement == "layers":
             raise UsageError("option-conflict", LAYERS_REFUSED)
-        self._pool.instruct(self._number, "plan", least)
+        self._change(plan=least)
         self._plan = least
+
+    def _change(self, **changed: Any) -> None:
+        """In all workers, and in all that replace them."""
+        self._replica = replace(self._replica, **changed)
+        self._pool.open(self._replica)
 
     @property
     def options(self) -> frozenset[str]:  # type: ignore[override]
@@ -174,15 +176,9 @@ class WorkersEngine(Engine):
             yield result
 
     def divided(self, requests: Sequence[Request]) -> Divided:
-        division = self._division(requests)
+        division = self._pool.divide(self._replica, requests)
         refused = [_of(requests[place], result) for place, result in division.refused]
         return Divided([[requests[place] for place in batch] for batch in division.batches], refused)
-
-    def _division(self, requests: Sequence[Request]) -> Division:
-        """By whichever worker; it is the same by each."""
-        division = self._pool.whichever("divide", self._number, self._pool.put(list(requests)))
-        assert isinstance(division, Division)
-        return division
 
     def _evaluated(self, requests: Sequence[Request], known: Collection[str]) -> Iterator[Result]:
         if all(request.key in known for request in requests):
@@ -192,7 +188,7 @@ class WorkersEngine(Engine):
         batches = [batch for batch in divided.batches if any(request.key not in known for request in batch)]
         units = [[batches[place] for place in unit] for unit in in_units(batches)]
         with _one_thread(self._opened.one_thread):
-            for unit, outcome in Dispatch(self._pool, self._number, units).outcomes():
+            for unit, outcome in Dispatch(self._pool, self._replica, units).outcomes():
                 self._tell_of_losses()
                 if isinstance(outcome, FatalUnitError):
                     for request in chain.from_iterable(unit):
@@ -203,7 +199,7 @@ class WorkersEngine(Engine):
                 self._splits = max(self._splits, outcome.splits)
                 for sentence in outcome.said:
                     self.notify_once(sentence)
-                for results in unpacked(outcome.results, unit, self.device):
+                for results in unpacked(outcome, unit, self.device):
                     yield from new_results(results, known)  # type: ignore[type-var]
 
     def _tell_of_losses(self) -> None:
@@ -232,7 +228,7 @@ class WorkersEngine(Engine):
         return drafted(self._draft_head, hidden_states.to(self.device), embedded, first_position, guesses)
 
     def use_kv_scales(self, which: str | None) -> None:
-        self._pool.instruct(self._number, "scales", which)
+        self._change(kv_scales=(which,))
 
     def perturbations(self) -> Sequence[Perturbation]:
         return tuple(
@@ -241,14 +237,33 @@ class WorkersEngine(Engine):
         )
 
     def _varied(self, name: str, rescores: bool) -> "WorkersEngine":
-        number = self._pool.new_number()
-        opened = self._pool.instruct(number, "vary", (self._number, name))
-        variant = WorkersEngine(self._pool, number, opened[0], self._settings, self._head, self.tokenizer)
+        replica = Replica(self._pool.new_number(), self._settings, varies=self._replica, perturbation=name)
+        opened = self._pool.open(replica)
+        variant = WorkersEngine(self._pool, replica, opened[0], self._settings, self._head, self.tokenizer)
         variant._varies, variant._rounds_logits = self, not rescores
         return variant
 
     _varies: "WorkersEngine | None" = None
     """The engine whose variant this is, which stays open as long as this one."""
+
+
+UNIT_BATCHES = 4
+"""Batches after one prefix that a worker gets at once, at most: it computes their prefix once. What shares none travels
+alone. That a prefix is computed by several workers changes nothing: its tokens and passes are the same."""
+
+
+def in_units(batches: Sequence[Batch]) -> Iterator[list[int]]:
+    """Places of the batches that go together, in order."""
+    for shared, members in groupby(range(len(batches)), key=lambda place: _shared(batches[place])):
+        places = list(members)
+        size = UNIT_BATCHES if shared else 1
+        yield from (places[at : at + size] for at in range(0, len(places), size))
+
+
+def _shared(batch: Batch) -> tuple[str, tuple[int, ...]] | None:
+    """The group and the prefix that all rows of a batch may be computed after."""
+    prefix = common_prefix(batch)
+    return (batch[0].group, prefix) if prefix else None
 
 
 def _of(request: Request, result: Result) -> Result:

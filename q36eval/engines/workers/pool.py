@@ -7,17 +7,16 @@ import secrets
 import shutil
 import signal
 import socket
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from q36eval.engines.base import EngineSettings
+from q36eval.engines.base import EngineSettings, Request
 from q36eval.engines.worker_places import Place
-from q36eval.engines.workers.worker import Facts, Instruction, Opened, Step, Worker
+from q36eval.engines.workers.worker import Division, Facts, Opened, Replica, Worker
 from q36eval.errors import EngineError, Q36Error, UsageError
 from q36eval.memory import available_bytes
 from q36eval.records import DeploymentIdentity
@@ -26,8 +25,7 @@ PLACED_WITHIN_S = 300.0
 """A worker that Ray has not placed and started by then has no place."""
 REACHED_WITHIN_S = 10.0
 REPLACEMENTS_IN_A_ROW = 3
-"""So many replacements of one worker may fail in their set-up or die idle, none having computed anything; then its
-place stays empty. What a unit may cost stands in `dispatch`."""
+"""Workers in one place that may fail in their set-up or die idle, none having computed anything; then it is empty."""
 OBJECT_STORE_BYTES = 2 * 2**30
 """Of a local cluster's shared memory: what workers have computed and nobody has taken (see `dispatch.WINDOW`)."""
 SMALLEST_STORE_BYTES = 128 * 2**20
@@ -51,42 +49,44 @@ class LostError(Exception):
 
 @dataclass(eq=False)
 class Member:
-    """One worker: its actor, who it is, and how many in its place failed since one of them computed something."""
+    """A worker's place: the actor there, who that is, what it has open, and how many in a row failed there."""
 
     actor: Any
     facts: Facts | None = None
+    """None until it has answered."""
+    opened: dict[int, Replica] = field(default_factory=dict)
     failures: int = 0
 
-    @property
-    def node(self) -> str:
-        """Where it is, for people."""
-        return "a node of the cluster" if self.facts is None else f"node {self.facts.node}"
+    def has(self, replica: Replica) -> bool:
+        """Whether it is there and has the replica open, as it is now."""
+        return self.facts is not None and self.opened.get(replica.number) == replica
 
 
 @dataclass
 class Pool:
-    """The workers of one place. `members` compute, `joining` take the place of lost ones and are being set up."""
+    """The workers of one place."""
 
     place: Place
     members: list[Member] = field(default_factory=list)
-    joining: dict[Any, Member] = field(default_factory=dict)
     losses: int = 0
-    _instructions: list[Instruction] = field(default_factory=list)
     _numbers: int = 0
-    _serial: int = 0
 
     @classmethod
     def start(cls, place: Place) -> "Pool":
         """Connect and have every worker placed.
 
         Raises:
-            UsageError: no such cluster, or this machine has not so many GPUs.
-            EngineError: they could not be placed in time, or have another version of q36eval.
+            UsageError: no such cluster, this machine has too few GPUs, or a node has another version of q36eval.
+            EngineError: they could not be placed in time.
         """
         _connect(place)
         pool = cls(place)
-        pool.members = [pool._actor() for _ in range(place.workers)]
-        pool._meet()
+        pool.members = [Member(pool._actor()) for _ in range(place.workers)]
+        try:
+            pool._meet()
+        except Q36Error:
+            pool.end()
+            raise
         return pool
 
     def new_number(self) -> int:
@@ -94,114 +94,52 @@ class Pool:
         self._numbers += 1
         return self._numbers
 
-    def instruct(self, engine: int, step: Step, value: Any = None) -> list[Opened]:
-        """Have all workers take a step, and all that replace them; what each answered, where it answers.
+    def open(self, replica: Replica) -> list[Opened]:
+        """Have all workers open a replica, or change the open one to it; each one's answer.
 
-        A worker that is gone is replaced; that one may have died of the step, so it has one replacement and no more.
+        Lost workers are replaced, and open it when they are next needed.
 
         Raises:
-            Q36Error: the step failed in one of them, as it would have failed here.
+            Q36Error: one of them cannot, as it could not here.
             EngineError: none is left.
         """
-        self._remember(Instruction(self._serial + 1, engine, step, value))
-        try:
-            while True:
-                answers = self._answers()
-                if self.members:
-                    return answers
-        except Q36Error:
-            self._forget(engine)
-            raise
-
-    def _answers(self) -> list[Opened]:
-        if not self.members:
-            self.await_joining()
-        answers = []
-        for member, call in [(member, self._follow(member)) for member in self.members]:
-            try:
-                answer = self.value(call)
-            except LostError as error:
-                member.failures = max(member.failures, REPLACEMENTS_IN_A_ROW - 1)
-                self.lost(member, f"it died on {member.node} while it was set up: {error}")
-                continue
-            if isinstance(answer, Q36Error):
-                raise answer
-            if answer is not None:
-                answers.append(answer)
+        answers: list[Opened] = []
+        while not answers:
+            there = [each for each in self.members if each.facts is not None] or self.members
+            for member, call in [(each, each.actor.open.remote(replica)) for each in there]:
+                if member.facts is None and not self.ready([call], PLACED_WITHIN_S):
+                    self.leave_out(member)
+                    continue
+                try:
+                    answers.append(self.opened(member, replica, call))
+                except LostError as error:
+                    self.lost(member, f"it died while it was set up: {error}")
         return answers
 
-    def expect(self, engine: int, settings: EngineSettings, identity: DeploymentIdentity) -> None:
-        """What a worker opens that takes the place of a lost one must have this identity."""
-        self._instructions = [
-            replace(each, value=(settings, identity)) if (each.engine, each.step) == (engine, "open") else each
-            for each in self._instructions
-        ]
+    def opened(self, member: Member, replica: Replica, call: Any) -> Opened:
+        """The answer of a worker that was told to open a replica.
 
-    def close(self, engine: int) -> None:
-        """Have an engine given up everywhere, once what is under way there has ended: nobody waits for that.
-
-        The instruction stays among those that count, so that no worker opens the next engine before it.
+        Raises:
+            LostError: it died.
+            Q36Error: it cannot, or it is on a node with another version of q36eval.
         """
+        answer = self.value(call)
+        assert isinstance(answer, Opened)
+        _check_version(answer.facts, Facts.here())
+        member.facts = answer.facts
+        member.opened[replica.number] = replica
+        return answer
+
+    def close(self, number: int) -> None:
+        """Have an engine given up everywhere, once what is under way there has ended: nobody waits for that."""
         import ray
 
         if not ray.is_initialized():
             return
-        self._forget(engine)
-        self._remember(Instruction(self._serial + 1, engine, "close"))
         for member in self.members:
-            with suppress(Exception):  # a lost worker has nothing open
-                self._follow(member)
-
-    def _remember(self, instruction: Instruction) -> None:
-        self._serial = instruction.serial
-        self._instructions = [*self._instructions, instruction]
-        self.joining = {self._follow(member): member for member in self.joining.values()}
-
-    def _forget(self, engine: int) -> None:
-        self._instructions = [each for each in self._instructions if each.engine != engine]
-
-    def _follow(self, member: Member) -> Any:
-        return member.actor.follow.remote(self._instructions)
-
-    def await_joining(self) -> None:
-        """Wait until there is a worker.
-
-        Raises:
-            EngineError: there will be none.
-        """
-        until = time.monotonic() + PLACED_WITHIN_S
-        while not self.members:
-            ended = self.ready(list(self.joining), max(0.0, until - time.monotonic())) if self.joining else []
-            if not ended:
-                raise EngineError(
-                    "workers-lost",
-                    f"All workers are lost, and Ray placed none instead within {PLACED_WITHIN_S:.0f} s; the cluster "
-                    f"has {_has()}.",
-                )
-            self.joined(ended)
-
-    def joined(self, calls: Sequence[Any]) -> None:
-        """Take in workers whose set-up ended, well or not.
-
-        Raises:
-            EngineError: none is left.
-        """
-        for call in calls:
-            member = self.joining.pop(call)
-            try:
-                answer = self.value(call)
-                member.facts = self.value(member.actor.facts.remote())
-                _check_version(member.facts, Facts.here())
-            except LostError as error:
-                self._replace(str(error), member.failures + 1)
-                continue
-            except UsageError as error:  # another node than those that were asked at the start
-                answer = error
-            if isinstance(answer, Q36Error):
-                _kill(member.actor)
-                self._replace(str(answer), member.failures + 1)
-                continue
-            self.members.append(member)
+            if member.opened.pop(number, None) is not None:
+                with suppress(Exception):  # a lost worker has nothing open
+                    member.actor.close.remote(number)
 
     def lost(self, member: Member, reason: str, *, at_work: bool = False) -> None:
         """Put another worker in the place of one that is gone; `at_work` where what it was at may be to blame.
@@ -211,17 +149,25 @@ class Pool:
         """
         self.losses += 1
         _kill(member.actor)  # it may only be out of reach
-        self.members.remove(member)
-        self._replace(reason, member.failures if at_work else member.failures + 1)
+        member.failures += not at_work
+        if member.failures > REPLACEMENTS_IN_A_ROW:
+            self.leave_out(member, reason)
+            return
+        member.actor, member.facts, member.opened = self._actor(), None, {}
 
-    def _replace(self, reason: str, failures: int) -> None:
-        if failures <= REPLACEMENTS_IN_A_ROW:
-            new = self._actor()
-            new.failures = failures
-            self.joining[self._follow(new)] = new
-        elif not self.members and not self.joining:
+    def leave_out(self, member: Member, reason: str = "Ray placed none in time") -> None:
+        """Leave a worker's place empty.
+
+        Raises:
+            EngineError: none is left.
+        """
+        _kill(member.actor)
+        self.members.remove(member)
+        if not self.members:
             raise EngineError(
-                "workers-lost", f"No worker is left, and none that was started instead stayed; the last one: {reason}."
+                "workers-lost",
+                f"All workers are lost, and none that was started instead stayed; the last one: {reason}. The cluster "
+                f"has {_has()}.",
             )
 
     def ready(self, calls: Sequence[Any], seconds: float | None = None) -> list[Any]:
@@ -236,7 +182,8 @@ class Pool:
 
         Raises:
             LostError: its worker is gone, or its result with it.
-            EngineError: what it raised, or Ray's own memory or disk is full.
+            Q36Error: what it raised.
+            EngineError: it failed in another way, or Ray's own memory or disk is full.
         """
         import ray
 
@@ -244,76 +191,81 @@ class Pool:
         try:
             return ray.get(call)
         except ray.exceptions.RayTaskError as error:
-            raise EngineError(
-                getattr(error.cause, "code", "worker-failed"), f"{type(error.cause).__name__}: {error.cause}"
-            ) from error
+            if isinstance(error.cause, Q36Error):
+                raise error.cause from error
+            raise EngineError("worker-failed", f"{type(error.cause).__name__}: {error.cause}") from error
         except (*gone, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError) as error:
             raise LostError(_first_line(error)) from error
         except ray.exceptions.RayError as error:  # no room in memory or on the disk, above all
             raise EngineError("ray-failed", f"Ray cannot hand over a result: {_first_line(error)}.") from error
 
-    def whichever(self, method: str, *values: Any) -> Any:
-        """What one of the workers answers; another one where it is lost meanwhile.
+    def identify(self, settings: EngineSettings) -> DeploymentIdentity:
+        """What a deployment is where a worker is.
+
+        Raises:
+            Q36Error: it is none.
+        """
+        identity = self._whichever(lambda: self.members, "identify", settings)
+        assert isinstance(identity, DeploymentIdentity)
+        return identity
+
+    def divide(self, replica: Replica, requests: Sequence[Request]) -> Division:
+        """The batches of requests, by a worker; each would form the same.
 
         Raises:
             EngineError: none is left.
         """
+        import ray
+
+        def opened() -> list[Member]:
+            if not any(member.has(replica) for member in self.members):
+                self.open(replica)
+            return [member for member in self.members if member.has(replica)]
+
+        division = self._whichever(opened, "divide", replica.number, ray.put(list(requests)))
+        assert isinstance(division, Division)
+        return division
+
+    def _whichever(self, members: Callable[[], list[Member]], method: str, *values: Any) -> Any:
         while True:
-            if not self.members:
-                self.await_joining()
-            member = self.members[0]
+            member = members()[0]
             try:
                 return self.value(getattr(member.actor, method).remote(*values))
             except LostError as error:
                 self.lost(member, str(error))
 
-    def put(self, value: Any) -> Any:
-        """Into the object store, once for all that it is sent to."""
-        import ray
-
-        return ray.put(value)
-
     def end(self) -> None:
         """Kill all workers."""
-        for member in [*self.members, *self.joining.values()]:
+        for member in self.members:
             _kill(member.actor)
-        self.members, self.joining = [], {}
+        self.members = []
 
-    def _actor(self) -> Member:
+    def _actor(self) -> Any:
         import ray
 
         resources: dict[str, Any] = {"num_gpus": self.place.gpus} if self.place.gpus else {"num_cpus": 1}
         kind = ray.remote(max_concurrency=CALLS_AT_ONCE, max_restarts=0, max_task_retries=0, **resources)(Worker)
-        return Member(kind.remote(None if self.place.gpus else 1))
+        return kind.remote(None if self.place.gpus else 1)
 
     def _meet(self) -> None:
         """Wait for all workers and hold their code to this process's."""
-        calls = {member.actor.facts.remote(): member for member in self.members}
-        waiting, until = list(calls), time.monotonic() + PLACED_WITHIN_S
-        while waiting:
-            ended = self.ready(waiting, max(0.0, until - time.monotonic()))
-            if not ended:
-                placed = self.place.workers - len(waiting)
-                self.end()
-                raise EngineError(
-                    "workers-not-placed",
-                    f"Ray placed {placed} of {self.place.workers} workers within {PLACED_WITHIN_S:.0f} s. Wanted are "
-                    f"{self.place}, and the cluster has {_has()}. Ask for fewer with --workers, or add nodes.",
-                )
-            for call in ended:
-                waiting.remove(call)
-                try:
-                    calls[call].facts = self.value(call)
-                except LostError as error:
-                    self.end()
-                    raise EngineError("workers-not-placed", f"A worker could not be started: {error}.") from error
-        for member in self.members:
-            assert member.facts is not None, "it answered"
+        import ray
+
+        calls = [member.actor.facts.remote() for member in self.members]
+        placed, waiting = ray.wait(calls, num_returns=len(calls), timeout=PLACED_WITHIN_S)
+        if waiting:
+            raise EngineError(
+                "workers-not-placed",
+                f"Ray placed {len(placed)} of {self.place.workers} workers within {PLACED_WITHIN_S:.0f} s. Wanted are "
+                f"{self.place}, and the cluster has {_has()}. Ask for fewer with --workers, or add nodes.",
+            )
+        for member, call in zip(self.members, calls, strict=True):
             try:
-                _check_version(member.facts, Facts.here())
-            except UsageError:
-                self.end()
-                raise
+                member.facts = self.value(call)
+            except LostError as error:
+                raise EngineError("workers-not-placed", f"A worker could not be started: {error}.") from error
+            assert member.facts is not None, "it answered"
+            _check_version(member.facts, Facts.here())
 
 
 _pools: dict[Place, Pool] = {}

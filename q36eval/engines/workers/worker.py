@@ -3,22 +3,33 @@
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 import torch
 
 from q36eval.checkpoints.gpu import give_back
-from q36eval.engines.base import Batch, Engine, EngineSettings, Perturbation, Request, Result, Scores
+from q36eval.engines.base import (
+    Batch,
+    Engine,
+    EngineSettings,
+    GenerationRequest,
+    Perturbation,
+    Request,
+    Result,
+    Scored,
+    ScoreRequest,
+    Scores,
+)
 from q36eval.engines.device_memory import OUT_OF_MEMORY
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import identity_of, open_engine
 from q36eval.engines.out_of_memory import DOES_NOT_FIT
-from q36eval.engines.workers.packing import Packed, packed
-from q36eval.errors import EngineError, Q36Error, UsageError
+from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
 
 
@@ -42,9 +53,26 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What the driver is told of an engine that a worker has open."""
+class Replica:
+    """What each worker has open for one engine of the command, also a worker that takes the place of a lost one."""
 
+    number: int
+    settings: EngineSettings
+    identity: DeploymentIdentity | None = None
+    """What the opened engine must have; None while it is not known."""
+    plan: MemoryPlan | None = None
+    kv_scales: tuple[str | None, ...] = ()
+    """The one value that `use_kv_scales` was given, if it was."""
+    varies: "Replica | None" = None
+    perturbation: str = ""
+    """Which one of the engine that it varies."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the command needs to know of an engine that a worker has open."""
+
+    facts: Facts
     identity: DeploymentIdentity
     generates: bool
     scores: Scores
@@ -63,21 +91,6 @@ ALIKE = (
     "kind of device."
 )
 
-Step = Literal["open", "vary", "plan", "scales", "close"]
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """A step of a worker's set-up, repeated in every worker that takes the place of a lost one.
-
-    `serial` counts them. What is opened must have the identity that its `value` names, where it names one.
-    """
-
-    serial: int
-    engine: int
-    step: Step
-    value: Any = None
-
 
 @dataclass(frozen=True)
 class Division:
@@ -87,15 +100,45 @@ class Division:
     refused: tuple[tuple[int, Result], ...]
 
 
+Packed = tuple[Result, "np.ndarray[Any, Any] | None", str]
+"""A result without its request and states; the states' bytes (numpy has no BF16) and their dtype. Ray shares an array
+with its reader without a copy; a tensor it would pickle."""
+
+_NO_SCORE, _NO_PROMPT = ScoreRequest("", (0, 0)), GenerationRequest("", (0,), 0)
+
+
 @dataclass(frozen=True)
 class Computed:
     """A unit's results, what the engine wants said, and how often it ran out of memory so far."""
 
-    results: Packed
+    results: tuple[tuple[Packed, ...], ...]
     said: tuple[str, ...]
     splits: int
     broken: str | None = None
     """The error of all results, where another worker might have computed them: this one's device may be at fault."""
+
+
+def packed(result: Result) -> Packed:
+    """As a result travels; states leave the device here."""
+    if not isinstance(result, Scored):
+        return replace(result, request=_NO_PROMPT), None, ""
+    bare, states = replace(result, request=_NO_SCORE, hidden_states=None), result.hidden_states
+    if states is None:
+        return bare, None, ""
+    return bare, states.contiguous().cpu().view(torch.uint8).numpy(), str(states.dtype).removeprefix("torch.")
+
+
+def unpacked(computed: Computed, batches: Sequence[Batch], device: "torch.device | str") -> Iterator[list[Result]]:
+    """The results of each batch, with their requests and with states on `device`."""
+    for batch, results in zip(batches, computed.results, strict=True):
+        whole: list[Result] = []
+        for request, (result, states, dtype) in zip(batch, results, strict=True):
+            changed: dict[str, Any] = {"request": request}
+            if states is not None:
+                copy = np.array(states)  # Ray's array goes when its unit is done with
+                changed["hidden_states"] = torch.from_numpy(copy).view(getattr(torch, dtype)).to(device)
+            whole.append(replace(result, **changed))
+        yield whole
 
 
 def broken_of(batches: Sequence[Sequence[Result]]) -> str | None:
@@ -123,7 +166,7 @@ def check_identity(own: DeploymentIdentity, expected: DeploymentIdentity) -> Non
 
 
 class Worker:
-    """Engines by number, each a replica of one that the driver stands for.
+    """Engines by number, each a replica of one that the command stands for.
 
     Two calls may be in it at once: while one computes, the results of the one before are packed and sent.
     """
@@ -133,87 +176,57 @@ class Worker:
         self._threads = threads
         self._engines: dict[int, Engine] = {}
         self._said: dict[int, list[str]] = {}
-        self._followed = 0
-        self._answer: Opened | None = None
         self._busy = threading.Lock()
 
     def facts(self) -> Facts:
         """Who answers."""
         return Facts.here()
 
-    def identify(self, settings: EngineSettings) -> DeploymentIdentity | Q36Error:
-        """What a deployment is where this worker is, or why it is none."""
-        try:
-            return identity_of(settings)
-        except Q36Error as error:
-            return error
+    def identify(self, settings: EngineSettings) -> DeploymentIdentity:
+        """What a deployment is where this worker is."""
+        return identity_of(settings)
 
-    def follow(self, instructions: Sequence[Instruction]) -> "Opened | Q36Error | None":
-        """Take the steps that were not taken yet, of all that count; the last one's answer, or why it failed.
+    def open(self, replica: Replica) -> Opened:
+        """Open an engine as the replica says, or change the open one to that.
 
-        The answer to a step that was taken before is given again.
+        Raises:
+            Q36Error: it cannot be opened, or is another deployment here.
         """
         with self._busy:
             self._in_threads()
-            for instruction in (each for each in instructions if each.serial > self._followed):
-                try:
-                    self._answer = self._follow(instruction)
-                except Q36Error as error:
-                    return error
-                except Exception as error:
-                    return EngineError("worker-failed", f"{type(error).__name__}: {error}")
-                self._followed = instruction.serial
-            return self._answer
+            return _opened(self._engine(replica))
 
-    def _follow(self, instruction: Instruction) -> Opened | None:
-        number, value = instruction.engine, instruction.value
-        if instruction.step == "open":
-            settings, identity = value
-            assert isinstance(settings, EngineSettings)
-            engine = open_engine(settings)
-            if identity is not None:
-                check_identity(engine.identity, identity)
-            return self._opened(number, engine)
-        if instruction.step == "vary":
-            of, name = value
-            perturbations = self._engines[of].perturbations()
-            variant = next(each.variant for each in perturbations if each.name == name)
-            assert variant is not None, "the driver was told that there is one"
-            engine = variant()
-            plan = self._engines[of].batches()
-            if plan is not None:
-                engine.plan = plan  # type: ignore[attr-defined]
-            return self._opened(number, engine)
-        if instruction.step == "plan":
-            self._engines[number].plan = value  # type: ignore[attr-defined]
-        elif instruction.step == "scales":
-            self._engines[number].use_kv_scales(value)
-        else:
+    def _engine(self, replica: Replica) -> Engine:
+        engine = self._engines.get(replica.number)
+        if engine is None:
+            engine = self._variant(replica.varies, replica.perturbation) if replica.varies else _loaded(replica)
+            said: list[str] = []
+            engine.report_to(said.append)
+            self._engines[replica.number], self._said[replica.number] = engine, said
+        if replica.plan is not None:
+            engine.plan = replica.plan  # type: ignore[attr-defined]
+        for which in replica.kv_scales:
+            engine.use_kv_scales(which)
+        return engine
+
+    def _variant(self, of: Replica, name: str) -> Engine:
+        varied = self._engine(of)
+        variant = next(each.variant for each in varied.perturbations() if each.name == name)
+        assert variant is not None, "the command knows that there is one"
+        engine, plan = variant(), varied.batches()
+        if plan is not None:
+            engine.plan = plan  # type: ignore[attr-defined]
+        return engine
+
+    def close(self, number: int) -> None:
+        """Give an engine up, and its memory back."""
+        with self._busy:
             self._said.pop(number, None)
-            engine_or_none = self._engines.pop(number, None)
-            if engine_or_none is not None:
-                device = torch.device(engine_or_none.device)
-                del engine_or_none
+            engine = self._engines.pop(number, None)
+            if engine is not None:
+                device = torch.device(engine.device)
+                del engine
                 give_back(device)
-        return None
-
-    def _opened(self, number: int, engine: Engine) -> Opened:
-        said: list[str] = []
-        engine.report_to(said.append)
-        self._engines[number], self._said[number] = engine, said
-        return Opened(
-            identity=engine.identity,
-            generates=engine.generates,
-            scores=engine.scores,
-            deterministic=engine.deterministic,
-            ignores_activation_quantization=engine.ignores_activation_quantization,
-            drafts=engine.drafts,
-            one_thread=bool(getattr(engine, "computes_by_single_threads", False)),
-            plan=engine.batches(),
-            perturbations=tuple(
-                (replace(each, variant=None), each.variant is not None) for each in engine.perturbations()
-            ),
-        )
 
     def divide(self, number: int, requests: Sequence[Request]) -> Division:
         """The batches of a list that holds known requests too."""
@@ -232,9 +245,32 @@ class Worker:
             said = tuple(self._said[number])
             self._said[number].clear()
             splits = engine.splits
-        return Computed(packed(results), said, splits, broken_of(results))
+        sent = tuple(tuple(packed(result) for result in batch) for batch in results)
+        return Computed(sent, said, splits, broken_of(results))
 
     def _in_threads(self) -> None:
         """How many threads torch takes is said in each of a process's threads."""
         if self._threads is not None:
             torch.set_num_threads(self._threads)
+
+
+def _loaded(replica: Replica) -> Engine:
+    engine = open_engine(replica.settings)
+    if replica.identity is not None:
+        check_identity(engine.identity, replica.identity)
+    return engine
+
+
+def _opened(engine: Engine) -> Opened:
+    return Opened(
+        facts=Facts.here(),
+        identity=engine.identity,
+        generates=engine.generates,
+        scores=engine.scores,
+        deterministic=engine.deterministic,
+        ignores_activation_quantization=engine.ignores_activation_quantization,
+        drafts=engine.drafts,
+        one_thread=bool(getattr(engine, "computes_by_single_threads", False)),
+        plan=engine.batches(),
+        perturbations=tuple((replace(each, variant=None), each.variant is not None) for each in engine.perturbations()),
+    )

@@ -2,52 +2,60 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from q36eval.engines.base import Batch, Scored, ScoreRequest
+from q36eval.engines.base import Batch, EngineSettings, Scored, ScoreRequest
+from q36eval.engines.worker_places import Place
+from q36eval.engines.workers import pool as pools
 from q36eval.engines.workers.dispatch import AHEAD, KILLS, WINDOW, Dispatch, FatalUnitError
-from q36eval.engines.workers.packing import Packed
 from q36eval.engines.workers.pool import LostError, Member, Pool
-from q36eval.engines.workers.worker import Computed, broken_of
+from q36eval.engines.workers.worker import Computed, Facts, Replica, broken_of
 from q36eval.errors import EngineError
 from tests.raising import raises
 
-SENT = Computed(Packed((), (), None, ""), (), 0)
+SENT = Computed((), (), 0)
+REPLICA = Replica(1, EngineSettings(Path("branch")))
 Answer = Computed | Exception
 
 
 @dataclass
 class Calls:
-    """The actor of a worker: a call is who was asked, and for which unit."""
+    """The actor of a worker: a call is who was asked, and for which unit, or the name of a replacement that opens."""
 
     name: int
     asked: list[tuple[int, int]] = field(default_factory=list)
 
     @property
-    def compute(self) -> "Calls":
-        return self
+    def compute(self) -> Any:
+        return SimpleNamespace(remote=self._asked)
 
-    def remote(self, engine: int, unit: Sequence[Batch]) -> tuple[int, int]:
+    @property
+    def open(self) -> Any:
+        return SimpleNamespace(remote=lambda replica: f"opens {self.name}")
+
+    def _asked(self, engine: int, unit: Sequence[Batch]) -> tuple[int, int]:
         self.asked.append((self.name, int(unit[0][0].key)))
         return self.asked[-1]
 
 
-@dataclass
-class Workers:
+class Workers(Pool):
     """Without Ray: `answers` says what comes of a call, `next_of` which of those under way ends next."""
 
-    count: int
-    answers: Callable[[tuple[int, int]], Answer]
-    next_of: Callable[[list[tuple[int, int]]], tuple[int, int]] = min
-    replaced: bool = False
-    members: list[Member] = field(init=False)
-    joining: dict[Any, Member] = field(default_factory=dict)
-    losses: list[tuple[int, str, bool]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.members = [Member(Calls(name)) for name in range(self.count)]
+    def __init__(
+        self,
+        count: int,
+        answers: Callable[[tuple[int, int]], Answer],
+        next_of: Callable[[list[tuple[int, int]]], tuple[int, int]] = min,
+        replaced: bool = False,
+    ) -> None:
+        super().__init__(Place(count, 0))
+        self.answers, self.next_of, self.replaced = answers, next_of, replaced
+        self.members = [Member(Calls(name), Facts.here(), {1: REPLICA}) for name in range(count)]
+        self.lost_workers: list[tuple[int, str, bool]] = []
 
     def ready(self, calls: Sequence[Any], seconds: float | None = None) -> list[Any]:
         under_way = [call for call in calls if isinstance(call, tuple)]
@@ -55,13 +63,8 @@ class Workers:
         set_up = [call for call in calls if self.replaced and not isinstance(call, tuple)]
         return set_up or ([self.next_of(under_way)] if under_way else [])
 
-    def joined(self, calls: Sequence[Any]) -> None:
-        self.members += [self.joining.pop(call) for call in calls]
-
-    def await_joining(self) -> None:
-        if not self.joining:
-            raise EngineError("workers-lost", "All workers are lost")
-        self.joined(list(self.joining))
+    def opened(self, member: Member, replica: Replica, call: Any) -> Any:
+        member.facts, member.opened = Facts.here(), {1: replica}
 
     def value(self, call: tuple[int, int]) -> Computed:
         answer = self.answers(call)
@@ -70,18 +73,26 @@ class Workers:
         return answer
 
     def lost(self, member: Member, reason: str, *, at_work: bool = False) -> None:
-        self.losses.append((member.actor.name, reason, at_work))
-        self.members.remove(member)
-        self.joining[f"set-up {len(self.losses)}"] = Member(Calls(self.count + len(self.losses) - 1))
+        self.lost_workers.append((member.actor.name, reason, at_work))
+        super().lost(member, reason, at_work=at_work)
+
+    def _actor(self) -> Any:
+        return Calls(self.place.workers + len(self.lost_workers) - 1)
+
+
+@pytest.fixture(autouse=True)
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "_kill", lambda actor: None)
 
 
 def outcomes(workers: Workers, units: int) -> list[tuple[int, Answer]]:
     requests = [[[ScoreRequest(str(n), (1, 2))]] for n in range(units)]
-    dispatch, came = Dispatch(cast(Pool, workers), 1, requests), []
+    dispatch, came = Dispatch(workers, REPLICA, requests), []
     for unit, outcome in dispatch.outcomes():
         # what waits to be taken is bounded, however slowly it is taken: the workers wait
-        assert len(dispatch._held) <= AHEAD * workers.count
-        assert len(dispatch._held) + len(dispatch._done) <= WINDOW * workers.count
+        computed = [unit for _, unit in dispatch._held.values() if unit is not None]
+        assert len(computed) <= AHEAD * workers.place.workers
+        assert len(computed) + len(dispatch._done) <= WINDOW * workers.place.workers
         came.append((int(unit[0][0].key), outcome))
     return came
 
@@ -102,7 +113,7 @@ def test_a_node_that_takes_two_workers_with_it_keeps_nobody_waiting() -> None:
 
     workers = Workers(4, answers, all_but_the_slow_one)
     assert outcomes(workers, 40) == [(n, SENT) for n in range(40)]
-    assert [name for name, _, _ in workers.losses] == [2, 3]
+    assert [name for name, _, _ in workers.lost_workers] == [2, 3]
 
 
 def test_a_unit_that_workers_die_of_is_given_up_and_the_rest_is_computed() -> None:
@@ -115,12 +126,12 @@ def test_a_unit_that_workers_die_of_is_given_up_and_the_rest_is_computed() -> No
 
 
 def test_a_work_that_nobody_can_be_given_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Dispatch, "_hand_out", lambda self, handed_out: None)
+    monkeypatch.setattr(Dispatch, "_hand_out", lambda self, first: None)
     with raises(EngineError, "workers-lost", "2 parts"):
         outcomes(Workers(1, lambda call: SENT), 2)
 
 
-BROKEN = Computed(Packed((), (), None, ""), (), 0, broken="engine: an illegal memory access")
+BROKEN = Computed((), (), 0, broken="engine: an illegal memory access")
 
 
 def test_a_worker_whose_engine_is_gone_is_replaced_and_no_item_is_an_error() -> None:
@@ -128,7 +139,7 @@ def test_a_worker_whose_engine_is_gone_is_replaced_and_no_item_is_an_error() -> 
     gone = EngineError("engine-died", "vLLM ended while it answered 200 prompts")
     workers = Workers(2, lambda call: gone if call[0] == 1 else SENT, max, replaced=True)
     assert outcomes(workers, 30) == [(n, SENT) for n in range(30)]
-    assert workers.losses == [(1, str(gone), True)]
+    assert workers.lost_workers == [(1, str(gone), True)]
 
 
 def test_an_engine_that_fails_everywhere_ends_the_work_as_it_would_alone() -> None:
@@ -136,20 +147,20 @@ def test_an_engine_that_fails_everywhere_ends_the_work_as_it_would_alone() -> No
     with raises(EngineError, "engine-died") as raised:
         outcomes(workers, 30)
     assert not isinstance(raised.value, FatalUnitError)
-    assert len(workers.losses) == KILLS - 1
+    assert len(workers.lost_workers) == KILLS - 1
 
 
 def test_what_one_worker_fails_at_and_another_computes_is_the_fault_of_the_first() -> None:
     workers = Workers(3, lambda call: BROKEN if call[0] == 2 else SENT, max)
     assert outcomes(workers, 30) == [(n, SENT) for n in range(30)]
-    assert workers.losses == [(2, BROKEN.broken, False)]
+    assert workers.lost_workers == [(2, BROKEN.broken, False)]
     assert len({call for member in workers.members for call in member.actor.asked}) == 30
 
 
 def test_what_fails_with_two_workers_is_an_error_and_costs_nobody() -> None:
     workers = Workers(3, lambda call: BROKEN if call[1] % 7 == 0 else SENT)
     assert outcomes(workers, 30) == [(n, SENT if n % 7 else BROKEN) for n in range(30)]
-    assert workers.losses == []
+    assert workers.lost_workers == []
     asked = [unit for member in workers.members for _, unit in member.actor.asked]
     assert sorted(asked) == sorted([*range(30), *range(0, 30, 7)])
 

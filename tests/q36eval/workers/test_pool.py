@@ -2,46 +2,48 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from q36eval.engines.base import EngineSettings
 from q36eval.engines.worker_places import Place
 from q36eval.engines.workers import pool as pools
+from q36eval.engines.workers.dispatch import Dispatch
 from q36eval.engines.workers.engine import WorkersEngine
 from q36eval.engines.workers.pool import REPLACEMENTS_IN_A_ROW, LostError, Member, Pool
-from q36eval.engines.workers.worker import Facts, Instruction, Opened
-from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
+from q36eval.engines.workers.worker import Facts, Opened, Replica
+from q36eval.errors import CorruptCheckpointError, EngineError
 from tests.raising import raises
 
 Answer = Callable[[], Any]
 HERE = Facts.here()
+REPLICA = Replica(1, EngineSettings(Path("branch")))
 
 
 @dataclass
 class Scripted:
-    """An actor: whether it lives, what it says of itself, and what it was told."""
+    """An actor: whether it lives, what it says of itself, and what it was told to open."""
 
     lives: bool = True
     facts_: Facts = HERE
     fails: Exception | None = None
-    told: list[str] = field(default_factory=list)
+    told: list[Replica] = field(default_factory=list)
     killed: bool = False
 
     @property
-    def follow(self) -> Any:
-        return SimpleNamespace(remote=lambda instructions: lambda: self._followed(instructions))
+    def open(self) -> Any:
+        return SimpleNamespace(remote=lambda replica: lambda: self._opened(replica))
 
-    @property
-    def facts(self) -> Any:
-        return SimpleNamespace(remote=lambda: lambda: self.facts_)
-
-    def _followed(self, instructions: Sequence[Instruction]) -> Any:
+    def _opened(self, replica: Replica) -> Opened:
         if not self.lives:
             raise LostError("it is gone")
-        self.told = [each.step for each in instructions]
-        return self.fails or (self if self.told[-1:] == ["open"] else None)
+        self.told.append(replica)
+        if self.fails is not None:
+            raise self.fails
+        return Opened(self.facts_, cast(Any, None), True, "states", True, False, False, False, replica.plan, ())
 
 
 class Scripts(Pool):
@@ -49,20 +51,14 @@ class Scripts(Pool):
 
     others: list[Scripted]
 
-    def _actor(self) -> Member:
-        return Member(self.others.pop(0))
+    def _actor(self) -> Any:
+        return self.others.pop(0)
 
     def value(self, call: Answer) -> Any:
         return call()
 
     def ready(self, calls: Sequence[Any], seconds: float | None = None) -> list[Any]:
         return list(calls)[:1]
-
-
-def settle(pool: Pool) -> None:
-    """Wait for every worker that is being set up."""
-    while pool.joining:
-        pool.joined(pool.ready(list(pool.joining)))
 
 
 @pytest.fixture
@@ -73,53 +69,56 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripts]:
         return scripts
 
     monkeypatch.setattr(pools, "_kill", lambda actor: setattr(actor, "killed", True))
+    monkeypatch.setattr(pools, "_has", lambda: "2 cores")
     return made
+
+
+def no_work(scripts: Scripts) -> Dispatch:
+    """Units of nothing, which end when a worker is there."""
+    return Dispatch(scripts, REPLICA, [[]])
 
 
 def test_a_worker_that_died_idle_does_not_end_what_is_set_up_next(pool: Callable[..., Scripts]) -> None:
     well, gone, new = Scripted(), Scripted(lives=False), Scripted()
     scripts = pool(gone, well, others=[new])
-    assert scripts.instruct(1, "open") == cast(list[Opened], [well])
-    scripts.instruct(1, "plan")
-    settle(scripts)
-    assert [member.actor for member in scripts.members] == [well, new]
-    assert new.told == ["open", "plan"], "the one in its place is set up as the others"
+    assert len(scripts.open(REPLICA)) == 1
+    assert [member.actor for member in scripts.members] == [new, well]
     assert scripts.losses == 1
 
 
 def test_the_only_worker_that_died_idle_is_answered_for_by_the_one_in_its_place(pool: Callable[..., Scripts]) -> None:
     new = Scripted()
     scripts = pool(Scripted(lives=False), others=[new])
-    assert scripts.instruct(1, "open") == cast(list[Opened], [new])
+    assert len(scripts.open(REPLICA)) == 1
+    assert new.told == [REPLICA]
 
 
-def test_a_step_that_every_worker_dies_of_ends_with_the_reason(pool: Callable[..., Scripts]) -> None:
-    scripts = pool(*[Scripted(lives=False) for _ in range(2)], others=[Scripted(lives=False) for _ in range(2)])
+def test_a_set_up_that_every_worker_dies_of_ends_with_the_reason(pool: Callable[..., Scripts]) -> None:
+    others = [Scripted(lives=False) for _ in range(2 * REPLACEMENTS_IN_A_ROW)]
+    scripts = pool(*[Scripted(lives=False) for _ in range(2)], others=others)
     with raises(EngineError, "workers-lost", "it is gone"):
-        scripts.instruct(1, "open")
-    assert scripts.others == [], "one replacement each and no more"
-    assert scripts._instructions == []
+        scripts.open(REPLICA)
+    assert scripts.others == []
 
 
-def test_a_step_that_fails_is_raised_as_it_would_be_here(pool: Callable[..., Scripts]) -> None:
+def test_a_set_up_that_fails_is_raised_as_it_would_be_here(pool: Callable[..., Scripts]) -> None:
     with raises(CorruptCheckpointError, "file-truncated"):
-        pool(Scripted(), Scripted(fails=CorruptCheckpointError("file-truncated", "too short"))).instruct(1, "open")
+        pool(Scripted(), Scripted(fails=CorruptCheckpointError("file-truncated", "too short"))).open(REPLICA)
 
 
-def test_workers_with_other_code_are_refused(pool: Callable[..., Scripts]) -> None:
-    with raises(UsageError, "workers-differ", "0.0.1 there"):
-        pool(Scripted(), Scripted(facts_=replace(HERE, version="0.0.1")))._meet()
-
-
-def test_a_replacement_with_other_code_is_none(pool: Callable[..., Scripts]) -> None:
+def test_a_replacement_with_other_code_is_not_given_work(pool: Callable[..., Scripts]) -> None:
     """A node that came later may have another version."""
     older, new = Scripted(facts_=replace(HERE, version="0.0.1")), Scripted()
-    scripts = pool(Scripted(), Scripted(), others=[older, new])
+    scripts = pool(Scripted(), others=[older, new])
     scripts.lost(scripts.members[0], "killed")
-    settle(scripts)
+    dispatch = no_work(scripts)
+    dispatch._open(scripts.members[0])
+    dispatch._take_back()
     assert older.killed
-    assert older not in [member.actor for member in scripts.members]
-    assert scripts.members[-1].actor is new
+    assert scripts.members[0].actor is new
+    assert not scripts.members[0].has(REPLICA)
+    dispatch._take_back()
+    assert scripts.members[0].has(REPLICA)
 
 
 def test_replacements_with_other_code_alone_leave_no_worker(pool: Callable[..., Scripts]) -> None:
@@ -127,11 +126,11 @@ def test_replacements_with_other_code_alone_leave_no_worker(pool: Callable[..., 
     scripts = pool(Scripted(), others=older)
     scripts.lost(scripts.members[0], "killed")
     with raises(EngineError, "workers-lost", "NUMERICS_VERSION"):
-        scripts.await_joining()
+        list(no_work(scripts).outcomes())
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_the_plan_is_among_the_steps_of_whoever_comes_later(pool: Callable[..., Scripts], count: int) -> None:
+def test_a_later_worker_opens_the_replica_with_the_plan(pool: Callable[..., Scripts], count: int) -> None:
     """One with less free memory would plan other batches, and what is measured would depend on a loss."""
     plan = SimpleNamespace(
         score_tokens=4096, prompt_tokens=4096, rows=8, batches=1, room=SimpleNamespace(placement="decoded")
@@ -139,12 +138,13 @@ def test_the_plan_is_among_the_steps_of_whoever_comes_later(pool: Callable[..., 
     new = Scripted()
     scripts = pool(*[Scripted() for _ in range(count)], others=[new])
     engine = WorkersEngine.__new__(WorkersEngine)
-    engine._pool, engine._number = scripts, 1
+    engine._pool, engine._replica = scripts, REPLICA
     engine._plan_alike([plan] * count)  # type: ignore[list-item]
     scripts.lost(scripts.members[0], "killed")
-    settle(scripts)
-    assert new.told == ["plan"]
-    assert scripts._instructions[-1].value is plan
+    dispatch = Dispatch(scripts, engine._replica, [])
+    dispatch._open(scripts.members[0])
+    dispatch._take_back()
+    assert [replica.plan for replica in new.told] == [plan]
 
 
 @pytest.mark.parametrize("name", ["ObjectStoreFullError", "OutOfDiskError"])

@@ -25,10 +25,9 @@ from q36eval.engines import (
 )
 from q36eval.engines.workers import engine as engines
 from q36eval.engines.workers import pool as pools
-from q36eval.engines.workers.engine import WorkersEngine
-from q36eval.engines.workers.units import in_units
+from q36eval.engines.workers.engine import WorkersEngine, in_units
+from q36eval.engines.workers.worker import Replica
 from q36eval.errors import CorruptCheckpointError, UsageError
-from tests.q36eval.workers.test_pool import settle
 from tests.raising import raises
 
 pytest.importorskip("ray")
@@ -165,7 +164,6 @@ def test_a_killed_worker_costs_nothing_but_time(alone: Engine, two: WorkersEngin
     assert same(states(list(alone.score(texts))), states([first, *results]))
     # the one in its place is there, and computes the same
     assert same(states(list(alone.score(texts))), states(list(two.score(texts))))
-    settle(two._pool)
     assert len(two._pool.members) == 2
     assert two.spread is not None
     assert two.spread["lost"] == 1
@@ -200,7 +198,7 @@ def test_another_checkpoint_under_the_same_path_is_refused_with_the_node(two: Wo
     expected = two.identity.model_copy(update={"checkpoint_sha256": "0" * 64})
     number = two._pool.new_number()
     with raises(UsageError, "workers-differ", "On node", "checkpoint_sha256"):
-        two._pool.instruct(number, "open", (EngineSettings(SANDBOX), expected))
+        two._pool.open(Replica(number, EngineSettings(SANDBOX), expected))
 
 
 def test_a_machine_without_the_device_asks_a_worker_what_the_deployment_is(
@@ -243,8 +241,7 @@ def test_nobody_else_may_call_a_cluster_of_this_machine(two: WorkersEngine) -> N
 
 
 def test_workers_of_this_machine_know_none_of_the_commands_secrets(two: WorkersEngine) -> None:
-    facts = two._pool.members[0].facts
-    assert facts is not None
+    facts = next(member.facts for member in two._pool.members if member.facts is not None)
     environment = Path(f"/proc/{facts.process}/environ")
     if not environment.exists():
         pytest.skip("this system shows no process's environment")
