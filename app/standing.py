@@ -269,7 +269,7 @@ class Standings:
             if record.revoked is None:
                 key = record.family, record.branch
                 self._waivers[key] = (*self._waivers.get(key, ()), record.waiver)
-        self._policies: dict[int, str | None] = {}
+        self._policies: dict[tuple[int, tuple[Lane, ...]], str | None] = {}
         self._rules: dict[str, Rules] = {}
         for family in {family for family, _ in self._branches}:
             verdicts = [one for key, of in self._verdicts.items() if key[0] == family for one in of]
@@ -289,7 +289,10 @@ class Standings:
         drifts = drift is not None and drift.state is DriftState.DRIFTING and drift.worse
         declared = rules.branches.get(key[1])
         verdicts, sha256 = self._verdicts.get(key, ()), rules.policy_sha256
-        own = next((one for one in verdicts if sha256 and self._policy_sha256(one) == sha256), None)
+        if declared is not None:
+            sha256 = declared.required_sha256 if declared.policy_sha256 == sha256 else None
+        lanes_meant = declared.lanes if declared else ()
+        own = next((one for one in verdicts if sha256 and self._policy_sha256(one, lanes_meant) == sha256), None)
         report = self._source.run(own.run.id).report if own is not None and (named or own.run.waived) else None
         changed = of.newest.state is RunState.INTERRUPTED and CHANGED in self._source.run(of.newest.id).provenance
         remarks, stale = [], None
@@ -322,11 +325,11 @@ class Standings:
             changed=changed,
         )
 
-    def _policy_sha256(self, one: StandingVerdict) -> str | None:
-        number = id(one.policy)  # runs under one policy share what was read of it
-        if number not in self._policies:
-            self._policies[number] = recorded_policy_sha256(one.policy)
-        return self._policies[number]
+    def _policy_sha256(self, one: StandingVerdict, lanes: tuple[Lane, ...]) -> str | None:
+        key = id(one.policy), lanes  # runs under one policy share what was read of it
+        if key not in self._policies:
+            self._policies[key] = recorded_policy_sha256(one.policy, lanes)
+        return self._policies[key]
 
     def _why_stale(
         self, own: StandingVerdict, of: BranchSummary, declared: Declaration | None, changed: bool

@@ -3,7 +3,6 @@
 import hashlib
 import math
 import tempfile
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
@@ -227,12 +226,6 @@ class EvalsProbe(Probe):
         limit = len(own) if self._max_items is None else self._max_items
         sizes = list(accumulate(map(len, blocks)))
         return [block for block, size in zip(blocks, sizes, strict=True) if size <= limit] or blocks[:1]
-
-    def group_sizes(self) -> dict[str, tuple[int, int]]:
-        """By a group's slice: how many items are planned, and how many the suite has."""
-        whole = Counter(document.group.name for document, _ in self._encoded.values())
-        planned = Counter(item.group for item in self._planned)
-        return {group.slice: (planned[group.name], whole[group.name]) for group in self._loaded.groups}
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
         """The reference's log-likelihoods or text for one document, and lm-eval's metrics of them."""

@@ -119,7 +119,7 @@ def test_the_wheel_holds_all_data_but_the_weights(wheel: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "needles"),
     [
-        (["policy", "list", "--json"], 0, ["pre-check", "release-freeform", "sandbox", "strict"]),
+        (["policy", "list", "--json"], 0, ["pre-check", "release", "sandbox", "extended"]),
         (["branches", "fp8-head", "--family", "qwen3.6-35b-a3b"], 0, ["FP8_BLOCK"]),
         (["canaries", "list"], 0, ["json-flat-must-pass"]),
         (["drift", "--branch", "fp8-head"], 3, ["No finished run"]),

@@ -2,9 +2,8 @@
 
 import sys
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -16,7 +15,6 @@ from q36eval.app.cli.options import (
     CorpusOption,
     FamilyOption,
     JsonOption,
-    MaxItems,
     OwnCanaries,
     PlanOption,
     ReferenceOption,
@@ -35,8 +33,11 @@ from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
 from q36eval.interrupts import surviving_hangup
-from q36eval.records import ProbeName
-from q36eval.run.request import CanaryChoice, Request, probes_for
+from q36eval.records import Lane, ProbeName
+from q36eval.run.request import CanaryChoice, Request, Target, probes_for
+
+if TYPE_CHECKING:
+    from q36eval.history.decisions import WaiverSource
 
 
 class GateCommand(TyperCommand):
@@ -70,6 +71,10 @@ def gate(
             autocompletion=completion.policies,
         ),
     ] = None,
+    lane: Annotated[
+        list[Lane] | None,
+        typer.Option(help="Judge this lane; repeat it for both. By default what the family's file names."),
+    ] = None,
     skip: Annotated[
         list[ProbeName] | None,
         typer.Option(help="Skip this probe; its criteria cannot pass."),
@@ -87,7 +92,6 @@ def gate(
         int | None, typer.Option(help="Draws per canary family, instead of the suite's number.", min=1, max=1_000)
     ] = None,
     exhaustive: Annotated[bool, typer.Option(help="Evaluate everything, even after the verdict is certain.")] = False,
-    max_items: MaxItems = None,
     waivers_from: Annotated[
         Path | None,
         typer.Option(help="Count only the waivers in this file (`review list --out` writes one).", metavar="FILE"),
@@ -132,31 +136,36 @@ def gate(
         # before the reference is asked anything
         resumed = None if resume is None or history is None else history.get_run(resume)
         if resumed is not None and history is not None and require_sign_off and resumed.state.value == "finished":
-            judged = branches.decided_again(resumed, history, None if policy is None else rules)
+            named = policy is not None or lane
+            own = rules.for_lanes(chosen.lanes_of(resumed.branch, lane)) if named else None
+            judged = branches.decided_again(resumed, history, own)
             return finish([judged], branches, history, output)
-        probes = tuple(name for name in probes_for(rules) if name not in (skip or []))
         found += branches.resolve()
         against = None
         with collecting(found):
             against = resolve_reference(reference, reference_pack, chosen, paths)
         refuse(problem for problem in found if problem.code == "branch-unknown")  # whatever else is wrong
-        request = partial(
-            Request,
-            family=chosen,
-            reference=against,
-            suite=suite_name,
-            policy=rules,
-            declared=declared_policy(chosen, paths),
-            probes=probes,
-            engine=engine,
-            resume=resume,
-            corpus=corpus,
-            reference_pack=reference_pack,
-            exhaustive=exhaustive,
-            max_items=max_items,
-            canaries=CanaryChoice(own=canaries, draws=draws),
-            require_sign_off=require_sign_off,
-        )
+
+        def request(branch: Target, waivers_from: "WaiverSource | None" = None) -> Request:
+            own = rules.for_lanes(chosen.lanes_of(branch.name, lane))
+            return Request(
+                family=chosen,
+                branch=branch,
+                reference=against,
+                suite=suite_name,
+                policy=own,
+                declared=declared_policy(chosen, paths),
+                probes=tuple(name for name in probes_for(own) if name not in (skip or [])),
+                engine=engine,
+                resume=resume,
+                corpus=corpus,
+                reference_pack=reference_pack,
+                exhaustive=exhaustive,
+                canaries=CanaryChoice(own=canaries, draws=draws),
+                waivers_from=waivers_from,
+                require_sign_off=require_sign_off,
+            )
+
         if any(problem.blocks for problem in found):  # nothing can be measured: report at once what else is wrong
             refuse(problems(request(branch=branches.first), paths, found))
         branches.make_folders()

@@ -89,9 +89,9 @@ class Branches:
             if isinstance(target, Q36Error):
                 yield _not_judged(name, target, None, folder)
                 continue
-            wanted = request(branch=target, waivers_from=self._source(name))
             size = checkpoint_bytes(target.folder)
             try:
+                wanted = request(branch=target, waivers_from=self._source(name))
                 yield _judged(_measured(wanted, self._paths, history), size, folder)
             except Q36Error as error:
                 if self.alone or _of_all(error):
@@ -110,7 +110,7 @@ class Branches:
         for target in self._targets:
             if isinstance(target, Q36Error):
                 raise target
-            wanted.append(request(branch=target, waivers_from=None))
+            wanted.append(request(branch=target))
         return show_runs(wanted, self._paths, as_json=as_json)
 
     def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:

@@ -79,11 +79,13 @@ def _other_versions(run: "RunRecord") -> list[str]:
 
 
 def show_under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
-    """Print what another policy says of a run; returns the exit code that `gate` would give."""
+    """Print what another policy says of a run, lane by lane that was judged; returns the exit code of such a gate."""
     from q36eval.app.reviewing.replay import retry
 
     paths = Paths.default()
-    retrial = retry(history, record, load_policy(policy, load_family(None, paths), paths))
+    rules = load_policy(policy, load_family(None, paths), paths)
+    judged = () if record.report is None else tuple(lane.lane for lane in record.report.lanes)
+    retrial = retry(history, record, rules.for_lanes(judged))
     if as_json:
         print_json(json.loads(retrial.model_dump_json()))
     else:

@@ -1,5 +1,6 @@
 """A family: a base model and its published branches, described in a YAML file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -144,6 +145,11 @@ class Family(Written):
             UsageError: the file is missing or malformed, with the key that is wrong.
         """
         return read_yaml(path, cls, "family file")
+
+    def lanes_of(self, name: str, chosen: Sequence[Lane] | None = None) -> Sequence[Lane]:
+        """The lanes that a branch must pass: those `chosen`, else the branch's own; none where neither names any."""
+        known = self.branches.get(name)
+        return chosen or (known.lanes if known else ())
 
     def branch(self, name: str) -> Branch:
         """The branch of that alias.

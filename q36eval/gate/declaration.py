@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from q36eval.errors import UsageError
 from q36eval.files import json_sha256
 from q36eval.gate.policy import Policy
 from q36eval.records import Lane, Record
@@ -17,16 +18,23 @@ class Declaration(Record):
     """What the family's file said of the branch when its gate began.
 
     `lanes` are the uses that the branch is meant for, as far as the family's policy judges them. `policy` and
-    `policy_sha256` name the family's policy. `against` is the branch that the run was compared with, where that is not
-    the family's reference. `template` is the hash of the chat template that the family declares for the branch alone.
+    `policy_sha256` name the family's policy, `lanes_sha256` is the hash of that policy for these lanes. `against` is
+    the branch that the run was compared with, where that is not the family's reference. `template` is the hash of the
+    chat template that the family declares for the branch alone.
     """
 
     lanes: tuple[Lane, ...]
     is_reference: bool = False
     policy: str
     policy_sha256: str
+    lanes_sha256: str = ""
     against: str = ""
     template: str = ""
+
+    @property
+    def required_sha256(self) -> str:
+        """`policy_sha256` of the policy by which a run of the branch approves a release."""
+        return self.lanes_sha256 or self.policy_sha256
 
 
 def policy_sha256(policy: Policy) -> str:
@@ -34,11 +42,11 @@ def policy_sha256(policy: Policy) -> str:
     return json_sha256(policy.untitled.model_dump(mode="json"))
 
 
-def recorded_policy_sha256(recorded: Mapping[str, Any] | None) -> str | None:
-    """`policy_sha256` of the policy that a run records; None where this version cannot read it."""
+def recorded_policy_sha256(recorded: Mapping[str, Any] | None, lanes: Sequence[Lane] = ()) -> str | None:
+    """`policy_sha256` of the policy that a run records, for these lanes alone; None where this version cannot tell."""
     try:
-        return policy_sha256(Policy.model_validate(recorded))
-    except ValidationError:
+        return policy_sha256(Policy.model_validate(recorded).for_lanes(lanes))
+    except (ValidationError, UsageError):
         return None
 
 
@@ -47,11 +55,13 @@ def declaration(
 ) -> Declaration:
     """The declaration of a branch in a family whose policy is `declared`; no `lanes` means all of them."""
     meant = tuple(lanes) or tuple(Lane)
+    judged = tuple(lane for lane in meant if lane in declared.lanes)
     return Declaration(
-        lanes=tuple(lane for lane in meant if lane in declared.lanes) or meant,
+        lanes=judged or meant,
         is_reference=is_reference,
         policy=declared.name,
         policy_sha256=policy_sha256(declared),
+        lanes_sha256=policy_sha256(declared.for_lanes(judged)),
         against=against,
         template=template,
     )
@@ -72,6 +82,7 @@ def no_release(policy: Mapping[str, Any] | None, provenance: Mapping[str, Any]) 
         return None
     if declared.against:
         return f"it was compared with `{declared.against}`, which is not the family's reference"
-    if recorded_policy_sha256(policy) != declared.policy_sha256:
-        return f"its policy is not the family's `{declared.policy}`"
+    if recorded_policy_sha256(policy, declared.lanes) != declared.required_sha256:
+        lanes = " and ".join(declared.lanes)
+        return f"its policy is not the family's `{declared.policy}` for the lanes of this branch ({lanes})"
     return None

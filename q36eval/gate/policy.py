@@ -1,9 +1,11 @@
 """The policy: which measurements decide, by which margin, for which lane, and where each figure comes from."""
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from q36eval.errors import UsageError
 from q36eval.metrics import criterion_title, metric_of
 from q36eval.records import Lane, ProbeName
 from q36eval.schemes import mixture_name, parts_of
@@ -272,3 +274,20 @@ class Policy(PolicyModel):
         """The lanes that the policy judges, in the order of `Lane`."""
         named = {lane for criterion in self.criteria for lane in criterion.lanes}
         return tuple(lane for lane in Lane if lane in named)
+
+    def for_lanes(self, lanes: Collection[Lane]) -> "Policy":
+        """The policy of these lanes alone, or of all that it judges where none are named.
+
+        Raises:
+            UsageError: the policy cannot be judged so.
+        """
+        if not lanes or set(self.lanes) <= set(lanes):
+            return self
+        narrowed = [c.model_dump() | {"lanes": [lane for lane in c.lanes if lane in lanes]} for c in self.criteria]
+        try:
+            return Policy.model_validate(self.model_dump() | {"criteria": [each for each in narrowed if each["lanes"]]})
+        except ValidationError as error:
+            raise UsageError(
+                "lane-not-judged",
+                f"Policy {self.name} does not judge {' and '.join(lanes)} alone: {error.errors()[0]['msg']}.",
+            ) from error

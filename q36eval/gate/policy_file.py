@@ -1,7 +1,7 @@
 """Reads a policy file with those it extends, and turns whatever is wrong with it into one sentence each.
 
-What a file says of the policy it extends is `inherit`: criteria are changed field by field, dropped, or narrowed to
-some lanes. Reading touches files; nothing that judges imports this module.
+What a file says of the policy it extends is `inherit`: criteria are changed field by field, or dropped. Reading touches
+files; nothing that judges imports this module.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -192,16 +192,13 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
         else:
             problems += _unsourced(place, merged[index][1], change)
             merged[index] = (place, _changed(merged[index][1], change))
-    lanes = given.get("lanes")
-    narrowed = merged if lanes is None else _narrowed(merged, lanes)
-    problems += [] if lanes is None else _unjudged(merged, narrowed, lanes)
     own = ("name", "description", "purpose", "alpha", "max_attempts")
     document = {key: value for key, value in given.items() if key in own}
     if base is not None:
         kept = {"alpha": base.alpha, "purpose": base.purpose, "max_attempts": base.max_attempts}
         document = {**kept, "lineage": (*base.lineage, base.name), **document}
-    document["criteria"] = [fields for _, fields in narrowed]
-    return Inherited(document, tuple(place for place, _ in narrowed), tuple(problems))
+    document["criteria"] = [fields for _, fields in merged]
+    return Inherited(document, tuple(place for place, _ in merged), tuple(problems))
 
 
 def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,27 +307,3 @@ def _doubling(criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _naming(base: Policy | None, given: Mapping[str, Any]) -> Iterator[str]:
     if base is not None and given["name"] in (*base.lineage, base.name):
         yield f"name: {given['name']!r} is the name of a policy that it extends, which reports could not tell apart"
-
-
-def _narrowed(merged: Sequence[tuple[str, dict[str, Any]]], lanes: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    kept = [(place, {**fields, "lanes": _common(fields, lanes)}) for place, fields in merged]
-    return [(place, fields) for place, fields in kept if fields["lanes"] != []]
-
-
-def _common(fields: Mapping[str, Any], lanes: Sequence[str]) -> Any:
-    """Those of its lanes that are judged; what is no list of lanes stays, for `Policy` to refuse."""
-    own = fields.get("lanes")
-    return [lane for lane in own if lane in lanes] if isinstance(own, list | tuple) else own
-
-
-def _unjudged(
-    merged: Sequence[tuple[str, dict[str, Any]]], narrowed: Sequence[tuple[str, dict[str, Any]]], lanes: Sequence[str]
-) -> Iterator[str]:
-    """Lanes without a criterion, and criteria of this very file that narrowing leaves out."""
-    for lane in lanes:
-        if not any(lane in (fields.get("lanes") or ()) for _, fields in narrowed):
-            yield f"lanes: no criterion judges lane {lane!r}"
-    kept = {place for place, _ in narrowed}
-    for place, fields in merged:
-        if place.startswith("criteria[") and place not in kept:
-            yield f"{place}: criterion {fields['id']!r} is of no lane that this policy judges ({', '.join(lanes)})"

@@ -167,9 +167,6 @@ class PolicyFile(PolicyModel):
         description="A shipped policy by its name, or a policy file (.yaml) relative to this one: its criteria are "
         "inherited, and changed by what this file says of them.",
     )
-    lanes: tuple[Lane, ...] | None = Field(
-        default=None, min_length=1, description="Judge these lanes only; criteria of no other lane are left out."
-    )
     drop: tuple[str, ...] = Field(default=(), description="Ids of inherited criteria that are not judged.")
     criteria: tuple[CriterionPart, ...] = ()
 

@@ -23,7 +23,10 @@ class ItemSource(Record):
 
 
 class Supplies(Record):
-    """All that could be asked in addition. `draws` are those of every canary family now, `most_draws` the most."""
+    """All that could be asked in addition. `draws` are those of every canary family now, `most_draws` the most.
+
+    Only runs of earlier versions have `sources`.
+    """
 
     sources: tuple[ItemSource, ...] = ()
     draws: int | None = None

@@ -217,11 +217,10 @@ def _declaration(request: Request) -> dict[str, Any]:
     """What the family's file says of the branch, as it is kept; nothing where its policy cannot be read."""
     if request.policy is None or request.declared is None:
         return {}
-    known = request.family.branches.get(request.branch.name)
     against = "" if request.reference is None else request.reference.name
     declared = declaration(
         request.declared,
-        lanes=known.lanes if known else (),
+        lanes=request.family.lanes_of(request.branch.name),
         is_reference=request.branch.name == request.family.reference,
         against=against if against in request.family.branches and against != request.family.reference else "",
         template=family_template(request.family, request.branch.name) or "",

@@ -73,20 +73,10 @@ def shipped_suites() -> dict[str, Path]:
 
 
 def supplies_of(request: "Request", probes: Sequence[Probe]) -> "Supplies":
-    """What could be evaluated in addition of each of `probes`, which have planned their items: what `--max-items` left
-    out, and more draws."""
+    """What could be evaluated in addition by `probes`: more draws of the canaries."""
     from q36eval.canaries.specification import draws_per_family
-    from q36eval.gate.report import ItemSource, Supplies
+    from q36eval.gate.report import Supplies
 
-    sources: list[ItemSource] = []
-    draws = None
-    for probe in probes:
-        if probe.name is ProbeName.CANARIES:
-            draws = request.canaries.draws or draws_per_family(request.suite)
-        elif request.max_items is not None and probe.name is ProbeName.EVALS:
-            from q36eval.evals.probe import EvalsProbe
-
-            assert isinstance(probe, EvalsProbe)
-            items = {name: whole for name, (planned, whole) in probe.group_sizes().items() if whole > planned}
-            sources.append(ItemSource(probe=ProbeName.EVALS, option=f"--suite {request.suite}", items=items))
-    return Supplies(sources=tuple(sources), draws=draws, most_draws=MOST_DRAWS)
+    asked = any(probe.name is ProbeName.CANARIES for probe in probes)
+    draws = (request.canaries.draws or draws_per_family(request.suite)) if asked else None
+    return Supplies(draws=draws, most_draws=MOST_DRAWS)

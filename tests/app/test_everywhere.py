@@ -218,7 +218,7 @@ def test_names_that_exist_are_offered(state: Path, monkeypatch: pytest.MonkeyPat
     assert "fp8-head" in offered("branches", "", family="qwen3.6-35b-a3b") - offered("branches", "int2")
     assert "int2-experts" not in offered("branches", "", family="qwen3.6-35b-a3b")
     assert {"quick", "release", "sandbox"} <= offered("suites", "")
-    assert offered("policies", "release-s") == {"release-structured"}
+    assert offered("policies", "rel") == {"release"}
     assert {"sandbox", "qwen3.6-35b-a3b"} <= offered("families", "")
     assert "in-process" in offered("engines", "")
     assert {run.id for run in open_history(state).summaries()} == offered("runs", "20")

@@ -38,7 +38,7 @@ def made_of(base: Policy, name: str, **says: Any) -> Policy:
 
 
 PRE_CHECK = made_of(SANDBOX, "quick-look", purpose="pre-check")
-STRUCTURED = made_of(SANDBOX, "structured-only", lanes=["structured"])
+STRUCTURED = SANDBOX.for_lanes([Lane.STRUCTURED]).model_copy(update={"name": "structured-only"})
 SMALL = SANDBOX.model_copy(update={"name": "small", "criteria": SANDBOX.criteria[:3]})
 
 
@@ -145,6 +145,13 @@ def test_a_family_that_does_not_ship_is_known_from_what_its_gates_recorded(histo
     gate(history, stricter, branch="new", family="mine", declares=stricter)
     assert standings(history)["main"] is Standing.STALE, "the family's policy changed"
     assert standings(history)["new"] is Standing.SHIP
+
+
+@pytest.mark.parametrize("lane", Lane)
+def test_a_run_of_the_lanes_that_the_family_names_for_the_branch_releases_it(history: History, lane: Lane) -> None:
+    mine = {"family": "mine", "declares": SANDBOX, "lanes": (Lane.STRUCTURED,)}
+    gate(history, SANDBOX.for_lanes([lane]), **mine)
+    assert found(history)["main"].ships is (lane is Lane.STRUCTURED)
 
 
 def test_a_lane_that_the_familys_policy_does_not_judge_is_not_judged(history: History) -> None:

@@ -19,10 +19,9 @@ def own(folder: Path, **says: object) -> str:
 def test_list_names_what_ships(tmp_path: Path) -> None:
     done = commands.q36eval("policy", "list", "--json", state=tmp_path)
     rows = {row["name"]: row for row in json.loads(done.stdout)}
-    both = {"release", "release-structured", "release-freeform", "strict"}
-    assert set(rows) == both | {"sandbox", "pre-check", "served", "watch"}
-    assert rows["release-structured"]["lanes"] == ["structured"]
-    assert rows["strict"]["lineage"] == ["release"]
+    assert set(rows) == {"release", "extended", "sandbox", "pre-check", "served", "watch"}
+    assert rows["release"]["lanes"] == ["structured", "freeform"]
+    assert rows["extended"]["lineage"] == ["release"]
 
 
 def test_show_prints_the_whole_policy(tmp_path: Path) -> None:
@@ -36,9 +35,9 @@ def test_show_prints_the_whole_policy(tmp_path: Path) -> None:
 
 def test_explain_says_what_blocks_and_what_only_warns(tmp_path: Path) -> None:
     strictly = {"id": "kl", "on_inconclusive": "fail"}
-    policy = own(tmp_path, lanes=["freeform"], criteria=[strictly])
+    policy = own(tmp_path, criteria=[strictly])
     done = commands.q36eval("policy", "explain", policy, "--json", state=tmp_path)
-    (lane,) = json.loads(done.stdout)["lanes"]
+    lane = json.loads(done.stdout)["lanes"][-1]
     rules = {rule["id"]: rule for rule in lane["blocks"]}
     assert lane["lane"] == "freeform"
     assert "at most 0.014 nats/token" in rules["kl"]["asks"]
@@ -46,7 +45,8 @@ def test_explain_says_what_blocks_and_what_only_warns(tmp_path: Path) -> None:
     assert "a loss of at most 8.00%" in rules["mmlu"]["asks"]
     assert "at most 2.15% above the reference's" in rules["perplexity"]["asks"]
     assert {rule["id"] for rule in lane["warns"]} == {"unstable-prompts", "margins-freeform", "kl-czech"}
-    text = commands.q36eval("policy", "explain", policy, state=tmp_path).stdout
+    printed = commands.q36eval("policy", "explain", policy, state=tmp_path).stdout
+    text = printed[printed.index("Lane freeform") :]
     before, _, after = text.partition("never blocking:")
     assert ("(mmlu)" in before, "(kl-czech)" in after) == (True, True)
 
@@ -70,10 +70,11 @@ def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
 
 
 def test_check_says_what_a_lane_is_not_guarded_by(tmp_path: Path) -> None:
-    kl = ["kl", "outputs-finite"]
-    done = commands.q36eval("policy", "check", own(tmp_path, drop=kl, lanes=["structured"]), state=tmp_path)
+    margin = {"kind": "max_value", "value": 0.014, "source": "x"}
+    kl = {"id": "kl", "probe": "kl", "metric": "kl_divergence", "margin": margin, "lanes": ["structured"]}
+    done = commands.q36eval("policy", "check", own(tmp_path, extends=None, criteria=[kl]), state=tmp_path)
     assert done.returncode == 0
-    assert "Lane structured is unguarded by kl" in done.stdout
+    assert "Lane structured is unguarded by evals" in done.stdout
     assert "note: Lane freeform is not judged" in done.stdout
 
 
