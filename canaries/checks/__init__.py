@@ -7,7 +7,7 @@
 | `json_values`, `json_schema`, `json_answer` | strict JSON and its comparison by type; JSON Schema; the JSON checks |
 | `tool_parser`, `tool_calls` | tool calls as they are written and typed; the tool-call checks |
 | `prose`, `language`, `grounding`, `free_form` | prose taken apart; its language; its claims; `style` and `stable` |
-| `price_reading/`, `discount/` | what a Czech price comparison says; whether that is true of the offers |
+| `discount/` | Czech price comparisons: each shop's final price and the conclusion |
 
 A check imports `base` and what it reads with, never the rest of `canaries`, an engine or torch, and does no I/O.
 
@@ -40,7 +40,7 @@ from q36eval.canaries.checks.text import enum_member, exact_code, exact_lines, e
 from q36eval.canaries.checks.tool_calls import QWEN3_XML, no_tool_call, tool_call, tool_calls
 from q36eval.canaries.checks.tool_parser import Call, Reply, call_facts, check_tools, parse_reply, same_calls
 
-CHECKS_VERSION = 4
+CHECKS_VERSION = 5
 """Part of the suite's hash: raised with every change by which some text is judged differently, each with what changed.
 
 Captures of another version are of other questions, and are made again. A change of code alone is no such change:
@@ -51,6 +51,7 @@ places or the decisions moved and the version did not.
 2. A right answer's decisions are named (where it was decided, and what could wrongly stand there).
 3. References of a schema are checked, patterns are bounded, and more wordings that decide for a shop are read.
 4. A third outcome, unreadable; price comparisons are read claim by claim; what prose around JSON and calls claims.
+5. Price comparisons are judged by each shop's final price and by the conclusion, as last stated.
 """
 
 CHECKS: dict[str, Check[Any]] = {

@@ -66,8 +66,6 @@ LastLine = Literal["free", "demanded"]
 """Whether the prompt demands a fixed last line, which a program can read without knowing Czech."""
 
 LAST_LINE = "Na úplně poslední řádek napiš přesně „Rozhodnutí: A“, „Rozhodnutí: B“ nebo „Rozhodnutí: {}“."
-OWN_LINES = ("zvláštní řádek", "po řádcích")
-"""Words of a task that demand a line of its own for each shop."""
 
 
 class Offer(NamedTuple):
@@ -179,7 +177,6 @@ def _example(
         expected={
             "offers": {letter: {"price": one.price, "discounts": list(one.discounts)} for letter, one in shops},
             "last_line": last_line == "demanded",
-            "own_lines": any(words in task for words in OWN_LINES),
             "stable": SANE,
         },
     )

@@ -17,9 +17,6 @@ FOLDER = Path(__file__).parent / "answers"
 PARTS = (
     "blind-discounts",
     "blind-others",
-    "second-discounts",
-    "third-discounts",
-    "fourth-discounts",
     "informed-discounts",
     "informed-others",
 )
@@ -27,20 +24,22 @@ CZECH = {"stable": {"scripts": ["Latin"], "min_characters": 1, "max_characters":
 
 
 class Prompt(NamedTuple):
-    """What was asked, and what the checks are to know of it."""
+    """What was asked, and what the checks are to know of it. `family`: the generator of such prompts."""
 
     id: str
+    family: str
     checks: tuple[str, ...]
     expected: dict[str, Any]
     tools: list[dict[str, Any]]
 
 
 class HandLabelled(NamedTuple):
-    """An answer and its label, and what the checks said."""
+    """An answer, its label and its reading. `fault`: the question that a wrong price comparison answers wrong."""
 
     prompt: Prompt
     label: Outcome
     text: str
+    fault: str = ""
 
     def failures(self) -> list[Failure]:
         return run_checks(self.text, self.prompt.checks, self.prompt.expected, self.prompt.tools)
@@ -55,11 +54,11 @@ def prompts() -> dict[str, Prompt]:
         named = checks[entry["check"]]
         expected = entry["facts"]
         if entry["check"].startswith("discount"):
-            expected = expected_of_discount(expected) | CZECH | {"own_lines": demands_own_lines(entry["messages"])}
+            expected = expected_of_discount(expected) | CZECH
             named = tuple(dict.fromkeys((*named, "stable")))
         else:
             expected = expected | _of_its_words(entry)
-        by_id[entry["id"]] = Prompt(entry["id"], named, expected, entry.get("tools", []))
+        by_id[entry["id"]] = Prompt(entry["id"], entry["check"], named, expected, entry.get("tools", []))
     return by_id
 
 
@@ -111,17 +110,12 @@ def expected_of_discount(facts: dict[str, Any]) -> dict[str, Any]:
     return {"offers": offers, "last_line": facts["fixed_last_line"]}
 
 
-def demands_own_lines(messages: list[dict[str, Any]]) -> bool:
-    """Whether a prompt wants each shop on a line of its own."""
-    return any(words in messages[-1]["content"] for words in ("zvláštní řádek", "po řádcích"))
-
-
 def hand_labelled(parts: tuple[str, ...] = PARTS) -> Iterator[HandLabelled]:
     """Every answer of the parts, in the order of writing."""
     for part in parts:
         for line in (FOLDER / f"{part}.jsonl").read_text(encoding="utf-8").splitlines():
             said = json.loads(line)
-            yield HandLabelled(prompts()[said["prompt"]], Outcome(said["label"]), said["text"])
+            yield HandLabelled(prompts()[said["prompt"]], Outcome(said["label"]), said["text"], said.get("fault", ""))
 
 
 def sha256_of(name: str) -> str:

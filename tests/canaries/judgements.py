@@ -7,16 +7,12 @@ may be reworded under the same version.
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from q36eval.canaries.checks import CHECKS_VERSION, Decision, Failure, decisions, outcome_of, run_checks
 from tests.canaries.hand_labelled import PARTS, hand_labelled
 from tests.canaries.labelled_answers import labelled_answers
 
 RECORDED = Path(__file__).parent / "judgements.txt"
-ENDINGS = Path(__file__).parent / "endings.yaml"
 
 
 def judgement(failures: Sequence[Failure], decided: Sequence[Decision] = ()) -> str:
@@ -35,25 +31,6 @@ def of_labelled() -> Iterator[tuple[str, str]]:
         yield f"labelled/{number}", judgement(failures, decided)
 
 
-def of_endings() -> Iterator[tuple[str, str]]:
-    """Name and judgement of every ending of a price comparison, with the decisions of those that are right."""
-    for name, group, _, text in endings():
-        expected = {"offers": group["offers"], "last_line": group.get("last_line", False)}
-        last = "\nRozhodnutí: stejně" if expected["last_line"] else ""
-        answer = f"{group['sums']}\n\n{text}{last}"
-        failures = run_checks(answer, ["discount"], expected)
-        decided = [] if failures else decisions(answer, ["discount"], expected)
-        yield name, judgement(failures, decided)
-
-
-def endings() -> Iterator[tuple[str, dict[str, Any], str, str]]:
-    """Of every ending its name, what stands before it, a person's label, and its text."""
-    for at, group in enumerate(yaml.safe_load(ENDINGS.read_text(encoding="utf-8")), 1):
-        said = [(label, text) for label in ("right", "wrong", "unreadable") for text in group.get(label, [])]
-        for number, (label, text) in enumerate(said, 1):
-            yield f"endings/{at}/{number}", group, label, text
-
-
 def of_hand_labelled(part: str) -> Iterator[tuple[str, str]]:
     """Name and judgement of every answer of a part."""
     for number, answer in enumerate(hand_labelled((part,)), 1):
@@ -67,6 +44,6 @@ def recorded() -> tuple[int, dict[str, str]]:
 
 
 if __name__ == "__main__":
-    judged = [*of_labelled(), *of_endings(), *(pair for part in PARTS for pair in of_hand_labelled(part))]
+    judged = [*of_labelled(), *(pair for part in PARTS for pair in of_hand_labelled(part))]
     lines = [f"CHECKS_VERSION {CHECKS_VERSION}", *(f"{name} {said}" for name, said in judged)]
     RECORDED.write_text("\n".join(lines) + "\n", encoding="utf-8")

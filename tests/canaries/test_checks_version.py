@@ -7,19 +7,22 @@ from functools import partial
 import pytest
 
 from q36eval.canaries.checks import CHECKS_VERSION, Decision, Failure, Outcome
-from tests.canaries.hand_labelled import FOLDER, PARTS, hand_labelled, sha256_of
-from tests.canaries.judgements import endings, judgement, of_endings, of_hand_labelled, of_labelled, recorded
+from tests.canaries.hand_labelled import FOLDER, PARTS, HandLabelled, hand_labelled, sha256_of
+from tests.canaries.judgements import judgement, of_hand_labelled, of_labelled, recorded
 
 RECORD = "record them: python -m tests.canaries.judgements"
 AGAIN = f"raise CHECKS_VERSION with a line on what changed, then {RECORD}"
 SOURCES: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "labelled": of_labelled,
-    "endings": of_endings,
     **{part: partial(of_hand_labelled, part) for part in PARTS},
 }
 ACCEPTED = {"blind-others": 2, "informed-others": 8}
-REJECTED = {"second-discounts": 1}
 """At most so many wrong readings, by part; of all others none."""
+
+CONCLUSION_CODES = {"wrong_conclusion", "no_conclusion", "wrong_last_line"}
+DISCOUNTS = ("blind-discounts", "informed-discounts")
+ACCEPTED_SHARE, REJECTED_SHARE, UNREAD_SHARE = 0.01, 0.01, 0.02
+"""Of a family's wrong, right and readable price comparisons, at most."""
 
 
 def outcome_of(judged: str) -> str:
@@ -44,23 +47,51 @@ def test_every_labelled_answer_is_judged_as_was_recorded_for_this_version(source
     assert not moved, f"{len(moved)} answers are judged differently: {AGAIN}"
 
 
-def test_endings_are_read_as_a_person_reads_them() -> None:
-    _, judgements = recorded()
-    read = {name: (label, outcome_of(judgements[name])) for name, _, label, _ in endings()}
-    assert {name: pair for name, pair in read.items() if len(set(pair)) > 1} == {}
-
-
 @pytest.mark.parametrize("part", PARTS)
 def test_a_readable_answer_is_read_as_a_person_does(part: str) -> None:
-    """`ACCEPTED` and `REJECTED` count the wrong readings that are left; none of them may grow."""
+    """`ACCEPTED` counts the wrong readings that are left; none may be added."""
     _, judgements = recorded()
     answers = enumerate(hand_labelled((part,)), 1)
     read = Counter((answer.label, outcome_of(judgements[f"{part}/{number}"])) for number, answer in answers)
     assert read[Outcome.WRONG, "right"] <= ACCEPTED.get(part, 0)
-    assert read[Outcome.RIGHT, "wrong"] <= REJECTED.get(part, 0)
+    assert read[Outcome.RIGHT, "wrong"] == 0
     readable = {pair: count for pair, count in read.items() if pair[0] is not Outcome.UNREADABLE}
     unclear = sum(count for (_, outcome), count in readable.items() if outcome == "unreadable")
     assert unclear <= 0.03 * sum(readable.values())
+
+
+def discounts() -> Iterator[tuple[HandLabelled, str, set[str]]]:
+    """Each price comparison with its outcome and its failures' codes."""
+    _, judgements = recorded()
+    for part in DISCOUNTS:
+        for number, answer in enumerate(hand_labelled((part,)), 1):
+            outcome, codes = judgements[f"{part}/{number}"].split()[:2]
+            yield answer, outcome, {code for code in codes.split(",") if code.startswith("discount:")}
+
+
+def test_price_comparisons_are_read_well_in_every_family() -> None:
+    by_family: dict[str, Counter[tuple[str, str]]] = {}
+    for answer, outcome, _ in discounts():
+        family = f"{answer.prompt.family}, last line {answer.prompt.expected['last_line']}"
+        by_family.setdefault(family, Counter())[answer.label, outcome] += 1
+    assert len(by_family) == 10
+    for family, read in by_family.items():
+        wrong, right = (sum(read[label, outcome] for outcome in Outcome) for label in (Outcome.WRONG, Outcome.RIGHT))
+        assert min(wrong, right) >= 10, family
+        assert read[Outcome.WRONG, "right"] <= ACCEPTED_SHARE * wrong, family
+        assert read[Outcome.RIGHT, "wrong"] <= REJECTED_SHARE * right, family
+        unread = read[Outcome.WRONG, "unreadable"] + read[Outcome.RIGHT, "unreadable"]
+        assert unread <= UNREAD_SHARE * (wrong + right), family
+
+
+def test_the_code_of_a_wrong_comparison_says_whether_a_price_or_the_conclusion_is_wrong() -> None:
+    """Right prices with a flipped conclusion are the incident's signature."""
+    codes_of: dict[str, set[str]] = {"price": set(), "conclusion": set()}
+    for answer, _, codes in discounts():
+        if answer.fault in codes_of:
+            codes_of[answer.fault] |= codes
+    assert codes_of["price"] == {"discount:wrong_amount"}
+    assert codes_of["conclusion"] == {f"discount:{code}" for code in CONCLUSION_CODES}
 
 
 def test_the_hand_labelled_files_are_those_whose_hashes_were_committed_before() -> None:

@@ -1,52 +1,48 @@
-"""Czech price comparisons, judged claim by claim: amounts, equations, discounts and conclusions.
+"""Czech price comparisons, judged by two questions: each shop's final price and the conclusion, as last stated.
 
-The point is the regression that a published card describes: the intermediate calculation was right and the final
-comparison was flipped. So wrong numbers, a wrong conclusion and a missing one have codes of their own. What cannot be
-attributed or interpreted is unreadable, unless something else is plainly wrong.
+The point is the regression that a published card describes: the prices were right and the final comparison was flipped.
+So a wrong price, a wrong conclusion and a missing one have codes of their own. Equations, discounts, differences and
+reasons are not judged. What nobody can attribute or understand is unreadable, unless something else is plainly wrong.
+
+Read in this order: `offers` (what is true) → `words` and `tokens` → `prices` → `conclusions`.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
 from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of, shown
-from q36eval.canaries.checks.discount.amounts import AmountRules
-from q36eval.canaries.checks.discount.conclusions import WRONG_CONCLUSION, conclusion, conclusion_failures, deciding
+from q36eval.canaries.checks.discount.conclusions import Conclusion, read_conclusions
 from q36eval.canaries.checks.discount.offers import TIE, Offer, Shop, decision
+from q36eval.canaries.checks.discount.prices import Amount, Role, read_amounts
+from q36eval.canaries.checks.discount.tokens import FOREIGN, Kind, Plain, lines_of, plain
 from q36eval.canaries.checks.language import foreign_sentences
-from q36eval.canaries.checks.price_reading import Reading, read_answer
-from q36eval.canaries.checks.price_reading.claims import COMPARES
-from q36eval.canaries.checks.price_reading.comparisons import Says, Statement
-from q36eval.canaries.checks.price_reading.lexicon import Meaning, word_set
-from q36eval.canaries.checks.price_reading.tokens import Kind
 
 MAX_CHARACTERS = 12_000
 """A comparison of a few prices never takes so many; a longer answer ran away and is not read."""
 
+MAX_REPEATED = 3
+"""A clause that is said more often goes round in a loop."""
+
+_CLAUSE = re.compile(r"[^.,;!?\n]{16,}")
+
 LAST_LINE = "Rozhodnutí: "
 TIE_ON_LAST_LINE = "stejně"
-MAX_REPEATED = 3
-"""A sentence that is said more often goes round in a loop."""
-
-_FOREIGN = re.compile(
-    r"(?<!\w)(?:the|is|shop|store|price|discount|cheaper|costs?|total|therefore|savings?|lacnejší\w*|lacnejšie|zľava"
-    r"|zľavy|výhodnejší\w*|rozhodnutie|obchode|tańsz\w+|sklep\w*|zniżk\w+|rabatt|günstiger|billiger|preis|laden)(?!\w)",
-    re.IGNORECASE,
-)
+WRONG_PRICE, WRONG_CONCLUSION, NO_CONCLUSION = "wrong_amount", "wrong_conclusion", "no_conclusion"
 
 
 class ExpectedDiscount(Expected):
     """`offers`: per shop its list price and its discounts, one after the other; everything else follows from them.
 
     `last_line`: the prompt demands that the last line be exactly "Rozhodnutí: A" (or another shop, or "stejně").
-    `own_lines`: it demands that each shop be worked out on a line of its own.
     """
 
     offers: Annotated[dict[Shop, Offer], Field(min_length=2)]
     last_line: bool = False
-    own_lines: bool = False
 
     @property
     def decision(self) -> str:
@@ -54,129 +50,137 @@ class ExpectedDiscount(Expected):
         return decision(self.offers)
 
 
-def _failure(code: str, place: str, message: str) -> Failure:
-    return Failure("discount", code, place, message)
+@dataclass(frozen=True)
+class _Reading:
+    plain: Plain
+    amounts: list[Amount]
+    conclusions: list[Conclusion]
+    smudged: bool
+    """A digit of some amount cannot be read."""
+
+
+def _read(text: str, expected: ExpectedDiscount) -> _Reading:
+    read = plain(text)
+    lines = lines_of(read.text)
+    smudged = any(token.kind is Kind.SMUDGE for line in lines for token in line)
+    conclusions = [] if expected.last_line else read_conclusions(lines, frozenset(expected.offers))
+    return _Reading(read, read_amounts(lines), conclusions, smudged)
+
+
+def _stated_prices(reading: _Reading, shop: Shop, expected: ExpectedDiscount) -> list[Amount]:
+    """The amounts that are stated as the final price of a shop, right or wrong, in the order of the text."""
+    offer = expected.offers[shop]
+    finals = [one.final for one in expected.offers.values()]
+    differences = {abs(one - other) for one in finals for other in finals}
+    known = {*finals, *differences}.union(*(one.on_the_way for one in expected.offers.values()))
+
+    def is_price(amount: Amount) -> bool:
+        value = amount.token.value
+        if amount.shop != shop or amount.role is Role.NONE:
+            return False
+        if value == offer.final or amount.role is Role.FINAL:
+            return True
+        named = amount.role is Role.NAMED and value not in offer.on_the_way | differences
+        return named or (amount.role is Role.PLAIN and value not in known)
+
+    return [amount for amount in reading.amounts if is_price(amount)]
 
 
 def _discount(text: str, expected: ExpectedDiscount, tools: Tools) -> Iterator[Failure]:
     if len(text) > MAX_CHARACTERS:
-        yield _failure("too_long", "answer", f"{len(text)} characters: not read")
-        return
-    reading = read_answer(text, ends_with_line=expected.last_line)
-    yield from _language_failures(text, reading)
-    yield from _loops(text, reading)
-    yield from _cut_off(text, reading)
-    rules = AmountRules(text, reading, expected.offers)
-    yield from rules.failures()
-    if expected.own_lines and rules.on_one_line():
-        yield _failure("one_line", "answer", "the shops are worked out on one line, not each on its own")
-    if expected.last_line:
-        yield from _last_line_failures(text, expected)
-    yield from conclusion_failures(text, reading, expected.offers, rules.worked_out_line, needed=not expected.last_line)
-
-
-def _language_failures(text: str, reading: Reading) -> Iterator[Failure]:
-    words = sum(token.kind in (Kind.WORD, Kind.SHOP) for line in reading.lines for token in line)
-    foreign = list(_FOREIGN.finditer(text))
-    if len(foreign) >= 2 and len(foreign) * 6 >= words:
-        place = place_of(text, foreign[0].start())
-        yield _failure("wrong_language", place, f"{shown(foreign[0].group())} is not Czech")
+        yield Failure("discount", "too_long", "answer", f"{len(text)} characters: not read")
         return
     for sentence in foreign_sentences(text, "cs"):
         place = place_of(text, sentence.piece.start)
-        yield _failure("wrong_language", place, f"is in {sentence.language}, not in Czech")
+        yield Failure("discount", "wrong_language", place, f"is in {sentence.language}, not in Czech")
+        break
+    for said, times in Counter(_CLAUSE.findall(text)).most_common(1):
+        if times > MAX_REPEATED:
+            yield Failure("discount", "repetition", "answer", f"goes round in {shown(said)}")
+    reading = _read(text, expected)
+    for shop in expected.offers:
+        yield from _price_failures(text, reading, shop, expected)
+    yield from (
+        _last_line_failures(text, expected) if expected.last_line else _conclusion_failures(text, reading, expected)
+    )
+
+
+def _price_failures(text: str, reading: _Reading, shop: Shop, expected: ExpectedDiscount) -> Iterator[Failure]:
+    final = expected.offers[shop].final
+    stated = _stated_prices(reading, shop, expected)
+    if not stated:
+        loose = any(one.token.value == final and not one.shop and one.role for one in reading.amounts)
+        message = f"the final price {final} Kč is not stated"
+        yield Failure("discount", WRONG_PRICE, f"shop {shop}", message, reading.smudged or loose)
         return
-
-
-def _loops(text: str, reading: Reading) -> Iterator[Failure]:
-    """A sentence or a line that comes again and again."""
-    seen: dict[str, int] = {}
-    for at, said in reading.sentences():
-        seen[said] = seen.get(said, 0) + 1
-        if seen[said] > MAX_REPEATED:
-            yield _failure("repetition", place_of(text, reading.plain.original(at)), f"goes round in {shown(said)}")
-            return
-
-
-_OPEN_ENDED = word_set("""je v ve u o a i s z že než ale obchod obchodě obchodu protože kde který pro na za""")
-
-
-def _cut_off(text: str, reading: Reading) -> Iterator[Failure]:
-    """An end in mid-sentence: "kde vás lampa vyjde o 1 020 Kč", "Výhodnější je"."""
-    line = next((line for line in reversed(reading.lines) if line), None)
-    if line is None or line[-1].kind is Kind.STOP:
-        return
-    start = max((at for at, token in enumerate(line) if token.kind in (Kind.BREAK, Kind.STOP)), default=-1) + 1
-    clause = line[start:]
-    last = line[-1]
-    dangling = (last.kind is Kind.WORD and last.lower in _OPEN_ENDED) or last.text in (",", "(")
-    by = any(token.lower == "o" for token in clause[-4:-1]) and clause[-1].kind is Kind.NUMBER
-    verb = any(token.word.means(Meaning.PAY, Meaning.COPULA) for token in clause)
-    compared = any(token.word.means(*COMPARES) for token in clause)
-    if dangling or (by and verb and not compared):
+    last = stated[-1].token
+    if last.value != final or last.unit == FOREIGN:
         place = place_of(text, reading.plain.original(last.start))
-        yield _failure("cut_off", place, f"the answer breaks off at {shown(last.text)}")
+        message = f"the last price of shop {shop} is {shown(last.text)}, not {final} Kč"
+        yield Failure("discount", WRONG_PRICE, place, message, reading.smudged)
+
+
+def _conclusion_failures(text: str, reading: _Reading, expected: ExpectedDiscount) -> Iterator[Failure]:
+    decided = next((one for one in reversed(reading.conclusions) if one.decides), None)
+    if decided is not None and decided.decides != expected.decision:
+        place = place_of(text, reading.plain.original(decided.token.end - 1))
+        message = f"decides for {decided.decides}, right is {expected.decision}"
+        yield Failure("discount", WRONG_CONCLUSION, place, message)
+    elif decided is None and reading.conclusions:
+        message = "something is said of the shops, and which is the cheaper one cannot be told"
+        yield Failure("discount", NO_CONCLUSION, "end", message, unreadable=True)
+    elif decided is None:
+        yield Failure("discount", NO_CONCLUSION, "end", "no shop is named as the cheaper one")
 
 
 def _last_line_failures(text: str, expected: ExpectedDiscount) -> Iterator[Failure]:
     said = next((line for line in reversed(text.split("\n")) if line.strip()), "").rstrip()
-    start = text.rfind(said) if said else 0
-    place = place_of(text, max(0, start))
+    place = place_of(text, max(0, text.rfind(said) if said else 0))
     decided = said.removeprefix(LAST_LINE)
     allowed: dict[str, str] = {TIE_ON_LAST_LINE: TIE} | {str(shop): str(shop) for shop in expected.offers}
     if not said.startswith(LAST_LINE) or decided not in allowed:
-        yield _failure("wrong_last_line", place, f"{shown(said)} is not exactly {LAST_LINE!r} and a shop or a tie")
+        message = f"{shown(said)} is not exactly {LAST_LINE!r} and a shop or a tie"
+        yield Failure("discount", "wrong_last_line", place, message)
     elif allowed[decided] != expected.decision:
         message = f"decides for {allowed[decided]}, right is {expected.decision}"
-        yield _failure(WRONG_CONCLUSION, place, message)
+        yield Failure("discount", WRONG_CONCLUSION, place, message)
 
 
 # ---- decisions
 
 
 def _decide_discount(text: str, expected: ExpectedDiscount, tools: Tools) -> list[Decision]:
-    """Every amount where it is first worked out, and the shop, or the words that say that there is none."""
-    reading = read_answer(text, ends_with_line=expected.last_line)
+    """Every final price where it is first stated, and the shop, or the words that say that there is none."""
+    reading = _read(text, expected)
     decided = []
     for shop, offer in expected.offers.items():
-        for value in offer.way:
-            same = [
-                amount
-                for amount in reading.claims.amounts
-                if amount.shop == shop and amount.token.value == value and amount.token.is_money
-            ]
-            worked_out = [amount for amount in same if amount.result]
-            for amount in (worked_out or same)[:1]:
-                decided.append(_place(reading, "amount", amount.token.start, amount.token.end))
-    return [*decided, *_conclusion_decision(text, reading, expected)]
+        stated = _stated_prices(reading, shop, expected)
+        first = next(amount.token for amount in stated if amount.token.value == offer.final)
+        decided.append(_place(reading, "amount", first.start, first.end))
+    return [*decided, _conclusion_decision(text, reading, expected)]
 
 
-def _place(reading: Reading, kind: str, start: int, end: int, wrong: tuple[str, ...] = ()) -> Decision:
+def _place(reading: _Reading, kind: str, start: int, end: int, wrong: tuple[str, ...] = ()) -> Decision:
     return Decision(kind, reading.plain.original(start), reading.plain.original(end - 1) + 1, wrong)
 
 
-def _conclusion_decision(text: str, reading: Reading, expected: ExpectedDiscount) -> Iterator[Decision]:
+def _conclusion_decision(text: str, reading: _Reading, expected: ExpectedDiscount) -> Decision:
     if expected.last_line:
-        start = text.rstrip().rfind(LAST_LINE) + len(LAST_LINE)
-        end = len(text.rstrip())
+        start, end = text.rstrip().rfind(LAST_LINE) + len(LAST_LINE), len(text.rstrip())
         others = [*expected.offers, TIE_ON_LAST_LINE]
-        yield Decision("conclusion", start, end, tuple(other for other in others if other != text[start:end]))
-        return
-    decided: Statement | None = deciding(reading, expected.offers)
-    if decided is None:
-        return
-    if decided.says is Says.SAME:
+        return Decision("conclusion", start, end, tuple(other for other in others if other != text[start:end]))
+    decided = next(one for one in reversed(reading.conclusions) if one.decides)
+    if decided.decides == TIE:
         # a tie is decided at the sentence's first word: there the answer could have begun to name a shop
         cheaper = "Levnější" if len(expected.offers) == 2 else "Nejlevnější"
         wrong = tuple(f"{cheaper} je obchod {shop}" for shop in expected.offers)
-        yield _place(reading, "conclusion", decided.sentence, decided.token.end, wrong)
-        return
-    # the shop that is named; where only the dearer one is, another than the cheaper
+        return _place(reading, "conclusion", decided.sentence, decided.token.end, wrong)
+    # the shop that is named; if only the dearer one is, another than the cheaper
     named = decided.token
     others = [shop for shop in expected.offers if shop != named.shop]
-    yield _place(reading, "conclusion", named.end - 1, named.end, tuple(others))
+    return _place(reading, "conclusion", named.end - 1, named.end, tuple(others))
 
 
 discount = Check("discount", ExpectedDiscount, _discount, _decide_discount)
 
-__all__ = ["WRONG_CONCLUSION", "ExpectedDiscount", "conclusion", "discount"]
+__all__ = ["WRONG_CONCLUSION", "ExpectedDiscount", "discount"]

@@ -1,237 +1,488 @@
-"""The rules for conclusions: every statement about the shops is true, and one that decides stands after the sums."""
+"""What an answer concludes, read clause by clause: the shop that its last statement makes the cheapest, or a tie.
 
-from collections.abc import Iterator
-from dataclasses import replace
-from fractions import Fraction
-from itertools import pairwise
+A clause is read by its predicate (the word that says cheap, dear, save, win, buy), the shops that it may speak of or
+compare with, and its negations. A clause that concedes or supposes something concludes nothing.
+"""
 
-from q36eval.canaries.checks.base import Failure, place_of
-from q36eval.canaries.checks.discount.offers import TIE, Offers, decision
-from q36eval.canaries.checks.price_reading import Reading, read_answer
-from q36eval.canaries.checks.price_reading.comparisons import Says, Statement
-from q36eval.canaries.checks.price_reading.lexicon import Meaning
-from q36eval.canaries.checks.price_reading.tokens import PERCENT, Kind
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import dropwhile, pairwise, takewhile
 
-WRONG_CONCLUSION, NO_CONCLUSION = "wrong_conclusion", "no_conclusion"
+from q36eval.canaries.checks.discount.offers import TIE
+from q36eval.canaries.checks.discount.prices import is_row, shops_in
+from q36eval.canaries.checks.discount.tokens import Kind, Token
+from q36eval.canaries.checks.discount.words import ARTICLES, JOINS, Meaning, word_set
 
-
-def conclusion(answer: str) -> str | None:
-    """The last decision an answer states: a shop's letter, `tie`, or None when there is none."""
-    reading = read_answer(answer)
-    shops = {token.shop for line in reading.lines for token in line if token.shop}
-    decided = None
-    for statement in reading.statements:
-        decided = _decides(statement, shops) or decided
-    return decided
+MAX_TOKENS = 60
+"""Of a clause that are looked at to tell whether it is complete."""
 
 
-def _decides(statement: Statement, shops: set[str]) -> str | None:
-    """The shop that a statement makes the cheapest of `shops`."""
-    if statement.hedged:
+@dataclass(frozen=True)
+class Conclusion:
+    """`decides`: a shop's letter, `tie`, or "" if it speaks of the shops and nobody can tell which it prefers.
+
+    `token` is the shop's, or the word that says it; `sentence` is where its sentence begins.
+    """
+
+    decides: str
+    token: Token
+    sentence: int
+
+
+@dataclass(frozen=True)
+class _Predicate:
+    """A word that calls a shop cheaper (or dearer), and whether it is denied."""
+
+    token: Token
+    cheaper: bool
+    denied: bool
+
+
+@dataclass
+class _Sentence:
+    """What of a sentence is known so far."""
+
+    shops: frozenset[str]
+    start: int
+    named: list[Token] = field(default_factory=list)
+    """Shops that it spoke of."""
+    previous: list[Token] = field(default_factory=list)
+    """The shops that the sentence before spoke of last."""
+    pending: _Predicate | None = None
+    """It said something of a shop that is still to come."""
+    labelled: bool = False
+    """ "Závěr:" stands before it."""
+    denied: bool = False
+    """It denies what follows: "nelze říci, že …"."""
+    alone: bool = False
+    """It names no amount and ends the answer: a shop without a word is its conclusion."""
+
+
+def read_conclusions(lines: Sequence[Sequence[Token]], shops: frozenset[str]) -> list[Conclusion]:
+    """Every statement that decides between `shops` or that cannot be understood, in the order of the text.
+
+    "The second one" is nobody if the answer names the shops in another order than the prompt did.
+    """
+    read: list[Conclusion] = []
+    before = _Sentence(shops, 0)
+    joined = _with_lists(lines)
+    for number, line in enumerate(joined, start=1):
+        for sentence in [] if is_row(line) else _sentences(line):
+            last = before.named[-1:] or before.previous
+            state = _Sentence(shops, sentence[0].start, [], last, before.pending, before.labelled)
+            state.alone = number == len(joined)
+            if "?" in sentence[-1].text:
+                state.pending = _predicate(sentence)
+                state.labelled = any(token.word.means(Meaning.LABEL) for token in sentence)
+            else:
+                read += _read_sentence(sentence, state)
+            before = state
+    order = list(dict.fromkeys(token.shop for line in lines for token in line if token.shop and not token.ordinal))
+    return [replace(one, decides="") if one.token.ordinal and order != sorted(order) else one for one in read]
+
+
+def _with_lists(lines: Sequence[Sequence[Token]]) -> list[list[Token]]:
+    """The lines, those of a ranking joined to its heading: "Pořadí od nejlevnějšího:"."""
+    joined: list[list[Token]] = []
+    for line in lines:
+        heading = bool(joined) and any(token.word.means(Meaning.RANKING) for token in joined[-1])
+        if heading and line and line[0].shop:
+            joined[-1] += line
+        elif line:
+            joined.append(list(line))
+    return joined
+
+
+def _sentences(line: Sequence[Token]) -> Iterator[list[Token]]:
+    start = 0
+    for at, token in enumerate(line, start=1):
+        if token.kind is Kind.STOP or at == len(line):
+            sentence = list(
+                dropwhile(lambda one: one.kind in (Kind.OPERATOR, Kind.STOP), line[start:at])
+            )  # "- Vyjde …"
+            if sentence:
+                yield sentence
+            start = at
+
+
+def _unclear(sentence: Sequence[Token], state: _Sentence) -> Conclusion:
+    return Conclusion("", next((token for token in sentence if token.shop), sentence[0]), state.start)
+
+
+# ---- one sentence
+
+
+def _read_sentence(sentence: list[Token], state: _Sentence) -> list[Conclusion]:
+    explained = {at for at in range(len(sentence)) if _is_explained(sentence, at)}
+    sentence = _real([one for at, one in enumerate(sentence) if not {at, at - 1} & explained])
+    if any(token.word.means(Meaning.UNREAL) for token in sentence):
+        return []
+    state.alone = state.alone and not any(token.is_money for token in sentence)
+    hedged = sentence[-1].text in ("…", "...") or any(token.word.means(Meaning.HEDGE) for token in sentence)
+    ranking = _ranking(sentence, state)
+    if ranking is not None:
+        return [ranking]
+    read: list[Conclusion] = []
+    any_predicate = supposed = False
+    for clause in _clauses_of(sentence):
+        supposes = any(token.word.means(Meaning.IF) and token.lower != "když" for token in clause)
+        supposed = supposes and (supposed or not state.named)
+        if supposed:
+            continue
+        read += _read_clause(clause, state)
+        any_predicate = any_predicate or (not _is_aside(clause) and _predicate(clause) is not None)
+    if any_predicate and not read and shops_in(sentence):
+        read = [_unclear(sentence, state)]
+    return [replace(one, decides="") for one in read] if hedged else read
+
+
+def _is_explained(sentence: Sequence[Token], at: int) -> bool:
+    """Whether the shop itself follows "the second one": "v tom druhém – v A"."""
+    following = sentence[at + 1 : at + 5]
+    named = any(token.shop and not token.ordinal for token in following)
+    return sentence[at].ordinal and named and following[0].text in ("-", ",", "(")
+
+
+def _real(sentence: list[Token]) -> list[Token]:
+    """Of "if …, B would be cheaper, as it is A is" what holds; of "even if …, A would be cheaper" what follows."""
+    unreal = [at for at, token in enumerate(sentence) if token.word.means(Meaning.UNREAL)]
+    breaks = [at for at, token in enumerate(sentence) if unreal and token.kind is Kind.BREAK and at > unreal[-1]]
+    for at in breaks:
+        if any(token.lower in ("takhle", "takto") for token in sentence[at + 1 : at + 4]):
+            return sentence[at + 1 :]
+    even = bool(unreal) and unreal[0] > 0 and sentence[unreal[0] - 1].lower in ("i", "ani")
+    return sentence[breaks[0] + 1 :] if even and len(unreal) == 1 and breaks else sentence
+
+
+def _ranking(sentence: list[Token], state: _Sentence) -> Conclusion | None:
+    """A list of all shops in order of price: "Pořadí od nejdražšího: …", "1. místo: …, 2. místo: …"."""
+    labels = {one.start for one, other in pairwise(sentence) if one.lower == "místo" and other.text == ":"}
+    heads = [at for at, one in enumerate(sentence) if one.word.means(Meaning.RANKING) or one.start in labels]
+    listed: dict[str, Token] = {}
+    for token in sentence[heads[0] :] if heads else []:
+        if token.shop:
+            listed.setdefault(token.shop, token)
+    if not listed or listed.keys() < state.shops:
         return None
-    if statement.says is Says.SAME:
-        return TIE if not statement.shops or set(statement.shops) >= shops else None
-    if statement.says is Says.ORDER:
-        return statement.shops[0] if set(statement.shops) >= shops else None
-    if statement.says is Says.CHEAPER and len(statement.shops) == 1:
-        partial = statement.than and len(shops) > 2 and not statement.than >= shops - set(statement.shops)
-        return None if partial else statement.shops[0]
-    if statement.says in (Says.DEARER, Says.NOT_CHEAPER):
-        others = shops - set(statement.shops)
-        return others.pop() if len(others) == 1 else None
+    order = list(listed.values())
+    words = sentence[heads[0] : sentence.index(order[0])]
+    if any(token.word.means(Meaning.BAD) or token.lower == "sestupně" for token in words):
+        order = order[::-1]
+    elif not any(
+        token.word.means(Meaning.GOOD, Meaning.LESS) or token.lower in ("vzestupně", "místo") for token in words
+    ):
+        return None
+    return Conclusion(order[0].shop, order[0], state.start)
+
+
+_ENDS_CLAUSE = (Kind.BREAK, Kind.ARROW, Kind.STOP)
+
+
+def _clauses_of(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    """Between commas, colons, dashes, arrows and parentheses; also before "a" and "ale" if both parts say something of
+    a shop. A parenthesis comes after the clause that holds it."""
+    clause: list[Token] = []
+    inner: list[list[Token]] = []
+    depth = 0
+    for at, token in enumerate(tokens):
+        if token.kind is Kind.OPEN:
+            depth += 1
+            inner.append([token])
+        elif token.kind is Kind.CLOSE:
+            depth = max(0, depth - 1)
+        elif depth:
+            inner[-1].append(token)
+        else:
+            joins = token.word.means(Meaning.BUT) or (token.kind is Kind.WORD and token.lower in JOINS)
+            following = takewhile(lambda one: one.kind not in _ENDS_CLAUSE, tokens[at + 1 : at + MAX_TOKENS])
+            if joins and _is_complete(clause) and _is_complete(list(following)):
+                yield from (clause, *inner)
+                clause, inner = [], []
+            clause.append(token)
+            if token.kind in _ENDS_CLAUSE or _is_dash(tokens, at):
+                yield from (clause, *inner)
+                clause, inner = [], []
+    yield from (one for one in (clause, *inner) if one)
+
+
+def _is_dash(tokens: Sequence[Token], at: int) -> bool:
+    around = (*tokens[at - 1 : at], *tokens[at + 1 : at + 2])
+    return tokens[at].text == "-" and len(around) > 1 and any(one.kind in (Kind.WORD, Kind.SHOP) for one in around)
+
+
+def _is_complete(tokens: Sequence[Token]) -> bool:
+    return bool(shops_in(tokens[-MAX_TOKENS:])) and _predicate(tokens[-MAX_TOKENS:]) is not None
+
+
+# ---- one clause
+
+_SAYS_NOTHING = ARTICLES | word_set(
+    """jednoznačně jasně určitě rozhodně konkrétně tak proto takže nakonec právě opět zde cena kč obchod nákup
+    samozřejmě celkově těsně a i ano"""
+)
+
+
+def _read_clause(clause: list[Token], state: _Sentence) -> Iterator[Conclusion]:
+    targets, than, denied = _roles(clause)
+    aside = _is_aside(clause) or any(token.lower in ("aby", "abyste", "abychom") for token in clause[:3])
+    predicate = None if aside else _predicate(clause)
+    if predicate is not None and state.denied:
+        predicate = replace(predicate, denied=not predicate.denied)
+    same = None if aside or (predicate is not None and targets) else _equality_word(clause, predicate)
+    if same is not None:
+        yield from _tie(clause, same, state)
+    elif predicate is not None:
+        yield from _of_predicate(clause, predicate, (targets, than, denied), state)
+    elif not aside and targets:
+        yield from _without_predicate(clause, targets, state)
+    if predicate is None or not predicate.denied:
+        state.named += targets
+    words = {token.lower for token in clause}
+    state.denied = bool(words & {"nelze", "neplatí"}) or {"není", "pravda"} <= words
+    label = any(token.word.means(Meaning.LABEL) for token in clause) or clause[-1].kind is Kind.ARROW
+    state.labelled = (label or state.labelled) and not targets
+
+
+_Roles = tuple[list[Token], list[Token], list[Token]]
+
+
+def _of_predicate(
+    clause: Sequence[Token], predicate: _Predicate, roles: _Roles, state: _Sentence
+) -> Iterator[Conclusion]:
+    targets, than, denied = roles
+    if predicate.token.word.means(Meaning.BEAT):
+        than = [token for token in targets if token.start > predicate.token.start]
+        targets = [token for token in targets if token not in than]
+    for token in denied:
+        yield from _statement(replace(predicate, denied=not predicate.denied), [token], than, state)
+    saves = predicate.token.word.means(Meaning.SAVE)  # "Obchod B: 1 450 − 710 = 740 Kč, ušetříte 710 Kč"
+    chosen = _nearest(clause, predicate, targets) or ([] if denied or saves else _referred(clause, state))
+    if chosen is None:
+        yield _unclear(clause, state)
+    elif chosen:
+        yield from _statement(predicate, chosen, than, state)
+        state.pending = replace(predicate, denied=False) if predicate.denied else None
+    else:
+        state.pending = predicate
+
+
+def _statement(predicate: _Predicate, chosen: list[Token], than: list[Token], state: _Sentence) -> Iterator[Conclusion]:
+    """What a predicate said of some shops decides: nothing if it leaves out a shop that may be cheaper."""
+    letters = shops_in(chosen)
+    others = state.shops - letters
+    compared = shops_in(than) & others
+    if predicate.cheaper and not predicate.denied:
+        complete = len(letters) == 1 and (not compared or compared == others)
+        decides = chosen[0].shop if complete else None
+    else:
+        complete = len(others) == 1 and (predicate.cheaper or not predicate.denied)
+        decides = next(iter(others)) if complete else None
+    if decides is not None:
+        yield Conclusion(decides, chosen[0], state.start)
+
+
+def _referred(clause: Sequence[Token], state: _Sentence) -> list[Token] | None:
+    """The shop that a clause speaks of without naming it: empty if there is none, None if it could be several."""
+    points = any(token.word.means(Meaning.POINTS) for token in clause[:-2])  # "tam, kde to máte blíž"
+    candidates = state.named or (state.previous if points else [])
+    several = len(shops_in(candidates)) > 1 or (points and shops_in(clause) - shops_in(candidates))
+    return candidates[-1:] if not several else None if points else []
+
+
+def _without_predicate(clause: Sequence[Token], targets: list[Token], state: _Sentence) -> Iterator[Conclusion]:
+    """A clause that only names a shop: it ends what an earlier one began, follows a label, or stands alone."""
+    pending = state.pending
+    if len(shops_in(targets)) != 1:
+        if len(shops_in(targets)) > 1 and (state.labelled or pending is not None):
+            yield _unclear(clause, state)
+        return
+    others = [token for token in clause if token.kind is Kind.WORD and token.lower not in _SAYS_NOTHING]
+    others = [token for token in others if not token.word.means(Meaning.LABEL, Meaning.BUT, Meaning.FINAL)]
+    colon = clause[-1].text == ":"
+    works_out = any(token.kind is Kind.EQUALS for token in clause)
+    if pending is not None and not works_out and not (colon and pending.token.start < state.start) and len(others) <= 5:
+        yield from _statement(pending, targets[:1], [], state)
+        state.pending = None
+        return
+    alone = not colon and not works_out and clause[0].kind is not Kind.OPEN and len(others) <= 1
+    if alone and (state.labelled or (state.alone and not state.named)):
+        yield Conclusion(targets[0].shop, targets[0], state.start)
+
+
+def _tie(clause: Sequence[Token], same: Token, state: _Sentence) -> Iterator[Conclusion]:
+    shops = shops_in(clause)
+    price = (Meaning.COST, Meaning.PAY, Meaning.FINAL, Meaning.DIFFERENCE, Meaning.GOOD)
+    meanings = {meaning for token in clause for meaning in token.word.meanings}
+    short = Meaning.BOTH in meanings or sum(token.kind is Kind.WORD for token in clause) <= 4
+    of_prices = meanings & {*price} or (short and Meaning.DISCOUNT not in meanings)
+    if of_prices and (Meaning.BOTH in meanings or not shops or shops == state.shops):
+        yield Conclusion(TIE, same, state.start)
+
+
+# ---- predicates
+
+_CORE_ORDER = (
+    (Meaning.BEAT,),
+    (Meaning.GOOD, Meaning.BAD),
+    (Meaning.SAVE,),
+    (Meaning.FAVOUR,),
+    (Meaning.LESS, Meaning.MORE),
+    (Meaning.CHOOSE,),
+)
+
+
+def _predicate(clause: Sequence[Token]) -> _Predicate | None:
+    """The word that decides what a clause says, by what kind of word it is, and whether it is denied."""
+    ranked = [
+        (rank, at) for at, one in enumerate(clause) if one.word.meanings and (rank := _rank(clause, at)) is not None
+    ]
+    if not ranked:
+        return None
+    at = min(ranked)[1]
+    word = clause[at].word
+    dearer = word.means(Meaning.BAD, Meaning.MORE) and not word.means(Meaning.GOOD, Meaning.SAVE, Meaning.FAVOUR)
+    if any(one.lower in ("méně", "míň", "nejméně") for one in clause[max(0, at - 2) : at]) and not word.means(
+        Meaning.LESS
+    ):
+        dearer = not dearer
+    return _Predicate(clause[at], not dearer, _negations(clause, at) % 2 == 1)
+
+
+def _rank(clause: Sequence[Token], at: int) -> int | None:
+    word = clause[at].word
+    before = clause[at - 1].lower if at else ""
+    if clause[at].lower == "místo" and before.startswith("prvn"):
+        return _CORE_ORDER.index((Meaning.FAVOUR,))
+    rank = next((rank for rank, meanings in enumerate(_CORE_ORDER) if word.means(*meanings)), None)
+    second = word.superlative and before.startswith(("druh", "třet"))  # "druhý nejlevnější"
+    degree = word.means(Meaning.MORE, Meaning.LESS) and before == "o"  # "o více než tisíc korun"
+    described = word.means(Meaning.CHOOSE) and not word.active  # "koupíte"
+    of_discount = word.means(Meaning.LESS, Meaning.MORE, Meaning.GOOD) and _is_of_discount_or_number(clause, at)
+    return None if second or degree or described or of_discount else rank
+
+
+def _is_of_discount_or_number(clause: Sequence[Token], at: int) -> bool:
+    """Whether "bigger", "lower", "better" speaks of a discount, or compares with a number."""
+    following = clause[at + 1 : at + 4]
+    for one in following:
+        if one.word.means(Meaning.DISCOUNT):
+            return True
+        if one.word.means(Meaning.COST, Meaning.PAY, Meaning.SAVE, Meaning.THAN) or one.shop:
+            break
+    if len(following) > 1 and following[0].word.means(Meaning.THAN) and following[1].kind is Kind.NUMBER:
+        return not any(one.lower == "o" for one in clause[max(0, at - 2) : at])
+    if not clause[at].word.means(Meaning.LESS, Meaning.MORE):
+        return False
+    subject = [
+        one
+        for one in range(max(0, at - MAX_TOKENS), at)
+        if clause[one].word.means(Meaning.DISCOUNT, Meaning.COST, Meaning.PAY)
+    ]
+    after_po = bool(subject) and any(one.lower in ("po", "se") for one in clause[max(0, subject[-1] - 3) : subject[-1]])
+    return bool(subject) and clause[subject[-1]].word.means(Meaning.DISCOUNT) and not after_po
+
+
+def _negations(clause: Sequence[Token], predicate_at: int) -> int:
+    """How often what is said is denied; a "ne" before a shop denies the shop alone."""
+    count = 0
+    for at, token in enumerate(clause):
+        if token.lower in ("ne", "nikoli", "nikoliv"):
+            following = clause[at + 1 : at + 4]
+            count += not (shops_in(following) and (following[0].shop or following[0].lower in ARTICLES))
+        elif token.lower not in ("ani", "nýbrž"):
+            verb = token.word.negated and (token.word.is_verb or at == predicate_at)
+            count += token.word.means(Meaning.NOT) or verb
+    return count
+
+
+def _equality_word(clause: Sequence[Token], predicate: _Predicate | None) -> Token | None:
+    """The word by which a clause says that prices are equal."""
+    denied = _negations(clause, -1) % 2 == 1
+    if any(token.lower in ("jako", "téměř", "skoro", "velký", "výrazný") for token in clause):
+        return None  # "rozdíl není velký"
+    for at, token in enumerate(clause):
+        word = token.word
+        nothing = any(
+            (one.kind is Kind.NUMBER and one.value == 0) or one.lower in ("žádný", "nulový", "není")
+            for one in clause[max(0, at - 2) : at + 7]
+        )
+        if (
+            (word.means(Meaning.SAME) and not word.negated and not denied)
+            or (word.means(Meaning.DIFFER) and (word.negated or denied))
+            or (word.means(Meaning.DIFFERENCE) and nothing)
+        ):
+            return token
     return None
 
 
-def is_true(statement: Statement, offers: Offers) -> bool | None:
-    """Whether a statement holds; None where it cannot be told what it states."""
-    finals = {str(shop): offer.final for shop, offer in offers.items()}
-    shops = [shop for shop in statement.shops if shop in finals]
-    if len(shops) < len(statement.shops):
-        return False
-    if statement.says is Says.SAME:
-        return len({finals[shop] for shop in (shops or finals)}) == 1
-    if statement.says is Says.SAME_DISCOUNT:
-        return _same_discount(offers)
-    if statement.says in (Says.MORE_DISCOUNT, Says.LESS_DISCOUNT):
-        return _discount_is(statement, offers)
-    if statement.says is Says.ORDER:
-        return all(finals[one] <= finals[other] for one, other in pairwise(shops))
-    if statement.says is Says.UNCLEAR or not shops:
-        return None
-    others = [finals[shop] for shop in finals if shop not in shops]
-    compared = [finals[shop] for shop in statement.than if shop in finals] or others
-    if not compared:
-        return len(set(finals.values())) > 1 if statement.says is Says.DEARER else True
-    low, high = max(finals[shop] for shop in shops), min(finals[shop] for shop in shops)
-    if statement.says is Says.CHEAPER:
-        return low < min(compared)
-    if statement.says is Says.NOT_CHEAPER:
-        return high >= min(compared)
-    if statement.says is Says.NOT_DEARER:
-        return low <= max(compared)
-    if statement.than or statement.superlative or len(finals) == 2:
-        return high > max(compared)
-    return high > min(compared)
+# ---- the part that each shop plays
 
 
-def _discount_is(statement: Statement, offers: Offers) -> bool:
-    """Whether a discount is bigger or smaller than the others', in crowns or in percent."""
-    one = next(offer for shop, offer in offers.items() if shop == statement.shops[0])
-    others = [offer for shop, offer in offers.items() if shop != statement.shops[0]]
-    others = [offer for shop, offer in offers.items() if shop in statement.than] or others
-    in_crowns = [(one.price - one.final, other.price - other.final) for other in others]
-    in_percent = [(one.total_percent, other.total_percent) for other in others]
-    if statement.says is Says.MORE_DISCOUNT:
-        return all(own > its for own, its in in_crowns) or all(own > its for own, its in in_percent)
-    return all(own < its for own, its in in_crowns) or all(own < its for own, its in in_percent)
-
-
-_OF_DISCOUNTS = (Says.SAME_DISCOUNT, Says.MORE_DISCOUNT, Says.LESS_DISCOUNT)
-
-
-def _same_discount(offers: Offers) -> bool:
-    amounts = {offer.price - offer.final for offer in offers.values()}
-    percents = {tuple(d.percent for d in offer.discounts) for offer in offers.values()}
-    return len(amounts) == 1 or len(percents) == 1
-
-
-def conclusion_failures(
-    text: str, reading: Reading, offers: Offers, worked_out: int, needed: bool
-) -> Iterator[Failure]:
-    """What is false of the statements, and whether one that decides is lacking where it is `needed`.
-
-    `worked_out` is the line on which all final prices are known.
-    """
-    right = decision(offers)
-    standing = list(_standing(reading, worked_out))
-    decided = unclear = early = False
-    for statement in (_resolved(one, offers) for one in standing):
-        truth = is_true(statement, offers)
-        aside = truth is False and (
-            _saves_its_discount(statement, offers)
-            or (_is_of_list_prices(statement, offers) and not _speaks_of_after(reading, statement))
+def _is_aside(clause: Sequence[Token]) -> bool:
+    """Whether a clause concedes something, or speaks of the prices before the discounts."""
+    outright = any(token.word.means(Meaning.GOOD, Meaning.BAD) for token in clause)
+    for one, other in pairwise([*clause, *clause[-1:]]):
+        if one.word.means(Meaning.ASIDE) or (one.lower == "i" and other.lower == "když"):
+            return True
+        before = one.word.means(Meaning.ORIGINAL) or (
+            one.lower in ("před", "bez") and other.word.means(Meaning.DISCOUNT)
         )
-        if truth is None or statement.hedged or aside:
-            unclear = unclear or statement.line >= worked_out
-            continue
-        if truth is False:
-            of_discounts = statement.says in _OF_DISCOUNTS
-            code = "wrong_claim" if of_discounts else WRONG_CONCLUSION
-            at = statement.token.end - 1 if statement.token.shop else statement.token.start
-            whom = " and ".join(statement.shops) or "all"
-            message = f"says of {whom} that it is {statement.says}; right is {right}"
-            yield Failure("discount", code, place_of(text, reading.plain.original(at)), message)
-            if not of_discounts:
-                return
-            continue
-        if _decided_so_far(statement, standing, offers) == right:
-            decided = decided or statement.line >= worked_out
-            early = True
-    if decided or not needed:
-        return
-    if unclear or _names_a_shop_after(reading, worked_out):
-        message = "something is said of the shops, and which is the cheaper one cannot be told"
-        yield Failure("discount", NO_CONCLUSION, "end", message, unreadable=True)
-    elif early:
-        yield Failure("discount", "conclusion_first", "end", "the conclusion stands before the calculation, not after")
-    else:
-        yield Failure("discount", NO_CONCLUSION, "end", "no shop is named as the cheaper one")
-
-
-def _speaks_of_after(reading: Reading, statement: Statement) -> bool:
-    """ "Po slevách je A o 750 Kč dražší": by its own words not of the list prices."""
-    line = reading.lines[statement.line]
-    return any(
-        one.lower == "po" and two.word.means(Meaning.DISCOUNT)
-        for one, two in pairwise(line)
-        if statement.sentence <= one.start < statement.token.end
-    )
-
-
-def _is_of_list_prices(statement: Statement, offers: Offers) -> bool:
-    """ "stojí 2 900 Kč, což je o 100 Kč víc než v A": true of the prices before the discounts, and says by how much."""
-    before = {shop: offer.model_copy(update={"discounts": []}) for shop, offer in offers.items()}
-    differences = {abs(one.price - other.price) for one in offers.values() for other in offers.values()}
-    finals = {abs(one.final - other.final) for one in offers.values() for other in offers.values()}
-    by = {value for value in statement.amounts if value in differences - finals}
-    return bool(by) and is_true(statement, before) is True
-
-
-def _saves_its_discount(statement: Statement, offers: Offers) -> bool:
-    """ "B: 6 980 Kč (ušetříte 2 170 Kč)": against the list price, not against another shop."""
-    own = {Fraction(off) for shop, offer in offers.items() if shop in statement.shops for off in offer.discounts_off}
-    return bool(statement.amounts & own and statement.saves) and not statement.than and not statement.superlative
-
-
-def _names_a_shop_after(reading: Reading, worked_out: int) -> bool:
-    """Whether a sentence in prose after the sums speaks of a shop, in words that nobody listed."""
-    understood = {statement.line for statement in reading.statements}
-    for number, line in enumerate(reading.lines):
-        if number <= worked_out or worked_out < 0 or number in understood:
-            continue
-        words = sum(token.kind is Kind.WORD for token in line)
-        question = bool(line) and "?" in line[-1].text
-        if words >= _SAYS_SOMETHING and len({token.shop for token in line if token.shop}) == 1 and not question:
+        if before and not outright:
             return True
     return False
 
 
-_SAYS_SOMETHING = 4
-"""Words of a sentence that is more than a heading or a sum."""
+def _roles(clause: Sequence[Token]) -> _Roles:
+    """The shops that a clause may speak of, those that others are compared with, and those that are denied."""
+    targets: list[Token] = []
+    than: list[Token] = []
+    denied: list[Token] = []
+    comparing = joined = False
+    for at, token in enumerate(clause):
+        if _begins_comparison(clause, at):
+            comparing = True
+        elif token.shop and (comparing or joined):
+            than.append(token)
+            comparing, joined = False, True
+        elif token.shop:
+            (denied if _is_denied(clause, at) else targets).append(token)
+        elif joined and token.lower not in JOINS and token.lower not in ARTICLES and token.kind is Kind.WORD:
+            joined = False
+    return targets, than, denied
 
 
-def _resolved(statement: Statement, offers: Offers) -> Statement:
-    """With the shop that is named by its discount, where only one has such a discount."""
-    if not statement.subject:
-        return statement
-    fitting: set[str] = set()
-    for shop, offer in offers.items():
-        for token in statement.subject:
-            if token.kind is not Kind.NUMBER:
-                by_percent = token.lower.startswith("procent")
-                fits = len(offer.discounts) == 1 and (offer.discounts[0].percent is not None) == by_percent
-            elif token.unit == PERCENT:
-                fits = any(discount.percent == token.value for discount in offer.discounts)
-            else:
-                fits = any(discount.amount == token.value for discount in offer.discounts)
-            if fits:
-                fitting.add(str(shop))
-    return replace(statement, shops=tuple(fitting), subject=()) if len(fitting) == 1 else replace(statement, subject=())
+def _begins_comparison(clause: Sequence[Token], at: int) -> bool:
+    token, following = clause[at], clause[at + 1 : at + 4]
+    before = clause[at - 1] if at else None
+    if token.lower in ("před", "za", "nad", "pod"):
+        reach = following if token.lower == "před" else following[:1]
+        return bool(shops_in(reach))
+    if token.lower in ("srovnání", "porovnání"):
+        compared = following[:1] and (following[0].shop or following[0].lower in ("s", "se", "k", "ke"))
+        return bool(compared) and before is not None and before.lower in ("v", "ve", "při", "po")
+    if token.lower == "jak":
+        comparative = before is not None and before.word.means(Meaning.GOOD, Meaning.BAD, Meaning.LESS, Meaning.MORE)
+        return comparative and bool(shops_in(following))
+    if token.lower in ("co", "jako", "kolik"):
+        return bool(shops_in(following[:2]))  # "polovinu toho, co v Áčku"
+    first_place = token.lower == "místo" and before is not None and before.lower.startswith(("prvn", "druh", "třet"))
+    return token.word.means(Meaning.THAN) and not first_place
 
 
-def _standing(reading: Reading, worked_out: int) -> Iterator[Statement]:
-    """The statements that are not taken back; a shop that stands alone says nothing before the sums are done."""
-    last = max((number for number, line in enumerate(reading.lines) if line), default=0)
-    for statement in reading.statements:
-        if statement.bare and (statement.line <= worked_out or (worked_out < 0 and statement.line < last)):
-            continue
-        if not reading.corrected(statement.token.start, statement.line):
-            yield statement
+def _is_denied(clause: Sequence[Token], at: int) -> bool:
+    before = [token.lower for token in reversed(clause[max(0, at - 3) : at]) if token.lower not in ARTICLES]
+    return bool(before) and before[0] in ("ne", "nikoli", "nikoliv")
 
 
-def _decided_so_far(statement: Statement, standing: list[Statement], offers: Offers) -> str | None:
-    """What a statement decides, with the shops that it and those before it call dearer left out."""
-    shops = {str(shop) for shop in offers}
-    if statement.says in (Says.DEARER, Says.CHEAPER) and not _decides(statement, shops):
-        dearer: set[str] = set()
-        for one in standing:
-            if one.says is Says.DEARER:
-                dearer |= set(one.shops)
-            elif one.says is Says.CHEAPER:
-                dearer |= one.than
-            if one is statement:
-                break
-        left = shops - dearer
-        return left.pop() if len(left) == 1 else None
-    return _decides(statement, shops)
-
-
-def deciding(reading: Reading, offers: Offers) -> Statement | None:
-    """The last statement that decides rightly."""
-    right = decision(offers)
-    shops = {str(shop) for shop in offers}
-    decisive = [one for one in reading.statements if _decides(one, shops) == right]
-    return decisive[-1] if decisive else None
-
-
-__all__ = ["NO_CONCLUSION", "WRONG_CONCLUSION", "conclusion", "conclusion_failures", "deciding", "is_true"]
+def _nearest(clause: Sequence[Token], predicate: _Predicate, targets: list[Token]) -> list[Token] | None:
+    """The first shop after the word, else the last before it, with those that "a" or "i" joins to it."""
+    after = [token for token in targets if token.start > predicate.token.start]
+    ordered = after or targets[::-1]
+    group = ordered[:1]
+    for token in ordered[1:]:
+        low, high = sorted((token.start, group[-1].start))
+        between = [one.lower for one in clause if low < one.start < high]
+        if not set(between) & JOINS or not set(between) <= JOINS | ARTICLES:
+            break
+        group.append(token)
+    return group

@@ -1,6 +1,5 @@
-"""What is true of the shops that are compared: prices, discounts, and every amount that follows from them."""
+"""What is true of the shops that are compared: their discounts, the price that is paid, and the cheapest shop."""
 
-from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -11,7 +10,7 @@ TIE = "tie"
 
 
 class Discount(BaseModel):
-    """A percentage or an amount of crowns off, `only_above` a price: then it applies where the price is more."""
+    """A percentage or an amount of crowns off. `only_above`: it applies if the price is more than that."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -26,22 +25,6 @@ class Discount(BaseModel):
         return self
 
 
-class Step(BaseModel):
-    """One discount at its price: `off` is what it takes off where it applies, `after` the price then."""
-
-    model_config = ConfigDict(frozen=True)
-
-    discount: Discount
-    before: int
-    off: int
-    applies: bool
-
-    @property
-    def after(self) -> int:
-        """The price after this step, whether or not the discount applies."""
-        return self.before - self.off if self.applies else self.before
-
-
 class Offer(BaseModel):
     """A list price in crowns and the discounts off it, one after the other."""
 
@@ -52,95 +35,44 @@ class Offer(BaseModel):
 
     @model_validator(mode="after")
     def _whole_crowns(self) -> "Offer":
-        for step in self.steps:
-            if step.discount.percent is not None and step.before * step.discount.percent % 100:
-                raise ValueError(f"{step.discount.percent} % of {step.before} Kč is not a whole number of crowns")
-            if step.after < 0:
+        price = self.price
+        for discount, after in zip(self.discounts, self.prices[1:], strict=True):
+            if discount.percent is not None and price * discount.percent % 100:
+                raise ValueError(f"{discount.percent} % of {price} Kč is not a whole number of crowns")
+            if after < 0:
                 raise ValueError("a discount takes off more than the price")
+            price = after
         return self
 
     @cached_property
-    def steps(self) -> list[Step]:
-        """The discounts at their prices."""
-        steps: list[Step] = []
-        price = self.price
+    def prices(self) -> list[int]:
+        """The list price, then the price after each discount."""
+        prices = [self.price]
         for discount in self.discounts:
+            price = prices[-1]
             off = price * discount.percent // 100 if discount.percent is not None else discount.amount or 0
             applies = discount.only_above is None or price > discount.only_above
-            steps.append(Step(discount=discount, before=price, off=off, applies=applies))
-            price = steps[-1].after
-        return steps
+            prices.append(price - off if applies else price)
+        return prices
 
     @property
     def final(self) -> int:
-        """What is paid."""
-        return self.steps[-1].after if self.discounts else self.price
+        """The price that is paid."""
+        return self.prices[-1]
 
     @cached_property
-    def as_if_met(self) -> "Offer":
-        """The same as if every discount applied."""
-        discounts = [discount.model_copy(update={"only_above": None}) for discount in self.discounts]
-        return Offer.model_construct(price=self.price, discounts=discounts)  # may come to parts of a crown
-
-    @property
-    def way(self) -> list[int]:
-        """Every amount that is worked out on the way, the final price last."""
-        amounts: list[int] = []
-        for step in self.steps:
-            if step.applies:
-                amounts += [step.off, step.after] if step.discount.percent is not None else [step.after]
-        return amounts or [self.price]
-
-    @cached_property
-    def discounts_off(self) -> frozenset[int]:
-        """The amounts that the discounts take off, and what they take off together."""
-        applied = [step.off for step in self.steps if step.applies]
-        return frozenset([*applied, self.price - self.final])
-
-    @cached_property
-    def prices_after(self) -> frozenset[int]:
-        """The prices after each step."""
-        return frozenset([*(step.after for step in self.steps), self.final])
-
-    @cached_property
-    def thresholds(self) -> frozenset[int]:
-        """Where discounts begin."""
-        return frozenset(d.only_above for d in self.discounts if d.only_above is not None)
-
-    @cached_property
-    def known(self) -> frozenset[Fraction]:
-        """Every amount of crowns that can truly be said of this shop."""
-        parts = [Fraction(self.price * share, 100) for share in (1, 5, 10, 50)] if self.price else []
-        gaps = [abs(self.price - threshold) for threshold in self.thresholds]
-        numbers = [self.price, 0, *self.discounts_off, *self.prices_after, *self.thresholds, *gaps]
-        return frozenset([*map(Fraction, numbers), *parts[:1]])
-
-    @cached_property
-    def unapplied(self) -> frozenset[int]:
-        """What a discount that does not apply would take off, and the price that it would make."""
-        lost = [step for step in self.steps if not step.applies]
-        return frozenset(amount for step in lost for amount in (step.off, step.before - step.off)) - {self.final}
-
-    @cached_property
-    def percents(self) -> frozenset[Fraction]:
-        """The percentages that can truly be said of this shop: of each discount, of what is left, of all together."""
-        each = [Fraction(d.percent) for d in self.discounts if d.percent is not None]
-        left = [100 - percent for percent in each]
-        after = [Fraction(100 * price, self.price) for price in self.prices_after]
-        steps = [Fraction(100 * step.off, step.before) for step in self.steps if step.before]
-        return frozenset([Fraction(100), Fraction(0), *each, *left, *after, *(100 - one for one in after), *steps])
-
-    @property
-    def total_percent(self) -> Fraction:
-        """What all discounts together take off, in percent of the price."""
-        return Fraction(100 * (self.price - self.final), self.price)
+    def on_the_way(self) -> frozenset[int]:
+        """Every other amount of the calculation: earlier prices, the discounts, their sum and their thresholds."""
+        offs = [before - after for before, after in zip(self.prices, self.prices[1:], strict=False)]
+        limits = [discount.only_above for discount in self.discounts if discount.only_above is not None]
+        return frozenset([*self.prices, *offs, self.price - self.final, *limits]) - {self.final}
 
 
 Offers = dict[Shop, Offer]
 
 
 def decision(offers: Offers) -> str:
-    """The cheapest shop, or `tie` where several are."""
+    """The cheapest shop, or `tie` if several are."""
     best = min(offer.final for offer in offers.values())
     cheapest = [shop for shop, offer in offers.items() if offer.final == best]
     return cheapest[0] if len(cheapest) == 1 else TIE

@@ -12,72 +12,44 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from q36eval.canaries.checks.price_reading.lexicon import Word, number_word, read_word, word_set
+from q36eval.canaries.checks.discount.words import Word, read_word, word_set
 
 _ARROWS = "→⇒➔➜➡⟹⟶↦👉"
-_REWRITE = re.compile(
-    r"(?P<times>(?<=[ \t])\*(?=[ \t])|(?<=[\d)%č])\*(?=[\d(])|[·⋅∙✕✖]"
-    r"|\\(?:times|cdot|ast)(?![a-zA-Z]))"
-    r"|(?P<over>\\div(?![a-zA-Z])|÷)"
-    r"|(?P<fraction>\\[dtc]?frac(?![a-zA-Z])[ \t]{0,4}(?=\{))"
-    r"|(?P<middle>\}[ \t]{0,4}\{)"
-    rf"|(?P<arrow>\\(?:Rightarrow|rightarrow|Longrightarrow|longrightarrow|implies|to|therefore)(?![a-zA-Z])"
-    rf"|[{_ARROWS}]\ufe0f?|[-=]{{1,2}}>)"
-    r"|(?P<about>\\(?:approx|doteq|simeq|sim)(?![a-zA-Z])|[≈≐≙≅])"
-    r"|(?P<less_or_equal>\\leq?(?![a-zA-Z])|\\leqslant)|(?P<more_or_equal>\\geq?(?![a-zA-Z])|\\geqslant)"
-    r"|(?P<less>\\lt(?![a-zA-Z])|&lt;)|(?P<more>\\gt(?![a-zA-Z])|&gt;)"
-    r"|(?P<comma>\{,\})"
-    r"|(?P<percent>\\%)"
-    r"|(?P<dollar>\\\$)"
-    r"|(?P<space>[\u00a0\u2007\u2009\u202f]|\\[,;: ]|\\q?quad(?![a-zA-Z])|\\hspace\{[^{}\n]{0,9}\}|~(?!~)(?<!~~))"
-    r"|(?P<minus>[\u2212\u2013\u2012\u2011])"
-    r"|(?P<letter>[^\W\d_][\u0300-\u036f])"
-    r"|(?P<line>\\\\(?:\[[^\]\n]{0,9}\])?|<br[ \t]?/?>)"
-    r"|(?P<cell>&)"
-    r"|(?P<struck>~~[^~\n]{0,200}~~)"
-    r"|(?P<shop_a>[🅰Ⓐ]\ufe0f?)|(?P<shop_b>[🅱Ⓑ]\ufe0f?)|(?P<shop_c>[Ⓒ])"
-    r"|(?P<begin>\\(?:begin|end)\{[a-zA-Z*]{1,20}\}(?:\{[|lcr@ ]{0,12}\})?)"
-    r"|(?P<open>\{)|(?P<close>\})"
-    r"|(?P<nothing>[*`_$]|\\[()\[\]!{}]|\\[a-zA-Z]{1,20}\*?|[\u200b\u200d\ufe0f\ufeff])"
-)
-_REPLACEMENTS = {
-    "times": "×",
-    "over": "÷",
-    "fraction": "",
-    "middle": "",
-    "arrow": "→",
-    "about": "≈",
-    "less_or_equal": "≤",
-    "more_or_equal": "≥",
-    "less": "<",
-    "more": ">",
-    "comma": ",",
-    "percent": "%",
-    "dollar": "$",
-    "space": " ",
-    "minus": "-",
-    "line": "\n",
-    "cell": " ",
-    "struck": " ",
-    "shop_a": "A",
-    "shop_b": "B",
-    "shop_c": "C",
-    "begin": "",
-    "open": "",
-    "close": "",
-    "nothing": "",
+_REWRITES = {
+    "×": r"(?<=[ \t])\*(?=[ \t])|(?<=[\d)%č])\*(?=[\d(])|[·⋅∙✕✖]|\\(?:times|cdot|ast)(?![a-zA-Z])",
+    "÷": r"\\div(?![a-zA-Z])|÷|\}[ \t]{0,4}\{",
+    "→": r"\\(?:Rightarrow|rightarrow|Longrightarrow|longrightarrow|implies|to|therefore)(?![a-zA-Z])"
+    rf"|[{_ARROWS}]\ufe0f?|[-=]{{1,2}}>",
+    "≈": r"\\(?:approx|doteq|simeq|sim)(?![a-zA-Z])|[≈≐≙≅]",
+    "≤": r"\\leq?(?![a-zA-Z])|\\leqslant",
+    "≥": r"\\geq?(?![a-zA-Z])|\\geqslant",
+    "<": r"\\lt(?![a-zA-Z])|&lt;",
+    ">": r"\\gt(?![a-zA-Z])|&gt;",
+    ",": r"\{,\}",
+    "%": r"\\%",
+    "$": r"\\\$",
+    " ": r"[\u00a0\u2007\u2009\u202f]|\\[,;: ]|\\q?quad(?![a-zA-Z])|\\hspace\{[^{}\n]{0,9}\}|~(?!~)(?<!~~)|&",
+    "-": r"[\u2212\u2013\u2012\u2011]",
+    "\n": r"\\\\(?:\[[^\]\n]{0,9}\])?|<br[ \t]?/?>",
+    "9▯9": r"~~[^~\n]{0,200}~~",
+    "A": r"[🅰Ⓐ]\ufe0f?",
+    "B": r"[🅱Ⓑ]\ufe0f?",
+    "C": r"Ⓒ",
+    "": r"\\(?:begin|end)\{[a-zA-Z*]{1,20}\}(?:\{[|lcr@ ]{0,12}\})?"
+    r"|[*`_${}]|\\[()\[\]!{}]|\\[a-zA-Z]{1,20}\*?|[\u200b\u200d\ufe0f\ufeff]",
 }
-_FRACTION, _NUMERATOR, _DENOMINATOR = "fraction", "numerator", "denominator"
+"""What stands for some Markdown, LaTeX or typographic character, in the order in which they are tried."""
+
+_WRITTEN = list(_REWRITES)
+_REWRITE = re.compile("|".join(f"({pattern})" for pattern in _REWRITES.values()) + r"|[^\W\d_][\u0300-\u036f]")
 
 
 class Plain(NamedTuple):
-    """`text` to read; `original(at)` says where in the answer a character of it stands; `struck` is what was struck
-    through."""
+    """`text` to read; `original(at)` is the place in the answer of its character `at`."""
 
     text: str
     starts: list[int]
     offsets: list[int]
-    struck: tuple[str, ...] = ()
 
     def original(self, at: int) -> int:
         """The place in the answer of `text[at]`."""
@@ -87,23 +59,15 @@ class Plain(NamedTuple):
 def plain(answer: str) -> Plain:
     """Composed letters, ordinary spaces, minus and multiplication signs; no emphasis, no LaTeX around numbers.
 
-    LaTeX fractions become quotients in parentheses, its line breaks become line breaks, arrows one arrow.
+    LaTeX fractions become quotients, its line breaks become line breaks, arrows one arrow. Text that is
+    struck through becomes a number that cannot be read.
     """
     parts: list[str] = []
     starts, offsets = [0], [0]
-    struck: list[str] = []
-    braces: list[str] = []
     position = length = 0
     for match in _REWRITE.finditer(answer):
-        kind = match.lastgroup or "nothing"
-        if kind == "letter":
-            new = unicodedata.normalize("NFC", match.group())
-        elif kind in ("fraction", "open", "middle", "close"):
-            new = _braces(kind, braces)
-        else:
-            new = _REPLACEMENTS[kind]
-        if kind == "struck":
-            struck.append(match.group())
+        kind = match.lastindex
+        new = unicodedata.normalize("NFC", match.group()) if kind is None else _WRITTEN[kind - 1]
         parts += (answer[position : match.start()], new)
         length += match.start() - position + len(new)
         position = match.end()
@@ -111,25 +75,7 @@ def plain(answer: str) -> Plain:
             starts.append(length)
             offsets.append(position - length)
     parts.append(answer[position:])
-    return Plain("".join(parts), starts, offsets, tuple(struck))
-
-
-def _braces(kind: str, braces: list[str]) -> str:
-    """What a brace becomes: a parenthesis where it belongs to a fraction, nothing elsewhere. `braces` are open ones."""
-    if kind == "fraction":
-        braces.append(_FRACTION)
-        return "("
-    if kind == "open":
-        if braces and braces[-1] == _FRACTION:
-            braces[-1] = _NUMERATOR
-            return "("
-        braces.append("")
-        return ""
-    closed = braces.pop() if braces else ""
-    if kind == "middle":
-        braces.append(_DENOMINATOR if closed == _NUMERATOR else closed)
-        return ")÷(" if closed == _NUMERATOR else " "
-    return "))" if closed == _DENOMINATOR else ""
+    return Plain("".join(parts), starts, offsets)
 
 
 class Kind(StrEnum):
@@ -144,7 +90,6 @@ class Kind(StrEnum):
     ARROW = "arrow"
     SHOP = "shop"
     WORD = "word"
-    CURRENCY = "currency"
     PERCENT = "percent"
     BREAK = "break"
     """A comma, semicolon, colon or dash: a clause may end there."""
@@ -156,12 +101,11 @@ class Kind(StrEnum):
 
 
 CROWNS, PERCENT, FOREIGN = "Kč", "%", "foreign"
-THOUSAND = 1000
 
 
 @dataclass(frozen=True)
 class Token:
-    """`text[start:end]` of the plain text, or some words of it that make one number.
+    """`text[start:end]` of the plain text.
 
     `value` and `unit` are a number's; `shop` is the letter of a shop; `ordinal` says that it is named by its place.
     """
@@ -184,10 +128,6 @@ class Token:
     def word(self) -> Word:
         """What it means as a word; nothing where it is none."""
         return read_word(self.text) if self.kind is Kind.WORD else Word()
-
-    def as_sign(self, kind: Kind, sign: str) -> "Token":
-        """A word that stands for a sign: "z" of a percentage, "je" for equals."""
-        return Token(kind, sign, self.start, self.end)
 
     @property
     def is_money(self) -> bool:
@@ -213,7 +153,6 @@ _TOKEN = re.compile(
     rf"(?P<marker>^[ \t>#]{{0,12}}\(?[0-9]{{1,2}}[.)](?=[ \t]))"
     rf"|(?P<smudge>[0-9](?:[ .]?[0-9]){{0,5}}{_NO_DIGIT}[0-9]{{1,3}}(?![\w])|[0-9][ .]?[A-Z][0-9]{{1,3}}(?!\w))"
     rf"|(?P<number>(?P<digits>{_NUMBER})(?:(?P<crowns>{_CROWNS})|(?P<foreign>{_FOREIGN})|(?P<percents>[ \t]{{0,3}}%))?)"
-    rf"|(?P<money_before>[€£](?=[ \t]?[0-9]))"
     rf"|(?P<shop>(?i:(?<!\w){_SHOP_NOUN})[ \t]{{1,3}}(?:č\.[ \t])?[\"'„“(]{{0,2}}(?P<letter>{_LETTER}))"
     rf"|(?P<ordinal>(?i:(?<!\w)(?P<rank>{_ORDINAL})[ \t]{{1,3}}(?:z[ \t])?{_SHOP_NOUN}(?!\w)))"
     rf"|(?P<pronoun>(?i:(?<!\w)(?:ten|tom|toho|tomu|tu|té|ta|ve?|ze?|u|do)[ \t]{{1,3}}(?P<rank2>{_ORDINAL})"
@@ -229,8 +168,7 @@ _TOKEN = re.compile(
     r"|(?P<open>\()|(?P<close>\))"
     r"|(?P<percent>%)"
     r"|(?P<stop>[.!?…]+)"
-    r"|(?P<colon>:)"
-    r"|(?P<break>[,;—|])"
+    r"|(?P<break>[:,;—|])"
     r"|(?P<other>[^\s])",
     re.MULTILINE,
 )
@@ -243,11 +181,8 @@ _ENDS_NO_SENTENCE = word_set("tj tzn tzv resp vs cca tis např č mj max min pop
 
 def number_value(number: str) -> Fraction:
     """2 450, 2.450 and 2,450 are thousands (three digits follow), 2450,50 and 0,125 have a decimal comma."""
-    grouped = re.fullmatch(r"([1-9][0-9]{0,2}(?:[ .,][0-9]{3})+)(?:,([0-9]{1,2}))?", number)
-    if grouped:
-        return Fraction(f"{re.sub(r'[ .,]', '', grouped.group(1))}.{grouped.group(2) or '0'}")
-    if len(re.findall(r"[.,]", number)) > 1:
-        return Fraction(re.sub(r"[ .,]", "", number))
+    if re.match(r"[1-9][0-9]{0,2}(?:[ .,][0-9]{3})+(?![0-9])", number):
+        number = re.sub(r"[ .,](?=[0-9]{3})", "", number)
     return Fraction(number.replace(",", ".").replace(" ", ""))
 
 
@@ -271,7 +206,7 @@ def _tokens_of_line(line: str, offset: int) -> list[Token]:
         token = _token(line, match, offset, tokens)
         if token is not None:
             tokens.append(token)
-    return _with_number_words(tokens)
+    return tokens
 
 
 def _token(line: str, match: re.Match[str], offset: int, before: list[Token]) -> Token | None:
@@ -292,19 +227,16 @@ def _token(line: str, match: re.Match[str], offset: int, before: list[Token]) ->
         return of(Kind.SHOP, shop={"á": "A", "b": "B", "c": "C"}[text[0].lower()])
     if kind == "bare":
         return None if _is_conjunction(line, match, before) else of(Kind.SHOP, shop=text)
-    if kind == "word":
-        return _word(of(Kind.WORD), before)
-    if kind == "colon":
-        divides = _divides(line, match, before)
-        return Token(Kind.OPERATOR, "÷", start, end) if divides else of(Kind.BREAK)
+    sign = _WORD_OPERATORS.get(text.lower())
+    if sign is not None and (text.lower() != "x" or (before and before[-1].kind in _ENDS_TERM)):
+        return Token(Kind.OPERATOR, sign, start, end)
     if kind == "operator":
         return Token(Kind.OPERATOR, "÷" if text == "/" else text, start, end)
     if kind == "stop":
         return _stop(line, match, of(Kind.STOP), before)
     if kind == "marker":
         return None
-    kinds = {"money_before": Kind.OTHER, "break": Kind.BREAK}
-    return of(kinds.get(kind) or Kind(kind))
+    return of(Kind(kind))
 
 
 def _number(match: re.Match[str], offset: int, before: list[Token]) -> Token:
@@ -316,41 +248,17 @@ def _number(match: re.Match[str], offset: int, before: list[Token]) -> Token:
     return Token(Kind.NUMBER, match.group(), start, offset + match.end("digits"), number_value(digits), unit)
 
 
-def _word(token: Token, before: list[Token]) -> Token:
-    sign = _WORD_OPERATORS.get(token.lower)
-    if sign is not None and (token.lower != "x" or (before and before[-1].kind in _ENDS_TERM)):
-        return token.as_sign(Kind.OPERATOR, sign)
-    if token.lower in ("kč", "czk", "korun", "koruny"):
-        return Token(Kind.CURRENCY, token.text, token.start, token.end)
-    return token
-
-
-_ENDS_TERM = (Kind.NUMBER, Kind.CLOSE, Kind.CURRENCY, Kind.PERCENT)
+_ENDS_TERM = (Kind.NUMBER, Kind.CLOSE, Kind.PERCENT)
 
 
 def _is_conjunction(line: str, match: re.Match[str], before: list[Token]) -> bool:
     """Whether a single `A` is the word "and" at the beginning of a sentence."""
     if match.group() != "A" or (before and before[-1].kind is not Kind.STOP):
         return False
-    following = re.match(r"[ \t]{1,3}([^\W\d_]+)", line[match.end() : match.end() + 40])
-    if following is None:
-        return False
-    if following.group(1) in ("A", "B", "C"):
-        return False
-    word = following.group(1).lower()
-    label, colon, _ = line[match.end() :].partition(":")
-    if colon and not before and word not in _AFTER_CONJUNCTION and not re.search(r"(?<!\w)[ABC](?!\w)", label):
-        return False  # "A po první slevě: 4 950 Kč"
-    return word in _AFTER_CONJUNCTION or not (read_word(word).is_verb or read_word(word).meanings)
-
-
-def _divides(line: str, match: re.Match[str], before: list[Token]) -> bool:
-    """A colon between numbers divides where both sides are spaced alike; after a label it does not."""
-    if not before or before[-1].kind not in _ENDS_TERM or before[-1].unit == PERCENT:
-        return False
-    after = line[match.end() : match.end() + 4]
-    spaced = line[match.start() - 1 : match.start()].isspace()
-    return bool(re.match(r"[ \t]{1,3}[0-9(]" if spaced else r"[0-9(]", after))
+    following = re.match(r"[ \t]{1,3}([^\W\d_]{2,})", line[match.end() : match.end() + 40])
+    word = following.group(1).lower() if following else ""
+    known = read_word(word).meanings or ":" in line  # "A po první slevě: 4 950 Kč"
+    return word in _AFTER_CONJUNCTION or (bool(word) and not known)
 
 
 def _stop(line: str, match: re.Match[str], token: Token, before: list[Token]) -> Token:
@@ -362,36 +270,3 @@ def _stop(line: str, match: re.Match[str], token: Token, before: list[Token]) ->
         or (before and before[-1].kind is Kind.NUMBER and before[-1].value < 10 and not before[-1].unit)
     )
     return Token(Kind.OTHER, token.text, token.start, token.end) if inside or abbreviated else token
-
-
-def _with_number_words(tokens: list[Token]) -> list[Token]:
-    """Numbers that are written out ("pět set korun", "stovku") as numbers."""
-    joined: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        total, value, taken, money = Fraction(0), Fraction(0), at, False
-        while taken < len(tokens) and taken < at + 6 and tokens[taken].kind is Kind.WORD:
-            read = number_word(tokens[taken].lower)
-            if read is None:
-                break
-            if not read.multiplies:
-                value += read.value
-            elif read.value == THOUSAND:
-                total, value = total + (value or 1) * read.value, Fraction(0)
-            else:
-                value = (value or 1) * read.value
-            money = money or read.money
-            taken += 1
-        value += total
-        if taken == at:
-            joined.append(tokens[at])
-            at += 1
-            continue
-        unit = CROWNS if money or (taken < len(tokens) and tokens[taken].kind is Kind.CURRENCY) else ""
-        if unit != CROWNS:
-            joined += tokens[at:taken]
-        else:
-            text = " ".join(token.text for token in tokens[at:taken])
-            joined.append(Token(Kind.NUMBER, text, tokens[at].start, tokens[taken - 1].end, value, unit))
-        at = taken
-    return joined
