@@ -200,7 +200,7 @@ def _draw_flip(flip: Flip, run: RunRecord) -> None:
         titles = (f"Reference: score {number(flip.reference.score)}", f"Branch: score {number(flip.branch.score)}")
         choices = answer_choices(flip)
         parting = "How likely each choice was, among the choices" if choices else None
-        side_by_side(titles, diff_pieces(*sides), f"flip {flip.group} {flip.item_key}", parting, choices)
+        side_by_side(titles, diff_pieces(*sides), parting, choices)
         left, right = st.columns(2)
         if flip.expected is not None:
             left.caption("Expected")
