@@ -63,7 +63,7 @@ def to_card(document: Document) -> str:
             for figure in figures
             if figure.floor not in (None, "not measured")
         ],
-        checks=[(each.name, each.count, each.items, each.margin, each.result) for each in card_checks(report, run)],
+        checks=card_checks(report, run),
         answers=answer_lines(report),
         answers_title=TITLE,
         layer_title=LAYER_TITLE,

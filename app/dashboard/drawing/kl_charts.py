@@ -1,9 +1,10 @@
 """Plotly figures of a KL run."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -150,13 +151,7 @@ def series_figure(
                 mode="lines+markers" if line else "markers",
                 line={"color": color},
                 marker={"color": color, "size": 9, "symbol": ["circle" if w else "circle-open" for w in whole]},
-                error_y={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [0.0 if point.upper is None else point.upper - point.mean for point in drawn],
-                    "arrayminus": [0.0 if point.lower is None else point.mean - point.lower for point in drawn],
-                    "color": color,
-                },
+                error_y=whiskers([(point.mean, point.lower, point.upper) for point in drawn], color=color),
                 customdata=[[point.tokens] for point in drawn],
                 hovertemplate="%{x}: %{y:.3g} nats/token over %{customdata[0]} tokens<extra></extra>",
                 showlegend=len(series) > 1,
@@ -167,6 +162,13 @@ def series_figure(
     if len(series) > 1:  # side by side, or one would hide the other's interval
         figure.update_layout(scattermode="group", scattergap=0.75)
     return _laid_out(figure)
+
+
+def whiskers(intervals: Iterable[tuple[float, float | None, float | None]], **style: Any) -> dict[str, Any]:
+    """The arms of (value, lower, upper); a bound that is not known has none."""
+    arms = [(v if lower is None else lower, v, v if upper is None else upper) for v, lower, upper in intervals]
+    above, below = [upper - v for _, v, upper in arms], [v - lower for lower, v, _ in arms]
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, **style}
 
 
 def layers_figure(layers: Mapping[str, Sequence[Point]], title: str = "layers") -> go.Figure:
