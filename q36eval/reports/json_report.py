@@ -33,7 +33,6 @@ class EvalGroup(Record):
     items_gained: int | None
     mcnemar_p: float | None
     answers_changed: float | None
-    choice_margin_change_nats: float | None
     recovery: float | None
     recovery_interval: tuple[float, float] | None
     scored: int

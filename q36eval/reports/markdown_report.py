@@ -91,9 +91,9 @@ def _evals(document: Document) -> Iterator[tuple[str, list[str]]]:
     lengths = [line for sentence in document.lengths for line in ("", md(sentence))]
     table = list(_table(EVALS_HEADER, map(_group_cells, groups))) if groups else []
     yield "Evals: the same items for branch and reference", [*table, *lengths]
-    texts = ((p.name, ratio_words(p.token), ratio_words(p.word), ratio_words(p.byte)) for p in perplexities)
+    texts = ((p.name, ratio_words(p.token), ratio_words(p.word)) for p in perplexities)
     rows = (tuple(map(md, row)) for row in texts)
-    table = list(_table(("text", "per token", "per word", "per byte"), rows)) if perplexities else []
+    table = list(_table(("text", "per token", "per word"), rows)) if perplexities else []
     yield "Perplexity, its ratio to the reference's", table
 
 
