@@ -87,12 +87,11 @@ def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Ans
 
 
 def _of_calls(case: Case, text: str) -> dict[str, Any]:
-    """Whether tools were called, and by their schemas; nothing of an answer that may not call any."""
+    """Whether the calls that it makes meet their tools' schemas; nothing of an answer that may not call any."""
     if not TOOL_CHECKS & set(case.checks):
         return {}
     _, answer = answer_of(case, text)
-    facts = call_facts(answer, case.tools)
-    return {"called": facts.called, "schema_ok": facts.schema_ok}
+    return {"schema_ok": call_facts(answer, case.tools).schema_ok}
 
 
 def branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:

@@ -14,13 +14,10 @@ import torch
 from torch import Tensor
 
 from q36eval.engines.base import Engine
-from q36eval.engines.logits import OutputHead
 from q36eval.files import json_sha256
 from q36eval.gate import NON_FINITE
 from q36eval.kl.measurements import (
-    BOUND_GAP,
     LOWER_BOUND,
-    Figure,
     Grouping,
     errored_tokens,
     joined,
@@ -30,7 +27,6 @@ from q36eval.kl.measurements import (
 )
 from q36eval.kl.planning import request_tensors, scored_states, scored_tokens
 from q36eval.kl.probe import KLProbe
-from q36eval.kl.scoring import Scorer
 from q36eval.metrics import ALL, METRICS
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, Clusters, DeclaredFigure, ItemOutcome, Measurement, ProbeName
@@ -142,8 +138,7 @@ ELEMENTS_PER_STEP = 2**24
 class TopKProbe(Probe):
     """A lower bound of the divergence on the documents of `base`.
 
-    It works from `top_k` log-probabilities a position. `full` are hidden-state digests of the same documents (with the
-    head), where there are any: with them the exact divergence is computed too, and the gap reported.
+    It works from `top_k` log-probabilities a position.
     """
 
     name = ProbeName.KL
@@ -151,17 +146,15 @@ class TopKProbe(Probe):
 
     top_k: int
 
-    def __init__(self, base: KLProbe, top_k: int, full: Mapping[str, Digest] | None = None) -> None:
-        self.base, self._full = base, full
-        self.top_k = top_k
+    def __init__(self, base: KLProbe, top_k: int) -> None:
+        self.base, self.top_k = base, top_k
         settings = {"base": base.suite_sha256, "top_k": top_k, "version": 1}
         self.suite_fields = {**base.suite_fields, "top_k": str(top_k)}
         self.suite_sha256 = json_sha256(settings)
 
     def declared(self) -> tuple[DeclaredFigure, ...]:
-        """The bound over all tokens, its gap where the exact divergence is known too, and what was not finite."""
-        figures = (LOWER_BOUND,) if self._full is None else (LOWER_BOUND, BOUND_GAP)
-        return tuple(metric.declared() for metric in (METRICS[self.name, NON_FINITE], *(f.metric for f in figures)))
+        """The bound over all tokens, and what was not finite."""
+        return tuple(metric.declared() for metric in (METRICS[self.name, NON_FINITE], LOWER_BOUND.metric))
 
     def plan(self, tokenizer: Any) -> Sequence[WorkItem]:
         """The other probe's items."""
@@ -189,7 +182,7 @@ class TopKProbe(Probe):
         return Digest(values={"tokens": scored_tokens(item), "vocabulary": vocabulary}, tensors=tensors)
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
-        """One outcome per document with the sum of the bounds and, where the exact divergence is known, its sum."""
+        """One outcome per document with the sum of the bounds."""
         tokens = scored_tokens(item)
         error = results.error or reference.error
         detail = {"tokens": tokens} if error is not None else self._sums(engine, item, results, reference)
@@ -208,18 +201,11 @@ class TopKProbe(Probe):
     def _sums(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
         bound = self._bounds(engine, item, results, reference)
         finite = bound.isfinite()
-        sums = {
+        return {
             "tokens": len(bound),
             "finite_tokens": int(finite.sum()),
             "lower_bound": float(bound[finite].sum()),
         }
-        if self._full is not None and item.key in self._full and engine.scores == "states":
-            exact = _exact(engine, item, results, self._full[item.key])
-            both = finite & exact.isfinite()
-            # below 0 is only the rounding of the exact figure, whose sums on a GPU are float32
-            gap = (exact - bound)[both].clamp(min=0.0)
-            sums |= {"exact_tokens": int(both.sum()), "gap": float(gap.sum())}
-        return sums
 
     def _bounds(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> Tensor:
         parts, begin = [], 0
@@ -245,19 +231,17 @@ class TopKProbe(Probe):
         return torch.cat(parts)
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        """The bound and, where the exact divergence is known, its gap; a bound is never reported as a divergence.
+        """The bound, which is never reported as a divergence.
 
         Tokens without a finite bound are counted as those without a finite divergence are, and enter no mean.
         """
         census = non_finite_tokens(outcomes)
         yield census
-        missing = left_out(int(census.value), census.counts.scored)
-        bound = f"from the {self.top_k} likeliest tokens; KL is at least this"
-        gap = f"exact KL minus its lower bound from {self.top_k} tokens, at least 0 per token"
-        for figure, units, note in ((LOWER_BOUND, "finite_tokens", bound), (BOUND_GAP, "exact_tokens", gap)):
-            clusters = _clusters(outcomes, figure, units)
-            if sum(clusters.units):
-                yield measurement(figure.metric, ALL, clusters, joined(note, missing))
+        clusters = _clusters(outcomes)
+        if sum(clusters.units):
+            note = f"from the {self.top_k} likeliest tokens; KL is at least this"
+            missing = left_out(int(census.value), census.counts.scored)
+            yield measurement(LOWER_BOUND.metric, ALL, clusters, joined(note, missing))
 
 
 def _naming(item: WorkItem, reference: Digest) -> WorkItem:
@@ -272,13 +256,13 @@ def _naming(item: WorkItem, reference: Digest) -> WorkItem:
     return replace(item, scores=tuple(requests))
 
 
-def _clusters(outcomes: Sequence[ItemOutcome], figure: Figure, units: str) -> Clusters:
-    """The sums of a figure by cluster over as many tokens as each outcome's detail says under `units`."""
+def _clusters(outcomes: Sequence[ItemOutcome]) -> Clusters:
+    """The sums of the bounds by cluster."""
     details = [outcome.branch.detail for outcome in outcomes]
     grouping = Grouping.of(outcomes)
     return Clusters(
-        units=grouping.counts(int(detail.get(units, 0)) for detail in details),
-        branch=grouping.sums(float(detail.get(figure.column, 0.0)) for detail in details),
+        units=grouping.counts(int(detail.get("finite_tokens", 0)) for detail in details),
+        branch=grouping.sums(float(detail.get(LOWER_BOUND.column, 0.0)) for detail in details),
         errored=grouping.counts(map(errored_tokens, outcomes)),
         names=grouping.names,
     )
@@ -297,10 +281,3 @@ def _logits(engine: Engine, item: WorkItem, results: ItemResults) -> Iterator[Te
             yield logits
             begin += len(logits)
             step = max(1, ELEMENTS_PER_STEP // logits.shape[-1])
-
-
-def _exact(engine: Engine, item: WorkItem, results: ItemResults, full: Digest) -> Tensor:
-    """KL(reference || branch) [T] of all scored tokens, from both deployments' hidden states."""
-    labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
-    scorer = Scorer(engine, OutputHead.of(full.tensors))
-    return scorer.figures(full.tensors["hidden_states"], scored_states(item, results), labels).forward_kl

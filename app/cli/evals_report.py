@@ -16,7 +16,6 @@ from q36eval.app.figures.evals import (
     group_rows,
     largest,
     length_rows,
-    macro_words,
     perplexity_rows,
     seconds_by_group,
 )
@@ -58,10 +57,8 @@ def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["Render
         yield Text("No item was scored.")
     groups = group_rows(figures, seconds)
     if groups:
-        yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 9, 10, 11))
+        yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 8, 9, 10))
     for line in answer_words(figures):
-        yield Text(plain(line))
-    for line in macro_words(figures):
         yield Text(plain(line))
     for group in figures.groups_with_lengths():
         yield Text("")
@@ -70,7 +67,7 @@ def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["Render
     perplexities = perplexity_rows(figures)
     if perplexities:
         yield Text("")
-        yield plain_table(PERPLEXITY_COLUMNS, perplexities, right=(4, 5))
+        yield plain_table(PERPLEXITY_COLUMNS, perplexities, right=(3, 4))
 
 
 def _flip_parts(flips: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:

@@ -8,7 +8,6 @@ from q36eval.app.cli.tables import plain_table, print_run
 from q36eval.app.figures.kl import GROUPINGS, KLFigures, interval_words
 from q36eval.config.paths import Paths
 from q36eval.inert_text import plain
-from q36eval.records import branch_title
 from q36eval.reports.text import number
 
 if TYPE_CHECKING:
@@ -52,28 +51,25 @@ def kl_body(run: "RunRecord", history: "History", paths: Paths) -> dict[str, Any
     }
 
 
-def _bounds(bounds: Sequence["Measurement"], non_finite: str) -> Iterator["RenderableType"]:
-    """The bound and its gap by their whole names, for a bound must not be taken for the divergence."""
+def _bound(m: "Measurement", non_finite: str) -> Iterator["RenderableType"]:
+    """The bound by its whole name, for a bound must not be taken for the divergence."""
     from rich.text import Text
 
-    rows = [
-        (m.metric, f"{number(m.value)} nats", interval_words(m.effect_interval), f"{m.counts.scored:,}") for m in bounds
-    ]
-    yield plain_table(("", "value", "95 % interval", "tokens"), rows, right=(3,), whole=(0,))
+    row = (m.metric, f"{number(m.value)} nats", interval_words(m.effect_interval), f"{m.counts.scored:,}")
+    yield plain_table(("", "value", "95 % interval", "tokens"), [row], right=(3,), whole=(0,))
     yield Text(non_finite)
-    for m in bounds:
-        yield Text(plain(f"{m.metric}: {m.note}"))
+    yield Text(plain(f"{m.metric}: {m.note}"))
 
 
 def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
     from rich.text import Text
 
-    from q36eval.kl.measurements import BOUND_GAP, LOWER_BOUND
+    from q36eval.kl.measurements import LOWER_BOUND
 
     # what was measured decides, for a pack may hold no more though nobody asked for bounds
-    bounds = [m for m in (figures.get(LOWER_BOUND.metric.name), figures.get(BOUND_GAP.metric.name)) if m is not None]
-    if bounds:
-        yield from _bounds(bounds, figures.non_finite())
+    bound = figures.get(LOWER_BOUND.metric.name)
+    if bound is not None:
+        yield from _bound(bound, figures.non_finite())
         return
     if not figures.measured:
         yield Text("No token was scored.")
@@ -86,8 +82,8 @@ def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["Rende
         groups = figures.rows(grouping)
         if len(groups) > 1:  # a group that holds everything was in the headline
             yield Text("")
-            columns = (f"by {title}", "tokens", "mean KL", "95 % interval", "99 %", "same top", "ppl ratio", "Δp RMS")
-            yield plain_table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6, 7))
+            columns = (f"by {title}", "tokens", "mean KL", "95 % interval", "99 %", "same top", "ppl ratio")
+            yield plain_table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6))
     if worst:
         yield Text("")
         yield _worstplain_table(worst)

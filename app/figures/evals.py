@@ -16,7 +16,6 @@ from q36eval.reports.evals_figures import (
     GroupFigures,
     group_cells,
     percent,
-    percent_interval,
     ratio_words,
     recovery_words,
 )
@@ -32,13 +31,12 @@ GROUP_COLUMNS = (
     "gained",
     "McNemar p",
     "answers changed",
-    "margin change, nats",
     "items",
     "errored",
     "seconds",
 )
 PART_COLUMNS = ("score", "reference", "recovery [95 %]", "items", "errored", NOT_RIGHT)
-PERPLEXITY_COLUMNS = ("perplexity of", "per token", "per word", "per byte", "tokens", "errored")
+PERPLEXITY_COLUMNS = ("perplexity of", "per token", "per word", "tokens", "errored")
 
 
 def group_rows(figures: EvalsFigures, seconds: dict[str, float] | None = None) -> list[tuple[str, ...]]:
@@ -99,26 +97,11 @@ def perplexity_rows(figures: EvalsFigures) -> list[tuple[str, ...]]:
             perplexity.name,
             ratio_words(perplexity.token),
             ratio_words(perplexity.word),
-            ratio_words(perplexity.byte),
             f"{perplexity.token.counts.scored:,}",
             f"{perplexity.token.counts.errored:,}",
         )
         for perplexity in figures.perplexities()
     ]
-
-
-def macro_words(figures: EvalsFigures) -> list[str]:
-    """One sentence for each group whose tasks' mean differs from the mean over its items."""
-    lines = []
-    for group in figures.groups():
-        plain, macro = group.recovery, group.macro_recovery
-        if plain is None or macro is None or percent(plain.value) == percent(macro.value):
-            continue
-        lines.append(
-            f"{group.name}: with every {'group' if group.name == SUITE else 'task'} counted alike, recovery is "
-            f"{percent(macro.value)} {percent_interval(macro.effect_interval)}."
-        )
-    return lines
 
 
 def seconds_by_group(items: Iterable[ItemOutcome], figures: EvalsFigures) -> dict[str, float]:

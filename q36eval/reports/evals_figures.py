@@ -20,17 +20,15 @@ DEFAULT_RECOVERY = 0.97
 class GroupFigures:
     """One group of tasks, one of its slices, or the suite.
 
-    `answers_changed`, `choice_margin`, `planned`, `lost` and `gained` are None where they were not measured.
+    `answers_changed`, `planned`, `lost` and `gained` are None where they were not measured.
     """
 
     name: str
     accuracy: Measurement
     recovery: Measurement | None
-    macro_recovery: Measurement | None = None
     lost: int | None = None
     gained: int | None = None
     answers_changed: Measurement | None = None
-    choice_margin: Measurement | None = None
     planned: int | None = None
 
     @property
@@ -46,12 +44,11 @@ class PerplexityFigures:
     name: str
     token: Measurement
     word: Measurement | None
-    byte: Measurement | None
 
 
 @dataclass(frozen=True)
 class LengthFigures:
-    """One length in tokens; means over tasks where there are several."""
+    """One length in tokens."""
 
     length: int
     accuracy: Measurement
@@ -83,9 +80,7 @@ class EvalsFigures:
     def perplexities(self) -> list[PerplexityFigures]:
         """All documents, then each slice of them."""
         return [
-            PerplexityFigures(
-                name, m, self._found.get(("word_perplexity", name)), self._found.get(("byte_perplexity", name))
-            )
+            PerplexityFigures(name, m, self._found.get(("word_perplexity", name)))
             for (metric, name), m in self._found.items()
             if metric == "perplexity"
         ]
@@ -100,9 +95,8 @@ class EvalsFigures:
         for slice_name in self._slices("accuracy"):
             prefix, _, value = slice_name.rpartition("/")
             if prefix == group and value.isdigit():
-                kind = "macro_" if ("macro_accuracy", slice_name) in self._found else ""
-                pair = (self._found[f"{kind}accuracy", slice_name], self._found.get((f"{kind}recovery", slice_name)))
-                lengths += [] if pair[1] is None else [LengthFigures(int(value), pair[0], pair[1])]
+                accuracy, kept = self._found["accuracy", slice_name], self._found.get(("recovery", slice_name))
+                lengths += [] if kept is None else [LengthFigures(int(value), accuracy, kept)]
         return sorted(lengths, key=lambda figures: figures.length)
 
     def effective_length(self, group: str, at_least: float = DEFAULT_RECOVERY) -> EffectiveLength:
@@ -118,11 +112,9 @@ class EvalsFigures:
             name=name,
             accuracy=self._found["accuracy", name],
             recovery=self._found.get(("recovery", name)),
-            macro_recovery=self._found.get(("macro_recovery", name)),
             lost=self._count("items_lost", name),
             gained=self._count("items_gained", name),
             answers_changed=self._found.get(("answers_changed", name)),
-            choice_margin=self._found.get(("choice_margin", name)),
             planned=self._count("items_planned", name),
         )
 
@@ -192,7 +184,6 @@ def group_cells(group: GroupFigures) -> dict[str, str]:
         "gained": number(group.gained),
         "McNemar p": number(group.mcnemar),
         "answers changed": percent(None if changed is None else changed.value),
-        "margin change, nats": change_words(group.choice_margin),
         "items": _used_words(group),
         "errored": str(group.accuracy.counts.errored),
         NOT_RIGHT: not_right_cell(group.accuracy.causes),
@@ -238,7 +229,6 @@ class EvalGroup(Record):
     items_gained: int | None
     mcnemar_p: float | None
     answers_changed: float | None
-    choice_margin_change_nats: float | None
     recovery: float | None
     recovery_interval: tuple[float, float] | None
     scored: int
@@ -284,7 +274,7 @@ def evals_section(figures: EvalsFigures, at_least: Mapping[str, float] | float =
 
 
 def _eval_group(group: GroupFigures) -> EvalGroup:
-    changed, margin, recovery = group.answers_changed, group.choice_margin, group.recovery
+    changed, recovery = group.answers_changed, group.recovery
     bounds = None if recovery is None else (recovery.effect_interval.lower, recovery.effect_interval.upper)
     return EvalGroup(
         score=group.accuracy.value,
@@ -293,7 +283,6 @@ def _eval_group(group: GroupFigures) -> EvalGroup:
         items_gained=group.gained,
         mcnemar_p=group.mcnemar,
         answers_changed=None if changed is None else changed.value,
-        choice_margin_change_nats=None if margin is None else margin.effect,
         recovery=None if recovery is None else recovery.value,
         recovery_interval=bounds,
         scored=group.accuracy.counts.scored,

@@ -109,7 +109,7 @@ class Reference:
                         f"The reference pack {self.root} keeps only the hash of the reference's {', '.join(withheld)}; "
                         f"name the reference's folder with --reference, or capture the pack without --no-head.",
                     )
-        return [_with_full(probe, self.open) for probe in fitted]
+        return fitted
 
     def captures(self, works: Sequence[Work], progress: Progress, keep_head: bool = True) -> OpenCaptures:
         """The captures of all items; see `q36eval.run.capture.captured`."""
@@ -230,13 +230,3 @@ def bounding(probe: Probe, top_k: int) -> Probe:
     from q36eval.kl.topk import TopKProbe
 
     return TopKProbe(probe, top_k) if isinstance(probe, KLProbe) else probe
-
-
-def _with_full(probe: Probe, open_capture: Callable[[Probe], Capture]) -> Probe:
-    """A probe of bounds that knows their gap, where the same documents were also captured over the full vocabulary."""
-    from q36eval.kl.topk import TopKProbe
-
-    if not isinstance(probe, TopKProbe):
-        return probe
-    full = open_capture(probe.base)
-    return probe if full.manifest is None else TopKProbe(probe.base, probe.top_k, full)

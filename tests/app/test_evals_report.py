@@ -77,7 +77,7 @@ def outcomes() -> list[ItemOutcome]:
         found.append(
             item(number, "ruler", stratum, branch, Answer(score=1.0, text="here"), prompt=prompt, expected="here")
         )
-    counted = {"tokens": 10, "words": 4, "bytes": 40}
+    counted = {"tokens": 10, "words": 4}
     nll = [Answer(score=nats / 10, detail=counted | {"nll_nats": nats}) for nats in (10.0, 9.0)]
     return [*found, item(0, "perplexity", "all", *nll)]
 

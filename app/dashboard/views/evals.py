@@ -34,7 +34,6 @@ from q36eval.app.figures.evals import (
     group_rows,
     length_points,
     length_rows,
-    macro_words,
     pair_rows,
     perplexity_rows,
     point_rows,
@@ -82,7 +81,7 @@ def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
     st.caption("The same items for reference and branch. Recovery is the branch's score over the reference's.")
     rows = [dict(zip(GROUP_COLUMNS[:SHOWN_COLUMNS], row, strict=False)) for row in group_rows(figures)]
     table(rows, "Score, recovery and flips by group", f"evals {run.id}")
-    sentences = [*macro_words(figures), *answer_words(figures)]
+    sentences = answer_words(figures)
     for sentence in sentences[:SENTENCES_SHOWN]:
         st.text(line(sentence))
     if sentences[SENTENCES_SHOWN:]:

@@ -38,7 +38,6 @@ GROUP_COLUMNS = {
     "p99": "99 % of tokens below",
     "top1": "same likeliest token",
     "perplexity_ratio": "perplexity ratio",
-    "delta_p_rms": "Δp RMS",
 }
 TOKENS_PER_PAGE = 8
 
