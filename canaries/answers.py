@@ -20,7 +20,7 @@ from q36eval.engines.base import Generated
 from q36eval.probes import Digest
 from q36eval.records import Answer
 
-THINK_END = "</think>"
+THINK_START, THINK_END = "<think>", "</think>"
 TOOL_CHECKS = frozenset({"tool_call", "tool_calls", "no_tool_call"})
 """Checks of answers that may call tools: whether a call was made, and by its schema, is told of them."""
 
@@ -43,7 +43,8 @@ def answer_of(case: Case, text: str) -> tuple[int, str]:
 
 
 def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
-    """What is wrong with a raw answer. Reasoning is cut off first; an answer that never ended is wrong.
+    """What is wrong with a raw answer. Reasoning is cut off first, or its marks are wrong if thinking is off; an answer
+    that never ended is wrong.
 
     Raises:
         NotJudgedError: a check could not be finished, so that nothing is known of the answer.
@@ -52,6 +53,9 @@ def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
     if finish_reason == "length":
         budget = case.generation.max_new_tokens
         failures.append(Failure("generation", "cut_off", "end", f"no end within {budget} tokens"))
+    mark = next((mark for mark in (THINK_START, THINK_END) if mark in text), None)
+    if mark is not None and not case.generation.enable_thinking:
+        failures.append(Failure("generation", "thought", "answer", f"{mark} is in the answer, and thinking is off"))
     if case.generation.enable_thinking and THINK_END not in text:
         message = f"the reasoning never ends with {THINK_END}"
         return [*failures, Failure("generation", "no_answer", "end", message)]
