@@ -15,7 +15,7 @@ import regex
 from q36eval.errors import CorruptCheckpointError
 
 SECONDS = 3.0
-"""For one pattern and all names; as producers write it, it takes microseconds for each of a checkpoint's 120,000 names."""
+"""For one pattern and all names. One as producers write it takes microseconds for each of 120,000 names."""
 SLOW_SECONDS = 0.001
 """A match that takes less does not count."""
 MOST_PATTERNS = 1024
