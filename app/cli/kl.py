@@ -1,6 +1,5 @@
 """`q36eval kl`: the KL probe alone. It measures and does not decide."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,7 +32,6 @@ def kl(
     family: FamilyIfAny = None,
     suite: SuiteOption = None,
     plan: PlanOption = False,
-    plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     corpus: CorpusIfAny = None,
     top_k: Annotated[
         int | None,
@@ -45,9 +43,8 @@ def kl(
 
     Exit 0 when everything was measured, 4 when not.
     """
-    from q36eval.app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
+    from q36eval.app.cli.kl_report import kl_body, print_summary
 
-    check_plot(plot, top_k, reference_pack)
     paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
     request = request_of(ProbeName.KL, *asked, engine=engine, corpus=corpus, top_k=top_k)
     if plan:
@@ -59,6 +56,4 @@ def kl(
         print_json(run_body(run, history) | kl_body(run, history, paths))
     elif not Quiet.wanted:
         print_summary(run, history, paths)
-    if plot is not None:
-        write_plot(run, history, paths, plot)
     return exit_code(run, history)

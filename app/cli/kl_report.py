@@ -1,17 +1,13 @@
-"""What `q36eval kl` prints and plots."""
+"""What `q36eval kl` prints."""
 
-import os
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.cli.tables import plain_table, print_run
-from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of, interval_words
+from q36eval.app.figures.kl import GROUPINGS, KLFigures, interval_words
 from q36eval.config.paths import Paths
-from q36eval.errors import EngineError, UsageError
 from q36eval.inert_text import plain
-from q36eval.records import branch_title
 from q36eval.reports.text import number
 
 if TYPE_CHECKING:
@@ -25,45 +21,6 @@ CHARACTERS_BEFORE = 46
 CHARACTERS_AFTER = 16
 _SPACE = "\ue000"
 """Stands for a space while the text is made harmless, which would join runs of them; for private use, so in no text."""
-
-
-def check_file(file: Path) -> None:
-    """Refuse what cannot become a plot, before hours of passes.
-
-    Raises:
-        UsageError: it is a folder or in none, it may not be written, or plotly is not installed.
-    """
-    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise UsageError("file-unwritable", f"{file} may not be written; name another file.")
-    if find_spec("plotly") is None:
-        raise UsageError("package-missing", "The plot needs plotly: install q36eval[ui].")
-
-
-def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None) -> None:
-    """Refuse a plot that could not be written before anything is measured.
-
-    Raises:
-        UsageError: the file cannot become a plot, or what is measured will only be a bound (of which there are no
-            tokens to draw).
-    """
-    if file is None:
-        return
-    check_file(file)
-    if top_k is not None:
-        raise UsageError(
-            "plot-needs-exact",
-            "A plot needs the exact divergence, and --top-k only bounds it; leave out one of the two.",
-        )
-    if reference_pack is not None:
-        from q36eval.records import ProbeName
-        from q36eval.references import Pack
-
-        if Pack.open(reference_pack).of(ProbeName.KL)[0].top_k is not None:
-            raise UsageError(
-                "plot-needs-exact",
-                f"A plot needs the exact divergence, and the reference pack {reference_pack} holds only the likeliest "
-                f"tokens; leave out --plot, or name a pack captured without --top-k.",
-            )
 
 
 def artifacts(run: "RunRecord", history: "History", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
@@ -92,40 +49,6 @@ def kl_body(run: "RunRecord", history: "History", paths: Paths) -> dict[str, Any
         "tokens": None if tokens is None else str(tokens),
         "worst_tokens": [json.loads(token.model_dump_json()) for token in worst],
     }
-
-
-def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -> None:
-    """The run's plots as one HTML file.
-
-    Raises:
-        EngineError: the run scored no token.
-    """
-    from q36eval.app.figures.kl_plots import (
-        divergences_of,
-        histogram_figure,
-        layers_figure,
-        marks_of,
-        points_figure,
-        write_page,
-    )
-
-    figures = KLFigures(history.measurements(run.id))
-    tokens, _ = artifacts(run, history, paths)
-    if tokens is None:
-        raise EngineError("nothing-scored", f"Run {run.id} scored no token, so there is nothing to plot.")
-    mean = figures.get("kl_divergence")
-    floor = figures.floor()
-    marks = marks_of(None if mean is None else mean.value, floor, None)
-    plots = {"Tokens by their KL": histogram_figure(divergences_of(tokens), marks)}
-    for grouping, title in GROUPINGS.items():
-        points = figures.points(grouping)
-        if len(points) > 1:  # a group that holds everything is the mean itself
-            plots[f"KL by {title}"] = points_figure(points, title, line=grouping in ("position", "entropy"))
-    blamed = attribution_of(history.series_runs(run.branch, run.family))
-    layers = {} if blamed is None else KLFigures(history.measurements(blamed.id)).layers()
-    if blamed is not None and layers:
-        plots[f"KL by layer (attribution {blamed.id})"] = layers_figure(layers)
-    write_page(file, f"{branch_title(run.family, run.branch)}, run {run.id}", plots)
 
 
 def _bounds(bounds: Sequence["Measurement"], non_finite: str) -> Iterator["RenderableType"]:
@@ -166,10 +89,10 @@ def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["Rende
             yield plain_table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6, 7))
     if worst:
         yield Text("")
-        yield _worstplain_table(worst)
+        yield _worst_table(worst)
 
 
-def _worstplain_table(worst: "Sequence[WorstToken]") -> "RenderableType":
+def _worst_table(worst: "Sequence[WorstToken]") -> "RenderableType":
     from rich.text import Text
 
     rows: list[tuple[Any, ...]] = []
@@ -178,12 +101,9 @@ def _worstplain_table(worst: "Sequence[WorstToken]") -> "RenderableType":
         text.append(f"⟦{_visible(token.text)}⟧", style="bold")
         text.append(_visible(token.after)[:CHARACTERS_AFTER])
         where = f"{token.document}:{token.index}"
-        rows.append((f"{token.forward_kl:.3g}", where, token.kind, _logprobs(token), text))
+        log_probs = f"{token.reference_logprob:.2f} → {token.branch_logprob:.2f}"
+        rows.append((f"{token.forward_kl:.3g}", where, token.kind, log_probs, text))
     return plain_table(("worst KL", "token", "kind", "log p ref → branch", "text"), rows, right=(0,))
-
-
-def _logprobs(token: "WorstToken") -> str:
-    return f"{token.reference_logprob:.2f} → {token.branch_logprob:.2f}"
 
 
 def _visible(text: str) -> str:

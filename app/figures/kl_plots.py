@@ -1,4 +1,4 @@
-"""Plotly figures of a KL run, for the dashboard and for a page of their own. Never imports torch."""
+"""Plotly figures of a KL run, for the dashboard. Never imports torch."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -174,17 +174,6 @@ def layers_figure(layers: Mapping[str, Sequence[Point]], title: str = "layers") 
     return series_figure(
         {words: layers[key] for key, words in DIRECTIONS.items() if key in layers}, title, [BLUE, ORANGE]
     )
-
-
-def write_page(path: Path, heading: str, figures: Mapping[str, go.Figure]) -> None:
-    """All figures with their titles in one HTML file that needs nothing else."""
-    parts = [f"<h1>{figure_text(heading)}</h1>"]
-    for number, (title, figure) in enumerate(figures.items()):
-        plot = figure.to_html(include_plotlyjs=number == 0, full_html=False)
-        parts.append(f"<h2>{figure_text(title)}</h2>{plot}")
-    body = "\n".join(parts)
-    head = f"<meta charset='utf-8'><title>{figure_text(heading)}</title><style>body{{font-family:sans-serif}}</style>"
-    path.write_text(f"<!doctype html><html><head>{head}</head><body>{body}</body></html>", encoding="utf-8")
 
 
 def _laid_out(figure: go.Figure, top: int = 30) -> go.Figure:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from q36eval.app.cli.kl_report import check_plot, print_summary
+from q36eval.app.cli.kl_report import print_summary
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict
@@ -274,10 +274,6 @@ def test_a_bound_is_printed_by_its_whole_name_and_not_plotted(
         assert re.search(r"^ *kl_divergence_lower_bound +\S+ nats", printed, re.MULTILINE)
         assert "Without a finite figure: 0 of" in printed
     assert re.search(r"^ *kl_divergence_bound_gap +\S+ nats", printed, re.MULTILINE)
-    check_plot(tmp_path / "plot.html", None, both)
-    for top_k, where in ((None, top_k_pack), (TOP_K, both)):
-        with raises(UsageError, "plot-needs-exact"):
-            check_plot(tmp_path / "plot.html", top_k, where)
 
 
 def test_a_pack_goes_on_only_with_its_own_reference(pack: Path, state: Path, tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def _inspected(folder: Path, reference: Path | None, machine: Machine, allowed: 
     with suppress(CorruptCheckpointError):  # reported with the configuration
         check_supported(checkpoint)
     measured = [Section.INTEGRITY]
-    updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
+    reasons = Counter(reason for name in checkpoint.tensors if (reason := left_out_as(name)) is not None)
+    updates: dict[str, Any] = {"left_out": dict(reasons)}
     updates |= _contents(checkpoint, readable, known, machine, allowed, findings, measured)
     texts = None if reference is None else hold(reference)
     findings += text_findings(held, texts, _vocab_size(checkpoint.config), allowed.template)
@@ -328,10 +329,6 @@ def _by_rule(examined: list[Examined]) -> dict[str, list[Finding]]:
         for finding in outcome.findings:
             rules.setdefault(finding.rule, []).append(finding)
     return rules
-
-
-def _left_out(checkpoint: Checkpoint) -> dict[str, int]:
-    return dict(Counter(reason for name in checkpoint.tensors if (reason := left_out_as(name)) is not None))
 
 
 def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
