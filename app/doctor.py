@@ -1,13 +1,10 @@
 """What an installation is: where its data and state lie and why, what is installed, and what stands in a gate's way.
 
-Nothing is written and nothing is asked of a network, but where the hub or a server is asked for by name, and then in
-bounded time.
+Nothing is written and no network is used.
 """
 
-import os
 import shutil
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -15,24 +12,17 @@ from typing import Any
 
 from q36eval.app.sandbox_files import missing_files
 from q36eval.config.paths import Paths
-from q36eval.errors import Q36Error
 from q36eval.provenance import provenance
 
 EXTRAS = {"ui": "streamlit", "postgres": "psycopg", "suites": "langdetect"}
 """A module of each extra; pip installs all of an extra or nothing."""
 
-HUB_SECONDS = 3.0
 LITTLE_BYTES = 2 * 1024**3
 """Less free disk than this is named: a reference pack of the 35B model alone takes gigabytes."""
 
 
-def diagnosis(
-    paths: Paths, *, ask_hub: bool = False, endpoint: Callable[[], dict[str, Any]] | None = None
-) -> dict[str, Any]:
-    """Everything that `q36eval doctor` says, as JSON. `problems` are sentences; without any a gate may begin.
-
-    `endpoint` looks at a server.
-    """
+def diagnosis(paths: Paths) -> dict[str, Any]:
+    """Everything that `q36eval doctor` says, as JSON. `problems` are sentences; without any a gate may begin."""
     problems: list[str] = []
     made_with = provenance(paths.repository)
     state = _state(paths, problems)
@@ -54,8 +44,6 @@ def diagnosis(
         "git": _git_version(),
         "extras": {name: find_spec(module) is not None for name, module in EXTRAS.items()},
         "packages": made_with["packages"],
-        "hub": _hub() if ask_hub else None,
-        "endpoint": None if endpoint is None else _endpoint(endpoint, problems),
         "problems": problems,
     }
 
@@ -80,14 +68,6 @@ def _state(paths: Paths, problems: list[str]) -> dict[str, Any]:
         "writable": trouble is None,
         "free_bytes": free,
     }
-
-
-def _endpoint(look: Callable[[], dict[str, Any]], problems: list[str]) -> dict[str, Any] | None:
-    try:
-        return look()
-    except Q36Error as error:
-        problems.append(str(error))
-        return None
 
 
 def _nearest(folder: Path) -> Path:
@@ -140,19 +120,6 @@ def _git_version() -> str | None:
     return done.stdout.strip().removeprefix("git version ")
 
 
-def _hub() -> str:
-    """Whether the hub answers."""
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
-        return "not asked: HF_HUB_OFFLINE is set"
-    import httpx
-    from huggingface_hub.constants import ENDPOINT
-
-    try:
-        return f"{ENDPOINT} answers ({httpx.head(ENDPOINT, timeout=HUB_SECONDS).status_code})"
-    except (httpx.HTTPError, OSError, ValueError) as error:
-        return f"{ENDPOINT} does not answer: {error or type(error).__name__}"
-
-
 def lines(body: dict[str, Any]) -> list[tuple[str, str]]:
     """What a diagnosis says, for people: a label and its text, line by line."""
     state, sandbox = body["state"], body["sandbox"]
@@ -176,10 +143,6 @@ def lines(body: dict[str, Any]) -> list[tuple[str, str]]:
         *(("extra", f"{name}: {_installed(name, is_here)}") for name, is_here in body["extras"].items()),
         ("packages", packages),
     ]
-    if body["hub"] is not None:
-        told.append(("hub", body["hub"]))
-    if body["endpoint"] is not None:
-        told += endpoint_lines(body["endpoint"])
     return told + [("PROBLEM", problem) for problem in body["problems"]]
 
 
@@ -193,31 +156,3 @@ def _memory(device: dict[str, Any]) -> str:
 
 def _size(n_bytes: int) -> str:
     return f"{n_bytes / 1024**3:.1f} GiB" if n_bytes >= 1024**3 else f"{n_bytes / 1024**2:.1f} MiB"
-
-
-def endpoint_lines(endpoint: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a server is, what it can do, and what a gate could measure through it."""
-    context, chat, branch = endpoint["context"], endpoint["chat"], endpoint["branch"]
-    holds = "context not told" if context is None else f"context of {context:,} tokens"
-    started = "tells when it started" if endpoint["tells_its_start"] else "does not tell when it started"
-    told = [
-        ("server", f"{endpoint['flavour']} {endpoint['version']}, model {endpoint['model']}, {holds}; {started}"),
-        ("chat", chat["chat"]),
-        ("tools", chat["tools"]),
-        ("thinking", f"enable_thinking: {chat['thinking_switch']}"),
-    ]
-    if branch is None:
-        return [*told, ("measures", "not tried: name the branch that is served with --branch")]
-    count, scatter = branch["prompt_log_probabilities"], branch["scatter"]
-    log_probs = "none" if not count else f"{count:,} of {branch['vocabulary']:,} tokens at every position"
-    ids = "come back" if branch["returns_token_ids"] else "do not come back"
-    counts = "tokens are counted" if branch["counts_tokens"] else "tokens are not counted"
-    differ = f"{scatter['differing']} of {scatter['compared']} greedy answers are other ones"
-    return [
-        *told,
-        ("prompts", f"{branch['prompts']}; ids {ids}, {counts}"),
-        ("tokenizer", f"equal to the branch's, {branch['tokenizer']}"),
-        ("log-probs", f"of a prompt's tokens: {log_probs}"),
-        ("scatter", f"{differ} with {scatter['at_once']} requests at once than alone"),
-        *((f"{probe}", words) for probe, words in branch["measurable"].items()),
-    ]

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
 from q36eval.app.targets import load_family
 from q36eval.config import Family
@@ -17,7 +16,6 @@ def branches(
         typer.Argument(
             metavar="[BRANCH]",
             help="Describe this branch; all are listed by default.",
-            autocompletion=completion.branches,
         ),
     ] = None,
     family: FamilyOption = None,

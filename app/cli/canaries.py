@@ -20,9 +20,7 @@ from q36eval.app.cli.options import (
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
-    open_history,
     print_json,
-    worst,
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Family
@@ -30,7 +28,7 @@ from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import ProbeName
-from q36eval.run.request import CanaryChoice, Request
+from q36eval.run.request import CanaryChoice
 
 if TYPE_CHECKING:
     from q36eval.canaries.cases import Case
@@ -60,11 +58,6 @@ def canaries(
     draws: Annotated[
         int | None, typer.Option(help="Draws per family, instead of the suite's number.", min=1, max=100_000)
     ] = None,
-    repeat: Annotated[int, typer.Option(help="Measure this many times, and report whether all agree.", min=1)] = 1,
-    batch_size: Annotated[
-        list[int] | None,
-        typer.Option(help="Measure once more with at most this many answers together; repeat it for several.", min=1),
-    ] = None,
     as_json: JsonOption = False,
 ) -> int | None:
     """Measure the canaries, or work with canary files.
@@ -84,41 +77,17 @@ def canaries(
             "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, check and new.",
         )
 
+    from q36eval.app.cli.canaries_report import print_summary
+
     paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
     request = request_of(ProbeName.CANARIES, *asked, engine=engine, canaries=chosen)
-    if repeat > 1 or batch_size:
-        return _repeated(request, repeat, batch_size or [], paths, as_json=as_json)
-    return _once(request, paths, as_json=as_json)
-
-
-def _once(request: Request, paths: Paths, *, as_json: bool) -> int:
-    from q36eval.app.cli.canaries_report import print_summary
-
     run, history = measured(request, paths)
     if as_json:
         print_json(_body(run, history))
     elif not Quiet.wanted:
         print_summary(run, history)
     return exit_code(run, history)
-
-
-def _repeated(request: Request, times: int, sizes: list[int], paths: Paths, *, as_json: bool) -> int:
-    from q36eval.app.cli.canaries_report import agreement_json, print_agreement, print_summary
-    from q36eval.app.cli.progress import ConsoleProgress
-    from q36eval.run.canary_repeats import agreement, measure_repeatedly
-
-    history = open_history(paths, writing=True)
-    with ConsoleProgress() as progress:
-        repeats, runs = measure_repeatedly(request, times, sizes, paths, history, progress)
-    agreed = agreement(repeats)
-    if as_json:
-        bodies = [_body(run, history) for run in runs]
-        print_json({"runs": bodies, "agreement": agreement_json(agreed, repeats)})
-    elif not Quiet.wanted:
-        print_summary(runs[0], history)
-        print_agreement(agreed, repeats)
-    return worst([exit_code(run, history) for run in runs])
 
 
 def _body(run: "RunRecord", history: "History") -> dict[str, Any]:

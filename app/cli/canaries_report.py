@@ -1,7 +1,7 @@
-"""What `q36eval canaries --branch NAME` prints, and `--repeat N` after it: whether all runs agree."""
+"""What `q36eval canaries --branch NAME` prints."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from q36eval.app.cli.tables import ANSWER_CHARACTERS, PROMPT_CHARACTERS, plain_table, print_run, short
 from q36eval.app.figures.canaries import (
@@ -28,8 +28,6 @@ from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.inert_text import plain
 from q36eval.records import ItemOutcome, ProbeName
 from q36eval.reports.story import unable_words
-from q36eval.reports.text import number
-from q36eval.run.canary_repeats import Agreement, Differing, Repeat
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -133,56 +131,3 @@ def flip_lines(item: ItemOutcome) -> Iterator["Text"]:
     for line in (parting_words(item), margin_words(item)):
         if line:
             yield Text(f"  {plain(line)}")
-
-
-def print_agreement(agreement: Agreement, repeats: Sequence[Repeat]) -> None:
-    """The verdict on repeatability, and every question that differs."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
-    console.print(Text(f"\n{agreement_words(agreement)}", style="bold"))
-    for name, repeat in zip(_names(repeats), repeats, strict=True):
-        console.print(Text(plain(f"  {name}: run {repeat.run_id}")))
-    for one in agreement.differing:
-        console.print(Text(f"  {plain(_differing_words(one, repeats))}"))
-
-
-def agreement_words(agreement: Agreement) -> str:
-    """One sentence: what agrees over all runs."""
-    must = "agree" if agreement.must_pass_agree else "DIFFER"
-    rates = "agree" if agreement.rates_agree else "DIFFER"
-    count = len(agreement.differing)
-    listed = "no question is unstable" if not count else f"{count} of {agreement.questions} questions are unstable"
-    texts = f"; {agreement.texts_differ} answers differ in their text" if agreement.texts_differ else ""
-    return f"{agreement.runs} runs: must-pass outcomes {must}, pass rates {rates}, {listed}{texts}."
-
-
-def agreement_json(agreement: Agreement, repeats: Sequence[Repeat]) -> dict[str, Any]:
-    """The same as JSON values; scores and standings are in the order of the runs."""
-    return {
-        "must_pass_agree": agreement.must_pass_agree,
-        "rates_agree": agreement.rates_agree,
-        "questions": agreement.questions,
-        "texts_differ": agreement.texts_differ,
-        "batch_sizes": [repeat.rows for repeat in repeats],
-        "runs": [repeat.run_id for repeat in repeats],
-        "right_answers": {group: list(counts) for group, counts in agreement.passed.items()},
-        "unstable": [
-            {"name": one.name, "must_pass": one.must_pass, "scores": one.scores, "standings": one.standings}
-            for one in agreement.differing
-        ],
-    }
-
-
-def _names(repeats: Sequence[Repeat]) -> list[str]:
-    return [
-        f"{place}, the engine's batches" if repeat.rows is None else f"{place}, batches of {repeat.rows}"
-        for place, repeat in enumerate(repeats, 1)
-    ]
-
-
-def _differing_words(one: Differing, repeats: Sequence[Repeat]) -> str:
-    came_out = one.standings if one.must_pass else tuple(number(score) for score in one.scores)
-    pairs = zip(_names(repeats), came_out, strict=True)
-    return f"{one.name}: " + "; ".join(f"{name}: {outcome}" for name, outcome in pairs)

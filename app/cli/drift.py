@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.options import FamilyOption, JsonOption, Quiet, open_history, print_json
 from q36eval.app.targets import kept_name, load_family
 from q36eval.config import Family
@@ -30,7 +29,6 @@ def drift(
         typer.Option(
             "--branch",
             help="Branch name, or path of a checkpoint folder; all branches by default.",
-            autocompletion=completion.branches,
         ),
     ] = None,
     family: FamilyOption = None,

@@ -8,7 +8,6 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.engines import EngineOptions, check_options, opens_checkpoints
 from q36eval.errors import UsageError
 
@@ -69,7 +68,6 @@ def option_of(name: str) -> Any:
         help=option.help,
         metavar=option.metavar,
         min=1 if EngineOptions.__dataclass_fields__[name].type == int | None else None,
-        autocompletion=completion.engines if name == "kind" else None,
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.options import (
     BranchOption,
@@ -68,7 +67,6 @@ def gate(
         typer.Option(
             help="Policy name or file; the suite's or the family's by default.",
             metavar="NAME|FILE",
-            autocompletion=completion.policies,
         ),
     ] = None,
     lane: Annotated[
@@ -79,9 +77,7 @@ def gate(
         list[ProbeName] | None,
         typer.Option(help="Skip this probe; its criteria cannot pass."),
     ] = None,
-    resume: Annotated[
-        str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN", autocompletion=completion.runs)
-    ] = None,
+    resume: Annotated[str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the reports into this folder.", metavar="PATH", parser=folder_to_write)
     ] = None,

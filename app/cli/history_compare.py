@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.records import branch_title
 
@@ -21,11 +20,9 @@ SHOWN_FIELD = 24
 def compare(
     a: Annotated[
         str,
-        typer.Argument(help="First run: id, unique prefix, or latest.", metavar="A", autocompletion=completion.runs),
+        typer.Argument(help="First run: id, unique prefix, or latest.", metavar="A"),
     ],
-    b: Annotated[
-        str, typer.Argument(help="Second run, compared with the first.", metavar="B", autocompletion=completion.runs)
-    ],
+    b: Annotated[str, typer.Argument(help="Second run, compared with the first.", metavar="B")],
     metric: Annotated[
         list[str] | None, typer.Option(help="Also compare metrics whose key contains this.", metavar="TEXT")
     ] = None,

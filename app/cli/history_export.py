@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.history_list import (
     RunsOfBranch,
     RunsOfFamily,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 def export(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(help="Run ids, unique prefixes, or latest.", metavar="RUN…", autocompletion=completion.runs),
+        typer.Argument(help="Run ids, unique prefixes, or latest.", metavar="RUN…"),
     ] = None,
     out: Annotated[
         Path | None,

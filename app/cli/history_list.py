@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.app.targets import kept_name
 from q36eval.errors import UsageError
@@ -31,12 +30,10 @@ UntilOption = Annotated[
     str | None,
     typer.Option("--until", help="Only runs started on this day or earlier (UTC).", metavar="YYYY-MM-DD[THH:MM]"),
 ]
-RunsOfFamily = Annotated[
-    str | None, typer.Option("--family", help="Only runs of this family.", autocompletion=completion.families)
-]
+RunsOfFamily = Annotated[str | None, typer.Option("--family", help="Only runs of this family.")]
 RunsOfBranch = Annotated[
     str | None,
-    typer.Option("--branch", help="Only runs of this branch or checkpoint folder.", autocompletion=completion.branches),
+    typer.Option("--branch", help="Only runs of this branch or checkpoint folder."),
 ]
 
 

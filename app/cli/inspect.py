@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 def inspect(
     checkpoint: Annotated[str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", **CHECKPOINT)],
-    against: Annotated[
-        str | None,
-        typer.Option(help="Also list the stored tensors that differ from it.", metavar="BRANCH|PATH", **CHECKPOINT),
-    ] = None,
     reference: ReferenceOption = None,
     excepted: Annotated[
         list[str] | None,
@@ -61,7 +57,6 @@ def inspect(
     paths = Paths.default()
     chosen = family_of(family, paths, checkpoint, reference, needs_reference=False)
     target = resolve(checkpoint, chosen, paths)
-    other = None if against is None else resolve(against, chosen, paths).folder
     base = _reference(reference, target, chosen, paths)
     with ConsoleProgress() as progress:
         from q36eval.checkpoints.inspection import inspect_checkpoint
@@ -70,7 +65,6 @@ def inspect(
         inspection = inspect_checkpoint(
             target.folder,
             base,
-            other,
             workers,
             tuple(excepted or ()),
             promises_of(chosen, target.name),

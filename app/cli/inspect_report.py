@@ -7,16 +7,16 @@ from rich.table import Table
 from rich.text import Text
 
 from q36eval.app.cli.tables import plain_table
-from q36eval.checkpoints.inspection import AgainstReport, Inspection, Section, Severity
+from q36eval.checkpoints.inspection import Inspection, Section, Severity
 from q36eval.inert_text import SENTENCE, plain
 
 SHOWN = 20
-"""Findings of one rule, and differing tensors, that are listed singly."""
+"""Findings of one rule that are listed singly."""
 STYLES = {Severity.BLOCKING: "bold red", Severity.ADVISORY: "yellow"}
 
 
 def print_inspection(inspection: Inspection, run: str) -> None:
-    """Findings first, blocking ones in front; then coverage, error per class, and what differs from the other."""
+    """Findings first, blocking ones in front; then coverage and error per class."""
     console = Console()
     console.print(_text(f"{inspection.checkpoint}, compared with {inspection.reference or 'no reference'} (run {run})"))
     _findings(console, inspection)
@@ -28,12 +28,10 @@ def print_inspection(inspection: Inspection, run: str) -> None:
     if inspection.errors:
         _errors(console, inspection)
     for reason, count in inspection.left_out.items():
-        console.print(_text(f"left out ({reason}): {count} tensors{_left_out(inspection, reason)}"), soft_wrap=True)
+        console.print(_text(f"left out ({reason}): {count} tensors"), soft_wrap=True)
     missing = [section.value for section in Section if section not in inspection.measured]
     if missing:
         console.print(_text(f"not judged: {', '.join(missing)}", style="yellow"))
-    if inspection.against is not None:
-        _against(console, inspection.against)
 
 
 def print_findings(inspection: Inspection, run: str) -> None:
@@ -95,26 +93,6 @@ def _errors(console: Console, inspection: Inspection) -> None:
     exact = [f"{row.count} {row.tensor_class}" for row in inspection.errors if row.worst_relative_error == 0]
     if exact:
         console.print(_text(f"equal to the reference: {', '.join(exact)}"), soft_wrap=True)
-
-
-def _left_out(inspection: Inspection, reason: str) -> str:
-    row = next((row for row in inspection.left_out_against_reference if row.reason == reason), None)
-    if row is None:
-        return ""
-    counts = f"{row.identical} identical, {len(row.different)} different"
-    return f"; against the reference's: {counts}, {row.only_here} only here, {row.only_there} only there"
-
-
-def _against(console: Console, against: AgainstReport) -> None:
-    kinds = sorted({*against.identical, *against.different})
-    rows = [(kind, str(against.identical.get(kind, 0)), str(against.different.get(kind, 0))) for kind in kinds]
-    console.print(_text(f"stored tensors against {against.path}"), soft_wrap=True)
-    console.print(plain_table(("class", "identical", "different"), rows, right=(1, 2)))
-    for name, how in list(against.differences.items())[:SHOWN]:
-        console.print(Text("  ").append_text(_text(f"{name}: {how}")), soft_wrap=True)
-    more = len(against.differences) - SHOWN
-    if more > 0:
-        console.print(Text(f"  and {more} more (--json lists them all)"))
 
 
 def _text(content: str, style: str = "") -> Text:

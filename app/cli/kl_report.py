@@ -86,10 +86,10 @@ def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["Rende
             yield plain_table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6))
     if worst:
         yield Text("")
-        yield _worstplain_table(worst)
+        yield _worst_table(worst)
 
 
-def _worstplain_table(worst: "Sequence[WorstToken]") -> "RenderableType":
+def _worst_table(worst: "Sequence[WorstToken]") -> "RenderableType":
     from rich.text import Text
 
     rows: list[tuple[Any, ...]] = []
@@ -98,12 +98,9 @@ def _worstplain_table(worst: "Sequence[WorstToken]") -> "RenderableType":
         text.append(f"⟦{_visible(token.text)}⟧", style="bold")
         text.append(_visible(token.after)[:CHARACTERS_AFTER])
         where = f"{token.document}:{token.index}"
-        rows.append((f"{token.forward_kl:.3g}", where, token.kind, _logprobs(token), text))
+        log_probs = f"{token.reference_logprob:.2f} → {token.branch_logprob:.2f}"
+        rows.append((f"{token.forward_kl:.3g}", where, token.kind, log_probs, text))
     return plain_table(("worst KL", "token", "kind", "log p ref → branch", "text"), rows, right=(0,))
-
-
-def _logprobs(token: "WorstToken") -> str:
-    return f"{token.reference_logprob:.2f} → {token.branch_logprob:.2f}"
 
 
 def _visible(text: str) -> str:

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 from typer.completion import shell_complete
 
-from q36eval import startup_lines
 from q36eval.app.cli import (
     attribute,
     branches,
@@ -68,19 +67,13 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-FOLLOWED = {"gate", "kl", "evals", "attribute", "inspect", "served"}
-"""Commands that prepare for seconds before a `ConsoleProgress` tells of them, or their answer is there."""
-
-
 @app.callback()
 def _program(
-    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    if context.invoked_subcommand not in FOLLOWED:
-        startup_lines.over()
+    """What comes before a command's name."""
 
 
 app.command("gate", cls=gate.GateCommand)(gate.gate)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import DerivedFamily, resolve
 from q36eval.config import Family
@@ -39,7 +38,7 @@ def _supported(named: Any) -> Any:
     return named
 
 
-CHECKPOINT: dict[str, Any] = {"autocompletion": completion.branches, "callback": _supported, "is_eager": True}
+CHECKPOINT: dict[str, Any] = {"callback": _supported, "is_eager": True}
 """What every option and argument has that may name a checkpoint."""
 
 BranchOption = Annotated[
@@ -57,7 +56,6 @@ FamilyIfAny = Annotated[
         "--family",
         help="Family name or file; checkpoint folders need none.",
         metavar="NAME|FILE",
-        autocompletion=completion.families,
     ),
 ]
 FamilyOption = Annotated[
@@ -66,19 +64,15 @@ FamilyOption = Annotated[
         "--family",
         help="Family name or file; the sandbox by default.",
         metavar="NAME|FILE",
-        autocompletion=completion.families,
     ),
 ]
-RunArgument = Annotated[
-    str, typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN", autocompletion=completion.runs)
-]
+RunArgument = Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN")]
 SuiteOption = Annotated[
     str | None,
     typer.Option(
         "--suite",
         help="A shipped suite or a .yaml file, with =DIR if its data was frozen with --out; the family's by default.",
         metavar="NAME|FILE[=DIR]",
-        autocompletion=completion.suites,
     ),
 ]
 

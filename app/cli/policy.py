@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.options import JsonOption, OwnCanaries, SuiteOption, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
@@ -21,7 +20,7 @@ ForFamily = Annotated[
 ]
 PolicyArgument = Annotated[
     str,
-    typer.Argument(help="A shipped policy, or a .yaml file.", metavar="NAME|FILE", autocompletion=completion.policies),
+    typer.Argument(help="A shipped policy, or a .yaml file.", metavar="NAME|FILE"),
 ]
 
 

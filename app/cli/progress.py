@@ -3,10 +3,12 @@
 In a terminal that is a bar; elsewhere, in a log, a line every ten seconds at the latest, whatever is being waited for.
 """
 
+import os
 import sys
+import threading
 import time
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -16,7 +18,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.table import Column
 from rich.text import Text
 
-from q36eval import startup_lines
 from q36eval.app.cli.options import Quiet
 from q36eval.inert_text import SENTENCE, plain
 from q36eval.interrupts import surviving_hangup
@@ -53,6 +54,31 @@ def _columns() -> list[bars.ProgressColumn]:
     ]
 
 
+class _Lines(threading.Thread):
+    """Writes what `line` gives to stderr, every `between` seconds, and the first time after `first`.
+
+    Straight to the descriptor: a worker that is forked meanwhile must not inherit a stream that is locked.
+    """
+
+    def __init__(self, line: Callable[[], str], first: float, between: float) -> None:
+        super().__init__(name="progress", daemon=True)
+        self._line, self._first, self._between, self._ended = line, first, between, threading.Event()
+
+    def run(self) -> None:
+        pause = min(self._first, self._between)
+        while not self._ended.wait(pause):
+            pause = self._between
+            # nobody listens any more, or the work goes on while it is looked at: the next line comes in time
+            with suppress(OSError, ValueError, RuntimeError):
+                if line := self._line():
+                    os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
+
+    def end(self) -> None:
+        """Write nothing from here on."""
+        self._ended.set()
+        self.join()
+
+
 class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
     """Progress bars on stderr; lines where stderr is no terminal.
 
@@ -70,13 +96,10 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._stage, self._done, self._total, self._begun = "", 0, 0, time.monotonic()
         self._within = ""
         self._lines = (
-            None
-            if drawn or Quiet.wanted
-            else startup_lines.Lines(self._line, SECONDS_BEFORE_FIRST_LINE, SECONDS_BETWEEN_LINES)
+            None if drawn or Quiet.wanted else _Lines(self._line, SECONDS_BEFORE_FIRST_LINE, SECONDS_BETWEEN_LINES)
         )
 
     def __enter__(self) -> Self:
-        startup_lines.over()
         self._entered.enter_context(surviving_hangup())
         self._progress.start()
         if self._lines is not None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
 from q36eval.app.cli.history_replay import show_under_policy
 from q36eval.app.cli.options import DetailsOption, note, open_history
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 def report(
     run: Annotated[
         str | None,
-        typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN", autocompletion=completion.runs),
+        typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN"),
     ] = None,
     format: Annotated[Format | None, typer.Option("--format", help="Report format; markdown by default.")] = None,
     into: Annotated[
@@ -38,7 +37,6 @@ def report(
         typer.Option(
             help="Show what this policy says of the same evidence instead; nothing is stored.",
             metavar="NAME|FILE",
-            autocompletion=completion.policies,
         ),
     ] = None,
     details: DetailsOption = False,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.options import (
     FamilyOption,
     JsonOption,
@@ -32,9 +31,7 @@ app = typer.Typer(no_args_is_help=True, help="Bless and sign runs; write, list a
 
 IN_FORCE = "in force"
 
-AnyBranch = Annotated[
-    str | None, typer.Option("--branch", help="Only waivers of this branch.", autocompletion=completion.branches)
-]
+AnyBranch = Annotated[str | None, typer.Option("--branch", help="Only waivers of this branch.")]
 
 
 @app.command("waive")
@@ -54,7 +51,6 @@ def waive(
         typer.Option(
             help="Policy whose criterion ids it uses; the family's by default.",
             metavar="NAME|FILE",
-            autocompletion=completion.policies,
         ),
     ] = None,
     ahead: Annotated[
@@ -155,7 +151,6 @@ def revoke(
         typer.Argument(
             help="Number of a waiver, as `review list` shows it; or a run, whose blessing is revoked.",
             metavar="NUMBER|RUN",
-            autocompletion=completion.runs,
         ),
     ],
     owner: Annotated[str | None, typer.Option(help="Who revokes it.")] = None,

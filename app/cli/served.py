@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import BaseUrl, ServedModel, check_engine
 from q36eval.app.cli.one_probe import run_body
 from q36eval.app.cli.options import (
@@ -39,7 +38,6 @@ def served(
         typer.Option(
             help="Policy name or file; of it the criteria of the probe served.",
             metavar="NAME|FILE",
-            autocompletion=completion.policies,
         ),
     ] = SERVED_POLICY,
     against: Annotated[

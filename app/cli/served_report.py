@@ -38,17 +38,13 @@ def print_served(
     rows = [(*_cells(result), Text(result.verdict, style=STYLES[result.verdict])) for result in report.criteria]
     console.print(plain_table(columns, rows, right=(1, 2, 3)))
     for result in report.criteria:
-        measurement = by_key.get(_key(result))
+        measurement = by_key.get(f"{result.probe}.{result.metric}[{result.slice}]")
         if result.verdict != "PASS":
             seen = "" if measurement is None else f" {measurement.note}."
             console.print(Text(plain(f"{result.heading}: {result.reason}.{seen}")), soft_wrap=True)
     for measurement in measurements:
         if measurement.metric in SHOWN:
             console.print(Text(plain(_shown(measurement))), soft_wrap=True)
-
-
-def _key(result: CriterionResult) -> str:
-    return f"{result.probe}.{result.metric}[{result.slice}]"
 
 
 def _cells(result: CriterionResult) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.engine_options import BaseUrl, ServedModel
 from q36eval.app.cli.options import (
     FamilyOption,
@@ -38,7 +37,6 @@ def watch(
         str | None,
         typer.Option(
             help="Branch that is served, or a folder with its tokenizer and configuration.",
-            autocompletion=completion.branches,
         ),
     ] = None,
     base_url: BaseUrl = None,
@@ -46,9 +44,7 @@ def watch(
     family: FamilyOption = None,
     policy: Annotated[
         str | None,
-        typer.Option(
-            help="Policy name or file; watch by default.", metavar="NAME|FILE", autocompletion=completion.policies
-        ),
+        typer.Option(help="Policy name or file; watch by default.", metavar="NAME|FILE"),
     ] = None,
     every: Annotated[
         str | None, typer.Option(help="Time between two rounds: 90s, 15m, 2h; 15m by default.", metavar="TIME")

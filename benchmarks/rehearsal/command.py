@@ -9,13 +9,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from q36eval import startup_lines
-
 
 def main() -> None:
     """Runs the command, which exits with its own code."""
     folder, *command = sys.argv[1:]
-    startup_lines.begin()
     from benchmarks.rehearsal.records import RECORDS
     from q36eval.engines import opening
     from q36eval.engines.base import IN_PROCESS
@@ -29,7 +26,6 @@ def main() -> None:
     try:
         command_line()
     finally:
-        startup_lines.over()
         RECORDS.write()
 
 

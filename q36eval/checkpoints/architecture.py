@@ -244,7 +244,7 @@ class Outline:
         some = next(iter(sources.values()))[0]
         faulty = False
         for pattern in group.source_patterns:
-            by_number = {_expert_of(name): name for name in sources.get(pattern, ())}
+            by_number = {int(_NUMBER.findall(name)[-1]): name for name in sources.get(pattern, ())}
             found.unexpected.extend(name for number, name in by_number.items() if number not in experts)
             like = next(iter(by_number.values()), some)
             found.missing.extend(_of_expert(like, number) for number in experts if number not in by_number)
@@ -286,10 +286,6 @@ class Places:
 _STACKED = 3
 """Dimensions of a parameter that holds the weights of all experts: [experts, rows, columns]."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-
-
-def _expert_of(name: str) -> int:
-    return int(_NUMBER.findall(name)[-1])
 
 
 def _of_expert(name: str, number: int) -> str:

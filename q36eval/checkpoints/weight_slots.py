@@ -129,7 +129,7 @@ class Sizes:
     def of(cls, plan: Plan, outline: Outline, dtype: torch.dtype) -> "Sizes":
         """Of a model that is planned like that."""
         values = {name: math.prod(outline.shapes[name]) for name in plan}
-        stays_packed = [name for name, weights in plan.items() if _packable(weights)]
+        stays_packed = [name for name, weights in plan.items() if all(weight.scheme != PLAIN for _, weight in weights)]
         stored = sum(weight.stored_bytes for name in stays_packed for _, weight in plan[name])
         modules: dict[str, list[PackedSize]] = defaultdict(list)
         for name in stays_packed:
@@ -160,10 +160,6 @@ def free_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     return float(available_bytes())
-
-
-def _packable(weights: list[tuple[Part, LogicalWeight]]) -> bool:
-    return all(weight.scheme != PLAIN for _, weight in weights)
 
 
 @dataclass(frozen=True)

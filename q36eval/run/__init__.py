@@ -15,6 +15,6 @@ The order of a run, and where each step lives:
 6. `progress` follows along; `drift` keeps where the branch stands now.
 
 Next to gates: `workload` and `memory_report` (what a run would compute, `--plan`), `attribution` (which tensors cost
-the quality), `corpora` (freezing texts) and `canary_repeats` (the same canaries several times).
+the quality) and `corpora` (freezing texts).
 `run` may import the core and the three probes; `app` imports `run`, nothing here imports `app`.
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from q36eval.app.cli.canaries_report import agreement_json, agreement_words, print_summary
+from q36eval.app.cli.canaries_report import print_summary
 from q36eval.app.figures.canaries import CanaryRun, canaries_json, fails_words, margin_rows, must_pass_words, rate_rows
 from q36eval.app.figures.canary_items import (
     at_risk,
@@ -17,12 +17,10 @@ from q36eval.app.figures.canary_items import (
     margin_words,
     reasons,
 )
-from q36eval.canaries.must_pass import Standing
 from q36eval.canaries.specification import load_specs
 from q36eval.canaries.summary import summarize_outcomes
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Measurement
-from q36eval.run.canary_repeats import Repeat, agreement
 from tests.app.canary_records import HOSTILE, answer, item, outcomes
 
 
@@ -112,21 +110,3 @@ def test_json_has_the_flips_in_full_and_only_numbers_json_has() -> None:
     assert flip["margin_nats"] == {"reference": 4.0, "branch": -1.5}
     assert body["at_risk"][0]["name"] == "d/inf"
     assert body["failed_checks"][0] == {"check": "discount", "code": "wrong_conclusion", "branch": 4, "reference": 2}
-
-
-def test_runs_agree_question_by_question() -> None:
-    first, second = outcomes(), outcomes()
-    same = agreement([Repeat(None, "r1", tuple(first)), Repeat(4, "r2", tuple(second))])
-    assert same.must_pass_agree
-    assert same.rates_agree
-    assert [one.name for one in same.differing] == ["fixed/unstable"], "unstable within a run is unstable"
-    second[0] = item("fixed/passed", first[0].reference, answer(0.0, "A", again=(0.0, 0.0)), must_pass=True)
-    second[7] = item("discount/3", first[7].reference, answer(1.0))
-    moved = agreement([Repeat(None, "r1", tuple(first)), Repeat(4, "r2", tuple(second[:-1]))])
-    assert not moved.must_pass_agree
-    assert not moved.rates_agree
-    assert [one.name for one in moved.differing] == ["fixed/passed", "fixed/unstable", "discount/3"]
-    assert moved.differing[0].standings == (Standing.PASSED, Standing.FLIPPED)
-    assert "must-pass outcomes DIFFER, pass rates DIFFER, 3 of 10 questions are unstable" in agreement_words(moved)
-    body = agreement_json(moved, [Repeat(None, "r1", ()), Repeat(4, "r2", ())])
-    assert json.loads(json.dumps(body))["batch_sizes"] == [None, 4]

@@ -2,14 +2,12 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from q36eval.app import doctor
 from tests import commands
 
 REPOSITORY = Path(__file__).parents[2]
@@ -25,7 +23,6 @@ def test_it_says_where_everything_lies_and_why(tmp_path: Path) -> None:
     assert body["state"]["writable"]
     assert not body["state"]["exists"], "looking makes nothing"
     assert body["devices"][0]["name"] == "cpu"
-    assert body["hub"] is None, "no network is asked unless somebody wants it"
     assert body["extras"]["ui"]
     told = commands.q36eval("doctor", state=tmp_path / "of-environment")
     assert f"state     {tmp_path / 'of-environment'} (named by Q36EVAL_STATE)" in told.stdout
@@ -59,14 +56,6 @@ def test_a_database_url_is_not_printed(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "s3cret" not in done.stdout + done.stderr
     assert "the database that Q36EVAL_HISTORY names" in done.stdout
-
-
-def test_a_hub_that_is_silent_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setattr(doctor, "HUB_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
-        assert "does not answer" in doctor._hub()
 
 
 @pytest.mark.long

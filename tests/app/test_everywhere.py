@@ -7,12 +7,10 @@ import subprocess
 import sys
 from datetime import date, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from q36eval.app.cli import completion
 from q36eval.app.cli.gate_branches import Branches, Judged, Output, finish
 from q36eval.app.cli.options import Quiet
 from q36eval.app.reviewing.recommendation import Candidate
@@ -207,39 +205,6 @@ def test_an_empty_out_is_no_folder(state: Path, tmp_path: Path, monkeypatch: pyt
     assert report.read_text(encoding="utf-8") == "of somebody else"
 
 
-def offered(name: str, incomplete: str, **given: str) -> set[str]:
-    complete = getattr(completion, name)
-    return {value for value, _ in complete(SimpleNamespace(params=given), incomplete)}
-
-
-def test_names_that_exist_are_offered(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("Q36EVAL_STATE", str(state))
-    assert offered("branches", "int2") == {"int2-experts"}
-    assert "fp8-head" in offered("branches", "", family="qwen3.6-35b-a3b") - offered("branches", "int2")
-    assert "int2-experts" not in offered("branches", "", family="qwen3.6-35b-a3b")
-    assert {"quick", "release", "sandbox"} <= offered("suites", "")
-    assert offered("policies", "rel") == {"release"}
-    assert {"sandbox", "qwen3.6-35b-a3b"} <= offered("families", "")
-    assert "in-process" in offered("engines", "")
-    assert {run.id for run in open_history(state).summaries()} == offered("runs", "20")
-    monkeypatch.setenv("Q36EVAL_STATE", str(state / "no"))
-    assert offered("runs", "20") == set()
-
-
-@pytest.mark.long
-def test_completion_opens_no_history_and_imports_nothing_heavy(state: Path) -> None:
-    code = (
-        "import sys\nfrom q36eval.app.cli.main import program\nfrom q36eval.app.cli import completion\n"
-        "from types import SimpleNamespace\n"
-        "assert [v for v, _ in completion.runs(SimpleNamespace(params={}), '20')]\n"
-        "assert completion.branches(SimpleNamespace(params={}), '')\n"
-        "print([m for m in ('sqlalchemy', 'numpy', 'torch', 'rich', 'plotly') if m in sys.modules])"
-    )
-    environment = {**os.environ, "Q36EVAL_STATE": str(state)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.mark.long
 def test_bash_itself_completes_with_what_is_installed(state: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("home")
@@ -248,10 +213,10 @@ def test_bash_itself_completes_with_what_is_installed(state: Path, tmp_path_fact
     program.chmod(0o755)
     line = """
         source <(_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1 q36eval --show-completion bash)
-        COMP_WORDS=(q36eval gate --branch int2); COMP_CWORD=3
+        COMP_WORDS=(q36eval attr); COMP_CWORD=1
         "$(complete -p q36eval | sed 's/.*-F \\([^ ]*\\).*/\\1/')" q36eval
         echo "${COMPREPLY[@]}"
     """
     environment = {**os.environ, "PATH": f"{home}:{os.environ['PATH']}", "Q36EVAL_STATE": str(state)}
     done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("int2-experts\n", "")
+    assert (done.stdout, done.stderr) == ("attribute\n", "")

@@ -9,12 +9,10 @@ cost (`error`, `grids`) once smoothing is folded out (`smoothing`), and another 
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.inspection.findings import (
-    AgainstReport,
     CoverageRow,
     ErrorRow,
     Finding,
     Inspection,
-    LeftOutRow,
     Promise,
     Section,
     Severity,
@@ -24,12 +22,10 @@ if TYPE_CHECKING:
     from q36eval.checkpoints.inspection.examination import inspect_checkpoint
 
 __all__ = [
-    "AgainstReport",
     "CoverageRow",
     "ErrorRow",
     "Finding",
     "Inspection",
-    "LeftOutRow",
     "Promise",
     "Section",
     "Severity",

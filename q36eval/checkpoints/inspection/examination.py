@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
-from q36eval.checkpoints.inspection.byte_comparison import compare_stored
 from q36eval.checkpoints.inspection.configuration import (
     Shapes,
     configuration_findings,
@@ -29,7 +28,7 @@ from q36eval.checkpoints.inspection.error import (
     grouped,
     outliers,
 )
-from q36eval.checkpoints.inspection.extra_modules import compare_left_out, left_out_findings
+from q36eval.checkpoints.inspection.extra_modules import left_out_findings
 from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding, Inspection, Promise, Section, Severity
 from q36eval.checkpoints.inspection.gguf import gguf_findings, open_damaged_gguf
 from q36eval.checkpoints.inspection.servability import servability_findings
@@ -51,7 +50,6 @@ MOST_NAMED = 3
 def inspect_checkpoint(
     folder: Path,
     reference: Path | None = None,
-    against: Path | None = None,
     weights_workers: int | None = None,
     excepted: tuple[str, ...] = (),
     promises: tuple[Promise, ...] = (),
@@ -66,19 +64,19 @@ def inspect_checkpoint(
     where weights are decoded and compared; the files of a GGUF are decoded on the CPU.
 
     Raises:
-        UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference or the
-            checkpoint to compare with cannot be read.
+        UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference
+            cannot be read.
         EngineError: the memory of this machine does not suffice, or its disk gives errors.
         ChangedError: a file of one of them changed meanwhile.
     """
     check_folder(folder)
     with opened_once() as folders, ExitStack() as reading:
         folders.measure_against(reference)
-        for place in (folder, reference, against):
+        for place in (folder, reference):
             if place is not None:
                 reading.enter_context(hold(place).being_read())
         allowed, workers = Allowed(excepted, promises, template), weights_workers or len(os.sched_getaffinity(0))
-        return _inspected(folder, reference, against, Machine(workers, device), allowed)
+        return _inspected(folder, reference, Machine(workers, device), allowed)
 
 
 @dataclass(frozen=True)
@@ -98,9 +96,7 @@ class Machine:
     device: str
 
 
-def _inspected(
-    folder: Path, reference: Path | None, against: Path | None, machine: Machine, allowed: Allowed
-) -> Inspection:
+def _inspected(folder: Path, reference: Path | None, machine: Machine, allowed: Allowed) -> Inspection:
     held = hold(folder)
     known = None if reference is None else _Reference(reference)
     gguf = held if isinstance(held, HeldGguf) else None
@@ -108,21 +104,16 @@ def _inspected(
     with suppress(CorruptCheckpointError):  # reported with the configuration
         check_supported(checkpoint)
     measured = [Section.INTEGRITY]
-    updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
+    reasons = Counter(reason for name in checkpoint.tensors if (reason := left_out_as(name)) is not None)
+    updates: dict[str, Any] = {"left_out": dict(reasons)}
     updates |= _contents(checkpoint, readable, known, machine, allowed, findings, measured)
     texts = None if reference is None else hold(reference)
     findings += text_findings(held, texts, _vocab_size(checkpoint.config), allowed.template)
     if gguf is not None and readable:
         findings += gguf_findings(checkpoint, gguf)
     if readable:
-        differing: dict[str, dict[str, str]] = {}
-        if known is not None:
-            rows, differing = compare_left_out(checkpoint, known.checkpoint, machine.workers)
-            updates["left_out_against_reference"] = rows
         theirs = None if known is None else known.checkpoint
-        findings += left_out_findings(checkpoint, theirs, differing, allowed.promises, allowed.excepted)
-    if against is not None and readable:
-        updates["against"] = compare_stored(checkpoint, against, machine.workers)
+        findings += left_out_findings(checkpoint, theirs, machine.workers, allowed.promises, allowed.excepted)
     findings += not_judged(measured, known is not None, findings)
     named = None if reference is None else str(reference)
     return Inspection(
@@ -338,10 +329,6 @@ def _by_rule(examined: list[Examined]) -> dict[str, list[Finding]]:
         for finding in outcome.findings:
             rules.setdefault(finding.rule, []).append(finding)
     return rules
-
-
-def _left_out(checkpoint: Checkpoint) -> dict[str, int]:
-    return dict(Counter(reason for name in checkpoint.tensors if (reason := left_out_as(name)) is not None))
 
 
 def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.header import TensorEntry
-from q36eval.checkpoints.inspection.findings import Finding, LeftOutRow, Promise, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding, Promise, Section, Severity
 from q36eval.checkpoints.inspection.stored_schemes import UNQUANTIZED
 from q36eval.checkpoints.names import canonical, fused_experts, left_out_as, split_part
 from q36eval.checkpoints.reader import Checkpoint
@@ -76,51 +76,26 @@ def _one_by_one(name: str, entry: TensorEntry) -> dict[str, TensorEntry]:
     return {name: entry}
 
 
-def compare_left_out(
-    checkpoint: Checkpoint, reference: Checkpoint, workers: int
-) -> tuple[tuple[LeftOutRow, ...], dict[str, dict[str, str]]]:
-    """Vision tower, multi-token head and KV-cache scales against the reference's, for those that both have.
-
-    They are paired by name, whichever of the published layouts each checkpoint follows. Beside the counts, by reason
-    and stored name what differs in tensors that both store unquantized.
-    """
-    mine, theirs = parts_left_out(checkpoint), parts_left_out(reference)
-    rows, told = [], {}
+def _differences(
+    checkpoint: Checkpoint, reference: Checkpoint, here: _Part | None, there: _Part | None, workers: int
+) -> dict[str, str]:
+    """What differs in tensors that both store unquantized, by stored name; they are paired by their canonical names."""
+    if here is None or there is None:
+        return {}
+    quantized = {*here.quantized(), *there.quantized()}
+    names = [name for name in here.entries if name in there.entries and split_part(name)[0] not in quantized]
+    pairs = [(here.entries[name], there.entries[name]) for name in names]
     with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-        for reason in sorted(mine.keys() & theirs.keys()):
-            here, there = mine[reason].entries, theirs[reason].entries
-            names = [name for name in here if name in there]
-            pairs = [(here[name], there[name]) for name in names]
-            outcomes = dict(zip(names, pool.map(partial(_difference, checkpoint, reference), pairs), strict=True))
-            quantized = {*mine[reason].quantized(), *theirs[reason].quantized()}
-            differing = {name: how for name, how in outcomes.items() if how is not None}
-            told[reason] = {
-                here[name].name: how for name, how in differing.items() if how and split_part(name)[0] not in quantized
-            }
-            rows.append(
-                LeftOutRow(
-                    reason=reason,
-                    identical=len(names) - len(differing),
-                    different=tuple(sorted({here[name].name for name in differing})),
-                    only_here=len(here) - len(names),
-                    only_there=len(there) - len(names),
-                )
-            )
-    return tuple(rows), told
+        outcomes = pool.map(partial(_difference, checkpoint, reference), pairs)
+    return {here.entries[name].name: how for name, how in zip(names, outcomes, strict=True) if how}
 
 
-def _difference(one: Checkpoint, other: Checkpoint, pair: tuple[TensorEntry, TensorEntry]) -> str | None:
-    """What differs; empty where the bytes do and the numbers do not, None where nothing does."""
-    import torch
-
+def _difference(one: Checkpoint, other: Checkpoint, pair: tuple[TensorEntry, TensorEntry]) -> str:
+    """What differs; empty where the numbers are equal, also in another dtype."""
     mine, theirs = pair
     if mine.shape != theirs.shape:
         return f"shape {list(mine.shape)} against {list(theirs.shape)}"
-    here, there = one.read_entry(mine), other.read_entry(theirs)
-    bits = [tensor.reshape(-1).view(torch.uint8) for tensor in (here, there)]
-    if mine.dtype == theirs.dtype and torch.equal(*bits):
-        return None
-    return _how(here.double(), there.double()) if {mine.dtype, theirs.dtype} <= {*FLOATS} else "values differ"
+    return _how(one.read_entry(mine).double(), other.read_entry(theirs).double())
 
 
 def _how(here: "torch.Tensor", there: "torch.Tensor") -> str:
@@ -138,25 +113,23 @@ def _how(here: "torch.Tensor", there: "torch.Tensor") -> str:
 def left_out_findings(
     checkpoint: Checkpoint,
     reference: Checkpoint | None,
-    told: Mapping[str, Mapping[str, str]],
+    workers: int,
     promises: Sequence[Promise],
     excepted: tuple[str, ...] = (),
 ) -> list[Finding]:
-    """What blocks where the branch is said to ship that part, and is shown elsewhere.
-
-    `told` is what `compare_left_out` says of tensors that both store unquantized.
-    """
+    """What blocks where the branch is said to ship that part, and is shown elsewhere."""
     mine = parts_left_out(checkpoint)
     theirs = {} if reference is None else parts_left_out(reference)
     findings: list[Finding] = []
     for reason in SHIPPED.values():
         promise = next((one for one in promises if one.tensors == reason), None)
         here, there = mine.get(reason), theirs.get(reason)
+        told = {} if reference is None else _differences(checkpoint, reference, here, there, workers)
         findings += [
             *_missing(reason, here, there, promise, excepted),
             *_quantized(reason, here, promise, excepted),
             *_zero(checkpoint, reason, here if there is None else None, promise, excepted),
-            *_different(reason, told.get(reason, {}), promise, excepted),
+            *_different(reason, told, promise, excepted),
         ]
     return findings
 

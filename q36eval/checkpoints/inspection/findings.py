@@ -1,4 +1,4 @@
-"""What an inspection found: findings, coverage, error per class, and what differs from another checkpoint."""
+"""What an inspection found: findings, coverage and error per class."""
 
 from enum import StrEnum
 
@@ -88,32 +88,6 @@ class ErrorRow(Record):
     worst_bound_usage: float | None
 
 
-class AgainstReport(Record):
-    """What differs from another checkpoint, as stored: identical tensors are bit for bit the same."""
-
-    path: str
-    identical: dict[str, int]
-    """Bit-identical stored tensors, by class."""
-    different: dict[str, int]
-    """Stored tensors that differ or exist on one side only, by class."""
-    differences: dict[str, str]
-    """Stored tensor name -> `only here`, `only there`, or what differs."""
-
-
-class LeftOutRow(Record):
-    """Stored tensors that are no part of the text model against the reference's, bit for bit.
-
-    Fused experts count one by one. What is judged of them are findings.
-    """
-
-    reason: str
-    identical: int
-    different: tuple[str, ...]
-    """Stored names; the others are only counted."""
-    only_here: int
-    only_there: int
-
-
 class Inspection(Record):
     """Everything one inspection found. `measured` names the sections that could be judged; the others prove nothing."""
 
@@ -126,11 +100,8 @@ class Inspection(Record):
     schemes: dict[str, int] | None = None
     """Quantized weights by scheme, none where nothing is quantized; None where that could not be told."""
     left_out: dict[str, int] = Field(default_factory=dict)
-    left_out_against_reference: tuple[LeftOutRow, ...] = ()
-    """Only for what both have something of."""
     compared_weights: int = 0
     unbounded_weights: int = 0
-    against: AgainstReport | None = None
 
     @property
     def blocking(self) -> tuple[Finding, ...]:

@@ -237,7 +237,8 @@ def stored_grid(parts: Parts, shape: Block, block: Block | None = None, bits: in
     if scale.dtype == torch.uint8:
         return shared_exponents_grid(scale, shape, block, is_fp4=values.dtype == torch.uint8)
     if values.dtype == torch.uint8:
-        return fp4_grid(scale, _unit(parts), shape, block)
+        unit = parts["weight_scale_2"] if "weight_scale_2" in parts else 1 / parts["weight_global_scale"].float()
+        return fp4_grid(scale, unit, shape, block)
     if values.dtype in (torch.int8, torch.int32):
         known = bits or (8 if values.dtype == torch.int8 else _bits(values.shape[-1], columns))
         return _integers(scale, parts.get("weight_g_idx"), shape, block, known)
@@ -270,10 +271,6 @@ def _integers(scale: Tensor, groups: Tensor | None, shape: Block, block: Block |
     least = torch.where(powers, CLIPPED_POWER, 1.0)[:, None, None] / (top - 0.5)
     stored, size = _in_blocks(scale.float(), shape, block)
     return Grid("integer", stored, size, least, most, top, order=order)
-
-
-def _unit(parts: Parts) -> Tensor:
-    return parts["weight_scale_2"] if "weight_scale_2" in parts else 1 / parts["weight_global_scale"].float()
 
 
 def fp4_grid(local: Tensor, unit: Tensor, shape: Block, block: Block | None, *, bounded: bool = True) -> Grid:

@@ -144,10 +144,6 @@ def _is_changed(outcome: Examined) -> bool:
     return _comparable(outcome) and outcome.error is not None and outcome.error.relative_error > 0
 
 
-def _differs(outcome: Examined) -> bool:
-    return any(finding.rule == "unquantized-differs" for finding in outcome.findings)
-
-
 def _without_difference(outcome: Examined, folded: bool = False) -> Examined:
     """A norm whose difference is explained; where it is folded into others nothing of it is left to compare."""
     left = tuple(one for one in outcome.findings if one.rule != "unquantized-differs")
@@ -315,7 +311,8 @@ def _fold_pairs(
 
 def _unexplained(outcome: Examined, name: str, found: Folding) -> bool:
     """Whether it differs by more than its scheme, or would have to carry a norm's factors, which hides that."""
-    return name in found.columns or _differs(outcome) or is_beyond(outcome.error)
+    differs = any(finding.rule == "unquantized-differs" for finding in outcome.findings)
+    return name in found.columns or differs or is_beyond(outcome.error)
 
 
 def _pair(

@@ -59,7 +59,8 @@ def stacks_of(units: Sequence[LogicalWeight], how: Pass, device: str = "cpu") ->
         alike[_key(unit, how)].append(unit)
     stacks = []
     for members in alike.values():
-        count = max(SLAB[device] // max(_values(members[0]), 1), 1)
+        values = members[0].stored_bytes * (1 if members[0].is_plain else 2)  # two to a byte at most
+        count = max(SLAB[device] // max(values, 1), 1)
         for start in range(0, len(members), count):
             some = members[start : start + count]
             references = [how.reference[unit.name] for unit in some if unit.name in how.reference]
@@ -67,21 +68,13 @@ def stacks_of(units: Sequence[LogicalWeight], how: Pass, device: str = "cpu") ->
     return sorted(stacks, key=lambda stack: stack.stored_bytes < READ_AHEAD_BYTES // 8)
 
 
-def _values(unit: LogicalWeight) -> int:
-    """About how many values a weight has: two to a byte at most."""
-    return unit.stored_bytes if unit.is_plain else 2 * unit.stored_bytes
-
-
 def _key(unit: LogicalWeight, how: Pass) -> Hashable:
     """Equal for two weights that can be one stack."""
     reference, factors = how.reference.get(unit.name), how.factors.get(unit.name)
     both = (unit, *([reference] if reference is not None else []))
     scaled = None if factors is None else (factors.columns is None, factors.rows is None)
-    return (_layer(unit.name), *(stored_as(one) for one in both), how.expected.get(unit.name), scaled)
-
-
-def _layer(name: str) -> str:
-    return ".".join(name.split(".")[:3])
+    layer = ".".join(unit.name.split(".")[:3])
+    return (layer, *(stored_as(one) for one in both), how.expected.get(unit.name), scaled)
 
 
 def examine_all(units: Sequence[LogicalWeight], how: Pass, workers: int, device: str = "cpu") -> list[Examined]:

@@ -295,13 +295,14 @@ def _by_ids(client: Client, server: Server, tokenizer: Any) -> bool:
     Raises:
         UsageError: it gives others.
     """
+    read = partial(read_as, Tokenized)
     for text in PROOF_TEXTS:
         is_llama = server.flavour == LLAMA_CPP
         body: dict[str, Any] = {"content": text, "add_special": False, "parse_special": True}
         if not is_llama:
             body = {"model": server.model.id, "prompt": text, "add_special_tokens": False}
         try:
-            theirs = client.post(f"{client.address.root}/tokenize", body, _tokens, TRIES).tokens
+            theirs = client.post(f"{client.address.root}/tokenize", body, read, TRIES).tokens
         except (RefusedError, NoAnswerError):
             return False
         ours = list(tokenizer.encode(text, add_special_tokens=False))
@@ -314,10 +315,6 @@ def _by_ids(client: Client, server: Server, tokenizer: Any) -> bool:
                 f"tokenizer, or name the branch that is served.",
             )
     return True
-
-
-def _tokens(content: Any) -> Tokenized:
-    return read_as(Tokenized, content)
 
 
 def _by_counts(client: Client, server: Server, tokenizer: Any) -> None:

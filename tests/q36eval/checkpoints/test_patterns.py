@@ -28,11 +28,8 @@ def test_a_pattern_that_works_without_end_is_refused_and_not_tried_again() -> No
     assert time.thread_time() - begun < 100 * patterns.SECONDS, "once, not for every name"
 
 
-def test_slow_patterns_share_their_time_and_a_quick_one_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "SECONDS_OF_ALL_PATTERNS", 0.1)
-    monkeypatch.setattr(patterns, "SECONDS_ALONE", 0.01)
-    patterns._slow.update({f"slow {number}": 0.04 for number in range(3)} | {"slow once": 0.002})
+def test_a_quick_pattern_does_not_count() -> None:
+    patterns._slow.update({"slow": 0.6, HONEST: 0.4})
     with raises(CorruptCheckpointError, "pattern-too-slow"):
-        matches_pattern("slow 0", NAME)
+        matches_pattern("slow", NAME)
     assert matches_pattern(HONEST, NAME, anywhere=True)
-    assert not matches_pattern("slow once", NAME)

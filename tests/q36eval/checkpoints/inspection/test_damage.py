@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from q36eval.app.cli.inspect import inspect
 from q36eval.app.sandbox import build, kind_of, names
 from q36eval.app.targets import load_family, resolve
-from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints import checkpoint_sha256
 from q36eval.checkpoints.inspection import Finding, Inspection, Promise, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.byte_comparison import difference
 from q36eval.checkpoints.inspection.examination import not_judged
 from q36eval.checkpoints.inspection.extra_modules import SHIPPED
 from q36eval.checkpoints.inspection.findings import OF_ITSELF
@@ -163,10 +162,8 @@ def test_what_files_do_not_show_is_not_called_damage(
     what: str, checkpoint: str, damage: Damage, whole: Whole, copy_of: Callable[..., tuple[Path, Path]]
 ) -> None:
     """Damage to inputs and caches is what `tests/kl/test_unseen.py` measures."""
-    before = open_checkpoint(whole(checkpoint)[0])
     folder, reference = copy_of(checkpoint, damage)
-    after = open_checkpoint(folder)
-    assert any(difference(before, after, name) for name in {*before.tensors, *after.tensors})
+    assert checkpoint_sha256(folder) != checkpoint_sha256(whole(checkpoint)[0])
     promises = tuple(Promise(tensors=one.tensors, stored="FP8", source="x") for one in promised(checkpoint)[:1])
     assert not inspect_checkpoint(folder, reference, weights_workers=1, promises=promises).blocking
 
@@ -192,10 +189,9 @@ def test_no_false_alarm_on_any_branch(branch: str, tmp_path: Path) -> None:
 def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "[bold]copy"
     shutil.copytree(folder_of("main"), folder)
-    exit_code, output = command(str(folder), "--against", "fp8-head", state=tmp_path, monkeypatch=monkeypatch)
+    exit_code, output = command(str(folder), state=tmp_path, monkeypatch=monkeypatch)
     assert exit_code == 0
     assert "[bold]copy" in output.replace("\n", "")
-    assert "lm_head.weight: BF16" in output
 
 
 HOSTILE = "model.x\n::error file=a::passed\x1b[31m\u202e.weight"
@@ -208,21 +204,11 @@ def test_what_a_checkpoint_calls_its_tensors_moves_no_cursor_and_is_no_command(
     """In a pipeline's log a line that begins with `::` is a command to its runner."""
     edit_tensors(folder, lambda tensors: tensors.update({HOSTILE: torch.zeros(2)}))
     edit_json(folder, "config.json", lambda config: config.update(architectures=["Own\n::error::passed\x1b[2J"]))
-    for more in ([], ["--against", "fp8-head"]):
-        _, output = command(str(folder), *more, state=tmp_path / "state", monkeypatch=monkeypatch)
-        assert "unexpected-tensor" in output
-        assert "::passed" not in output.replace(":: ", "")
-        assert not [line for line in output.splitlines() if line.startswith("::")]
-        assert not {"\x1b", "\u202e"} & set(output)
-
-
-def test_only_the_head_differs_between_main_and_fp8_head() -> None:
-    against = inspect_checkpoint(SANDBOX / "fp8-head", against=folder_of("main")).against
-    assert against is not None
-    assert set(against.differences) == {"lm_head.weight", "lm_head.weight_scale"}
-    assert set(against.different) == {"lm_head"}
-    assert against.identical["routed experts"] == 432
-    assert "lm_head" not in against.identical
+    _, output = command(str(folder), state=tmp_path / "state", monkeypatch=monkeypatch)
+    assert "unexpected-tensor" in output
+    assert "::passed" not in output.replace(":: ", "")
+    assert not [line for line in output.splitlines() if line.startswith("::")]
+    assert not {"\x1b", "\u202e"} & set(output)
 
 
 def test_what_is_excepted_by_name_does_not_block(copy_of: Callable[..., tuple[Path, Path]]) -> None:

@@ -75,15 +75,6 @@ def found(branch: Path, reference: Path | None, *promises: Promise, excepted: tu
 @pytest.mark.long
 def test_the_same_numbers_are_no_finding_however_they_are_laid_out(branch: Path, reference: Path) -> None:
     assert found(branch, reference, *BOTH) == []
-    rows = inspect_checkpoint(branch, reference).left_out_against_reference
-    assert [(row.reason, row.identical, row.different, row.only_here) for row in rows] == [
-        ("multi-token prediction", 8, (), 0),
-        ("vision tower", 2, (), 0),
-    ]
-    bias = "visual.blocks.0.norm1.bias"
-    edit_tensors(branch, lambda tensors: tensors.update({bias: -torch.zeros(16).bfloat16()}))
-    (_, tower) = inspect_checkpoint(branch, reference).left_out_against_reference
-    assert (tower.identical, tower.different) == (1, (bias,)), "a zero whose sign differs"
     wider = {name: tensor.float() for name, tensor in one_by_one().items()}
     edit_tensors(branch, lambda tensors: tensors.update(wider))
     assert found(branch, reference, *BOTH) == [], "the same numbers in another dtype"
