@@ -55,10 +55,6 @@ DOCUMENT_TAIL = _figure("kl_document_max", KL.column)
 
 MACRO_AVERAGE = _figure("kl_macro_average", KL.column)
 
-LOWER_BOUND = _figure("kl_divergence_lower_bound", "lower_bound")
-BOUND_GAP = _figure("kl_divergence_bound_gap", "gap")
-"""What a top-k pack gives in the place of `KL` (`kl.topk`); a bound is never reported as a divergence."""
-
 SHORTEST = 32
 """Tokens: a shorter document counts as one of so many, since the mean over an answer of two words is one token's."""
 

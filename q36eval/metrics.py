@@ -308,18 +308,6 @@ def _kl() -> Iterator[Metric]:
     )
     yield replace(
         nats,
-        name="kl_divergence_lower_bound",
-        label="lower bound of the KL divergence",
-        meaning="A lower bound of the mean KL divergence, from the reference's likeliest tokens alone.",
-    )
-    yield replace(
-        nats,
-        name="kl_divergence_bound_gap",
-        label="gap between the KL divergence and its lower bound",
-        meaning="How far the bound lies below the mean KL divergence, where both are known.",
-    )
-    yield replace(
-        nats,
         name="attributed_kl",
         label="KL divergence attributed to a part of the model",
         meaning="What quantizing one class of tensors or one run of layers alone costs, or restoring it gives back.",

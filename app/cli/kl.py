@@ -35,21 +35,18 @@ def kl(
     plan: PlanOption = False,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     corpus: CorpusIfAny = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(help="Measure a lower bound of the KL, from the reference's K likeliest tokens.", min=1),
-    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference.
 
     Exit 0 when everything was measured, 4 when not.
     """
-    from q36eval.app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
+    from q36eval.app.cli.kl_report import check_file, kl_body, print_summary, write_plot
 
-    check_plot(plot, top_k, reference_pack)
+    if plot is not None:
+        check_file(plot)
     paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
-    request = request_of(ProbeName.KL, *asked, engine=engine, corpus=corpus, top_k=top_k)
+    request = request_of(ProbeName.KL, *asked, engine=engine, corpus=corpus)
     if plan:
         from q36eval.app.cli.plan_command import show_runs
 

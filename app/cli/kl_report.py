@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.cli.tables import plain_table, print_run
-from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of, interval_words
+from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.inert_text import plain
 from q36eval.records import branch_title
-from q36eval.reports.text import number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from q36eval.history import History, RunRecord
-    from q36eval.records import Measurement
     from q36eval.token_files import WorstToken
 
 CHARACTERS_BEFORE = 46
@@ -37,33 +35,6 @@ def check_file(file: Path) -> None:
         raise UsageError("file-unwritable", f"{file} may not be written; name another file.")
     if find_spec("plotly") is None:
         raise UsageError("package-missing", "The plot needs plotly: install q36eval[ui].")
-
-
-def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None) -> None:
-    """Refuse a plot that could not be written before anything is measured.
-
-    Raises:
-        UsageError: the file cannot become a plot, or what is measured will only be a bound (of which there are no
-            tokens to draw).
-    """
-    if file is None:
-        return
-    check_file(file)
-    if top_k is not None:
-        raise UsageError(
-            "plot-needs-exact",
-            "A plot needs the exact divergence, and --top-k only bounds it; leave out one of the two.",
-        )
-    if reference_pack is not None:
-        from q36eval.records import ProbeName
-        from q36eval.references import Pack
-
-        if Pack.open(reference_pack).of(ProbeName.KL)[0].top_k is not None:
-            raise UsageError(
-                "plot-needs-exact",
-                f"A plot needs the exact divergence, and the reference pack {reference_pack} holds only the likeliest "
-                f"tokens; leave out --plot, or name a pack captured without --top-k.",
-            )
 
 
 def artifacts(run: "RunRecord", history: "History", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
@@ -128,29 +99,9 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     write_page(file, f"{branch_title(run.family, run.branch)}, run {run.id}", plots)
 
 
-def _bounds(bounds: Sequence["Measurement"], non_finite: str) -> Iterator["RenderableType"]:
-    """The bound and its gap by their whole names, for a bound must not be taken for the divergence."""
-    from rich.text import Text
-
-    rows = [
-        (m.metric, f"{number(m.value)} nats", interval_words(m.effect_interval), f"{m.counts.scored:,}") for m in bounds
-    ]
-    yield plain_table(("", "value", "95 % interval", "tokens"), rows, right=(3,), whole=(0,))
-    yield Text(non_finite)
-    for m in bounds:
-        yield Text(plain(f"{m.metric}: {m.note}"))
-
-
 def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
     from rich.text import Text
 
-    from q36eval.kl.measurements import BOUND_GAP, LOWER_BOUND
-
-    # what was measured decides, for a pack may hold no more though nobody asked for bounds
-    bounds = [m for m in (figures.get(LOWER_BOUND.metric.name), figures.get(BOUND_GAP.metric.name)) if m is not None]
-    if bounds:
-        yield from _bounds(bounds, figures.non_finite())
-        return
     if not figures.measured:
         yield Text("No token was scored.")
         yield Text(figures.non_finite())

@@ -21,7 +21,7 @@ MEASURABLE = {
         "canaries": "answers and margins",
     },
     "top": {
-        "kl": "a lower bound alone: q36eval kl --top-k {top_k}; exact with vLLM started with --max-logprobs -1",
+        "kl": "not: exact with vLLM started with --max-logprobs -1",
         "evals": "what is generated, and choices that are among the {top_k} likeliest tokens",
         "canaries": "answers, without margins",
     },
