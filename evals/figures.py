@@ -126,7 +126,7 @@ def _with_recovery(
     mean: Metric, kept: Metric, name: str, clusters: Clusters, note: str, beside: dict[str, Any]
 ) -> Iterator[Measurement]:
     share, share_interval = recovery(clusters)
-    yield _paired(mean, name, clusters, f"recovery {share:.2%}; {note}", **beside)
+    yield mean.summarized(clusters, name, note=f"recovery {share:.2%}; {note}", **beside)
     yield kept.measured(
         name,
         value=share,
@@ -180,23 +180,7 @@ def choice_margin(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PL
         return
     clusters = paired_clusters(outcomes, details("margin_nats"), weights=plan.weights)
     note = "log-likelihood of the right choice less that of the best wrong one"
-    yield _paired(CHOICE_MARGIN, name, clusters, note)
-
-
-def _paired(metric: Metric, name: str, clusters: Clusters, note: str, **beside: Any) -> Measurement:
-    """The mean under branch and reference, and their difference."""
-    value, reference_value, effect, interval = summarize(clusters, metric.estimator)
-    return metric.measured(
-        name,
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=clusters.counts(),
-        clusters=clusters,
-        note=note,
-        **beside,
-    )
+    yield CHOICE_MARGIN.summarized(clusters, name, note=note)
 
 
 def perplexities(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
@@ -204,7 +188,8 @@ def perplexities(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measure
     errored = sum(not is_scored(outcome) for outcome in outcomes)
     note = f"{len(outcomes)} documents" + (f", {errored} of them without a figure" if errored else "")
     for metric, unit in UNITS.items():
-        yield _paired(metric, name, paired_clusters(outcomes, details("nll_nats"), units=partial(_units, unit)), note)
+        clusters = paired_clusters(outcomes, details("nll_nats"), units=partial(_units, unit))
+        yield metric.summarized(clusters, name, note=note)
 
 
 def _units(unit: str, outcome: ItemOutcome) -> int:

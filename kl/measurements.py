@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from q36eval.gate import NON_FINITE
 from q36eval.metrics import ALL, METRICS, Metric
 from q36eval.records import Clusters, Counts, FamilyCompetence, ItemOutcome, Measurement, ProbeName
-from q36eval.stats import summarize, unseen_share
+from q36eval.stats import unseen_share
 
 NAME_CHARACTERS = 12
 
@@ -105,26 +105,11 @@ def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measure
         )
         if sum(clusters.units):
             name = f"guess={guess}"
-            figure = measurement(metric, name, clusters, evidence_words(len(outcomes), len(grouping.names)))
+            figure = metric.summarized(clusters, name, note=evidence_words(len(outcomes), len(grouping.names)))
             accepted = int(sum(clusters.reference or ()))
             causes = {"wrong": figure.counts.scored - accepted, "errored": figure.counts.errored}
             able = FamilyCompetence(name=name, items=figure.counts.total, informative=accepted, causes=causes)
             yield figure.model_copy(update={"competence": (able,)})
-
-
-def measurement(metric: Metric, slice_name: str, clusters: Clusters, note: str = "") -> Measurement:
-    """One metric from its evidence."""
-    value, reference_value, effect, interval = summarize(clusters, metric.estimator)
-    return metric.measured(
-        slice_name,
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=clusters.counts(),
-        clusters=clusters,
-        note=note,
-    )
 
 
 def left_out(missing: int, scored: int) -> str:
@@ -212,7 +197,7 @@ def _of_slice(figure: Figure, slice_name: str, outcomes: Sequence[ItemOutcome]) 
     elif figure is KL:
         worst = max(float(detail.get("max_forward_kl", 0.0)) for detail in details)
         note = joined(evidence_words(len(outcomes), len(grouping.names)), f"worst token {worst:.3g} nats")
-    return measurement(figure.metric, slice_name, clusters, joined(note, left_out(*_finite_of(details))))
+    return figure.metric.summarized(clusters, slice_name, note=joined(note, left_out(*_finite_of(details))))
 
 
 def _strata(grouping: Grouping, outcomes: Sequence[ItemOutcome]) -> tuple[str, ...]:
@@ -236,9 +221,8 @@ def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurem
     )
     unseen = unseen_share(len(grouping.names), TAIL_CONFIDENCE)
     missed = f"what fewer than {unseen:.2%} of clusters hold may be missed at {TAIL_CONFIDENCE:.1%} confidence"
-    return measurement(
-        DOCUMENT_TAIL.metric, slice_name, clusters, joined(evidence_words(len(outcomes), len(grouping.names)), missed)
-    )
+    note = joined(evidence_words(len(outcomes), len(grouping.names)), missed)
+    return DOCUMENT_TAIL.metric.summarized(clusters, slice_name, note=note)
 
 
 def evidence_words(documents: int, clusters: int) -> str:

@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references._manifest import HEADER_FILE, Header, Manifest, load_header, load_manifest
-
-if TYPE_CHECKING:
-    pass
-
 
 OPTIONS = {
     "corpus": "--corpus or --suite",
