@@ -20,7 +20,7 @@ from q36eval.engines.base import Generated
 from q36eval.probes import Digest
 from q36eval.records import Answer
 
-THINK_END = "</think>"
+THINK_START, THINK_END = "<think>", "</think>"
 TOOL_CHECKS = frozenset({"tool_call", "tool_calls", "no_tool_call"})
 """Checks of answers that may call tools: whether a call was made, and by its schema, is told of them."""
 
@@ -43,7 +43,8 @@ def answer_of(case: Case, text: str) -> tuple[int, str]:
 
 
 def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
-    """What is wrong with a raw answer. Reasoning is cut off first; an answer that never ended is wrong.
+    """What is wrong with a raw answer. Reasoning is cut off first, or its marks are wrong if thinking is off; an answer
+    that never ended is wrong.
 
     Raises:
         NotJudgedError: a check could not be finished, so that nothing is known of the answer.
@@ -52,6 +53,9 @@ def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
     if finish_reason == "length":
         budget = case.generation.max_new_tokens
         failures.append(Failure("generation", "cut_off", "end", f"no end within {budget} tokens"))
+    mark = next((mark for mark in (THINK_START, THINK_END) if mark in text), None)
+    if mark is not None and not case.generation.enable_thinking:
+        failures.append(Failure("generation", "thought", "answer", f"{mark} is in the answer, and thinking is off"))
     if case.generation.enable_thinking and THINK_END not in text:
         message = f"the reasoning never ends with {THINK_END}"
         return [*failures, Failure("generation", "no_answer", "end", message)]
@@ -87,12 +91,11 @@ def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Ans
 
 
 def _of_calls(case: Case, text: str) -> dict[str, Any]:
-    """Whether tools were called, and by their schemas; nothing of an answer that may not call any."""
+    """Whether the calls that it makes meet their tools' schemas; nothing of an answer that may not call any."""
     if not TOOL_CHECKS & set(case.checks):
         return {}
     _, answer = answer_of(case, text)
-    facts = call_facts(answer, case.tools)
-    return {"called": facts.called, "schema_ok": facts.schema_ok}
+    return {"schema_ok": call_facts(answer, case.tools).schema_ok}
 
 
 def branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:

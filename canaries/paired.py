@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from q36eval.canaries.checks import WRONG_CONCLUSION
-from q36eval.canaries.outcomes import AT_RISK_NATS, failure_causes, least_margin, question_name
+from q36eval.canaries.outcomes import failure_causes, least_margin, question_name
 from q36eval.metrics import metric_of
 from q36eval.records import Answer, Clusters, DeclaredFigure, FailureCauses, Interval, ItemOutcome, Measurement
 from q36eval.stats import proportion_interval
@@ -26,12 +26,6 @@ def cut_off(answer: Answer) -> float | None:
     return None if answer.error is not None else float(answer.detail.get("finish_reason") == "length")
 
 
-def at_risk(answer: Answer) -> float | None:
-    """Whether its least margin is below what a right answer is safe by."""
-    margin = least_margin(answer)
-    return None if margin is None else float(not margin >= AT_RISK_NATS)
-
-
 def right_numbers_wrong_conclusion(answer: Answer) -> float | None:
     """Whether the only fault of an answer is its final comparison."""
     codes = {failure["code"] for failure in answer.detail.get("failures", ())}
@@ -44,12 +38,6 @@ def meets_schema(answer: Answer) -> float | None:
     return None if met is None else float(met)
 
 
-def called(answer: Answer) -> bool | None:
-    """Whether it calls a tool at all."""
-    made: bool | None = answer.detail.get("called")
-    return made
-
-
 def unended(answer: Answer) -> float | None:
     """Whether its reasoning, or the answer after it, never ends; None where the engine gave no answer."""
     codes = {failure["code"] for failure in answer.detail.get("failures", ())}
@@ -60,11 +48,6 @@ def unended(answer: Answer) -> float | None:
 def loops(answer: Answer) -> float | None:
     """Whether it goes round, in its reasoning or after; None where the engine gave no answer."""
     return None if answer.error is not None else float(bool(answer.detail.get("loops")))
-
-
-def tokens(answer: Answer) -> float | None:
-    """How many it took, reasoning included; None where the engine gave no answer."""
-    return None if answer.error is not None else float(answer.detail["tokens"])
 
 
 def budget_used(answer: Answer) -> float | None:
@@ -151,29 +134,14 @@ def over_seeds(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: 
 
 
 def margin(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
-    """The mean least margin of the questions that the reference answers right: its change in nats, or its ratio."""
+    """The mean least margin of the questions that the reference answers right, and its ratio to the reference's."""
     pair = _both(least_margin)
     clusters, scored = _clusters([[outcome] for outcome in _applying(outcomes, pair)], pair, None)
-    if not scored or (declared.estimator == "ratio" and not all(map(math.isfinite, clusters.branch))):
+    if not scored or not all(map(math.isfinite, clusters.branch)):
         return None
     # one that is no number is the worst that a margin can be
     shrunk = sum(not branch >= reference for branch, reference in scored)
     return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(scored)} questions")
-
-
-def trigger_agreement(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
-    """Whether a call is made at all, as the reference does."""
-    if not outcomes:
-        return None
-    clusters, _ = _clusters([[outcome] for outcome in outcomes], _agreement, (0.0, 1.0))
-    note = "the share of questions on which both call a tool, or neither does"
-    clusters = clusters.model_copy(update={"reference": None})
-    return _measurement(declared, clusters, note, _own_interval(clusters))
-
-
-def _agreement(outcome: ItemOutcome) -> tuple[float, float] | None:
-    branch, reference = called(outcome.branch), called(outcome.reference)
-    return None if branch is None or reference is None else (float(branch == reference), 1.0)
 
 
 def _own_interval(clusters: Clusters) -> Interval | None:

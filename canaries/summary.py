@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from q36eval.canaries.answers import TOOL_CHECKS
 from q36eval.canaries.checks.discount import discount
 from q36eval.canaries.checks.tool_calls import tool_call, tool_calls
 from q36eval.canaries.must_pass import flips, unstable, why_not_absolute
 from q36eval.canaries.outcomes import PlannedItem, competence_of
 from q36eval.canaries.paired import (
     Reading,
-    at_risk,
     budget_used,
     cut_off,
     failed,
@@ -24,8 +22,6 @@ from q36eval.canaries.paired import (
     over_seeds,
     rate,
     right_numbers_wrong_conclusion,
-    tokens,
-    trigger_agreement,
     unended,
 )
 from q36eval.canaries.specification import CanarySpec
@@ -42,7 +38,6 @@ SAMPLED = {
     "unended_rate": unended,
     "loop_rate": loops,
     "budget_used": budget_used,
-    "length_ratio": tokens,
 }
 """What is read of sampled answers, by metric; `budget_used` shows reasoning that takes longer than the reference's."""
 
@@ -112,18 +107,13 @@ def planned_figures(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
     for name, chosen in _slices(families):
         yield _rate("failure_rate", name, chosen, failed)
         yield _rate("cut_off_rate", name, chosen, cut_off)
-        yield _figure("decisive_margin", name, chosen, margin)
         yield _figure("decisive_margin_ratio", name, chosen, margin)
-        yield _rate("at_risk", name, chosen, at_risk)
     concluding = [spec for spec in families if discount.name in spec.checks]
     if concluding:
         yield _rate("right_numbers_wrong_conclusion", ALL, concluding, right_numbers_wrong_conclusion)
-    with_tools = [spec for spec in families if TOOL_CHECKS & set(spec.checks)]
-    for name, chosen in _slices(with_tools, lanes=()):
-        yield _figure("call_trigger_agreement", name, chosen, trigger_agreement, of_answers=False)
-        calling = [spec for spec in chosen if CALLS & set(spec.checks)]
-        if calling:
-            yield _rate("schema_accuracy", name, calling, meets_schema)
+    calling = [spec for spec in families if CALLS & set(spec.checks)]
+    for name, chosen in _slices(calling, lanes=()):
+        yield _rate("schema_accuracy", name, chosen, meets_schema)
     yield from _of_fixed_prompts([spec for spec in specs if spec.must_pass is not None])
     yield from _of_sampled([spec for spec in drawn if spec.generation.sampling is not None])
 

@@ -1,12 +1,12 @@
-"""The figures of one slice: accuracy and recovery, flips and changed answers, the margin of choices, perplexities.
+"""The figures of one slice: accuracy and recovery, flips and changed answers, perplexities.
 
-Two estimators of accuracy are offered. `accuracy` is the mean over items, so that a task weighs by its size, as lm-eval
-aggregates MMLU. `macro_accuracy` is the mean of the tasks' means, as lm-eval aggregates RULER. Where all tasks have as
-many items they are one. A new figure is a `Metric` and the function that yields its measurement; `evals.summaries`
-says over which slices it is taken, and declares it.
+`accuracy` is the mean over items, so that a task weighs by its size, as lm-eval aggregates MMLU. lm-eval aggregates
+RULER by the mean of its tasks' means, which is the same where every task has the same number of items. A new figure is
+a `Metric` and the function that yields its measurement; `evals.summaries` says over which slices it is taken, and
+declares it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -17,38 +17,29 @@ from q36eval.evals.paired_clusters import (
     details,
     flip_counts,
     is_scored,
-    macro_clusters,
     paired_clusters,
     scheduled,
     scores,
 )
-from q36eval.metrics import METRICS, Metric
+from q36eval.metrics import METRICS
 from q36eval.paired_figures import recovery
 from q36eval.records import (
-    Clusters,
     ItemOutcome,
     Measurement,
     ProbeName,
 )
 from q36eval.stats import mcnemar, summarize
 
-Stratum = Callable[[ItemOutcome], str]
-
-
 ACCURACY = METRICS[ProbeName.EVALS, "accuracy"]
 RECOVERY = METRICS[ProbeName.EVALS, "recovery"]
-MACRO_ACCURACY = METRICS[ProbeName.EVALS, "macro_accuracy"]
-MACRO_RECOVERY = METRICS[ProbeName.EVALS, "macro_recovery"]
 ITEMS_LOST = METRICS[ProbeName.EVALS, "items_lost"]
 ITEMS_GAINED = METRICS[ProbeName.EVALS, "items_gained"]
 ITEMS_PLANNED = METRICS[ProbeName.EVALS, "items_planned"]
 ANSWERS_CHANGED = METRICS[ProbeName.EVALS, "answers_changed"]
-CHOICE_MARGIN = METRICS[ProbeName.EVALS, "choice_margin"]
 PERPLEXITY = METRICS[ProbeName.EVALS, "perplexity"]
 WORD_PERPLEXITY = METRICS[ProbeName.EVALS, "word_perplexity"]
-BYTE_PERPLEXITY = METRICS[ProbeName.EVALS, "byte_perplexity"]
 
-UNITS = {PERPLEXITY: "tokens", WORD_PERPLEXITY: "words", BYTE_PERPLEXITY: "bytes"}
+UNITS = {PERPLEXITY: "tokens", WORD_PERPLEXITY: "words"}
 """Metric -> what it counts. Tokens are those of the one tokenizer of both; words are lm-eval's, split at blanks."""
 
 
@@ -101,39 +92,16 @@ def accuracy(
         f"{lost} items lost and {gained} gained (full marks under one of the two only), "
         f"exact McNemar p = {mcnemar(lost, gained):.2g}"
     )
-    yield from _with_recovery(ACCURACY, RECOVERY, name, clusters, note, plan.reference_fields(outcomes))
-
-
-def macro_accuracy(
-    name: str, outcomes: Sequence[ItemOutcome], stratum: Stratum, strata: str, plan: Plan = NO_PLAN
-) -> Iterator[Measurement]:
-    """Mean of the strata's mean scores, branch minus reference, and its recovery; nothing where there is one stratum.
-
-    `strata` says in words what they are.
-    """
-    names = {stratum(outcome) for outcome in outcomes}
-    if len(names) < 2:
-        return
-    scored = len({stratum(outcome) for outcome in outcomes if is_scored(outcome)})
-    note = f"mean over {scored} {strata}" + (
-        f" of {len(names)}, the others were not scored" if scored < len(names) else ""
-    )
-    clusters = with_families(macro_clusters(outcomes, stratum, plan.weights), outcomes, plan.known)
-    yield from _with_recovery(MACRO_ACCURACY, MACRO_RECOVERY, name, clusters, note, plan.reference_fields(outcomes))
-
-
-def _with_recovery(
-    mean: Metric, kept: Metric, name: str, clusters: Clusters, note: str, beside: dict[str, Any]
-) -> Iterator[Measurement]:
     share, share_interval = recovery(clusters)
-    yield mean.summarized(clusters, name, note=f"recovery {share:.2%}; {note}", **beside)
-    yield kept.measured(
+    reference_fields = plan.reference_fields(outcomes)
+    yield ACCURACY.summarized(clusters, name, note=f"recovery {share:.2%}; {note}", **reference_fields)
+    yield RECOVERY.measured(
         name,
         value=share,
         effect=share,
         effect_interval=share_interval,
         counts=clusters.counts(),
-        note=f"of {mean.probe}.{mean.name}[{name}]",
+        note=f"of {ACCURACY.probe}.{ACCURACY.name}[{name}]",
     )
 
 
@@ -169,18 +137,6 @@ def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> M
     """How many items the suite has; fewer were used where an answer was certain earlier."""
     counts = paired_clusters(outcomes, scores).counts()
     return ITEMS_PLANNED.counted(planned, counts, name)
-
-
-def choice_margin(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
-    """Mean log-likelihood of the right choice less that of the best wrong one, in nats; nothing without choices.
-
-    It is unbounded, and items without a margin count as errored: both choices may be held impossible.
-    """
-    if not any("margin_nats" in side.detail for outcome in outcomes for side in (outcome.branch, outcome.reference)):
-        return
-    clusters = paired_clusters(outcomes, details("margin_nats"), weights=plan.weights)
-    note = "log-likelihood of the right choice less that of the best wrong one"
-    yield CHOICE_MARGIN.summarized(clusters, name, note=note)
 
 
 def perplexities(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:

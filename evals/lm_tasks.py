@@ -229,7 +229,7 @@ def _check_metric(document: Document) -> None:
         metrics = {}
     except Exception:  # an answer that the task's own scoring cannot read is told when it is given
         return
-    wanted = {"word_perplexity", "byte_perplexity"} if group.measure == "perplexity" else {group.metric}
+    wanted = {"word_perplexity"} if group.measure == "perplexity" else {group.metric}
     figures = {name for name, value in metrics.items() if isinstance(value, tuple) == (group.measure == "perplexity")}
     if missing := sorted(wanted - {name for name in figures if not isinstance(metrics[name], list)}):
         raise UsageError(

@@ -195,38 +195,6 @@ def called(cluster: str, keys: Iterable[str]) -> str:
     return hashlib.sha256("\n".join([cluster, *sorted(keys)]).encode()).hexdigest()[:NAME_CHARACTERS]
 
 
-def macro_clusters(
-    outcomes: Sequence[ItemOutcome],
-    stratum: Callable[[ItemOutcome], str],
-    weights_of: Mapping[str, float] | None = None,
-) -> Clusters:
-    """Clusters of the score whose mean is the mean of the strata's means, whatever each one's number of items.
-
-    Every item weighs N / (S * n_s): N items are scored, in S strata, n_s of them in its own, each counted by its
-    cluster's weight in `weights_of`, which then are in the values. The values stay bounded,
-    so that the mean is judged as any other: a bootstrap would call a sample without flips certain. Strata without a
-    scored item are left out of the mean, and the bounds hold what all their items could weigh: few errored items may be
-    a whole stratum, and at their worst they are to cost what a stratum counts.
-    """
-    counted = weights_of or {}
-    scored: dict[str, float] = {}
-    for outcome in outcomes:
-        if is_scored(outcome):
-            scored[stratum(outcome)] = scored.get(stratum(outcome), 0.0) + counted.get(outcome.cluster, 1.0)
-    total = sum(map(is_scored, outcomes))
-    weights = {name: total / (len(scored) * count) for name, count in scored.items()}
-    lost = Counter(stratum(outcome) for outcome in outcomes if stratum(outcome) not in scored)
-    weightiest = [len(outcomes) / (max(1, len(scored)) * count) for count in lost.values()]
-
-    def weighted(outcome: ItemOutcome) -> Pair | None:
-        pair = scores(outcome)
-        weight = weights.get(stratum(outcome), 0.0) * counted.get(outcome.cluster, 1.0)
-        return None if pair is None else (weight * pair[0], weight * pair[1])
-
-    most = max(counted.values(), default=1.0)
-    return paired_clusters(outcomes, weighted, bounds=(0.0, most * max([*weights.values(), *weightiest], default=1.0)))
-
-
 def flip_counts(outcomes: Iterable[ItemOutcome]) -> tuple[int, int]:
     """Items lost and gained (`ItemOutcome.flip`)."""
     flips = Counter(outcome.flip for outcome in outcomes)

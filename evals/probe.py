@@ -389,8 +389,7 @@ def _perplexity_answer(document: Document, digest: Digest, tokens: int) -> Answe
     nothing = [0.0] * len(document.instances)
     metrics = document.metrics(nothing) if digest.error is not None else digest.values["metrics"]
     log_likelihood, words = metrics["word_perplexity"]
-    _, text_bytes = metrics["byte_perplexity"]
-    detail = {"tokens": tokens, "words": int(words), "bytes": int(text_bytes)}
+    detail = {"tokens": tokens, "words": int(words)}
     if digest.error is not None:
         return Answer(score=None, error=digest.error, detail=detail)
     return Answer(score=-float(log_likelihood) / tokens, detail={"nll_nats": -float(log_likelihood)} | detail)

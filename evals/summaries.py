@@ -9,21 +9,16 @@ from q36eval.evals.competence import LENGTH_FIELDS, Known, merged
 from q36eval.evals.figures import (
     ACCURACY,
     ANSWERS_CHANGED,
-    CHOICE_MARGIN,
     ITEMS_GAINED,
     ITEMS_LOST,
     ITEMS_PLANNED,
-    MACRO_ACCURACY,
-    MACRO_RECOVERY,
     NO_PLAN,
     RECOVERY,
     UNITS,
     Plan,
     accuracy,
-    choice_margin,
     hidden_changes,
     items_planned,
-    macro_accuracy,
     perplexities,
 )
 from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scored
@@ -42,9 +37,6 @@ EFFECTIVE_RECOVERY = 0.97
 
 
 EFFECTIVE_LENGTH = METRICS[ProbeName.EVALS, "effective_length"]
-
-CHOICE_METRICS = ("acc", "acc_norm")
-"""lm-eval's metrics of a question with choices."""
 
 
 def suite_measurements(
@@ -78,7 +70,6 @@ def suite_measurements(
             weights |= estimate_weights(by_group[name], [item for item in every if item.group == name]) or {}
         plan = Plan(every, None if known is None else merged(every, known), partial, weights or None)
         yield from accuracy(SUITE, together, plan, in_blocks=False)
-        yield from macro_accuracy(SUITE, together, lambda outcome: outcome.group, "groups", plan)
         yield from hidden_changes(SUITE, together, plan)
 
 
@@ -90,16 +81,11 @@ def measurements(group: TaskGroup, outcomes: Sequence[ItemOutcome], plan: Plan =
             yield from perplexities(part.place.name, part.outcomes)
             continue
         place = part.place
-        figures = list(accuracy(place.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan)))
-        if group.slice_fields:
-            figures += macro_accuracy(place.name, part.outcomes, _task, "tasks", part.of(plan))
-        yield from figures
+        of_items, recovery = accuracy(place.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan))
+        yield from (of_items, recovery)
         if place.field is None:
             yield from hidden_changes(place.name, part.outcomes, plan)
-            yield from choice_margin(place.name, part.outcomes, plan)
         elif place.length is not None:
-            # the mean over tasks is RULER's own figure; with one task there is none beside the plain mean
-            recovery = [figure for figure in figures if figure.estimator == "derived"][-1]
             lengths[place.length] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
     if lengths:
         yield _effective_length(group.slice, lengths, outcomes)
@@ -113,11 +99,6 @@ def accuracies(
         if part.place.name in slices:
             weighed = replace(plan, weights=estimate_weights(outcomes, plan.items))
             yield from accuracy(part.place.name, part.outcomes, part.of(weighed), in_blocks=part.in_blocks(plan))
-
-
-def _task(item: ItemOutcome | PlannedItem) -> str:
-    """The first slice field tells lm-eval's tasks of a group apart: MMLU's subject, RULER's kind."""
-    return item.stratum.split("/")[0]
 
 
 def declared_figures(
@@ -139,7 +120,7 @@ def declared_figures(
         if planned is not None:
             together = [item for item in planned if item.group in names]
             items, clusters = len(together), len({item.cluster for item in together})
-        figures = (ACCURACY, RECOVERY, MACRO_ACCURACY, MACRO_RECOVERY, ITEMS_LOST, ITEMS_GAINED, ANSWERS_CHANGED)
+        figures = (ACCURACY, RECOVERY, ITEMS_LOST, ITEMS_GAINED, ANSWERS_CHANGED)
         yield from (_declared(figure, SUITE, items, clusters) for figure in figures)
 
 
@@ -161,7 +142,7 @@ def only_data_tell(groups: Sequence[TaskGroup], metric: str, name: str) -> bool:
         value = "" if name == group.slice else name.removeprefix(_below(group, ""))
         if value.isdigit() and group.ruler is not None:
             continue  # the file names every length
-        figures = UNITS if group.measure == "perplexity" else (ACCURACY, RECOVERY, MACRO_ACCURACY, MACRO_RECOVERY)
+        figures = UNITS if group.measure == "perplexity" else (ACCURACY, RECOVERY)
         if metric in {figure.name for figure in figures}:
             return True
     return False
@@ -189,9 +170,6 @@ def _declared_of_plan(group: TaskGroup, planned: Sequence[PlannedItem]) -> Itera
             metrics = tuple(UNITS) if group.measure == "perplexity" else (ACCURACY, RECOVERY)
             figures = (_declared(metric, place.name, len(own), clusters) for metric in metrics)
         yield from (replace(figure, effective_clusters=_effective(figure.metric, own)) for figure in figures)
-        if group.measure == "accuracy" and group.slice_fields and len({_task(item) for item in own}) > 1:
-            yield _declared(MACRO_ACCURACY, place.name, len(own), clusters)
-            yield _declared(MACRO_RECOVERY, place.name, len(own), clusters)
         lengths = lengths or (group.measure == "accuracy" and place.length is not None)
     if lengths:
         yield _declared(EFFECTIVE_LENGTH, group.slice, len(planned), None)
@@ -212,7 +190,6 @@ def _declared_whole(group: TaskGroup, items: int | None, clusters: int | None) -
     figures: tuple[Metric, ...] = tuple(UNITS)
     if group.measure == "accuracy":
         figures = (ACCURACY, RECOVERY, ITEMS_LOST, ITEMS_GAINED, ITEMS_PLANNED, ANSWERS_CHANGED)
-        figures += (CHOICE_MARGIN,) if group.metric in CHOICE_METRICS else ()
     yield from (_declared(figure, group.slice, items, clusters) for figure in figures)
 
 

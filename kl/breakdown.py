@@ -1,4 +1,4 @@
-"""Measurements of the KL probe that need every token: quantiles, the worst, and groups of tokens across documents."""
+"""Measurements of the KL probe that need every token: a quantile, the worst, and groups of tokens across documents."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from q36eval.gate import NON_FINITE
 from q36eval.kl.measurements import GROUP_FIGURES, KL, Figure, Grouping, errored_tokens, left_out
-from q36eval.metrics import ALL, METRICS, Metric
+from q36eval.metrics import ALL, METRICS
 from q36eval.records import Clusters, Counts, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import quantile_clusters
 
@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-QUANTILES = {"kl_median": 0.5, "kl_p90": 0.9, "kl_p95": 0.95, "kl_p99": 0.99, "kl_p99.9": 0.999}
-SLICE_QUANTILES = ("kl_median", "kl_p99")
-GROUP_QUANTILES = ("kl_p99",)
-"""A slice or a group holds a part of the tokens; the quantiles further out would hang on a handful of them."""
+SHARE_BELOW = 0.99
+"""Of all tokens, the share that do not exceed the quantile."""
 
-MAXIMUM = "kl_max"
+P99 = Figure(METRICS[ProbeName.KL, "kl_p99"], KL.column)
+MAXIMUM = Figure(METRICS[ProbeName.KL, "kl_max"], KL.column)
 
 CENSUS = Figure(METRICS[ProbeName.KL, NON_FINITE], "finite")
 """Of a group, so that a state or a cache that overflows is seen where it does; over everything it is a document's."""
-
-TOKEN_FIGURES = {name: Figure(METRICS[ProbeName.KL, name], KL.column) for name in (*QUANTILES, MAXIMUM)}
 
 FIRST_POSITIONS = 64
 ENTROPY_EDGES = (0.01, 0.1, 0.5, 1.0, 2.0)
@@ -81,9 +78,7 @@ class Tokens:
         number = {outcome.item_key: index for index, outcome in enumerate(outcomes)}
         figures = {name: _numbers(table, name) for name in FIGURES_READ}
         names = ("forward_kl", "reverse_kl", "reference_logprob", "branch_logprob")
-        p, q = np.exp(figures["reference_logprob"]), np.exp(figures["branch_logprob"])
         figures |= {
-            "delta_p_squared": (q - p) ** 2,
             "reference_nll": -figures["reference_logprob"],
             "branch_nll": -figures["branch_logprob"],
         }
@@ -109,16 +104,14 @@ def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tupl
     Of a group its means and its census of what is not finite too, which everything and the slices have from the
     documents' sums.
     """
-    yield from ((TOKEN_FIGURES[name], ALL) for name in TOKEN_FIGURES)
-    for name in sorted(slices):
-        yield from ((TOKEN_FIGURES[metric], name) for metric in (*SLICE_QUANTILES, MAXIMUM))
+    for name in (ALL, *sorted(slices)):
+        yield from ((figure, name) for figure in (P99, MAXIMUM))
     for name in groups:
-        yield from ((figure, name) for figure in (*GROUP_FIGURES, CENSUS))
-        yield from ((TOKEN_FIGURES[metric], name) for metric in GROUP_QUANTILES)
+        yield from ((figure, name) for figure in (*GROUP_FIGURES, CENSUS, P99))
 
 
 def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
-    """Quantiles and the maximum, over everything and by slice, then each group's means."""
+    """The quantile and the maximum, over everything and by slice, then each group's means."""
     if not tokens.document.size:
         return
     strata = np.array([outcome.stratum for outcome in tokens.outcomes], dtype=object)
@@ -132,7 +125,7 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
         else:
             documents = everything if name == ALL or name in of_group else strata == name
             members = of_group[name] if name in of_group else documents[tokens.document]
-            measured = _of_tokens(tokens, figure.metric, name, documents, members)
+            measured = _of_tokens(tokens, figure, name, documents, members)
         if measured is not None:
             yield measured
 
@@ -199,9 +192,9 @@ def _census_of_group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> M
 
 
 def _of_tokens(
-    tokens: Tokens, metric: Metric, name: str, documents: NDArray[np.bool_], members: NDArray[np.bool_]
+    tokens: Tokens, figure: Figure, name: str, documents: NDArray[np.bool_], members: NDArray[np.bool_]
 ) -> Measurement | None:
-    """A quantile or the greatest of KL(p || q) over some tokens of some documents.
+    """The quantile or the greatest of KL(p || q) over some tokens of some documents.
 
     Tokens without a finite one lie above all others.
     """
@@ -212,10 +205,10 @@ def _of_tokens(
     kept = (np.bincount(clusters, minlength=len(lost)) > 0) | (lost > 0)
     renumbered = (np.cumsum(kept) - 1)[clusters]
     errored = tuple(lost[kept].tolist())
-    if metric.name == MAXIMUM:
-        return metric.summarized(_greatest(values, renumbered, errored), name)
-    _, evidence = quantile_clusters(values, renumbered, errored, QUANTILES[metric.name], metric.bounds)
-    return metric.summarized(evidence, name)
+    if figure is MAXIMUM:
+        return figure.metric.summarized(_greatest(values, renumbered, errored), name)
+    _, evidence = quantile_clusters(values, renumbered, errored, SHARE_BELOW, figure.metric.bounds)
+    return figure.metric.summarized(evidence, name)
 
 
 def _greatest(values: Floats, clusters: Integers, errored: tuple[int, ...]) -> Clusters:

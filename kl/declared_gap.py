@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from q36eval.gate import NON_FINITE
 from q36eval.kl.breakdown import token_figures
-from q36eval.kl.measurements import DOCUMENT_TAIL, MACRO_AVERAGE, document_figures
+from q36eval.kl.measurements import DOCUMENT_TAIL, document_figures
 from q36eval.metrics import ALL, METRICS
 from q36eval.records import DeclaredFigure, ProbeName
 
@@ -36,4 +36,4 @@ def declared_figures(
     for figure, name in (*document_figures(slices), *token_figures(slices, groups)):
         holds = held[name]
         items = holds.documents if figure is DOCUMENT_TAIL else holds.tokens
-        yield figure.metric.declared(name, items=items, clusters=None if figure is MACRO_AVERAGE else holds.clusters)
+        yield figure.metric.declared(name, items=items, clusters=holds.clusters)

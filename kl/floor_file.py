@@ -78,13 +78,9 @@ class PerturbationFloor(Record):
         return "all" in self.slices and self.slices["all"].kl_max != 0
 
     def loss(self, metric: str, slice_name: str) -> float | None:
-        """The floor of a metric on a slice; that of `kl_macro_average` is the mean of the slices'. None: not had."""
-        if slice_name not in self.slices:
-            return None
-        if metric != "kl_macro_average":
-            return self.slices[slice_name].loss(metric)
-        parts = [figures.kl for name, figures in self.slices.items() if name != "all"]
-        return sum(parts) / len(parts) if parts and slice_name == "all" else None
+        """The floor of a metric on a slice; None where it was not measured there."""
+        figures = self.slices.get(slice_name)
+        return None if figures is None else figures.loss(metric)
 
 
 class ReferenceFloor(Record):

@@ -35,25 +35,16 @@ def _figure(name: str, column: str, reference_column: str | None = None) -> Figu
 KL = _figure("kl_divergence", "forward_kl")
 TOP1 = _figure("top1_agreement", "top1_agrees")
 PERPLEXITY = _figure("perplexity", "branch_nll", "reference_nll")
-DELTA_P_RMS = _figure("delta_p_rms", "delta_p_squared")
 
-FIGURES = (
-    KL,
-    _figure("reverse_kl_divergence", "reverse_kl"),
-    TOP1,
-    PERPLEXITY,
-    DELTA_P_RMS,
-    _figure("label_probability", "branch_p", "reference_p"),
-)
+FIGURES = (KL, _figure("reverse_kl_divergence", "reverse_kl"), TOP1, PERPLEXITY)
 """Of everything and of each slice."""
 
-GROUP_FIGURES = (KL, TOP1, PERPLEXITY, DELTA_P_RMS)
+GROUP_FIGURES = (KL, TOP1, PERPLEXITY)
 """By kind of token, position and the reference's entropy."""
 
 DOCUMENT_TAIL = _figure("kl_document_max", KL.column)
 """Of each cluster its worst document's mean KL, by which the share of clusters beyond a threshold is judged."""
 
-MACRO_AVERAGE = _figure("kl_macro_average", KL.column)
 
 SHORTEST = 32
 """Tokens: a shorter document counts as one of so many, since the mean over an answer of two words is one token's."""
@@ -67,7 +58,7 @@ def document_figures(slices: Iterable[str]) -> Iterator[tuple[Figure, str]]:
 
     The census of what was not finite stands beside them (`non_finite_tokens`).
     """
-    yield from ((figure, ALL) for figure in (*SLICE_FIGURES, MACRO_AVERAGE))
+    yield from ((figure, ALL) for figure in SLICE_FIGURES)
     yield from ((figure, name) for name in sorted(slices) for figure in SLICE_FIGURES)
 
 
@@ -140,14 +131,14 @@ class Grouping:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, outcomes: Sequence[ItemOutcome], *, within_slices: bool = False) -> "Grouping":
-        """By the outcomes' `cluster`; `within_slices` sets apart what documents of one source have in other slices."""
-        members: dict[tuple[str, str], list[str]] = {}
-        places = [(outcome.cluster, outcome.stratum if within_slices else "") for outcome in outcomes]
-        for place, outcome in zip(places, outcomes, strict=True):
-            members.setdefault(place, []).append(outcome.item_key)
-        order = {place: number for number, place in enumerate(members)}
-        return cls(np.array([order[place] for place in places], dtype=np.int64), tuple(map(called, members.values())))
+    def of(cls, outcomes: Sequence[ItemOutcome]) -> "Grouping":
+        """By the outcomes' `cluster`."""
+        members: dict[str, list[str]] = {}
+        for outcome in outcomes:
+            members.setdefault(outcome.cluster, []).append(outcome.item_key)
+        order = {cluster: number for number, cluster in enumerate(members)}
+        numbers = [order[outcome.cluster] for outcome in outcomes]
+        return cls(np.array(numbers, dtype=np.int64), tuple(map(called, members.values())))
 
     def sums(self, values: Iterable[float]) -> tuple[float, ...]:
         """Sums over the documents of each cluster."""
@@ -180,7 +171,7 @@ def _of_slice(figure: Figure, slice_name: str, outcomes: Sequence[ItemOutcome]) 
     if figure is DOCUMENT_TAIL:
         return _document_tail(slice_name, outcomes)
     details = [outcome.branch.detail for outcome in outcomes]
-    grouping = Grouping.of(outcomes, within_slices=figure is MACRO_AVERAGE)
+    grouping = Grouping.of(outcomes)
     reference = figure.reference_column
     clusters = Clusters(
         units=grouping.counts(int(detail.get("finite_tokens", 0)) for detail in details),
@@ -188,21 +179,13 @@ def _of_slice(figure: Figure, slice_name: str, outcomes: Sequence[ItemOutcome]) 
         reference=None if reference is None else grouping.sums(_column(details, reference)),
         errored=grouping.counts(map(errored_tokens, outcomes)),
         bounds=figure.metric.bounds,
-        strata=_strata(grouping, outcomes) if figure is MACRO_AVERAGE else None,
         names=grouping.names,
     )
     note = ""
-    if figure is MACRO_AVERAGE:
-        note = f"{len({outcome.stratum for outcome in outcomes})} slices, equally weighted"
-    elif figure is KL:
+    if figure is KL:
         worst = max(float(detail.get("max_forward_kl", 0.0)) for detail in details)
         note = joined(evidence_words(len(outcomes), len(grouping.names)), f"worst token {worst:.3g} nats")
     return figure.metric.summarized(clusters, slice_name, note=joined(note, left_out(*_finite_of(details))))
-
-
-def _strata(grouping: Grouping, outcomes: Sequence[ItemOutcome]) -> tuple[str, ...]:
-    named = dict(zip(grouping.number.tolist(), (outcome.stratum for outcome in outcomes), strict=True))
-    return tuple(named[number] for number in range(len(grouping.names)))
 
 
 def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:

@@ -242,7 +242,6 @@ def _document_sums(figures: TokenFigures) -> dict[str, Any]:
     # a token that the branch holds impossible has no finite divergence: it is counted, never averaged nor clipped
     finite = figures.finite
     forward = figures.forward_kl[finite]
-    reference_p, branch_p = figures.reference_logprob[finite].exp(), figures.branch_logprob[finite].exp()
     return {
         "tokens": len(finite),
         "finite_tokens": int(finite.sum()),
@@ -252,9 +251,6 @@ def _document_sums(figures: TokenFigures) -> dict[str, Any]:
         "branch_nll": -float(figures.branch_logprob[finite].sum()),
         "top1_agrees": float(figures.top1_agrees[finite].sum()),
         "max_forward_kl": float(forward.max()) if len(forward) else 0.0,
-        "reference_p": float(reference_p.sum()),
-        "branch_p": float(branch_p.sum()),
-        "delta_p_squared": float(((branch_p - reference_p) ** 2).sum()),
     }
 
 

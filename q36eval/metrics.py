@@ -224,27 +224,14 @@ def _kl() -> Iterator[Metric]:
     )
     yield replace(
         nats,
-        name="kl_macro_average",
-        label="KL divergence, slices weighted equally",
-        meaning="Mean of the slices' mean KL divergences.",
-        estimator="stratified_mean",
-        short="mean of the slices' means",
+        name="kl_p99",
+        label="99 % quantile of KL divergence",
+        meaning="The KL divergence that 99 % of all tokens do not exceed.",
+        estimator="quantile",
+        bounds=POSITIVE,
+        short="99 % of tokens below",
         floor_unit="nats/token",
     )
-    for percentage, words in (("50", "median"), ("90", "90 % of tokens below"), ("95", "95 %"), ("99", "99 %"),
-                              ("99.9", "99.9 %")):  # fmt: skip
-        yield replace(
-            nats,
-            name="kl_median" if percentage == "50" else f"kl_p{percentage}",
-            label="median KL divergence of a token"
-            if percentage == "50"
-            else f"{percentage} % quantile of KL divergence",
-            meaning=f"The KL divergence that {percentage} % of all tokens do not exceed.",
-            estimator="quantile",
-            bounds=POSITIVE,
-            short=words,
-            floor_unit="nats/token" if percentage == "99" else None,
-        )
     yield replace(
         nats,
         name="kl_max",
@@ -285,16 +272,6 @@ def _kl() -> Iterator[Metric]:
     )
     yield Metric(
         KL,
-        "delta_p_rms",
-        "root mean square change of the label's probability",
-        "Root mean square over tokens of how far the probability of the text's own token moved (llama.cpp's RMS Δp).",
-        "probability",
-        estimator="root_mean_square",
-        bounds=POSITIVE,
-        short="its change, root mean square",
-    )
-    yield Metric(
-        KL,
         "draft_acceptance",
         "share of the draft head's guesses that the model accepts",
         "How often speculative decoding accepts what the checkpoint's draft head (MTP) guesses so many tokens ahead.",
@@ -302,17 +279,6 @@ def _kl() -> Iterator[Metric]:
         estimator="paired_mean",
         bounds=SHARE,
         short="guesses accepted",
-    )
-    # unbounded on purpose: between bounds a bet must allow for labels that turn from certain to impossible
-    yield Metric(
-        KL,
-        "label_probability",
-        "mean probability of the label",
-        "Mean probability of the text's own token; its change is llama.cpp's mean Δp.",
-        "probability",
-        HIGHER,
-        "paired_mean",
-        short="probability of the label",
     )
     yield Metric(
         KL,
@@ -337,7 +303,7 @@ def _kl() -> Iterator[Metric]:
 
 
 def _evals() -> Iterator[Metric]:
-    accuracy = Metric(
+    yield Metric(
         EVALS,
         "accuracy",
         "accuracy",
@@ -347,15 +313,7 @@ def _evals() -> Iterator[Metric]:
         bounds=SHARE,
         assumed_mean=0.8,
     )
-    yield accuracy
-    yield replace(
-        accuracy,
-        name="macro_accuracy",
-        label="accuracy, mean of tasks",
-        meaning="Mean of the tasks' mean scores: all tasks weigh alike.",
-        assumed_mean=None,
-    )
-    kept = Metric(
+    yield Metric(
         EVALS,
         "recovery",
         "recovery of accuracy",
@@ -363,13 +321,6 @@ def _evals() -> Iterator[Metric]:
         "of the reference",
         HIGHER,
         "derived",
-    )
-    yield kept
-    yield replace(
-        kept,
-        name="macro_recovery",
-        label="recovery of accuracy, mean of tasks",
-        meaning="Mean of the tasks' scores under the branch over that under the reference.",
     )
     count = Metric(EVALS, "", "", "", "items", estimator="census")
     yield replace(
@@ -400,16 +351,7 @@ def _evals() -> Iterator[Metric]:
         "share of items",
         bounds=SHARE,
     )
-    yield Metric(
-        EVALS,
-        "choice_margin",
-        "lead of the right choice over the best wrong one",
-        "Mean log-likelihood of the right choice less that of the best wrong one.",
-        "nats",
-        HIGHER,
-        "paired_mean",
-    )
-    for name, of in (("perplexity", "token"), ("word_perplexity", "word"), ("byte_perplexity", "byte")):
+    for name, of in (("perplexity", "token"), ("word_perplexity", "word")):
         yield Metric(
             EVALS,
             name,
@@ -446,12 +388,6 @@ def _canaries() -> Iterator[Metric]:
     )
     yield replace(
         rate,
-        name="at_risk",
-        label="share of answers at risk",
-        meaning="Share of answers whose decisive margin lies below 0.5 nats.",
-    )
-    yield replace(
-        rate,
         name="right_numbers_wrong_conclusion",
         label="share of answers with right amounts and a wrong comparison",
         meaning="Share of discount prompts whose amounts are right and whose comparison of them is wrong.",
@@ -473,29 +409,13 @@ def _canaries() -> Iterator[Metric]:
     )
     yield Metric(
         CANARIES,
-        "call_trigger_agreement",
-        "share of turns that call a tool as the reference does",
-        "How often branch and reference agree on whether to call a tool at all.",
-        direction=HIGHER,
-        bounds=SHARE,
-    )
-    margin = Metric(
-        CANARIES,
-        "decisive_margin",
-        "preference for the right choice",
-        "Mean over answers of the least lead of the right token over the best wrong one.",
-        "nats",
+        "decisive_margin_ratio",
+        "preference for the right choice, share kept",
+        "Mean over answers of the least lead of the right token over the best wrong one, over the reference's; it "
+        "shrinks before answers flip.",
+        "ratio",
         HIGHER,
-        "paired_mean",
-    )
-    yield margin
-    yield replace(
-        margin,
-        name="decisive_margin_ratio",
-        label="preference for the right choice, share kept",
-        meaning="The mean decisive margin over the reference's; it shrinks before answers flip.",
-        unit="ratio",
-        estimator="ratio",
+        "ratio",
     )
     prompts = Metric(CANARIES, "", "", "", "prompts", estimator="census")
     yield replace(
@@ -534,14 +454,6 @@ def _canaries() -> Iterator[Metric]:
         ),
     ):
         yield replace(thinking, name=f"thinking_{name}", label=label, meaning=meaning)
-    yield Metric(
-        CANARIES,
-        "thinking_length_ratio",
-        "length of answers with reasoning over the reference's",
-        "Mean length of sampled answers with reasoning, over that of the reference's.",
-        "ratio",
-        estimator="ratio",
-    )
 
 
 def _engine() -> Iterator[Metric]:
@@ -628,15 +540,6 @@ def _served() -> Iterator[Metric]:
         "prompts.",
         estimator="paired_mean",
         bounds=POSITIVE,
-    )
-    yield Metric(
-        SERVED,
-        "trigger_f1",
-        "F1 of calling a tool where one fits",
-        "F1 of turns with a call over turns that want one, as served and in raw completions.",
-        "F1",
-        HIGHER,
-        "derived",
     )
 
 

@@ -170,8 +170,8 @@ class Clusters(Record):
     errored ones; `branch` and `reference` are the sums of the per-unit values under each deployment (`reference` is
     None where the value is itself a comparison, as a divergence is); `errored` counts units that gave no value, and
     `unreadable` those of them whose answers could not be read (None: of none that is so).
-    `bounds` are the least and greatest possible per-unit values, or None when unbounded. `strata` name each cluster's
-    stratum where strata are weighted equally, and `tail` is there where a quantile is judged: then `branch` counts the
+    `bounds` are the least and greatest possible per-unit values, or None when unbounded. Only figures of earlier
+    versions have `strata`; `tail` is there where a quantile is judged: then `branch` counts the
     units above its estimate. `names` are the clusters' own, alike in every run that asks the same: by them two runs
     pair, and a waiver finds the canary it excuses. `schedule` is there where asking may stop early: what decides must
     then be known beforehand. Without it everything was asked, and one look is taken. `families` name the family of
@@ -307,8 +307,7 @@ class Measurement(Record):
       means, `effect = value / reference_value` (1 = no change), NaN where the reference's mean is not positive.
     - `perplexity`: clusters hold negative log-likelihoods in nats; `value` and `reference_value` are perplexities,
       `effect = value / reference_value` (a ratio; 1 = no change).
-    - `stratified_mean`: each stratum's ratio mean, all strata weighted equally; `effect = value`.
-    - `root_mean_square`: clusters hold sums of squares; `value` is the root of their mean, `effect = value`.
+    - `stratified_mean`, `root_mean_square`: of earlier versions; nothing judges them.
     - `quantile`: `value` is the least value that at least that share of the units does not exceed; `effect = value`.
     - `maximum`: clusters hold each one's greatest value; `value` is the greatest seen, `effect = value`. It bounds the
       population's from below only.

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
     from q36eval.run.serving_error import ServingPlan
 
 
-KINDS = {"class": "by class of tensors", "layers": "by layer", "cell": "by class and layer"}
-"""Panels of the plot, by what a suspect is."""
-
-
 @engine_options()
 def attribute(
     branch: OneBranch,
@@ -51,7 +46,6 @@ def attribute(
     grid: Annotated[
         bool, typer.Option("--grid", help="Also measure each class of tensors within each group of layers.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Write the plot to this HTML file.", metavar="FILE")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Show which tensors and layers cause the KL.
@@ -59,7 +53,6 @@ def attribute(
     Each part is measured twice: restored to the reference while the rest stays quantized, and quantized alone.
     With --engine it shows how much of the KL the serving engine adds to the checkpoint's own.
     """
-    from q36eval.app.cli.kl_report import check_file
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.kl.corpus import corpus_sha256
     from q36eval.run.attribution import Plan, record
@@ -69,18 +62,15 @@ def attribute(
 
     paths = Paths.default()
     chosen = family_of(family, paths, branch, reference)
-    if plot is not None:
-        check_file(plot)
     target = resolve(branch, chosen, paths)
     against = resolve(reference or chosen.reference, chosen, paths).folder
     suite, corpus = texts_of(chosen, suite, corpus, paths)
     if engine.kind == IN_PROCESS and engine.workers is not None:
         raise UsageError("option-conflict", "Parts are exchanged in one process; leave --workers out.")
     if engine.kind != IN_PROCESS:
-        if plot is not None or grid:
+        if grid:
             raise UsageError(
-                "option-conflict",
-                "--engine tells the checkpoint's error from the engine's; leave --plot and --grid out.",
+                "option-conflict", "--engine tells the checkpoint's error from the engine's; leave --grid out."
             )
         serving = ServingPlan(
             branch=target.folder,
@@ -112,8 +102,6 @@ def attribute(
         print_json({"run": run_id, "branch": target.name, **body})
     elif not Quiet.wanted:
         _print(attribution, branch_title(chosen.name, target.name))
-    if plot is not None:  # last, so that a disk that is full costs the plot and nothing else
-        write_attribution(attribution, branch_title(chosen.name, target.name), plot)
     return 0
 
 
@@ -184,31 +172,3 @@ def ranked(attribution: "Attribution", kind: str) -> "list[Blame]":
 def _cells(blame: "Blame") -> tuple[str, str]:
     share = blame.share_interval
     return f"{blame.nats:.3g}", f"{blame.share:.0%} [{share.lower:.0%}, {share.upper:.0%}]"
-
-
-def write_attribution(attribution: "Attribution", title: str, file: Path) -> None:
-    """Write an HTML page with one panel per kind of suspect.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    from q36eval.app.figures.kl import Point
-    from q36eval.app.figures.kl_plots import DIRECTIONS, layers_figure, write_page
-
-    def point(blame: "Blame") -> Point:
-        return Point(
-            blame.suspect, sum(blame.clusters.units), blame.nats, blame.nats_interval.lower, blame.nats_interval.upper
-        )
-
-    figures = {}
-    for kind, words in KINDS.items():
-        mine = [blame for blame in attribution.blames if blame.kind == kind]
-        if mine:
-            by_direction = {each: [point(blame) for blame in mine if blame.direction == each] for each in DIRECTIONS}
-            figures[f"KL {words}"] = layers_figure(by_direction, words)
-    try:
-        write_page(file, f"{title}: KL {attribution.kl:.3g} nats/token", figures)
-    except OSError as error:
-        raise UsageError(
-            "file-unwritable", f"The plot cannot be written to {file} ({error.strerror}); what it shows was printed."
-        ) from error

@@ -69,7 +69,7 @@ def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
     yield from _must_pass_lines(run)
     for columns, rows, right in (
         (RATE_COLUMNS, rate_rows(run), (1, 2, 5, 6, 7)),
-        (MARGIN_COLUMNS, margin_rows(run), (1, 2, 6)),
+        (MARGIN_COLUMNS, margin_rows(run), (1, 2, 4)),
         (OTHER_COLUMNS, other_rows(run), (2, 3, 5, 6)),
     ):
         if rows:

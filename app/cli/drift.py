@@ -132,8 +132,10 @@ def _print(moved: "BranchDrift") -> None:
     if not moved.metrics:
         print_plain(f"No finished run measured it; q36eval gate --branch {moved.branch} makes one.")
         return
+    if moved.blessed_run_id is None:
+        return
     print_plain(
-        f"{moved.runs} runs, blessed run: {moved.blessed_run_id or 'none'}. {moved.watched} metrics watched: a "
+        f"{moved.runs} runs, blessed run: {moved.blessed_run_id}. {moved.watched} metrics watched: a "
         f"comparison of runs that do not differ reports a drift in at most {ALPHA:.0%} of cases."
     )
     shown = sorted(

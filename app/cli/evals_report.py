@@ -1,5 +1,6 @@
 """What `q36eval evals` prints."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,6 @@ from q36eval.app.figures.evals import (
     GROUP_COLUMNS,
     PART_COLUMNS,
     PERPLEXITY_COLUMNS,
-    Flip,
     answer_words,
     flip_json,
     flip_words,
@@ -16,13 +16,12 @@ from q36eval.app.figures.evals import (
     group_rows,
     largest,
     length_rows,
-    macro_words,
     perplexity_rows,
     seconds_by_group,
 )
 from q36eval.inert_text import plain
-from q36eval.records import ProbeName
-from q36eval.reports.evals_figures import DEFAULT_RECOVERY, EvalsFigures, effective_words, figures_json
+from q36eval.records import ItemOutcome, ProbeName
+from q36eval.reports.evals_figures import DEFAULT_RECOVERY, EvalsFigures, effective_words, evals_section
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,7 +45,7 @@ def evals_body(run: "RunRecord", history: "History") -> dict[str, Any]:
     figures = EvalsFigures(history.measurements(run.id))
     items = history.items(run.id, ProbeName.EVALS)
     return {
-        "evals": figures_json(figures, DEFAULT_RECOVERY) | {"seconds": seconds_by_group(items, figures)},
+        "evals": json.loads(evals_section(figures).model_dump_json()) | {"seconds": seconds_by_group(items, figures)},
         "flips": [flip_json(flip) for flip in flips_of(items)],
     }
 
@@ -58,10 +57,8 @@ def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["Render
         yield Text("No item was scored.")
     groups = group_rows(figures, seconds)
     if groups:
-        yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 9, 10, 11))
+        yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 8, 9, 10))
     for line in answer_words(figures):
-        yield Text(plain(line))
-    for line in macro_words(figures):
         yield Text(plain(line))
     for group in figures.groups_with_lengths():
         yield Text("")
@@ -70,27 +67,27 @@ def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["Render
     perplexities = perplexity_rows(figures)
     if perplexities:
         yield Text("")
-        yield plain_table(PERPLEXITY_COLUMNS, perplexities, right=(4, 5))
+        yield plain_table(PERPLEXITY_COLUMNS, perplexities, right=(3, 4))
 
 
-def _flip_parts(flips: Sequence[Flip]) -> Iterator["RenderableType"]:
+def _flip_parts(flips: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
     from rich.text import Text
 
     shown = largest(flips, FLIPS_SHOWN)
     for direction, title in (("regression", "lost"), ("improvement", "gained")):
-        whole = [flip for flip in flips if flip.direction == direction]
-        chosen = [flip for flip in shown if flip.direction == direction]
+        whole = [flip for flip in flips if flip.flip == direction]
+        chosen = [flip for flip in shown if flip.flip == direction]
         if chosen:
             yield Text(f"\n{len(whole)} items {title}" + (f", the {len(chosen)} largest:" if chosen != whole else ":"))
         for flip in chosen:
             yield from _flip_lines(flip)
 
 
-def _flip_lines(flip: Flip) -> Iterator["Text"]:
+def _flip_lines(flip: ItemOutcome) -> Iterator["Text"]:
     from rich.text import Text
 
     yield Text(plain(flip_words(flip)), style="bold")
-    yield Text(f"  prompt     {short(flip.prompt, PROMPT_CHARACTERS)}")
+    yield Text(f"  prompt     {short(flip.prompt or '', PROMPT_CHARACTERS)}")
     if flip.expected is not None:
         yield Text(f"  expected   {short(flip.expected, ANSWER_CHARACTERS)}")
     yield Text(f"  reference  {short(flip.reference.text or '', ANSWER_CHARACTERS)}")

@@ -1,10 +1,5 @@
 """`q36eval kl`: the KL probe alone. It measures and does not decide."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
@@ -33,7 +28,6 @@ def kl(
     family: FamilyIfAny = None,
     suite: SuiteOption = None,
     plan: PlanOption = False,
-    plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     corpus: CorpusIfAny = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -41,10 +35,8 @@ def kl(
 
     Exit 0 when everything was measured, 4 when not.
     """
-    from q36eval.app.cli.kl_report import check_file, kl_body, print_summary, write_plot
+    from q36eval.app.cli.kl_report import kl_body, print_summary
 
-    if plot is not None:
-        check_file(plot)
     paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
     request = request_of(ProbeName.KL, *asked, engine=engine, corpus=corpus)
     if plan:
@@ -56,6 +48,4 @@ def kl(
         print_json(run_body(run, history) | kl_body(run, history, paths))
     elif not Quiet.wanted:
         print_summary(run, history, paths)
-    if plot is not None:
-        write_plot(run, history, paths, plot)
     return exit_code(run, history)

@@ -1,17 +1,13 @@
-"""What `q36eval kl` prints and plots."""
+"""What `q36eval kl` prints."""
 
-import os
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.cli.tables import plain_table, print_run
-from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of
+from q36eval.app.figures.kl import GROUPINGS, KLFigures
 from q36eval.config.paths import Paths
-from q36eval.errors import EngineError, UsageError
 from q36eval.inert_text import plain
-from q36eval.records import branch_title
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,18 +19,6 @@ CHARACTERS_BEFORE = 46
 CHARACTERS_AFTER = 16
 _SPACE = "\ue000"
 """Stands for a space while the text is made harmless, which would join runs of them; for private use, so in no text."""
-
-
-def check_file(file: Path) -> None:
-    """Refuse what cannot become a plot, before hours of passes.
-
-    Raises:
-        UsageError: it is a folder or in none, it may not be written, or plotly is not installed.
-    """
-    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise UsageError("file-unwritable", f"{file} may not be written; name another file.")
-    if find_spec("plotly") is None:
-        raise UsageError("package-missing", "The plot needs plotly: install q36eval[ui].")
 
 
 def artifacts(run: "RunRecord", history: "History", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
@@ -65,40 +49,6 @@ def kl_body(run: "RunRecord", history: "History", paths: Paths) -> dict[str, Any
     }
 
 
-def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -> None:
-    """The run's plots as one HTML file.
-
-    Raises:
-        EngineError: the run scored no token.
-    """
-    from q36eval.app.figures.kl_plots import (
-        divergences_of,
-        histogram_figure,
-        layers_figure,
-        marks_of,
-        points_figure,
-        write_page,
-    )
-
-    figures = KLFigures(history.measurements(run.id))
-    tokens, _ = artifacts(run, history, paths)
-    if tokens is None:
-        raise EngineError("nothing-scored", f"Run {run.id} scored no token, so there is nothing to plot.")
-    mean = figures.get("kl_divergence")
-    floor = figures.floor()
-    marks = marks_of(None if mean is None else mean.value, floor, None)
-    plots = {"Tokens by their KL": histogram_figure(divergences_of(tokens), marks)}
-    for grouping, title in GROUPINGS.items():
-        points = figures.points(grouping)
-        if len(points) > 1:  # a group that holds everything is the mean itself
-            plots[f"KL by {title}"] = points_figure(points, title, line=grouping in ("position", "entropy"))
-    blamed = attribution_of(history.series_runs(run.branch, run.family))
-    layers = {} if blamed is None else KLFigures(history.measurements(blamed.id)).layers()
-    if blamed is not None and layers:
-        plots[f"KL by layer (attribution {blamed.id})"] = layers_figure(layers)
-    write_page(file, f"{branch_title(run.family, run.branch)}, run {run.id}", plots)
-
-
 def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
     from rich.text import Text
 
@@ -113,8 +63,8 @@ def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["Rende
         groups = figures.rows(grouping)
         if len(groups) > 1:  # a group that holds everything was in the headline
             yield Text("")
-            columns = (f"by {title}", "tokens", "mean KL", "95 % interval", "99 %", "same top", "ppl ratio", "Δp RMS")
-            yield plain_table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6, 7))
+            columns = (f"by {title}", "tokens", "mean KL", "95 % interval", "99 %", "same top", "ppl ratio")
+            yield plain_table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6))
     if worst:
         yield Text("")
         yield _worstplain_table(worst)

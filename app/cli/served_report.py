@@ -12,7 +12,7 @@ from q36eval.inert_text import plain
 from q36eval.records import Measurement, branch_title
 from q36eval.reports.console_report import STYLES
 
-SHOWN = ("trigger_f1", "call_failure_rate", "rejected_drafts")
+SHOWN = ("call_failure_rate", "rejected_drafts")
 """Figures that are shown whether or not a criterion judges them."""
 
 
@@ -71,13 +71,6 @@ def _shown(measurement: Measurement) -> str:
         ]
         return "Tool calls: " + ". ".join([measurement.note, *classes]) + "."
     bounds = measurement.effect_interval
-    if measurement.metric == "rejected_drafts":
-        return (
-            f"Draft tokens rejected: {measurement.value:.1%} [{bounds.lower:.1%}, {bounds.upper:.1%}]; "
-            f"{measurement.note}."
-        )
-    side = "as served" if measurement.slice == "served" else "in raw completions"
     return (
-        f"Trigger F1 {side}: {measurement.value:.3f} [{bounds.lower:.3f}, {bounds.upper:.3f}] of "
-        f"{measurement.counts.scored} turns; {measurement.note}."
+        f"Draft tokens rejected: {measurement.value:.1%} [{bounds.lower:.1%}, {bounds.upper:.1%}]; {measurement.note}."
     )

@@ -1,15 +1,11 @@
 """Standard streams that may be closed, full, gone, or of an alphabet too small: none of that stops a command."""
 
-import codecs
 import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
-
-ESCAPED = "q36eval-escaped"
-"""How a stream writes what its encoding lacks: `\\u2265`, which JSON reads as well as a person."""
 
 
 class Output:
@@ -125,23 +121,12 @@ def _open_closed() -> set[str]:
 
 
 def _escape(stream: TextIO) -> None:
-    """Let a stream write every character, and wait for a slow reader whatever mode a parent left its pipe in."""
+    """Let a stream write every character (JSON is ASCII), and wait for a slow reader whatever mode its pipe is in."""
     with suppress(OSError, ValueError):  # a stream that is no file, or a closed one
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=ESCAPED)
+            stream.reconfigure(errors="backslashreplace")
     with suppress(OSError, ValueError):
         os.set_blocking(stream.fileno(), True)
-
-
-def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """As JSON escapes it, in UTF-16: a character beyond the first 65,536 is two."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
-
-
-codecs.register_error(ESCAPED, _escaped)
 
 
 def _send_nowhere(stream: TextIO) -> None:

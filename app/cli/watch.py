@@ -2,12 +2,10 @@
 
 import json
 import os
-import signal
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated
 
@@ -29,9 +27,6 @@ from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.files import real_path
-
-PATIENCE_S = 4.0
-"""After SIGTERM so long at most until the process has ended."""
 
 
 def watch(
@@ -59,19 +54,6 @@ def watch(
         str | None, typer.Option(help="Time between two rounds: 90s, 15m, 2h; 15m by default.", metavar="TIME")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Make one round and leave, for cron and timers.")] = False,
-    budget_requests: Annotated[
-        int | None, typer.Option(help="HTTP requests a day (UTC) at most; 5000 by default.", min=1, metavar="N")
-    ] = None,
-    budget_tokens: Annotated[
-        int | None,
-        typer.Option(help="Tokens of prompts and answers a day at most; 2000000 by default.", min=1, metavar="TOKENS"),
-    ] = None,
-    round_requests: Annotated[
-        int | None, typer.Option(help="HTTP requests of one round at most; 60 by default.", min=8, metavar="N")
-    ] = None,
-    round_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of one round at most; 60000 by default.", min=1, metavar="TOKENS")
-    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(help="Serve /metrics, /healthz and /readyz at this port; 0 takes a free one.", min=0, max=65535),
@@ -79,26 +61,15 @@ def watch(
     metrics_host: Annotated[
         str, typer.Option(help="Address that these pages are served at.", metavar="ADDRESS")
     ] = "127.0.0.1",
-    webhook: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Send incidents to this address as JSON, signed with Q36EVAL_WATCH_SECRET; repeat it for several.",
-            metavar="URL",
-        ),
-    ] = None,
-    slack: Annotated[
-        list[str] | None,
-        typer.Option(help="Send incidents to this Slack-compatible address; repeat it for several.", metavar="URL"),
-    ] = None,
     recalibrate: Annotated[
         bool, typer.Option("--recalibrate", help="Begin a new baseline: the deployment changed, and is good.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Watch a served model, and say when it has changed.
+    """Watch a served model, and report when it has changed.
 
     The first rounds are the baseline; required prompts, fresh variants, log-probabilities and repeated requests are
-    held against it, within a budget. Each round is kept in history. Exit codes of --once: 0 PASS, 1 FAIL (a confirmed
+    compared with it, within a budget. Each round is kept in history. Exit codes of --once: 0 PASS, 1 FAIL (a confirmed
     incident), 2 usage, 3 INCONCLUSIVE, 4 not measured. SIGTERM ends the service with 0.
     """
     from q36eval.interrupts import Terminated
@@ -117,12 +88,6 @@ def watch(
         family=family,
         policy=policy,
         every=every,
-        requests_per_day=budget_requests,
-        tokens_per_day=budget_tokens,
-        requests_per_round=round_requests,
-        tokens_per_round=round_tokens,
-        webhooks=tuple(webhook or ()),
-        slack=tuple(slack or ()),
     )
     chosen = load_family(watched.family, paths)
     made_with = provenance(paths.repository)
@@ -147,7 +112,6 @@ def watch(
             print(f"{outcome.at:%Y-%m-%d %H:%M:%S} {watched.name}: {outcome.result}: {outcome.reason}{ran}")
         sys.stdout.flush()
 
-    stopped = False
     kept_in_history()
     with Watch(setting, say, recalibrate=recalibrate) as running:
         pages = None
@@ -159,44 +123,33 @@ def watch(
             told(outcome)
             return int(outcome.exit_code)
         try:
-            with _ended_in_time():
-                running.forever(told)
+            _wait_for(lambda: running.forever(told))
         except Terminated:
-            stopped = True
             say(f"{watched.name}: stopped by SIGTERM; what was measured is kept.")
-    if stopped:
-        _end_at_once()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ExitCode.PASS)
     return int(ExitCode.PASS)
 
 
-@contextmanager
-def _ended_in_time() -> Iterator[None]:
-    """Within, SIGTERM ends the process after some seconds whatever it is at: a name that is looked up, in the system's
-    library, hears of no signal. What is on the disk is whole at every moment."""
-    ours, theirs = os.pipe()
-    os.set_blocking(theirs, False)
-    before = signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+def _wait_for(loop: Callable[[], None]) -> None:
+    """Run the loop in a thread of its own, so that a signal ends the process whatever a round is at: a library that
+    looks up a name hears of none. What is on the disk is whole at every moment.
 
-    def await_signal() -> None:
-        while signal.SIGTERM not in (came := os.read(ours, 64)):
-            if not came:
-                return
-        time.sleep(PATIENCE_S)
-        os._exit(ExitCode.PASS)
+    Raises:
+        KeyboardInterrupt: a signal came.
+        Exception: the loop raised it.
+    """
+    ended = Future[None]()
 
-    threading.Thread(target=await_signal, daemon=True, name="last resort").start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(theirs)
+    def run() -> None:
+        try:
+            loop()
+        except BaseException as error:
+            ended.set_exception(error)
 
-
-def _end_at_once() -> None:
-    """End the process: all is kept, and the libraries take seconds to take themselves apart, or wait for a server."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(ExitCode.PASS)
+    threading.Thread(target=run, daemon=True, name="rounds").start()
+    ended.result()
 
 
 def _folder(branch: str, family: Family, paths: Paths) -> Path:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing.kl_charts import divergences_of
 from q36eval.app.dashboard.launch_options import Started, file_of, shown_source
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding_answers import deciding_items
-from q36eval.app.figures.kl_plots import divergences_of
 from q36eval.app.standing import OfHistory, Rules, shipped_rules
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift, MetricDrift

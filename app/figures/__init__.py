@@ -1,4 +1,4 @@
 """What people read of a run's figures, probe by probe: rows, sentences and points to draw, for commands and pages.
 
-Nothing here reads history or imports an engine. `kl_plots` alone draws.
+Nothing here draws.
 """

@@ -17,8 +17,8 @@ from q36eval.reports.evals_figures import change_words, percent, percent_interva
 from q36eval.reports.story import NOT_RIGHT, not_right_cell
 from q36eval.reports.text import number
 
-FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK = "failure_rate", "decisive_margin", "decisive_margin_ratio", "at_risk"
-IN_TABLES = (FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK)
+FAILURE_RATE, MARGIN_RATIO = "failure_rate", "decisive_margin_ratio"
+IN_TABLES = (FAILURE_RATE, MARGIN_RATIO)
 TOTALS = frozenset({*(lane.value for lane in Lane), "all"})
 RATE_COLUMNS = (
     "canary",
@@ -31,15 +31,7 @@ RATE_COLUMNS = (
     "errored",
     NOT_RIGHT,
 )
-MARGIN_COLUMNS = (
-    "canary",
-    "reference, nats",
-    "branch",
-    "change [95 %]",
-    "branch / reference [95 %]",
-    "at risk",
-    "items",
-)
+MARGIN_COLUMNS = ("canary", "reference, nats", "branch", "branch / reference [95 %]", "items")
 OTHER_COLUMNS = ("figure", "of", "reference", "branch", "change [95 %]", "items", "errored")
 STANDINGS = {
     Standing.PASSED: "passed",
@@ -146,23 +138,14 @@ def fails_words(m: Measurement) -> str:
 
 def margin_rows(run: CanaryRun) -> list[tuple[str, ...]]:
     """A row for each canary and lane whose decisive margins were measured, under MARGIN_COLUMNS."""
-    rows: list[tuple[str, ...]] = []
-    for m in run.found(MARGIN):
-        ratio = run.get(MARGIN_RATIO, m.slice)
-        values = (number(m.reference_value), number(m.value), change_words(m), ratio_words(ratio))
-        rows.append((m.slice, *values, _risk_words(run.get(AT_RISK, m.slice)), str(m.counts.scored)))
-    return rows
+    return [
+        (m.slice, number(m.reference_value), number(m.value), ratio_words(m), str(m.counts.scored))
+        for m in run.found(MARGIN_RATIO)
+    ]
 
 
-def _risk_words(m: Measurement | None) -> str:
-    """`2.0 % → 14.0 %`: the share of answers whose margin is below the limit, the reference's and the branch's."""
-    return "–" if m is None else f"{percent(m.reference_value)} → {percent(m.value)}"
-
-
-def ratio_words(m: Measurement | None) -> str:
-    """A ratio with its interval; a dash where it was not measured."""
-    if m is None:
-        return "–"
+def ratio_words(m: Measurement) -> str:
+    """A ratio with its interval."""
     if not math.isfinite(m.effect):
         return number(m.effect)
     interval = m.effect_interval
@@ -170,7 +153,7 @@ def ratio_words(m: Measurement | None) -> str:
 
 
 def other_rows(run: CanaryRun) -> list[tuple[str, ...]]:
-    """Everything else that was measured (trigger agreement, wrong conclusions, counts), under OTHER_COLUMNS.
+    """Everything else that was measured (schemas, wrong conclusions, counts), under OTHER_COLUMNS.
 
     Flips of a single canary's prompts are told by prompt.
     """

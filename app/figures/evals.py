@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from q36eval.app.figures.answers import Choice, Held, shortened
 from q36eval.metrics import ALL
@@ -14,12 +14,10 @@ from q36eval.reports.evals_figures import (
     SUITE,
     EvalsFigures,
     GroupFigures,
-    change_words,
+    group_cells,
     percent,
-    percent_interval,
     ratio_words,
     recovery_words,
-    used_words,
 )
 from q36eval.reports.story import NOT_RIGHT, not_right_cell, not_right_text, unable_words
 from q36eval.reports.text import number
@@ -33,36 +31,22 @@ GROUP_COLUMNS = (
     "gained",
     "McNemar p",
     "answers changed",
-    "margin change, nats",
     "items",
     "errored",
     "seconds",
 )
 PART_COLUMNS = ("score", "reference", "recovery [95 %]", "items", "errored", NOT_RIGHT)
-PERPLEXITY_COLUMNS = ("perplexity of", "per token", "per word", "per byte", "tokens", "errored")
+PERPLEXITY_COLUMNS = ("perplexity of", "per token", "per word", "tokens", "errored")
 
 
 def group_rows(figures: EvalsFigures, seconds: dict[str, float] | None = None) -> list[tuple[str, ...]]:
     """A row for each group and the suite, under GROUP_COLUMNS; `seconds` by the name of a group's slice."""
-    return [_group_row(group, (seconds or {}).get(group.name)) for group in figures.groups()]
-
-
-def _group_row(group: GroupFigures, seconds: float | None) -> tuple[str, ...]:
-    changed, p_value = group.answers_changed, group.mcnemar
-    return (
-        group.name,
-        percent(group.accuracy.value),
-        percent(group.accuracy.reference_value),
-        recovery_words(group.recovery),
-        "–" if group.lost is None else str(group.lost),
-        "–" if group.gained is None else str(group.gained),
-        "–" if p_value is None else f"{p_value:.2g}",
-        "–" if changed is None else percent(changed.value),
-        change_words(group.choice_margin),
-        used_words(group),
-        str(group.accuracy.counts.errored),
-        "–" if seconds is None else f"{seconds:.1f}",
-    )
+    rows = []
+    for group in figures.groups():
+        taken = (seconds or {}).get(group.name)
+        cells = group_cells(group) | {"seconds": "–" if taken is None else f"{taken:.1f}"}
+        rows.append(tuple(cells[name] for name in GROUP_COLUMNS))
+    return rows
 
 
 def answer_words(figures: EvalsFigures) -> list[str]:
@@ -76,18 +60,19 @@ def answer_words(figures: EvalsFigures) -> list[str]:
 
 def length_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
     """A row for each length, its tokens and then PART_COLUMNS."""
-    return [
-        (
-            f"{length.length:,}",
-            percent(length.accuracy.value),
-            percent(length.accuracy.reference_value),
-            recovery_words(length.recovery),
-            str(length.accuracy.counts.scored),
-            str(length.accuracy.counts.errored),
-            not_right_cell(length.accuracy.causes),
-        )
-        for length in figures.lengths(group)
-    ]
+    return [(f"{each.length:,}", *_part_cells(each.accuracy, each.recovery)) for each in figures.lengths(group)]
+
+
+def _part_cells(accuracy: Measurement, recovery: Measurement | None) -> tuple[str, ...]:
+    """Under PART_COLUMNS."""
+    return (
+        percent(accuracy.value),
+        percent(accuracy.reference_value),
+        recovery_words(recovery),
+        str(accuracy.counts.scored),
+        str(accuracy.counts.errored),
+        not_right_cell(accuracy.causes),
+    )
 
 
 def tasks_of(figures: EvalsFigures, group: str) -> list[GroupFigures]:
@@ -100,15 +85,7 @@ def tasks_of(figures: EvalsFigures, group: str) -> list[GroupFigures]:
 def task_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
     """A row for each task of a group, its name and then PART_COLUMNS."""
     return [
-        (
-            part.name.removeprefix(f"{group}/"),
-            percent(part.accuracy.value),
-            percent(part.accuracy.reference_value),
-            recovery_words(part.recovery),
-            str(part.accuracy.counts.scored),
-            str(part.accuracy.counts.errored),
-            not_right_cell(part.accuracy.causes),
-        )
+        (part.name.removeprefix(f"{group}/"), *_part_cells(part.accuracy, part.recovery))
         for part in tasks_of(figures, group)
     ]
 
@@ -120,26 +97,11 @@ def perplexity_rows(figures: EvalsFigures) -> list[tuple[str, ...]]:
             perplexity.name,
             ratio_words(perplexity.token),
             ratio_words(perplexity.word),
-            ratio_words(perplexity.byte),
             f"{perplexity.token.counts.scored:,}",
             f"{perplexity.token.counts.errored:,}",
         )
         for perplexity in figures.perplexities()
     ]
-
-
-def macro_words(figures: EvalsFigures) -> list[str]:
-    """One sentence for each group whose tasks' mean differs from the mean over its items."""
-    lines = []
-    for group in figures.groups():
-        plain, macro = group.recovery, group.macro_recovery
-        if plain is None or macro is None or percent(plain.value) == percent(macro.value):
-            continue
-        lines.append(
-            f"{group.name}: with every {'group' if group.name == SUITE else 'task'} counted alike, recovery is "
-            f"{percent(macro.value)} {percent_interval(macro.effect_interval)}."
-        )
-    return lines
 
 
 def seconds_by_group(items: Iterable[ItemOutcome], figures: EvalsFigures) -> dict[str, float]:
@@ -153,54 +115,17 @@ def seconds_by_group(items: Iterable[ItemOutcome], figures: EvalsFigures) -> dic
     return totals | ({SUITE: sum(judged)} if judged else {})
 
 
-@dataclass(frozen=True)
-class Flip:
-    """One item that only one deployment answered with full marks. Margins are in nats, None without choices."""
-
-    direction: Literal["regression", "improvement"]
-    group: str
-    stratum: str
-    item_key: str
-    prompt: str
-    expected: str | None
-    reference: Answer
-    branch: Answer
-
-    @property
-    def reference_margin(self) -> float | None:
-        """By how much the right choice led the best wrong one under the reference."""
-        return _margin(self.reference)
-
-    @property
-    def branch_margin(self) -> float | None:
-        """The same under the branch."""
-        return _margin(self.branch)
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """How far the score moved, then by how much the margin did."""
-        score = abs((self.reference.score or 0.0) - (self.branch.score or 0.0))
-        pair = (self.reference_margin, self.branch_margin)
-        return score, abs(pair[0] - pair[1]) if pair[0] is not None and pair[1] is not None else 0.0
-
-
-def flips_of(items: Iterable[ItemOutcome]) -> list[Flip]:
+def flips_of(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
     """All eval flips: regressions, then improvements, in each the largest first."""
-    flipped = [
-        Flip(
-            direction=item.flip,
-            group=item.group,
-            stratum=item.stratum,
-            item_key=item.item_key,
-            prompt=item.prompt or "",
-            expected=item.expected,
-            reference=item.reference,
-            branch=item.branch,
-        )
-        for item in items
-        if item.probe is ProbeName.EVALS and item.flip is not None and _has_right_answers(item)
-    ]
-    return sorted(flipped, key=lambda flip: (flip.direction != "regression", *(-x for x in flip.size), flip.item_key))
+    flipped = [item for item in items if item.probe is ProbeName.EVALS and item.flip and _has_right_answers(item)]
+    return sorted(flipped, key=lambda item: (item.flip != "regression", *(-x for x in flip_size(item)), item.item_key))
+
+
+def flip_size(flip: ItemOutcome) -> tuple[float, float]:
+    """How far the score moved, then by how many nats the margin did."""
+    score = abs((flip.reference.score or 0.0) - (flip.branch.score or 0.0))
+    reference, branch = choice_margin(flip.reference), choice_margin(flip.branch)
+    return score, abs(reference - branch) if reference is not None and branch is not None else 0.0
 
 
 def _has_right_answers(item: ItemOutcome) -> bool:
@@ -208,49 +133,51 @@ def _has_right_answers(item: ItemOutcome) -> bool:
     return "nll_nats" not in item.branch.detail
 
 
-def largest(flips: Sequence[Flip], each: int) -> list[Flip]:
+def largest(flips: Sequence[ItemOutcome], each: int) -> list[ItemOutcome]:
     """So many regressions, then so many improvements: the largest of every group in turn.
 
     A choice has a margin and a text has none, so that across groups flips cannot be ordered.
     """
-    shown: list[Flip] = []
+    shown: list[ItemOutcome] = []
     for direction in ("regression", "improvement"):
         rank: Counter[str] = Counter()
         ranked = []
         for flip in flips:
-            if flip.direction == direction:
+            if flip.flip == direction:
                 ranked.append((rank[flip.group], flip))
                 rank[flip.group] += 1
         shown += [flip for _, flip in sorted(ranked, key=lambda entry: entry[0])[:each]]
     return shown
 
 
-def flip_words(flip: Flip) -> str:
+def flip_words(flip: ItemOutcome) -> str:
     """Where it is, and how sure each deployment was."""
     where = f"{flip.group}, {flip.stratum}, {flip.item_key[:12]}"
-    if flip.reference_margin is not None and flip.branch_margin is not None:
-        return f"{where}: margin {number(flip.reference_margin)} → {number(flip.branch_margin)} nats"
+    margins = [choice_margin(answer) for answer in (flip.reference, flip.branch)]
+    if None not in margins:
+        return f"{where}: margin {number(margins[0])} → {number(margins[1])} nats"
     return f"{where}: score {number(flip.reference.score)} → {number(flip.branch.score)}"
 
 
-def flip_json(flip: Flip) -> dict[str, Any]:
+def flip_json(flip: ItemOutcome) -> dict[str, Any]:
     """A flip as JSON values; of a long prompt the middle is left out."""
     sides = {
         name: json.loads(answer.model_dump_json())
         for name, answer in (("reference", flip.reference), ("branch", flip.branch))
     }
     return {
-        "direction": flip.direction,
+        "direction": flip.flip,
         "group": flip.group,
         "stratum": flip.stratum,
         "item_key": flip.item_key,
-        "prompt": shortened(flip.prompt),
+        "prompt": shortened(flip.prompt or ""),
         "expected": flip.expected,
         **sides,
     }
 
 
-def _margin(answer: Answer) -> float | None:
+def choice_margin(answer: Answer) -> float | None:
+    """By how many nats the right choice leads the best wrong one; None without choices."""
     margin = answer.detail.get("margin_nats")
     return None if margin is None else float(margin)
 
@@ -309,24 +236,24 @@ def point_rows(points: Sequence[RecoveryPoint], what: str) -> list[dict[str, str
     ]
 
 
-def flip_rows(flips: Iterable[Flip]) -> list[dict[str, str]]:
+def flip_rows(flips: Iterable[ItemOutcome]) -> list[dict[str, str]]:
     """One row of plain text per flip."""
     return [
         {
-            "direction": "lost" if flip.direction == "regression" else "gained",
+            "direction": "lost" if flip.flip == "regression" else "gained",
             "group": flip.group,
             "task": flip.stratum,
             "key": flip.item_key,
             "reference": number(flip.reference.score),
             "branch": number(flip.branch.score),
-            "reference margin, nats": number(flip.reference_margin),
-            "branch margin, nats": number(flip.branch_margin),
+            "reference margin, nats": number(choice_margin(flip.reference)),
+            "branch margin, nats": number(choice_margin(flip.branch)),
         }
         for flip in flips
     ]
 
 
-def answer_choices(flip: Flip) -> list[Choice]:
+def answer_choices(flip: ItemOutcome) -> list[Choice]:
     """How likely each deployment held each answer that it could choose, among them; empty where it could say anything.
 
     The shares are those of the likelihoods among the choices alone, so that long answers do not look impossible.
@@ -373,7 +300,7 @@ def _point(name: str, m: Measurement) -> RecoveryPoint:
     return RecoveryPoint(name=name, value=m.value, lower=lower, upper=upper, detail=detail)
 
 
-def select(flips: Sequence[Flip], group: str = ALL, direction: str = ALL) -> list[Flip]:
+def select(flips: Sequence[ItemOutcome], group: str = ALL, direction: str = ALL) -> list[ItemOutcome]:
     """The flips of one group and direction (a key of DIRECTIONS), or of `ALL`."""
     wanted = DIRECTIONS.get(direction)
-    return [flip for flip in flips if group in (ALL, flip.group) and wanted in (None, flip.direction)]
+    return [flip for flip in flips if group in (ALL, flip.group) and wanted in (None, flip.flip)]

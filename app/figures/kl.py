@@ -23,18 +23,11 @@ _GROUPED = re.compile(r"^(kind|position|entropy)=(.*)$", re.DOTALL)
 
 HEADLINE = (
     "kl_divergence",
-    "  kl_macro_average",
-    "  kl_median",
-    "  kl_p90",
-    "  kl_p95",
     "  kl_p99",
-    "  kl_p99.9",
     "  kl_max",
     "reverse_kl_divergence",
     "top1_agreement",
     "perplexity",
-    "label_probability",
-    "  delta_p_rms",
 )
 """The metrics over all tokens, in order; an indented one says more of that before it."""
 
@@ -60,7 +53,6 @@ class GroupRow:
     p99: str
     top1: str
     perplexity_ratio: str
-    delta_p_rms: str
 
 
 @dataclass(frozen=True)
@@ -173,7 +165,7 @@ class KLFigures:
 
     def _group_row(self, name: str) -> GroupRow:
         kl, p99, top1 = (self.get(metric, name) for metric in ("kl_divergence", "kl_p99", "top1_agreement"))
-        perplexity, delta = self.get("perplexity", name), self.get("delta_p_rms", name)
+        perplexity = self.get("perplexity", name)
         census = self.get("non_finite_tokens", name)
         broken = f" + {census.value:,.0f} not finite" if census is not None and census.value else ""
         return GroupRow(
@@ -184,7 +176,6 @@ class KLFigures:
             p99=number(None if p99 is None else p99.value),
             top1="–" if top1 is None else f"{top1.value:.2%}",
             perplexity_ratio="–" if perplexity is None else f"{perplexity.effect:.4f}",
-            delta_p_rms=number(None if delta is None else delta.value),
         )
 
 
@@ -228,9 +219,6 @@ def _row(label: str, m: Measurement) -> Row:
     if m.estimator == "perplexity":
         ratio = f"ratio {m.effect:.4f} {_fixed(m.effect_interval, 4)}"
         return Row(label, f"{number(m.value)} (ref {number(m.reference_value)})", ratio, tokens)
-    if m.estimator == "paired_mean":
-        change = f"change {m.effect:+.5f} {_fixed(m.effect_interval, 5)}"
-        return Row(label, f"{number(m.value)} (ref {number(m.reference_value)})", change, tokens)
     if METRICS[ProbeName.KL, m.metric].is_share:
         return Row(label, f"{m.value:.2%}", _percent_interval(m.effect_interval), tokens)
     unit = " nats" if m.unit == "nats/token" else ""

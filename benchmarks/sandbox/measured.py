@@ -36,9 +36,7 @@ COLUMNS = (
 CANARY_RUNG_BITS = (8, 4, 3, 2)
 CANARY_COLUMNS = (
     ("failures", "canaries.failure_rate[all]"),
-    ("margin, nats", "canaries.decisive_margin[all]"),
     ("margin ratio", "canaries.decisive_margin_ratio[all]"),
-    ("at risk", "canaries.at_risk[all]"),
     ("right numbers, wrong conclusion", "canaries.right_numbers_wrong_conclusion[all]"),
     ("must-pass flips", "canaries.must_pass_flips[all]"),
     ("unstable", "canaries.must_pass_unstable[all]"),

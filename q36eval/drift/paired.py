@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from q36eval.drift.records import PairedDifference
 from q36eval.gate.blessed_run import against_blessed
 from q36eval.gate.noise import floor_metric
-from q36eval.records import Measurement, Reason
+from q36eval.records import Interval, Measurement, Reason
 from q36eval.stats import summarize
 
 ALPHA = 0.05
@@ -20,7 +20,7 @@ def paired_difference(
 ) -> PairedDifference | str:
     """The metric `key` of a run against the blessed run, from all measurements of both; or why they cannot be paired.
 
-    The interval holds for `metrics` comparisons at once (Bonferroni).
+    The interval holds for `metrics` comparisons at once (Bonferroni). Identical figures of every cluster have no noise.
     """
     ours = [one for one in run if one.key == key]
     if not ours:
@@ -28,13 +28,17 @@ def paired_difference(
     paired = against_blessed(ours[-1], _distinct([one for one in blessed if one.key == key]))
     if isinstance(paired, Reason):
         return f"Cannot be paired with the blessed run: {paired.text}."
-    assert paired.clusters is not None
-    _, _, effect, interval = summarize(paired.clusters, paired.estimator, 1.0 - ALPHA / metrics)
+    clusters, level, no_change = paired.clusters, 1.0 - ALPHA / metrics, 1.0 if paired.estimator in RATIOS else 0.0
+    assert clusters is not None
+    if clusters.branch == clusters.reference and not any(clusters.errored):
+        effect, interval = no_change, Interval(lower=no_change, upper=no_change, level=level, method="identical")
+    else:
+        _, _, effect, interval = summarize(clusters, paired.estimator, level)
     return PairedDifference(
         effect=effect,
-        no_change=1.0 if paired.estimator in RATIOS else 0.0,
+        no_change=no_change,
         interval=interval,
-        clusters=len(paired.clusters.units),
+        clusters=len(clusters.units),
         floor=max((_floor(key, paired, each) for each in (run, blessed)), default=0.0),
     )
 

@@ -27,7 +27,7 @@ class DriftState(StrEnum):
 
 
 class PairedDifference(Record):
-    """A run less the blessed run, or their ratio, over the clusters that both evaluated.
+    """A run minus the blessed run, or their ratio, over the clusters that both evaluated.
 
     `no_change` is the value that means none (0 or 1), `interval` holds over all watched metrics together, `floor` is
     what the reference loses against itself: a difference within it is noise of the numerics.

@@ -88,7 +88,7 @@ class _Blessed:
     metrics: int
 
     def difference(self, point: SeriesPoint) -> PairedDifference | str:
-        """A run's figure less that of the blessed run, or why there is none."""
+        """A run's difference to the blessed run, or why there is none."""
         assert self.run_id is not None
         run, blessed = self.measured(point.run.id), self.measured(self.run_id)
         return paired_difference(point.key, run, blessed, metrics=self.metrics)
@@ -140,7 +140,7 @@ def _judged(
     """State and statement, and of a comparison its figures."""
     newest = points[-1]
     if newest.estimator not in ESTIMATORS:
-        return _state(DriftState.CHART_ONLY, f"A {newest.estimator} cannot be paired; the chart shows it.")
+        return _state(DriftState.CHART_ONLY, f"Not paired, as it is a {newest.estimator}; limit it in the policy.")
     if blessed.run_id is None:
         return _state(DriftState.NOT_BLESSED, f"No run is blessed to compare with; accept one with {BLESS}.")
     unmeasured = unmeasured_since(points, runs)
@@ -202,8 +202,8 @@ def _figures(difference: PairedDifference) -> str:
     """The difference with its interval."""
     low, high = difference.interval.lower, difference.interval.upper
     if difference.no_change == 1.0:
-        return f"newest / blessed {difference.effect:.4g} [{low:.4g}, {high:.4g}]"
-    return f"newest less blessed {difference.effect:+.3g} [{low:+.3g}, {high:+.3g}]"
+        return f"newest / blessed run {difference.effect:.4g} [{low:.4g}, {high:.4g}]"
+    return f"newest minus blessed run {difference.effect:+.3g} [{low:+.3g}, {high:+.3g}]"
 
 
 def _all_changes(metrics: Sequence[MetricDrift]) -> tuple[DeploymentChange, ...]:

@@ -83,7 +83,7 @@ def _paired(ours: Clusters | None, theirs: Clusters | None, whose: str) -> Clust
     rows = _common_rows(ours, theirs)
     if isinstance(rows, Reason):
         return Reason(rows.code, f"{whose} {rows.text}")
-    if (ours.bounds, _only(ours.strata, rows[0])) != (theirs.bounds, _only(theirs.strata, rows[1])):
+    if ours.bounds != theirs.bounds:
         return Reason("weighed-otherwise", f"{whose} weighed its items otherwise")
     return _in_pairs(ours, theirs, rows)
 
@@ -152,7 +152,6 @@ def _in_pairs(ours: Clusters, theirs: Clusters, rows: Rows) -> Clusters:
         reference=tuple(column[2] for column in columns),
         errored=tuple(column[3] for column in columns),
         bounds=ours.bounds,
-        strata=_only(ours.strata, rows[0]),
         schedule=schedule,
         names=_only(ours.names, rows[0]),
         families=_only(ours.families, rows[0]),

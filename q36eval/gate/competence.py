@@ -65,7 +65,7 @@ class Remaining:
             return clusters
         if clusters.families is None:
             raise ValueError("the evidence does not say which items belong to the families that dropped out")
-        if clusters.strata is not None or clusters.bounds is None or clusters.bounds[1] > 1.0:
+        if clusters.bounds is None or clusters.bounds[1] > 1.0:
             raise ValueError("its items do not weigh alike, so that no family can be left out of it")
         return clusters.of_families(self.kept)
 

@@ -73,17 +73,6 @@ class CardFigure:
         return f"{scored} ({', '.join(apart)})" if apart else scored
 
 
-@dataclass(frozen=True)
-class CardCheck:
-    """Something that was counted in so many items and may not be more than the margin allows."""
-
-    name: str
-    count: str
-    items: str
-    margin: str
-    result: str
-
-
 def card_figures(report: GateReport, run: "RunRecord", measurements: Sequence[Measurement]) -> list[CardFigure]:
     """The figures that criteria judge, in the policy's order, then the eval groups and perplexities none judges."""
     broken = {failure.probe for failure in report.failures if failure.of_the_engine}
@@ -99,15 +88,16 @@ def card_figures(report: GateReport, run: "RunRecord", measurements: Sequence[Me
     return judged + [figure for figure in _unjudged(evals, run, planned) if figure.key not in seen]
 
 
-def card_checks(report: GateReport, run: "RunRecord") -> list[CardCheck]:
-    """What was counted: faults of the files, flips of prompts that must pass."""
+def card_checks(report: GateReport, run: "RunRecord") -> list[tuple[str, ...]]:
+    """What was counted and may not be more than the margin allows: faults of the files, flips of prompts that must
+    pass. Each with its count, the number of items, the margin and the result."""
     return [
-        CardCheck(
-            name=called(result, run),
-            count=number(result.value),
-            items="" if result.counts is None else f"{result.counts.scored:,}",
-            margin=margin_text(result.margin, result.unit),
-            result=_result_words(result),
+        (
+            called(result, run),
+            number(result.value),
+            "" if result.counts is None else f"{result.counts.scored:,}",
+            margin_text(result.margin, result.unit),
+            _result_words(result),
         )
         for result in report.criteria
         if result.margin.kind == "max_count" and _told(result)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from q36eval.gate.noise import floor_metric
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.inert_text import SENTENCE, html, plain
+from q36eval.inert_text import html, plain
 from q36eval.records import Measurement, ProbeName
 from q36eval.reports.evals_figures import SUITE, EvalsFigures, GroupFigures, percent, recovery_words
 from q36eval.reports.flips import flips
@@ -89,14 +89,8 @@ def criteria_plot(report: GateReport) -> Markup:
                 floor=None if result.noise_floor is None else result.noise_floor.loss / limit,
             )
         )
-    caption = (
-        "How much of its margin each criterion uses up, the worst first: the dot is the figure, the bar its interval "
-        "(each bound holds one-sided at the criterion's confidence). It passes when the whole bar lies left of the "
-        "dashed margin, and fails when it lies right of it beyond chance. Arrows: further than drawn, with how many "
-        "margins the figure is. Short grey line: the noise floor, where it was measured. Starred: advisory."
-    )
     summary = f"{len(rows)} criteria; beyond their margins: {', '.join(failed) or 'none'}"
-    return _figure("Criteria as intervals against their margins", summary, caption, rows, CRITERIA, margin=1.0)
+    return _figure("Criteria as intervals against their margins", summary, rows, CRITERIA, margin=1.0)
 
 
 CRITERIA = Axis(
@@ -132,13 +126,8 @@ def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
         for m in shown
     ]
     unit = shown[0].unit
-    caption = (
-        f"Mean KL divergence from the reference by slice, in {unit}, on a logarithmic axis{_of(measured)}: what the "
-        "policy judges first, then the worst. Dashed: the margin, where one holds. Short grey line: what the reference "
-        "loses against itself."
-    )
     summary = f"{len(shown)} slices; all: {number(shown[0].value)} {unit}"
-    return _figure("KL divergence by slice", summary, caption, rows, _decades(rows, f"{unit}, logarithmic"))
+    return _figure("KL divergence by slice", summary, rows, _decades(rows, f"{unit}, logarithmic"))
 
 
 def _decades(rows: Sequence[Row], title: str) -> Axis:
@@ -161,12 +150,7 @@ def recovery_plot(report: GateReport, measurements: Sequence[Measurement]) -> Ma
         groups.append(f"{group.name} {percent(recovery.value)}")
         for part, of_part in _recovered(figures.slices(group.name))[:MOST_SLICES]:
             rows.append(_recovery_row(f"· {part.name.partition('/')[2]}", of_part, judged.get(part.name)))
-    caption = (
-        "The branch's score as a share of the reference's over the same items, by group of tasks, each with its "
-        f"{MOST_SLICES} worst slices: the dot is the figure, the bar its interval. Dashed: the margin, where the "
-        "policy judges the group. A slice has few items, so its bar is wide."
-    )
-    return _figure("Recovery by task", ", ".join(groups), caption, rows, RECOVERY)
+    return _figure("Recovery by task", ", ".join(groups), rows, RECOVERY)
 
 
 def _recovered(figures: Sequence[GroupFigures]) -> list[tuple[GroupFigures, Measurement]]:
@@ -188,33 +172,19 @@ def flips_plot(measurements: Sequence[Measurement]) -> Markup:
     shown = turned[:MOST_ROWS]
     rows = [Row(one.name, f"-{one.lost}  +{one.gained}  of {one.of}", math.nan, -one.lost, one.gained) for one in shown]
     most = max([1, *(max(one.lost, one.gained) for one in shown)])
-    caption = (
-        "The same items for both, by group of tasks and by family of canaries: left those that only the reference "
-        f"answers right, right those that only the branch does. Most lost first{_of(turned)}. Nothing turned in "
-        f"{len(everything) - len(turned)} of {len(everything)} groups, which are not drawn."
-    )
     summary = f"{sum(one.lost for one in shown)} lost, {sum(one.gained for one in shown)} gained in {len(shown)} groups"
     axis = Axis(-most, most, {-most: f"{most} lost", 0: "0", most: f"{most} gained"}, "items")
-    return _figure("Items lost and gained", summary, caption, rows, axis)
-
-
-def _of(everything: Sequence[object]) -> str:
-    return f" ({MOST_ROWS} of {len(everything)})" if len(everything) > MOST_ROWS else ""
+    return _figure("Items lost and gained", summary, rows, axis)
 
 
 def _colour(judged: CriterionResult | None) -> str:
     return BLUE if judged is None or judged.verdict is CriterionVerdict.NOT_MEASURED else COLOURS[judged.verdict]
 
 
-def _figure(
-    title: str, summary: str, caption: str, rows: Sequence[Row], axis: Axis, margin: float | None = None
-) -> Markup:
-    """Rows against one axis, with a caption; a screen reader reads title and `summary`. Nothing without rows."""
-    if not rows:
-        return Markup()
+def _figure(title: str, summary: str, rows: Sequence[Row], axis: Axis, margin: float | None = None) -> Markup:
+    """Rows against one axis; a screen reader reads title and `summary`. Nothing without rows."""
     label = f'<svg role="img" aria-label="{html(f"{title}. {summary}")}" '
-    drawn = f'<div class="wide">{draw(rows, axis, margin).replace("<svg ", label, 1)}</div>'
-    return Markup(f"<figure>\n<figcaption>{html(caption, SENTENCE)}</figcaption>\n{drawn}\n</figure>")
+    return Markup(draw(rows, axis, margin).replace("<svg ", label, 1)) if rows else Markup()
 
 
 def draw(rows: Sequence[Row], axis: Axis, margin: float | None = None) -> str:

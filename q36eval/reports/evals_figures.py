@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from q36eval.gate.report import GateReport
 from q36eval.paired_figures import EffectiveLength, RecoveryAt, effective_length
-from q36eval.records import Interval, Measurement, ProbeName
+from q36eval.records import Interval, Measurement, ProbeName, Record
+from q36eval.reports.story import NOT_RIGHT, not_right_cell
 from q36eval.reports.text import number
 from q36eval.stats import mcnemar
 
@@ -20,17 +20,15 @@ DEFAULT_RECOVERY = 0.97
 class GroupFigures:
     """One group of tasks, one of its slices, or the suite.
 
-    `answers_changed`, `choice_margin`, `planned`, `lost` and `gained` are None where they were not measured.
+    `answers_changed`, `planned`, `lost` and `gained` are None where they were not measured.
     """
 
     name: str
     accuracy: Measurement
     recovery: Measurement | None
-    macro_recovery: Measurement | None = None
     lost: int | None = None
     gained: int | None = None
     answers_changed: Measurement | None = None
-    choice_margin: Measurement | None = None
     planned: int | None = None
 
     @property
@@ -46,12 +44,11 @@ class PerplexityFigures:
     name: str
     token: Measurement
     word: Measurement | None
-    byte: Measurement | None
 
 
 @dataclass(frozen=True)
 class LengthFigures:
-    """One length in tokens; means over tasks where there are several."""
+    """One length in tokens."""
 
     length: int
     accuracy: Measurement
@@ -83,9 +80,7 @@ class EvalsFigures:
     def perplexities(self) -> list[PerplexityFigures]:
         """All documents, then each slice of them."""
         return [
-            PerplexityFigures(
-                name, m, self._found.get(("word_perplexity", name)), self._found.get(("byte_perplexity", name))
-            )
+            PerplexityFigures(name, m, self._found.get(("word_perplexity", name)))
             for (metric, name), m in self._found.items()
             if metric == "perplexity"
         ]
@@ -100,9 +95,8 @@ class EvalsFigures:
         for slice_name in self._slices("accuracy"):
             prefix, _, value = slice_name.rpartition("/")
             if prefix == group and value.isdigit():
-                kind = "macro_" if ("macro_accuracy", slice_name) in self._found else ""
-                pair = (self._found[f"{kind}accuracy", slice_name], self._found.get((f"{kind}recovery", slice_name)))
-                lengths += [] if pair[1] is None else [LengthFigures(int(value), pair[0], pair[1])]
+                accuracy, kept = self._found["accuracy", slice_name], self._found.get(("recovery", slice_name))
+                lengths += [] if kept is None else [LengthFigures(int(value), accuracy, kept)]
         return sorted(lengths, key=lambda figures: figures.length)
 
     def effective_length(self, group: str, at_least: float = DEFAULT_RECOVERY) -> EffectiveLength:
@@ -118,11 +112,9 @@ class EvalsFigures:
             name=name,
             accuracy=self._found["accuracy", name],
             recovery=self._found.get(("recovery", name)),
-            macro_recovery=self._found.get(("macro_recovery", name)),
             lost=self._count("items_lost", name),
             gained=self._count("items_gained", name),
             answers_changed=self._found.get(("answers_changed", name)),
-            choice_margin=self._found.get(("choice_margin", name)),
             planned=self._count("items_planned", name),
         )
 
@@ -180,7 +172,25 @@ def change_words(m: Measurement | None) -> str:
     return f"{m.effect:+.3g} " + (why_none(interval) or f"[{interval.lower:+.3g}, {interval.upper:+.3g}]")
 
 
-def used_words(figures: GroupFigures) -> str:
+def group_cells(group: GroupFigures) -> dict[str, str]:
+    """The figures of a group as text, by column."""
+    changed = group.answers_changed
+    return {
+        "group": group.name,
+        "score": percent(group.accuracy.value),
+        "reference": percent(group.accuracy.reference_value),
+        "recovery [95 %]": recovery_words(group.recovery),
+        "lost": number(group.lost),
+        "gained": number(group.gained),
+        "McNemar p": number(group.mcnemar),
+        "answers changed": percent(None if changed is None else changed.value),
+        "items": _used_words(group),
+        "errored": str(group.accuracy.counts.errored),
+        NOT_RIGHT: not_right_cell(group.accuracy.causes),
+    }
+
+
+def _used_words(figures: GroupFigures) -> str:
     """How many items were scored, of how many the suite has where that is known and more."""
     scored, planned = figures.accuracy.counts.scored, figures.planned
     return f"{scored} of {planned}" if planned is not None and planned != scored else str(scored)
@@ -210,63 +220,82 @@ def recovery_asked(report: GateReport) -> dict[str, float]:
     }
 
 
-def figures_json(figures: EvalsFigures, at_least: Mapping[str, float] | float = DEFAULT_RECOVERY) -> dict[str, Any]:
-    """Recovery, flips, McNemar's p and counts by group, and effective lengths, as JSON values.
+class EvalGroup(Record):
+    """One group of tasks. Shares are in [0, 1], recovery is branch / reference; None is not measured."""
+
+    score: float | None
+    reference_score: float | None
+    items_lost: int | None
+    items_gained: int | None
+    mcnemar_p: float | None
+    answers_changed: float | None
+    recovery: float | None
+    recovery_interval: tuple[float, float] | None
+    scored: int
+    errored: int
+    planned: int | None
+
+
+class EffectiveLengthFound(Record):
+    """The longest length in tokens up to which that much is recovered; None where not even the shortest is."""
+
+    at_least: float
+    by_value: int | None
+    by_lower_bound: int | None
+    measured: tuple[int, ...]
+    not_measured: tuple[int, ...]
+
+
+class EvalsSection(Record):
+    """What accuracy alone hides of the evals, by group of tasks."""
+
+    groups: dict[str, EvalGroup]
+    effective_length: dict[str, EffectiveLengthFound]
+
+
+def evals_section(figures: EvalsFigures, at_least: Mapping[str, float] | float = DEFAULT_RECOVERY) -> EvalsSection:
+    """Recovery, flips, McNemar's p and counts by group, and effective lengths.
 
     `at_least` is what a length must recover to count, of all groups or by group.
     """
-    lengths = effective_lengths(figures, at_least)
-    return {
-        "groups": {
-            group.name: {
-                "score": _finite(group.accuracy.value),
-                "reference_score": _finite(group.accuracy.reference_value),
-                "items_lost": group.lost,
-                "items_gained": group.gained,
-                "mcnemar_p": group.mcnemar,
-                "answers_changed": None if group.answers_changed is None else _finite(group.answers_changed.value),
-                "choice_margin_change_nats": None
-                if group.choice_margin is None
-                else _finite(group.choice_margin.effect),
-                "recovery": None if group.recovery is None else _finite(group.recovery.value),
-                "recovery_interval": None if group.recovery is None else _bounds(group.recovery.effect_interval),
-                "scored": group.accuracy.counts.scored,
-                "errored": group.accuracy.counts.errored,
-                "planned": group.planned,
-            }
-            for group in figures.groups()
+    return EvalsSection(
+        groups={group.name: _eval_group(group) for group in figures.groups()},
+        effective_length={
+            name: EffectiveLengthFound(
+                at_least=length.at_least,
+                by_value=length.by_value,
+                by_lower_bound=length.by_lower_bound,
+                measured=length.measured,
+                not_measured=length.missing,
+            )
+            for name, length in effective_lengths(figures, at_least).items()
         },
-        "effective_length": {
-            group: {
-                "at_least": length.at_least,
-                "by_value": length.by_value,
-                "by_lower_bound": length.by_lower_bound,
-                "measured": list(length.measured),
-                "not_measured": list(length.missing),
-            }
-            for group, length in lengths.items()
-        },
-    }
+    )
+
+
+def _eval_group(group: GroupFigures) -> EvalGroup:
+    changed, recovery = group.answers_changed, group.recovery
+    bounds = None if recovery is None else (recovery.effect_interval.lower, recovery.effect_interval.upper)
+    return EvalGroup(
+        score=group.accuracy.value,
+        reference_score=group.accuracy.reference_value,
+        items_lost=group.lost,
+        items_gained=group.gained,
+        mcnemar_p=group.mcnemar,
+        answers_changed=None if changed is None else changed.value,
+        recovery=None if recovery is None else recovery.value,
+        recovery_interval=bounds,
+        scored=group.accuracy.counts.scored,
+        errored=group.accuracy.counts.errored,
+        planned=group.planned,
+    )
 
 
 def effective_lengths(figures: EvalsFigures, at_least: Mapping[str, float] | float) -> dict[str, EffectiveLength]:
-    """By group with lengths; `at_least` as for `figures_json`."""
+    """By group with lengths; `at_least` as for `evals_section`."""
     by_group = {} if isinstance(at_least, float | int) else at_least
     everywhere = at_least if isinstance(at_least, float | int) else DEFAULT_RECOVERY
     return {
         group: figures.effective_length(group, by_group.get(group, everywhere))
         for group in figures.groups_with_lengths()
     }
-
-
-def _bounds(interval: Interval) -> list[float | str | None]:
-    return [_finite(interval.lower), _finite(interval.upper)]
-
-
-def _finite(value: float | None) -> float | str | None:
-    """As the records write floats: what JSON has no number for becomes text."""
-    if value is None:
-        return None
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")

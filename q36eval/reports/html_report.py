@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from q36eval.inert_text import block, html
-from q36eval.reports._plots import MARK, criteria_plot, flips_plot, kl_plot, recovery_plot
+from q36eval.reports._plots import MARK, MOST_ROWS, MOST_SLICES, criteria_plot, flips_plot, kl_plot, recovery_plot
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document
 from q36eval.reports.templates import render
@@ -25,21 +25,20 @@ STYLE = Path(__file__).with_name("report.css")
 def to_html(document: Document) -> str:
     """Verdict first, lanes, what decided and how nearly, what to do; plots; then all criteria, gaps and provenance."""
     style = STYLE.read_text(encoding="utf-8").strip()
-    report, measurements = document.report, document.measurements
     return render(
         "report.html.j2",
         html,
         document=document,
-        report=report,
+        report=document.report,
         run=document.run,
         style=Markup(style),
         digest=base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii"),
-        figures={
-            "Criteria against their margins": criteria_plot(report),
-            "KL divergence by slice": kl_plot(report, measurements),
-            "Recovery by task": recovery_plot(report, measurements),
-            "Items lost and gained": flips_plot(measurements),
-        },
+        criteria_plot=criteria_plot,
+        kl_plot=kl_plot,
+        recovery_plot=recovery_plot,
+        flips_plot=flips_plot,
+        most_rows=MOST_ROWS,
+        most_slices=MOST_SLICES,
         provenance=() if document.run is None else tuple(_provenance(document.run)),
         answers_title=ANSWERS_TITLE,
         columns=COLUMNS,

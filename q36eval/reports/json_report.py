@@ -18,44 +18,10 @@ from q36eval.gate.fault_layer import LayerAtFault
 from q36eval.gate.report import Circumstances, GateReport
 from q36eval.records import DeploymentIdentity, Record, Verdict
 from q36eval.reports.document import Document
-from q36eval.reports.evals_figures import figures_json, recovery_asked
+from q36eval.reports.evals_figures import EvalsSection, evals_section, recovery_asked
 
 SCHEMA_ID: Literal["urn:q36eval:report:2"] = "urn:q36eval:report:2"
 """Names the published schema; the number is that of `GateReport.schema_version`."""
-
-
-class EvalGroup(Record):
-    """One group of tasks. Shares are in [0, 1], recovery is branch / reference; None is not measured."""
-
-    score: float | None
-    reference_score: float | None
-    items_lost: int | None
-    items_gained: int | None
-    mcnemar_p: float | None
-    answers_changed: float | None
-    choice_margin_change_nats: float | None
-    recovery: float | None
-    recovery_interval: tuple[float, float] | None
-    scored: int
-    errored: int
-    planned: int | None
-
-
-class EffectiveLengthFound(Record):
-    """The longest length in tokens up to which that much is recovered; None where not even the shortest is."""
-
-    at_least: float
-    by_value: int | None
-    by_lower_bound: int | None
-    measured: tuple[int, ...]
-    not_measured: tuple[int, ...]
-
-
-class EvalsSection(Record):
-    """What accuracy alone hides of the evals, by group of tasks."""
-
-    groups: dict[str, EvalGroup]
-    effective_length: dict[str, EffectiveLengthFound]
 
 
 class RunSection(Record):
@@ -127,9 +93,7 @@ def to_json(document: Document) -> str:
         run=None
         if run is None
         else RunSection.model_validate_json(run.model_dump_json(exclude={"report", "imported"})),
-        evals=EvalsSection.model_validate(figures_json(figures, recovery_asked(document.report)))
-        if figures.measured
-        else None,
+        evals=evals_section(figures, recovery_asked(document.report)) if figures.measured else None,
         layer=document.layer,
     )
     return printable_json(json.loads(written.model_dump_json(by_alias=True)), indent=2)

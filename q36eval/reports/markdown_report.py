@@ -5,21 +5,21 @@ from markupsafe import Markup
 from q36eval.inert_text import fenced, html, markdown
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document
-from q36eval.reports.evals_figures import GroupFigures, percent, ratio_words, recovery_words, used_words
-from q36eval.reports.story import NOT_RIGHT, not_right_cell
+from q36eval.reports.evals_figures import group_cells, ratio_words
+from q36eval.reports.story import NOT_RIGHT
 from q36eval.reports.templates import render
-from q36eval.reports.text import COLUMNS, number, verdict_text
+from q36eval.reports.text import COLUMNS, verdict_text
 
 EVALS_HEADER = (
     "group",
     "score",
     "reference",
-    "recovery, 95 %",
-    "items lost",
+    "recovery [95 %]",
+    "lost",
     "gained",
     "McNemar p",
     "answers changed",
-    "scored",
+    "items",
     "errored",
     NOT_RIGHT,
 )
@@ -42,25 +42,9 @@ def to_markdown(document: Document, *, folded: bool = False, brief: bool = False
         answers_title=ANSWERS_TITLE,
         columns=COLUMNS,
         evals_header=EVALS_HEADER,
-        evals=list(map(_group_cells, document.evals.groups())),
+        evals=list(map(group_cells, document.evals.groups())),
         html=lambda text: Markup(html(text)),
         fenced=lambda text: Markup("\n".join(fenced(text))),
         ratio_words=ratio_words,
         verdict_text=verdict_text,
-    )
-
-
-def _group_cells(group: GroupFigures) -> tuple[str, ...]:
-    return (
-        group.name,
-        percent(group.accuracy.value),
-        percent(group.accuracy.reference_value),
-        recovery_words(group.recovery),
-        number(group.lost),
-        number(group.gained),
-        number(group.mcnemar),
-        percent(None if group.answers_changed is None else group.answers_changed.value),
-        used_words(group),
-        str(group.accuracy.counts.errored),
-        not_right_cell(group.accuracy.causes),
     )

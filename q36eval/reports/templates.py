@@ -11,7 +11,7 @@ from markupsafe import Markup
 from q36eval.inert_text import SENTENCE
 
 
-def render(name: str, escape: Callable[..., str], **values: Any) -> str:
+def render(name: str, escape: Callable[..., str], /, **values: Any) -> str:
     """A template of this folder with these values.
 
     `escape` makes text harmless: every printed value that is not `Markup` passes it; `value|long` allows a sentence's

@@ -64,7 +64,7 @@ def _canaries(result: CriterionResult, query: dict[str, str]) -> tuple[str, dict
     if result.metric.startswith("must_pass"):
         confirmed = {"outcome": "regression", "must": "yes"} | lane | {"standing": "confirmed"}
         return "the prompts it lost", query | confirmed
-    if result.metric.startswith("decisive_margin") or result.metric == "at_risk":
+    if result.metric == "decisive_margin_ratio":
         return "its answers at risk", query | {"outcome": "at risk"} | lane
     return "the answers it lost", query | {"outcome": "regression"} | lane
 

@@ -8,7 +8,7 @@ from q36eval.canaries.checks import NotJudgedError
 from q36eval.engines.openai.chat_answers import Message
 from q36eval.engines.openai.endpoint import Continuation, Endpoint, fresh_salt
 from q36eval.metrics import metric_of
-from q36eval.records import Clusters, Counts, FailureCauses, FamilyCompetence, Interval, Measurement, ProbeName
+from q36eval.records import Clusters, Counts, FailureCauses, FamilyCompetence, Measurement, ProbeName
 from q36eval.served.comparison import by_class, counted_faults, examples, sentences
 from q36eval.served.declared_server import KINDS, FaultKind
 from q36eval.served.differentials import Answers, asked
@@ -16,7 +16,6 @@ from q36eval.served.messages import (
     CallClass,
     call_class,
     characters,
-    expects_call,
     parser_faults,
     raw_calls,
     served_calls,
@@ -24,7 +23,6 @@ from q36eval.served.messages import (
     written,
 )
 from q36eval.served.prompts import Prompt
-from q36eval.stats import DEFAULT_LEVEL, proportion_interval
 
 
 @dataclass(frozen=True)
@@ -232,29 +230,26 @@ def _ended(answer: Continuation) -> tuple[str, str]:
     return characters(answer.text), answer.finish
 
 
-def calls_measured(asked_for: Sequence[Asked]) -> list[Measurement]:
-    """Wrong tool calls as they are served over those in raw completions, and how well it is seen when to call."""
+def calls_measured(asked_for: Sequence[Asked]) -> Measurement:
+    """Wrong tool calls as they are served over those in raw completions."""
     judged = [each for each in asked_for if each.prompt.case is not None]
     served: list[CallClass | None] = []
     raw: list[CallClass | None] = []
     rows: list[tuple[str, CallClass | None, CallClass | None]] = []
-    triggers: list[tuple[bool, bool, bool]] = []
     for each in judged:
         case, prompt = each.prompt.case, each.prompt
         assert case is not None, "it was asked above"
         try:
             if isinstance(each.whole, str) or isinstance(each.raw, str):
                 raise NotJudgedError("it has no answer")
-            by_chat = served_calls(each.whole)
             by_raw = raw_calls(each.raw.text, prompt.tools, thinking=prompt.thinking)
-            classes = call_class(case, by_chat), call_class(case, by_raw)
+            classes = call_class(case, served_calls(each.whole)), call_class(case, by_raw)
         except NotJudgedError:
             rows.append((prompt.name, None, None))
             continue
         served.append(classes[0])
         raw.append(classes[1])
         rows.append((prompt.name, classes[0], classes[1]))
-        triggers.append((expects_call(case), bool(by_chat), bool(by_raw)))
     errored = len(judged) - len(served)
     answered = len(served)
     clusters = Clusters(
@@ -272,41 +267,12 @@ def calls_measured(asked_for: Sequence[Asked]) -> list[Measurement]:
     able = FamilyCompetence(name="tools", items=len(judged), informative=right, causes=causes)
     wrong = sum(each is not None for each in served)
     words = f"{wrong} wrong as served, {answered - right} in raw completions, of {answered}"
-    failures = metric.summarized(
+    return metric.summarized(
         clusters,
         competence=(able,),
         causes=FailureCauses(branch=by_class(served), reference=by_class(raw)),
         note=sentences(words, examples(differing)),
     )
-    f1 = [_trigger_f1(part, [(one, row[at]) for row in triggers for one in row[:1]], errored)
-          for at, part in ((1, "served"), (2, "raw"))]  # fmt: skip
-    return [failures, *f1]
-
-
-def _trigger_f1(part: str, turns: Sequence[tuple[bool, bool]], errored: int) -> Measurement:
-    """F1 of calling a tool exactly where one fits, with the exact interval of what it is a function of.
-
-    F1 = 2J / (1 + J), J the share of turns with a call, wanted or made, in which it was both (Jaccard's index): a
-    proportion of the turns that are not rightly without a call, with Clopper & Pearson's interval.
-    """
-    both = sum(wanted and made for wanted, made in turns)
-    either = sum(wanted or made for wanted, made in turns)
-    share = proportion_interval(both, either, DEFAULT_LEVEL)
-    value = _f1(both / either) if either else float("nan")
-    interval = Interval(lower=_f1(share.lower), upper=_f1(share.upper), level=share.level, method=share.method)
-    wanted, made = (sum(turn[at] for turn in turns) for at in (0, 1))
-    return metric_of(ProbeName.SERVED, "trigger_f1").measured(
-        part,
-        value=value,
-        effect=value,
-        effect_interval=interval,
-        counts=Counts(total=len(turns) + errored, scored=len(turns), errored=errored),
-        note=f"{wanted} turns want a call, {made} have one, {both} both",
-    )
-
-
-def _f1(jaccard: float) -> float:
-    return 2 * jaccard / (1 + jaccard)
 
 
 def _counts(total: int, scored: int) -> Counts:

@@ -75,7 +75,6 @@ def declared_figures() -> tuple[DeclaredFigure, ...]:
         "call_failure_rate",
         "rejected_drafts",
         SERVING_KL,
-        "trigger_f1",
         "watch_incidents",
     )
     metric = {name: metric_of(ProbeName.SERVED, name) for name in names}
@@ -91,6 +90,5 @@ def declared_figures() -> tuple[DeclaredFigure, ...]:
         metric[SERVING_KL].declared(clusters=SERVING_TEXTS),
         metric["rejected_drafts"].declared(clusters=plan.items),
         metric["call_failure_rate"].declared(items=plan.items, clusters=plan.items),
-        *(metric["trigger_f1"].declared(part) for part in ("served", "raw")),
         *(metric["watch_incidents"].declared(part) for part in WATCHED),
     )

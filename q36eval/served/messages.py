@@ -171,8 +171,3 @@ def call_class(case: Case, calls: Sequence[tuple[str | None, Any]]) -> CallClass
         return "Missing" if len(calls) < len(wanted) else "Spurious"
     right = [[call["name"], call["arguments"]] for call in wanted]
     return None if same_json([list(call) for call in calls], right) else "WrongArguments"
-
-
-def expects_call(case: Case) -> bool:
-    """Whether a tool fits what is asked."""
-    return any(call.get("name") is not None for call in case.expected.get("calls", [case.expected]))

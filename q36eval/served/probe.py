@@ -168,8 +168,8 @@ def measure_served(
     begun = run.attempts()
     asked = ask_chat(endpoint, with_tools)
     endpoint.confirm()
-    of_all = [prompts_measured(asked), streams_measured(asked)]
-    yield from run.unless_unsound("chat", begun, chain(of_all, parser_measured(asked), calls_measured(asked)))
+    of_all = [prompts_measured(asked), streams_measured(asked), *parser_measured(asked), calls_measured(asked)]
+    yield from run.unless_unsound("chat", begun, of_all)
     progress.advance()
     yield from run.difference("cache-hit", lambda at: cache_hit(at, prompts, plan))
     yield from run.difference("conversation", lambda at: conversation(at, prompts, plan))

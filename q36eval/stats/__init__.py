@@ -1,13 +1,13 @@
 """Intervals and margin tests on clustered, paired evidence. Pure: imports `q36eval.records`, numpy and scipy alone.
 
 `margin_test` and `summarize` choose by estimator among the families of tests, each in a module of its own: `_betting`
-(bounded means), `_scheduled` (the same in blocks, with a planned end), `_bootstrap` (unbounded means, strata),
+(bounded means), `_scheduled` (the same in blocks, with a planned end), `_bootstrap` (unbounded means),
 `_ratio`, `_quantile`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
 Evidence enters as `records.Clusters` and becomes a `_contrast`. A new estimator is one of `records.Estimator`, a module
 with its tests and interval, and its branch in `_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
 """
 
-from q36eval.stats._bootstrap import StratifiedMean, why_untrusted
+from q36eval.stats._bootstrap import why_untrusted
 from q36eval.stats._contrast import planned_clusters, planned_largest
 from q36eval.stats._decision import Resolution, holm, resolved_early
 from q36eval.stats._inference import MeanInference
@@ -52,7 +52,6 @@ __all__ = [
     "QuantileInference",
     "Resolution",
     "ShareBeyond",
-    "StratifiedMean",
     "as_expected",
     "can_show",
     "effective_clusters",

@@ -1,4 +1,4 @@
-"""Clustered ratio means of unbounded values: the bootstrap-t, of one mean and of strata, and when to distrust it.
+"""Clustered ratio means of unbounded values: the bootstrap-t, and when to distrust it.
 
 Efron & Tibshirani, "An Introduction to the Bootstrap" (1993), section 12.5: the distribution of
 (estimate* - estimate) / standard_error* over resampled clusters stands in for the unknown one of
@@ -6,13 +6,6 @@ Efron & Tibshirani, "An Introduction to the Bootstrap" (1993), section 12.5: the
 percentile bootstrap's, but still more often than it promises, for a sample seldom holds the tail that carries the mean.
 So the level of the upper bound is calibrated (Loh, "Calibrating confidence coefficients", JASA 82 (1987), 155-162) on
 lognormal clusters whose spread is that of the sample's upper half.
-
-`StratifiedMean` is the mean of several strata that count equally, however many units each holds. Clusters are resampled
-within their stratum (Davison & Hinkley, "Bootstrap Methods and their Application", 1997, section 3.2) and each resample
-is studentised by the linearised variance of a separate ratio estimator (Cochran, "Sampling Techniques", 1977, section
-6.11): with S strata of equal weight, var = sum_s var_s / S^2. Seen over 1,000 simulated corpora of 7 slices of 20
-lognormal documents each, where either bound should miss 2.5 %: the upper one missed 3.8 % (sigma 0.5), 5.5 % (sigma 1),
-8.5 % (sigma 1.5), the lower one 2.3 %, 1.7 %, 1.5 %.
 
 A mean that rests on rare large values lies above most samples' means, and their bounds with them: at the margin the
 upper bound misses 5 to 14 % where clusters are Pareto with an index of 3 to 1.5. Such a tail shows in what was drawn:
@@ -26,7 +19,7 @@ texts, resamples without any spread are common and the bootstrap-t has no upper 
 clusters that are not (Clopper and Pearson, Biometrika 26 (1934), 404-413) times `BEYOND` times the largest (`Sparse`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -35,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv
 
-from q36eval.records import Clusters, Estimator, Interval, Reason
+from q36eval.records import Clusters, Estimator, Reason
 from q36eval.stats._contrast import Array, Contrast, finite_bounds, linear_contrast
 
 RESAMPLES = 4_999
@@ -60,7 +53,6 @@ BEYOND = 10.0
 """What clusters that are seldom anything but zero may be, by the largest one seen. Chosen by simulation: the bound,
 where it is used, misses up to 0.3 % of lognormal values of sigma 1, 3.5 % of sigma 1.5 and 11 % of sigma 2 (8 to 140
 clusters, of one size or of lognormal ones, 0.3 to 5 of them not zero on average); without it up to 32 % of sigma 1.5.
-Of squares it is the square of this, since their logarithms spread twice as far.
 """
 
 WITHOUT_SPREAD = 0.004
@@ -154,7 +146,7 @@ class Studentised:
         return lower, upper
 
 
-def studentise(contrast: Contrast, seed: int, beyond: float = BEYOND) -> Studentised | None:
+def studentise(contrast: Contrast, seed: int) -> Studentised | None:
     """Bootstrap-t of `sum(sums) / sum(units)`; None with under MIN_CLUSTERS scored clusters or a non-finite sum."""
     scored = contrast.units > 0
     sums, units = contrast.sums[scored], contrast.units[scored]
@@ -168,10 +160,10 @@ def studentise(contrast: Contrast, seed: int, beyond: float = BEYOND) -> Student
     moments = np.stack([residuals, units, residuals**2, residuals * units, units**2], axis=1)
     standard_error = linearised_errors(moments.sum(axis=0, keepdims=True), np.zeros(1), units.size)[0]
     t = _t_statistics(moments, seed)
-    return Studentised(mean, float(standard_error), t, _calibration(sums, units), _sparse(sums, units, beyond))
+    return Studentised(mean, float(standard_error), t, _calibration(sums, units), _sparse(sums, units))
 
 
-def _sparse(sums: Array, units: Array, beyond: float = BEYOND) -> Sparse | None:
+def _sparse(sums: Array, units: Array) -> Sparse | None:
     """How the mean is bounded where too many resamples hold nothing but zeros; None where they do not."""
     rounded = ROUNDING * np.abs(sums).max()
     others = int(np.count_nonzero(sums > rounded))
@@ -180,7 +172,7 @@ def _sparse(sums: Array, units: Array, beyond: float = BEYOND) -> Sparse | None:
     total = float(units.sum())
     rest = float(sums[sums <= rounded].sum()) / total
     largest = max(float(sums.max()) * sums.size / total, float((sums / units).max()))  # of an average cluster's units
-    return Sparse(sums.size, others, beyond * largest, rest)
+    return Sparse(sums.size, others, BEYOND * largest, rest)
 
 
 def _calibration(sums: Array, units: Array) -> float:
@@ -241,86 +233,6 @@ def linearised_errors(totals: Array, shifts: Array, n_clusters: int) -> Array:
     """
     squares = totals[:, 2] - 2 * shifts * totals[:, 3] + shifts**2 * totals[:, 4]
     return np.sqrt(np.maximum(squares, 0.0) * n_clusters / (n_clusters - 1)) / totals[:, 1]
-
-
-MIN_PER_STRATUM = 8
-"""With fewer clusters in a stratum its variance is little known, and resamples without any spread are common."""
-
-
-class StratifiedMean:
-    """The mean of the strata's ratio means, with tests and bounds.
-
-    Raises:
-        ValueError: clusters without strata.
-    """
-
-    def __init__(self, clusters: Clusters) -> None:
-        if clusters.strata is None:
-            raise ValueError("a stratified mean needs clusters that name their strata")
-        self._low, self._high = clusters.bounds or (-np.inf, np.inf)
-        self._errored = sum(clusters.errored)
-        self._groups = [_stratum(clusters, name) for name in sorted(set(clusters.strata))]
-        means = [sums.sum() / units.sum() if units.sum() else np.nan for sums, units in self._groups]
-        self.mean = float(np.mean(means)) if means else float("nan")
-        scarce = any(len(units) < MIN_PER_STRATUM for _, units in self._groups) or not self._groups
-        usable = bool(np.isfinite(self.mean)) and not scarce and not self._errored
-        self._studentised = _studentise(self._groups) if usable else None
-        self._why_not = "errored units of unbounded value" if self._errored else "too few clusters in a stratum"
-
-    def p_at_least(self, margin: float) -> float:
-        """p-value of H0: mean >= margin."""
-        return 1.0 if self._studentised is None or margin != margin else self._studentised.p_at_least(margin)
-
-    def p_at_most(self, margin: float) -> float:
-        """p-value of H0: mean <= margin."""
-        return 1.0 if self._studentised is None or margin != margin else self._studentised.p_at_most(margin)
-
-    def interval(self, level: float) -> Interval:
-        """Bounds that each hold one-sided at (1 + level) / 2."""
-        if not np.isfinite(self.mean):
-            return Interval(lower=np.nan, upper=np.nan, level=level, method="none: no finite evidence")
-        if self._studentised is None:
-            return Interval(lower=self._low, upper=self._high, level=level, method=f"none: {self._why_not}")
-        lower, upper = self._studentised.bounds((1.0 - level) / 2.0)
-        return Interval(
-            lower=max(lower, self._low), upper=min(upper, self._high), level=level, method="stratified bootstrap-t"
-        )
-
-
-def _stratum(clusters: Clusters, name: str) -> tuple[Array, Array]:
-    """Sums and units of one stratum's scored clusters, in an order that does not depend on that of the items."""
-    assert clusters.strata is not None
-    rows = [
-        (total, units)
-        for total, units, stratum in zip(clusters.branch, clusters.units, clusters.strata, strict=True)
-        if stratum == name and units > 0
-    ]
-    columns = np.array(sorted(rows), dtype=np.float64).reshape(-1, 2)
-    return columns[:, 0], columns[:, 1]
-
-
-def _studentise(groups: Sequence[tuple[Array, Array]]) -> Studentised:
-    means = [float(sums.sum() / units.sum()) for sums, units in groups]
-    residuals = [sums - mean * units for (sums, units), mean in zip(groups, means, strict=True)]
-    largest = max(float(np.abs(sums).max()) for sums, _ in groups)
-    mean = float(np.mean(means))
-    # identical clusters leave only the rounding of their mean, which is not variance
-    if max(float(np.abs(r).max()) for r in residuals) <= 8 * np.finfo(np.float64).eps * largest:
-        return Studentised(mean, 0.0, np.empty(0))
-    variance = 0.0
-    shifts, variances = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
-    for number, ((_, units), residual) in enumerate(zip(groups, residuals, strict=True)):
-        moments = np.stack([residual, units, residual**2, residual * units, units**2], axis=1)
-        variance += float(linearised_errors(moments.sum(axis=0, keepdims=True), np.zeros(1), len(units))[0]) ** 2
-        # each stratum draws on its own, or their shifts would move together
-        drawn = resamples(len(units), RESAMPLES, (SEED, number))
-        totals = np.concatenate([weights @ moments for weights in drawn])
-        shift = totals[:, 0] / totals[:, 1]
-        shifts += shift
-        variances += linearised_errors(totals, shift, len(units)) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(shifts == 0, 0.0, shifts / np.sqrt(variances))
-    return Studentised(mean, float(np.sqrt(variance)) / len(groups), np.sort(t))
 
 
 TAIL_SHARE = 0.1

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from q36eval.records import Interval
 from q36eval.stats import _betting
-from q36eval.stats._bootstrap import BEYOND, SEED, Studentised, studentise
+from q36eval.stats._bootstrap import SEED, Studentised, studentise
 from q36eval.stats._contrast import Array, Contrast
 
 
@@ -25,8 +25,6 @@ class MeanInference:
     above_shape: float = _betting.EAGER
     planned_below: Array | None = None
     planned_above: Array | None = None
-    squares: bool = False
-    """Whether the values are squares, whose largest lies further beyond what was seen."""
 
     @property
     def mean(self) -> float:
@@ -35,7 +33,7 @@ class MeanInference:
 
     @cached_property
     def _studentised(self) -> Studentised | None:
-        return studentise(self.contrast, SEED, BEYOND**2 if self.squares else BEYOND)
+        return studentise(self.contrast, SEED)
 
     @cached_property
     def _capped(self) -> Contrast:

@@ -6,8 +6,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from q36eval.records import Clusters, Direction, Estimator, Interval, Reason
 from q36eval.stats._betting import EVEN, FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
-from q36eval.stats._bootstrap import StratifiedMean
-from q36eval.stats._contrast import Array, Columns, columns_of, linear_contrast
+from q36eval.stats._contrast import Array, Columns, columns_of
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._proportion import ShareBeyond
@@ -33,7 +32,7 @@ MAX_UNREADABLE_SHARE = 0.02
 nobody can decide. Below it each is imputed at its worst for a PASS and at its best for a FAIL."""
 
 ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
-    "max_value": ("mean", "stratified_mean", "root_mean_square", "quantile", "maximum"),
+    "max_value": ("mean", "quantile", "maximum"),
     "max_increase": ("paired_mean", "paired_proportions"),
     "min_recovery": ("paired_mean", "ratio"),
     "min_retention": ("perplexity",),
@@ -141,7 +140,7 @@ def margin_test(
         return _recovery_test(clusters, margin, level, shares)
     if estimator == "paired_proportions":
         return _proportions_test(clusters, margin, direction, level, shares)
-    if estimator in ("stratified_mean", "root_mean_square", "quantile", "maximum"):
+    if estimator in ("quantile", "maximum"):
         return _value_test(clusters, estimator, margin, level)
     return _mean_test(clusters, margin, direction, level, shares)
 
@@ -216,12 +215,6 @@ def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
     if estimator == "maximum":
         # one unit seen beyond the margin proves it; that none was seen proves nothing about the others
         p_fail = 0.0 if value > limit else 1.0
-    elif estimator == "root_mean_square":
-        inference = MeanInference(linear_contrast(clusters, 1.0), EVEN, squares=True)
-        p_pass, p_fail = inference.p_at_least(limit**2), inference.p_at_most(limit**2)
-    elif estimator == "stratified_mean":
-        stratified = StratifiedMean(clusters)
-        p_pass, p_fail = stratified.p_at_least(limit), stratified.p_at_most(limit)
     else:
         quantile = QuantileInference(clusters)
         p_pass, p_fail = quantile.p_at_least(limit), quantile.p_at_most(limit)

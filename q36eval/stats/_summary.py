@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from q36eval.records import Clusters, Estimator, Interval
-from q36eval.stats._bootstrap import StratifiedMean
 from q36eval.stats._contrast import finite_bounds, linear_contrast
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
@@ -28,7 +27,7 @@ def summarize(
     share of the units exceeds.
 
     Raises:
-        ValueError: a paired value without a reference, a stratified mean without strata, a quantile without its tail,
+        ValueError: a paired value without a reference, a quantile without its tail,
             or `derived`, which is no summary of clusters.
     """
     if estimator == "derived":
@@ -36,7 +35,7 @@ def summarize(
     if estimator == "census":
         count = float(np.sum(clusters.branch)) if clusters.branch else 0.0
         return count, None, count, Interval(lower=count, upper=count, level=level, method="census")
-    if estimator in ("stratified_mean", "root_mean_square", "quantile", "maximum"):
+    if estimator in ("quantile", "maximum"):
         value, interval = _single_value(clusters, estimator, level)
         return value, None, value, interval
     branch_mean = linear_contrast(clusters, 1.0).mean
@@ -68,14 +67,6 @@ def _difference_interval(clusters: Clusters, estimator: Estimator, level: float)
 
 def _single_value(clusters: Clusters, estimator: Estimator, level: float) -> tuple[float, Interval]:
     """A value that is no plain mean, and its interval."""
-    if estimator == "stratified_mean":
-        stratified = StratifiedMean(clusters)
-        return stratified.mean, stratified.interval(level)
-    if estimator == "root_mean_square":
-        inference = MeanInference(linear_contrast(clusters, 1.0), squares=True)
-        squares = inference.interval(level)
-        roots = {name: _root(getattr(squares, name)) for name in ("lower", "upper")}
-        return _root(inference.contrast.mean), squares.model_copy(update=roots)
     if estimator == "quantile":
         return _quantile(clusters), QuantileInference(clusters).interval(level)
     greatest = max((v for v, units in zip(clusters.branch, clusters.units, strict=True) if units), default=math.nan)
@@ -92,10 +83,6 @@ def _quantile(clusters: Clusters) -> float:
     allowed = (1.0 - clusters.tail.quantile) * total + 1e-9
     pairs = zip(clusters.tail.thresholds, clusters.tail.above, strict=True)
     return next((t for t, above in pairs if sum(above) <= allowed), math.inf) if total else math.nan
-
-
-def _root(value: float) -> float:
-    return math.sqrt(max(value, 0.0)) if value == value else value
 
 
 def _exp(nats: float) -> float:

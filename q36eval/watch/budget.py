@@ -67,7 +67,6 @@ class Gauge:
         self._reserved = self._unused = self._settled = self._sent = 0
         self._reserved_day, self._generates = "", False
         self.requests = self.tokens = 0
-        self.beat: Callable[[], None] = lambda: None
         self._timed: list[float] = []
         self.medians: list[float] = json.loads(store.kept("latencies") or "[]")
 
@@ -114,7 +113,6 @@ class Gauge:
             PutOffError: it may exceed the round's or the day's budget. Nothing was charged, and nothing may be sent.
             StorageError: the disk does not keep the charge.
         """
-        self.beat()
         tokens, day = most_tokens(body), self._day()
         back = self._unused if day == self._reserved_day else 0
         if self.requests + 1 > self._budget.requests_per_round:
@@ -141,7 +139,6 @@ class Gauge:
         Raises:
             PutOffError: it is throttled, or has become slow.
         """
-        self.beat()
         used = dict(_USED.findall(content)) if status < 300 else {}
         completion = int(used[b"completion"]) if b"completion" in used else None
         if b"prompt" in used and completion is not None:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, exposition
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.exposition import choose_encoder
 
 from q36eval.watch.incidents import Phase, remaining_rounds
 from q36eval.watch.service import VERDICTS, Watch
@@ -117,12 +117,11 @@ class Exposed:
 
 
 def page(watch: Watch, version: str, accept: str) -> tuple[bytes, str]:
-    """The page and its content type: OpenMetrics, or Prometheus' own text where `accept` asks for that alone."""
+    """The page and its content type: OpenMetrics where `accept` names it, else Prometheus' own text."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Exposed(watch, version))
-    if "text/plain" in accept and "openmetrics" not in accept:
-        return exposition.generate_latest(registry), exposition.CONTENT_TYPE_LATEST
-    return openmetrics.generate_latest(registry), openmetrics.CONTENT_TYPE_LATEST
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
 
 
 def _filled(kind: Any, name: str, meaning: str, deployment: str, samples: Iterable[Sample]) -> Any:

@@ -1,8 +1,8 @@
 """From rounds to incidents: calibrating, quiet, opened, confirmed, closed. Pure: a state, a round's items, a new state.
 
 The first rounds are the baseline. Then every stream of items has a detector, and their mean opens an incident. From
-there on fresh items alone count: they confirm it, or show recovery, which closes or dismisses it. Rounds that follow at
-once ask in the same minutes, under the same condition: they may show recovery, and confirm nothing.
+there on fresh items alone count: they confirm it, or show recovery, which closes or dismisses it. Rounds less
+than half an interval apart (`--once`) ask under the same condition: they may show recovery, and confirm nothing.
 Required prompts are watched twice: all together, and each by itself, so that one that breaks for good is not lost
 among seventy that do not.
 """

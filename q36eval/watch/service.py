@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from q36eval.locks import exclusive
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.watch import verdicts
 from q36eval.watch.budget import Gauge, PutOffError, Reason
-from q36eval.watch.clock import Clock, SystemClock
 from q36eval.watch.endpoint_sampling import Asker
 from q36eval.watch.incidents import (
     SLICES,
@@ -46,8 +45,6 @@ from q36eval.watch.spool import Spool
 from q36eval.watch.store import Store
 from q36eval.watch.webhooks import Courier, Receiver, payload, post
 
-AT_ONCE = 3
-"""Rounds on end where an incident is open and not confirmed yet."""
 TICK_S = 2.0
 """Between two looks of the courier and the spool at what waits."""
 FIRST_PAUSE_S = 30.0
@@ -119,15 +116,20 @@ class Watch:
     """
 
     def __init__(
-        self, setting: Setting, log: Callable[[str], None], clock: Clock | None = None, *, recalibrate: bool = False
+        self,
+        setting: Setting,
+        log: Callable[[str], None],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        recalibrate: bool = False,
     ) -> None:
         self.deployment, self._setting, self._log = setting.deployment, setting, log
-        self._clock = clock or SystemClock()
+        self.now = now
         self._recalibrate = recalibrate
         self._stack = ExitStack()
         self._stop = threading.Event()
-        self.beaten = self.rounded = time.monotonic()
-        """When the loop last moved, and when a round last ended."""
+        self.rounded = time.monotonic()
+        """When a round last ended."""
         self.newest: dict[str, Any] = {}
         """The newest round's figures, for whoever reads them."""
         self.unkept: dict[str, int] = {}
@@ -151,8 +153,7 @@ class Watch:
             self._begin()
             if self._recalibrate:
                 self._let_alone_no_more()
-            self.gauge = Gauge(self.store, self.deployment.budget, self.deployment.back_off, self._clock.now)
-            self.gauge.beat = self.beat
+            self.gauge = Gauge(self.store, self.deployment.budget, self.deployment.back_off, self.now)
             self.asker = Asker(
                 self._setting.folder, self.deployment.base_url, self.deployment.served_model, self.gauge, self._log
             )
@@ -184,11 +185,11 @@ class Watch:
             seed = secrets.token_hex(8)
             before = State.model_validate_json(self.store.kept("state") or "{}")
             with self.store.transaction():
-                _, ended = abandoned(before, self._clock.now())
+                _, ended = abandoned(before, self.now())
                 for event in ended:
                     name, branch = self.deployment.name, self.deployment.branch
                     said = payload(name, branch, self.store.kept("begun") or "", "", event)
-                    post(self.store, self._setting.receivers, said, event, time.time())
+                    post(self.store, self._setting.receivers, said, time.time())
                     self.store.count("incidents", event.kind.value.removeprefix("incident."))
                     self._log(verdicts.sentence(name, event))
                 self.store.forget_all("anchor/")  # they are texts of the seed before
@@ -200,7 +201,7 @@ class Watch:
         self.newest = json.loads(self.store.kept("newest") or "{}")
         until = self.store.kept("not_before")
         self.not_before = None if until is None else datetime.fromisoformat(until)
-        self._leave_interrupted("the process that watched was killed")
+        self._leave_interrupted("the process that watched ended")
 
     def _let_alone_no_more(self) -> None:
         with self.store.transaction():
@@ -218,19 +219,11 @@ class Watch:
         """For how long the server is let alone yet."""
         return 0.0 if self.not_before is None else max(0.0, (self.not_before - self.now()).total_seconds())
 
-    def now(self) -> datetime:
-        """The time that the watch lives by."""
-        return self._clock.now()
-
-    def beat(self) -> None:
-        """Show that the loop is alive."""
-        self.beaten = time.monotonic()
-
     # -- rounds
 
     def once(self) -> Outcome:
-        """A round, and more at once where an incident waits to be confirmed; then history and receivers are served."""
-        outcome = self.wake()
+        """A round; then history and receivers are served."""
+        outcome = self.round()
         until = time.monotonic() + DELIVERING_S
         # receivers do not wait for a history that hangs, nor it for them
         workers = [threading.Thread(target=each, daemon=True) for each in (self.serve_receivers, self.serve_history)]
@@ -241,32 +234,19 @@ class Watch:
         return outcome
 
     def forever(self, told: Callable[[Outcome], None]) -> None:
-        """Rounds until a signal comes. History and receivers are served beside them."""
+        """Rounds until the process ends. History and receivers are served meanwhile."""
         for serving in (self._serve_receivers, self._serve_history):
             threading.Thread(target=serving, daemon=True, name=serving.__name__.strip("_")).start()
         every = timedelta(seconds=self.deployment.every_s)
-        planned = self._clock.now()
+        planned = self.now()
         try:
             while True:
-                told(self.wake())
-                missed = max(0, int((self._clock.now() - planned) / every))
-                planned = min(planned + every * (missed + 1), self._clock.now() + every)  # the clock may be set back
-                self._clock.wait(planned, self.beat)
+                told(self.round())
+                missed = max(0, int((self.now() - planned) / every))
+                planned = min(planned + every * (missed + 1), self.now() + every)  # the clock may be set back
+                self._stop.wait((planned - self.now()).total_seconds())
         finally:
             self._stop.set()
-
-    def wake(self) -> Outcome:
-        """One round; where it leaves an incident open and not confirmed, further ones on fresh items at once."""
-        outcome = self.round()
-        events = outcome.events
-        for _ in range(AT_ONCE):
-            if self.state.phase is not Phase.OPENED or outcome.run is None:
-                break
-            further = self.round()
-            if further.run is None:  # put off: what the round before said still holds
-                break
-            outcome, events = further, events + further.events
-        return Outcome(**{**vars(outcome), "events": events})
 
     def round(self) -> Outcome:
         """Ask once; never raises for what the server, the disk or the history does.
@@ -274,8 +254,7 @@ class Watch:
         Raises:
             UsageError: the server cannot be used, and never could.
         """
-        self.beat()
-        at = self._clock.now()
+        at = self.now()
         try:
             self.store.check_writable()
             self.disk_full = False
@@ -297,10 +276,6 @@ class Watch:
         except StorageError as error:
             self.disk_full = True
             return self._put_off(at, "disk", str(error), 0.0)
-        except KeyboardInterrupt:
-            with closing(), suppress(StorageError):
-                self._leave_interrupted("the watch was stopped")
-            raise
         finally:
             self.rounded = time.monotonic()
 
@@ -345,7 +320,7 @@ class Watch:
         return run
 
     def _measured(self, run: RunRecord, result: Round) -> Outcome:
-        at = self._clock.now()
+        at = self.now()
         deployment, alarm = self.deployment, self.deployment.alarm
         threshold = deployment.alarm_rounds
         seen = {**self.state.prompts, **{item.name: True for item in result.items if item.lost is not None}}
@@ -385,7 +360,7 @@ class Watch:
                 self.store.keep(f"anchor/{name}", rows)
             for event in events:
                 said = payload(deployment.name, deployment.branch, begun, run.id, event)
-                post(self.store, self._setting.receivers, said, event, time.time())
+                post(self.store, self._setting.receivers, said, time.time())
                 if event.kind.value.startswith("incident."):
                     self.store.count("incidents", event.kind.value.removeprefix("incident."))
             self.gauge.end()
@@ -403,7 +378,7 @@ class Watch:
         """The endpoint does not answer: a run that says so; the state stays as it was."""
         self.endpoint_up = False
         self.asker.close()
-        at = self._clock.now()
+        at = self.now()
         failure = ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="crashed")
         whole = verdicts.finished(run, self._setting.policy, (), (failure,), (), (), at)
         with self.store.transaction():
@@ -445,12 +420,12 @@ class Watch:
                 with self.store.transaction():
                     pauses = int(self.store.kept("pauses") or 0)
                     own = min(longest, FIRST_PAUSE_S * 2.0 ** min(pauses, 30))
-                    until = self._clock.now() + timedelta(seconds=max(wait, own))
+                    until = self.now() + timedelta(seconds=max(wait, own))
                     self.store.keep("pauses", str(pauses + 1))
                     self.store.keep("not_before", until.isoformat())
                 self.not_before = until
             except StorageError:
-                self.not_before = self._clock.now() + timedelta(seconds=max(wait, FIRST_PAUSE_S))
+                self.not_before = self.now() + timedelta(seconds=max(wait, FIRST_PAUSE_S))
         try:
             with self.store.transaction():
                 self.gauge.end()
@@ -470,7 +445,7 @@ class Watch:
             return
         run = RunRecord.model_validate_json(begun)
         with self.store.transaction():
-            self.store.spool(run.id, verdicts.interrupted(run, self._clock.now(), why).model_dump_json())
+            self.store.spool(run.id, verdicts.interrupted(run, self.now(), why).model_dump_json())
             self.store.forget("round")
             self.store.count("rounds", "not_measured")
 
@@ -492,12 +467,8 @@ class Watch:
             self._stop.wait(TICK_S)
 
     def _serve_history(self) -> None:
-        checked = 0.0
         while not self._stop.is_set():
             self.serve_history()
-            if time.monotonic() - checked > 60.0:
-                self.spool.check()
-                checked = time.monotonic()
             self._stop.wait(TICK_S)
 
 

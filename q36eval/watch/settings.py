@@ -141,18 +141,15 @@ class Deployment(Written):
     def named(cls, name_or_file: str, **options: object) -> "Deployment":
         """A deployment by its file, or by its name and options. An option that is not None replaces the file's.
 
-        `requests_per_day` and the others of `Budget` are options of their own.
-
         Raises:
             UsageError: the file or an option cannot be used.
         """
-        given = {name: value for name, value in options.items() if value is not None and value != ()}
+        given = {name: value for name, value in options.items() if value is not None}
         is_file = name_or_file.endswith((".yaml", ".yml"))
         body: dict[str, Any] = (
             read_yaml(Path(name_or_file), cls, "deployment file").model_dump() if is_file else {"name": name_or_file}
         )
-        budget = {name: given.pop(name) for name in Budget.model_fields if name in given}
-        body |= given | {"budget": {**body.get("budget", {}), **budget}}
+        body |= given
         if "branch" not in body:
             raise UsageError(
                 "branch-required",

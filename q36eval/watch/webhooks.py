@@ -1,38 +1,38 @@
 """Events to receivers over HTTP: kept until they are taken, tried again with growing pauses, signed.
 
-At least once: a receiver that keeps the delivery's id (`X-Q36eval-Delivery`) sees none twice. The signature is
-`X-Q36eval-Signature: t=SECONDS,v1=HEX`, the HMAC-SHA256 of `SECONDS.BODY` by the shared secret, so that neither the
-body nor the time can be another's. Addresses may be secrets themselves: only their host is ever named.
+At least once: a receiver that keeps the delivery's id (`webhook-id`) processes none twice. Headers and signature follow
+Standard Webhooks (https://www.standardwebhooks.com), whose libraries verify them. Addresses may be secrets themselves:
+only their host is ever named. Pauses are kept on disk, so that they survive a restart.
 """
 
+import binascii
 import hashlib
-import hmac
 import json
 import os
 import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx
+from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from q36eval.errors import UsageError
-from q36eval.watch.incidents import Event, EventKind
+from q36eval.watch.incidents import Event
 from q36eval.watch.store import Delivery, Store
 from q36eval.watch.verdicts import sentence
 
 Kind = Literal["json", "slack"]
 SECRET, WEBHOOKS, SLACK = "Q36EVAL_WATCH_SECRET", "Q36EVAL_WATCH_WEBHOOKS", "Q36EVAL_WATCH_SLACK"
-"""Environment variables: the secret of the signature, and addresses that no command line shows, with blanks between."""
-DELIVERY, SIGNATURE = "X-Q36eval-Delivery", "X-Q36eval-Signature"
+"""Environment variables: the secret of the signature, and addresses of receivers, with blanks between."""
 TIMEOUT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 3600.0
 GIVEN_UP_S = 7 * 86400.0
 """After so long a receiver that never took a delivery is not coming back for it."""
 _NAMES = uuid.UUID("6f1f3d0a-7f4d-4f0c-9b57-3d8f0f5f9c11")
-COLOURS = {EventKind.OPENED: "warning", EventKind.CONFIRMED: "danger", EventKind.CLOSED: "good"}
 
 
 class Receiver:
@@ -51,7 +51,7 @@ class Receiver:
 
 
 def receivers(webhooks: Iterable[str], slack: Iterable[str]) -> list[Receiver]:
-    """The receivers of the options and of the environment, each once.
+    """The receivers of a deployment's file and of the environment, each once.
 
     Raises:
         UsageError: an address is none.
@@ -63,7 +63,7 @@ def receivers(webhooks: Iterable[str], slack: Iterable[str]) -> list[Receiver]:
 
 
 def payload(deployment: str, branch: str, begun: str, run: str, event: Event) -> dict[str, Any]:
-    """What the generic webhook says; `begun` tells this watch's events from those of one begun anew."""
+    """What the generic webhook says; `begun` tells this watch's events from those of a later baseline."""
     return {
         "id": str(uuid.uuid5(_NAMES, f"{deployment}/{begun}/{event.number}")),
         "event": event.kind.value,
@@ -78,19 +78,26 @@ def payload(deployment: str, branch: str, begun: str, run: str, event: Event) ->
     }
 
 
-def post(store: Store, everyone: Sequence[Receiver], said: dict[str, Any], event: Event, now: float) -> None:
+def post(store: Store, everyone: Sequence[Receiver], said: dict[str, Any], now: float) -> None:
     """Keep one event for each receiver. Within the transaction of what it is about."""
-    attachment = {"color": COLOURS.get(event.kind, "good"), "text": said["text"], "fallback": said["text"]}
-    bodies = {"json": said, "slack": {"text": said["text"], "attachments": [attachment]}}
+    bodies = {"json": said, "slack": {"text": said["text"]}}
     for one in everyone:
         body = json.dumps(bodies[one.kind], sort_keys=True)
         store.post(Delivery(said["id"], one.target, one.kind, body, now, 0, now))
 
 
-def signature(secret: str, body: str, seconds: int) -> str:
-    """The header's value."""
-    mac = hmac.new(secret.encode(), f"{seconds}.{body}".encode(), hashlib.sha256)
-    return f"t={seconds},v1={mac.hexdigest()}"
+def _signing(secret: str | None) -> Webhook | None:
+    """What signs with that secret.
+
+    Raises:
+        UsageError: it is not base64.
+    """
+    try:
+        return None if secret is None else Webhook(secret)
+    except (binascii.Error, EmptyWebhookSecretError) as error:
+        raise UsageError(
+            "webhook-secret-invalid", f"{SECRET} is not base64; make one with: openssl rand -base64 32."
+        ) from error
 
 
 class Courier:
@@ -101,7 +108,7 @@ class Courier:
     ) -> None:
         self._store, self._log = store, log
         self._everyone = {one.target: one for one in everyone}
-        self._secret = secret if secret is not None else os.environ.get(SECRET) or None
+        self._signing = _signing(secret or os.environ.get(SECRET) or None)
         self._http = httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=True)
 
     def close(self) -> None:
@@ -118,22 +125,18 @@ class Courier:
         for one in self._store.due(time.time() if now is None else now):
             problem = self._sent(one)
             moment = time.time() if now is None else now
-            if problem is None:
-                with self._store.transaction():
-                    self._store.delivered(one)
-                    self._store.count("webhook", "delivered")
-                taken += 1
-            elif moment - one.made > GIVEN_UP_S:
-                with self._store.transaction():
-                    self._store.delivered(one)
-                    self._store.count("webhook", "given_up")
-                self._log(f"Delivery {one.delivery} is given up after a week: {problem}.")
-            else:
-                pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**one.attempts) * random.uniform(0.5, 1.5)
-                with self._store.transaction():
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**one.attempts) * random.uniform(0.5, 1.5)
+            result = "delivered" if problem is None else "given_up" if moment - one.made > GIVEN_UP_S else "failed"
+            with self._store.transaction():
+                if result == "failed":
                     self._store.postpone(one, moment + pause)
-                    self._store.count("webhook", "failed")
-                self._log(f"Delivery {one.delivery} was not taken ({problem}); next attempt in {pause:.0f} s.")
+                else:
+                    self._store.delivered(one)
+                self._store.count("webhook", result)
+            taken += problem is None
+            if problem is not None:
+                what_next = f"next attempt in {pause:.0f} s" if result == "failed" else "given up after a week"
+                self._log(f"Delivery {one.delivery} was not taken ({problem}); {what_next}.")
         return taken
 
     def _sent(self, one: Delivery) -> str | None:
@@ -141,9 +144,11 @@ class Courier:
         receiver = self._everyone.get(one.target)
         if receiver is None:
             return "no receiver of that address is configured any more"
-        headers = {"Content-Type": "application/json", DELIVERY: one.delivery}
-        if self._secret is not None:
-            headers[SIGNATURE] = signature(self._secret, one.body, int(time.time()))
+        at = datetime.now(UTC)
+        headers = {"Content-Type": "application/json", "webhook-id": one.delivery}
+        headers["webhook-timestamp"] = str(int(at.timestamp()))
+        if self._signing is not None:
+            headers["webhook-signature"] = self._signing.sign(one.delivery, at, one.body)
         try:
             answer = self._http.post(receiver.url, content=one.body.encode(), headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests import commands
-from tests.small_corpus import write_corpus
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -38,30 +37,20 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
         (["reference", "capture", "--engine", "openai"], ["[engine-gives-no-reference]", "openai", "--engine vllm"]),
         (["kl", "--branch", "bf16", "--engine", "openai"], ["--base-url", "OPENAI_BASE_URL"]),
         (["kl", "--branch", "bf16", "--base-url", "http://127.0.0.1:8000/v1"], ["in-process", "--base-url"]),
-        (
-            ["kl", "--branch", "bf16", "--engine", "openai", "--base-url", "http://a:b@c/v1"],
-            ["[server-address-invalid]"],
-        ),
         (["gate", "--branch", "bf16", "--kv-cache-dtype", "fp4"], ["fp4", "fp8_e4m3"]),
         (
             ["gate", "--branch", "main", "--family", "qwen3.6-35b-a3b"],
             ["inferRouter/Qwen3.6-35B-A3B-NVFP4@main", "GiB"],
         ),
         (["data", "freeze", "nope", "--tokenizer", "x"], ["nope", "sandbox", "release"]),
-        (["data", "freeze", "release", "--tokenizer", "no/such"], ["[folder-missing]", "no/such"]),
         (["gate"], ["--branch"]),
         (["branches", "nope"], ["nope", "gptq-int4"]),
-        (["history", "show", "nope"], ["[history-empty]", "q36eval gate"]),
         (["report", "latest", "--format", "pdf"], ["pdf", "markdown"]),
         (["inspect", "no/such/folder"], ["no/such/folder"]),
-        (["inspect", str(DATA / "sandbox")], ["[not-a-checkpoint]", "sandbox"]),
         (["kl", "--branch", " "], ["empty", "fp8-head"]),
         (["reference", "capture", "--probe", "weights"], ["weights", "canaries, kl, evals"]),
         (["reference", "capture", "--reference", "nope"], ["nope", "fp8-head"]),
-        (["reference", "show", "--verify", "/no/such/pack"], ["[pack-missing]", "/no/such/pack"]),
         (["kl", "--branch", "main", "--reference-pack", "/etc"], ["/etc", "holds no reference pack"]),
-        (["attribute", "--branch", "fp8-head", "--plot", str(DATA)], ["[file-unwritable]", str(DATA)]),
-        (["attribute", "--branch", "fp8-head", "--plot", "no/such/plot.html"], ["no/such"]),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], needles: list[str], tmp_path: Path) -> None:
@@ -70,28 +59,6 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], needl
     assert "Traceback" not in done.stderr
     for needle in needles:
         assert needle in done.stderr
-
-
-@pytest.mark.long
-def test_a_plot_that_cannot_be_written_costs_the_plot_alone(tmp_path: Path) -> None:
-    """A full disk, after all passes: the table is printed, history has the run."""
-    from safetensors.torch import load_file, save_file
-
-    from q36eval.kl.corpus import load_corpus
-
-    folder, weights = tmp_path / "branch", "model.safetensors"
-    shutil.copytree(DATA / "sandbox" / "bf16", folder)
-    tensors = load_file(folder / weights)
-    save_file(
-        tensors | {"lm_head.weight": tensors["lm_head.weight"] * 1.1}, folder / weights, metadata={"format": "pt"}
-    )
-    documents = load_corpus(DATA / "corpus" / "sandbox")[::6]
-    corpus = write_corpus(tmp_path, [one.text for one in documents])
-    arguments = ("attribute", "--branch", str(folder), "--corpus", str(corpus), "--budget", "40000")
-    done = commands.q36eval(*arguments, "--plot", "/dev/full", state=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert "/dev/full" in done.stderr
-    assert "lm_head" in done.stdout
 
 
 def test_a_damaged_reference_is_no_fault_of_the_branch(tmp_path: Path) -> None:

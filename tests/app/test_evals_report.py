@@ -8,7 +8,7 @@ import pytest
 
 from q36eval.app.cli.evals_report import evals_body, print_summary
 from q36eval.app.figures.answers import MOST_PROMPT, shortened
-from q36eval.app.figures.evals import flips_of, largest, select
+from q36eval.app.figures.evals import flip_size, flips_of, largest, select
 from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.suite import TaskGroup
 from q36eval.evals.summaries import suite_measurements
@@ -77,7 +77,7 @@ def outcomes() -> list[ItemOutcome]:
         found.append(
             item(number, "ruler", stratum, branch, Answer(score=1.0, text="here"), prompt=prompt, expected="here")
         )
-    counted = {"tokens": 10, "words": 4, "bytes": 40}
+    counted = {"tokens": 10, "words": 4}
     nll = [Answer(score=nats / 10, detail=counted | {"nll_nats": nats}) for nats in (10.0, 9.0)]
     return [*found, item(0, "perplexity", "all", *nll)]
 
@@ -116,8 +116,8 @@ def test_flips_are_listed_both_ways_the_largest_of_every_group_first(run: Run, c
 
 def test_flips_are_those_of_answers_and_the_largest_margins_lead() -> None:
     flips = flips_of([*outcomes(), *(o.model_copy(update={"probe": ProbeName.CANARIES}) for o in outcomes())])
-    assert [f.direction for f in flips] == ["regression"] * 4 + ["improvement"]
-    losses = [f.size for f in flips[:3]]
+    assert [f.flip for f in flips] == ["regression"] * 4 + ["improvement"]
+    losses = [flip_size(f) for f in flips[:3]]
     assert losses == sorted(losses, reverse=True)
     assert losses[0] == (1.0, 9.25)
     perplexity = item(1, "perplexity", "all", *(Answer(score=s, detail={"nll_nats": s}) for s in (0.5, 1.0)))

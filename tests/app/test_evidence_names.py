@@ -54,7 +54,7 @@ def canary_outcomes(broken: Sequence[str] = ()) -> list[ItemOutcome]:
 
 
 def eval_outcomes() -> list[ItemOutcome]:
-    details = {"margin_nats": 1.0, "nll_nats": 20.0, "tokens": 10, "words": 7, "bytes": 40}
+    details = {"margin_nats": 1.0, "nll_nats": 20.0, "tokens": 10, "words": 7}
     return [
         ItemOutcome(
             probe=ProbeName.EVALS,
@@ -69,8 +69,8 @@ def eval_outcomes() -> list[ItemOutcome]:
 
 
 def documents() -> list[ItemOutcome]:
-    columns = ("forward_kl", "reverse_kl", "top1_agrees", "branch_nll", "reference_nll", "delta_p_squared")
-    sums = dict.fromkeys((*columns, "branch_p", "reference_p"), 1.0) | {"tokens": 9, "finite_tokens": 9}
+    columns = ("forward_kl", "reverse_kl", "top1_agrees", "branch_nll", "reference_nll")
+    sums = dict.fromkeys(columns, 1.0) | {"tokens": 9, "finite_tokens": 9}
     return [
         ItemOutcome(
             probe=ProbeName.KL,

@@ -3,8 +3,8 @@
 import math
 from pathlib import Path
 
+from q36eval.app.dashboard.drawing.kl_charts import histogram_figure, layers_figure, marks_of, points_figure
 from q36eval.app.figures.kl import KLFigures, attribution_of, grouping_of
-from q36eval.app.figures.kl_plots import histogram_figure, layers_figure, marks_of, points_figure
 from q36eval.history import History, RunRecord
 from q36eval.provenance import provenance
 from q36eval.records import Clusters, Measurement, ProbeName

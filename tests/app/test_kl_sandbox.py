@@ -1,6 +1,5 @@
-"""`q36eval kl` on a part of the sandbox corpus: what is kept, printed, plotted and shown; killed and resumed."""
+"""`q36eval kl` on a part of the sandbox corpus: what is kept, printed and shown; killed and resumed."""
 
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import q36eval.run.preflight
-from q36eval.app.cli.kl_report import write_plot
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
@@ -146,14 +144,3 @@ def test_lost_tokens_fail_the_probe_in_words(paths: Paths, history: History, gat
     assert "the tokens of 10 measured documents are gone" in failure.reason
     metrics = {measurement.metric for measurement in history.measurements(lost.id)}
     assert all(metric.endswith("noise_floor") for metric in metrics), "figures of the reference alone"
-
-
-def test_the_plots_are_one_page_that_needs_nothing_else(
-    paths: Paths, history: History, measured: RunRecord, tmp_path: Path
-) -> None:
-    write_plot(measured, history, paths, tmp_path / "kl.html")
-    page = (tmp_path / "kl.html").read_text(encoding="utf-8")
-    for title in ("Tokens by their KL", "KL by slice", "KL by tokens to the left"):
-        assert f"<h2>{title}</h2>" in page
-    assert "cdn.plot.ly" not in re.sub(r"plotlyServerURL[^,]*", "", page[-200_000:])
-    assert '"code"' in page

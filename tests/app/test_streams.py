@@ -153,7 +153,7 @@ def test_what_an_encoding_lacks_is_escaped(tmp_path: Path, gate: tuple[str, ...]
     measured(state)
     assert forked.start("report", "latest", "--details", stdout=str(out), **options).wait() == 0
     text = out.read_text(encoding=encoding)
-    assert r"\ud83d\udc0e" in text
+    assert r"\U0001f40e" in text
     assert "PASS" in text
     branch = tmp_path / "větev ≥"  # in a sentence of stderr
     assert forked.start("gate", "--branch", str(branch), stdout=str(out), **options).wait() == 2

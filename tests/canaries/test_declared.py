@@ -82,8 +82,7 @@ def test_each_rate_says_what_the_reference_solves_and_why_answers_are_not_right(
     assert rate.clusters is not None
     assert rate.clusters.families is not None
     assert {name.partition("/")[0] for name in rate.clusters.names or ()} == set(rate.clusters.families)
-    for metric in ("at_risk", "decisive_margin"):
-        assert sink.measurements[f"{metric}[json-flat]"].competence == rate.competence[:1]
+    assert sink.measurements["decisive_margin_ratio[json-flat]"].competence == rate.competence[:1]
 
     half = [outcome for number, outcome in enumerate(sink.items.values()) if number % 2]
     resumed = gated(specs, tokenizer, tmp_path, reference, branch, items=half)

@@ -109,7 +109,7 @@ def test_the_reference_against_itself_draws_the_same_to_the_last_character(tmp_p
     for outcome in sink.items.values():
         texts.setdefault(outcome.cluster, set()).add(outcome.branch.text)
     assert max(map(len, texts.values())) > 1, "every seed draws numbers of its own"
-    found = sink.measurements["thinking_length_ratio[all]"]
-    assert (found.effect, found.counts.total) == (1.0, 18)
+    found = sink.measurements["thinking_budget_used[all]"]
+    assert (found.effect, found.counts.total) == (0.0, 18)
     assert found.clusters is not None
     assert found.clusters.units == (3,) * 6

@@ -48,10 +48,8 @@ def test_the_reference_against_itself_loses_nothing_to_the_last_bit(runs: tuple[
         assert outcome.branch.detail.get("margin") == outcome.reference.detail.get("margin")
         assert "divergence" not in outcome.branch.detail
     assert same.measurements["must_pass_flips[all]"].value == 0
-    assert same.measurements["decisive_margin[all]"].effect == 0.0
     assert same.measurements["decisive_margin_ratio[all]"].effect == 1.0
     assert same.measurements["failure_rate[all]"].effect == 0.0
-    assert same.measurements["call_trigger_agreement[tool-call]"].value == 1.0
 
 
 def test_every_right_answer_has_a_margin_and_greedy_prefers_it(runs: tuple[Told, Told]) -> None:
@@ -67,9 +65,9 @@ def test_every_right_answer_has_a_margin_and_greedy_prefers_it(runs: tuple[Told,
 
 def test_ruined_experts_shrink_margins_and_flip_what_is_asked_again(runs: tuple[Told, Told]) -> None:
     _, ruined = runs
-    margin = ruined.measurements["decisive_margin[all]"]
-    assert margin.effect_interval.upper < 0 < margin.reference_value
-    assert ruined.measurements["decisive_margin_ratio[all]"].effect < 1
+    margin = ruined.measurements["decisive_margin_ratio[all]"]
+    assert margin.effect_interval.upper < 1
+    assert margin.reference_value > 0
     flipped = [o for o in ruined.items.values() if o.must_pass and o.flip == "regression"]
     assert flipped
     for outcome in flipped:

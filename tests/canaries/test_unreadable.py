@@ -86,6 +86,14 @@ def test_an_answer_that_cannot_be_read_has_no_score_and_no_error(monkeypatch: py
     assert judged_answer(case, "A?", "length", 8).score == 0.0
 
 
+@pytest.mark.parametrize("text", ["<think>\n\n</think>\n\nA", "A</think>"])
+def test_marks_of_reasoning_are_wrong_where_thinking_is_off(text: str) -> None:
+    settings = GenerationSettings(max_new_tokens=8)
+    case = Case("c/1", "c", "s", (), (), {}, "A", settings, (), must_pass=False)
+    answer = judged_answer(case, text, "stop", 2)
+    assert [failure["code"] for failure in answer.detail["failures"]] == ["thought"]
+
+
 def test_counted_apart_from_errors_and_imputed_like_them() -> None:
     measurement = failures(UNREAD, WRONG, right=198)
     assert measurement.counts.model_dump() == {"total": 200, "scored": 199, "errored": 0, "unreadable": 1}

@@ -70,9 +70,7 @@ def test_a_group_is_laid_out_by_what_the_reference_answered_and_weighed_back(
         expected = sum(planned[key].drawn.weight * digests[key].values["metrics"]["acc"] for key in seen) / len(seen)
         assert found.reference_value == pytest.approx(expected)
     every = {m.key: m for m in probe.summarize(outcomes(first))}
-    macro, changed = every["evals.macro_accuracy[mmlu]"], every["evals.answers_changed[mmlu]"]
-    assert macro.value == macro.reference_value
-    assert changed.clusters.weights is not None
+    assert every["evals.answers_changed[mmlu]"].clusters.weights is not None
     assert every[f"evals.accuracy[mmlu/{SUBJECTS[0]}]"].clusters.schedule is None, "a slice has no fixed number a block"
 
     whole = {m.key: m for m in probe.summarize(outcomes(list(planned)))}["evals.accuracy[mmlu]"]

@@ -11,12 +11,10 @@ import pytest
 
 import q36eval.evals
 from q36eval.evals.figures import Plan
-from q36eval.evals.paired_clusters import PlannedItem, macro_clusters
+from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.suite import TaskGroup, read_suite
 from q36eval.evals.summaries import measurements, suite_measurements
-from q36eval.gate import Criterion, Margin, Policy, decide
-from q36eval.records import Answer, Clusters, ItemOutcome, Lane, Measurement, PlannedClusters, ProbeName, Verdict
-from q36eval.stats import summarize
+from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, PlannedClusters, ProbeName
 
 MMLU = TaskGroup(
     name="mmlu", task="", measure="accuracy", metric="acc", slice="mmlu", slice_fields=("subject",), subsets={"law": {}}
@@ -99,78 +97,6 @@ def test_a_changed_answer_counts_whether_right_or_wrong() -> None:
     assert found["items_lost[mmlu]"].value == 0
 
 
-def margins(branch: float | str | None, reference: float | str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    return tuple({} if m is None else {"margin_nats": m} for m in (branch, reference))  # type: ignore[return-value]
-
-
-def test_the_margin_changes_by_the_mean_of_the_pairs_and_is_never_clipped() -> None:
-    rng = np.random.default_rng(5)
-    pairs = [(float(b), float(r)) for b, r in zip(rng.normal(1, 2, 40), rng.normal(1.5, 2, 40), strict=True)]
-    outcomes = [outcome(i, 1.0, 1.0, details=margins(*pair)) for i, pair in enumerate(pairs)]
-    margin = by_key(measurements(MMLU, outcomes))["choice_margin[mmlu]"]
-    assert margin.effect == pytest.approx(np.mean([b - r for b, r in pairs]))
-    assert margin.effect_interval.method == "bootstrap-t"
-    assert margin.effect_interval.lower < margin.effect < margin.effect_interval.upper
-    impossible = [*outcomes, outcome(40, 0.0, 1.0, details=margins("-Infinity", 2.0))]
-    assert by_key(measurements(MMLU, impossible))["choice_margin[mmlu]"].effect == -math.inf
-    undefined = [*outcomes, outcome(40, 0.0, 1.0, details=margins(None, 2.0))]
-    missing = by_key(measurements(MMLU, undefined))["choice_margin[mmlu]"]
-    assert (missing.counts.errored, missing.effect) == (1, margin.effect)
-    assert not math.isfinite(missing.effect_interval.upper)
-
-
-def test_the_macro_mean_weighs_every_task_alike_and_the_plain_one_every_item() -> None:
-    scores = {"law": [(1, 1), (0, 1), (1, 1), (1, 0)], "zoology": [(0, 1), (1, 1)], "music": [(1, 1)]}
-    pairs = [(task, *pair) for task, found in scores.items() for pair in found]
-    outcomes = [outcome(i, float(b), float(r), stratum=task) for i, (task, b, r) in enumerate(pairs)]
-    found = by_key(measurements(MMLU, outcomes))
-    means = [[np.mean([pair[side] for pair in found]) for found in scores.values()] for side in (0, 1)]
-    macro = found["macro_accuracy[mmlu]"]
-    assert macro.value == pytest.approx(np.mean(means[0]))
-    assert macro.reference_value == pytest.approx(np.mean(means[1]))
-    assert found["macro_recovery[mmlu]"].value == pytest.approx(np.mean(means[0]) / np.mean(means[1]))
-    assert found["accuracy[mmlu]"].value == pytest.approx(5 / 7)
-    assert "macro_accuracy[mmlu/law]" not in found, "one task has no mean over tasks"
-    lost = [outcome(7, None, 1.0, stratum="geology"), *outcomes]
-    partial = by_key(measurements(MMLU, lost))["macro_accuracy[mmlu]"]
-    assert partial.value == pytest.approx(np.mean(means[0]))
-
-
-def test_a_task_that_errored_as_a_whole_costs_a_macro_mean_what_a_task_counts() -> None:
-    """Five errored items of 5,005 are few, but half of this mean: without them nothing shows that it was kept."""
-    outcomes = [outcome(i, 1.0, 1.0) for i in range(5000)]
-    outcomes += [outcome(5000 + i, None, 1.0, stratum="music") for i in range(5)]
-    macro = by_key(measurements(MMLU, outcomes))["macro_accuracy[mmlu]"]
-    assert macro.effect_interval.lower <= -0.5
-    criterion = Criterion(
-        id="macro",
-        probe=ProbeName.EVALS,
-        metric="macro_accuracy",
-        slice="mmlu",
-        margin=Margin(kind="min_recovery", value=0.6, source="for this test"),
-        lanes=(Lane.FREEFORM,),
-    )
-    report = decide(Policy(name="macro", criteria=(criterion,)), [macro])
-    assert report.verdict is Verdict.INCONCLUSIVE
-
-
-@pytest.mark.long
-def test_the_bounds_of_a_macro_mean_miss_no_more_than_they_promise() -> None:
-    """Tasks of 4, 12 and 44 items, losing 20 %, 5 % and nothing: the upper bound of the loss in 200 draws."""
-    rng = np.random.default_rng(11)
-    sizes, losses = (4, 12, 44), (0.2, 0.05, 0.0)
-    truth = -float(np.mean(losses))
-    missed = 0
-    for _ in range(200):
-        outcomes = []
-        for task, (size, loss) in enumerate(zip(sizes, losses, strict=True)):
-            lost = rng.random(size) < loss
-            outcomes += [outcome(100 * task + i, float(not x), 1.0, stratum=str(task)) for i, x in enumerate(lost)]
-        *_, interval = summarize(macro_clusters(outcomes, lambda found: found.stratum), "paired_mean")
-        missed += not interval.lower <= truth <= interval.upper
-    assert missed <= 10, "5 % of 200"
-
-
 @pytest.mark.long
 def test_ruler_is_sliced_by_kind_and_by_length_and_has_an_effective_length() -> None:
     def at(kept: dict[int, float]) -> Measurement:
@@ -181,7 +107,7 @@ def test_ruler_is_sliced_by_kind_and_by_length_and_has_an_effective_length() -> 
         found = by_key(measurements(RULER, outcomes))
         names = [m.slice for m in found.values() if m.metric == "accuracy"]
         assert names == ["ruler", "ruler/qa", "ruler/vt", *(f"ruler/{length}" for length in sorted(kept))]
-        assert found["macro_recovery[ruler/256]"].value == pytest.approx(kept[256])
+        assert found["recovery[ruler/256]"].value == pytest.approx(kept[256])
         return found["effective_length[ruler]"]
 
     assert at({1024: 1.0, 256: 1.0}).value == 1024
@@ -203,7 +129,7 @@ def test_ruler_of_every_shipped_suite_has_an_effective_length(name: str) -> None
 def document(
     number: int, tokens: int, nll: tuple[float | None, float | None], slice_name: str = "czech"
 ) -> ItemOutcome:
-    counted = {"tokens": tokens, "words": tokens // 2, "bytes": 3 * tokens}
+    counted = {"tokens": tokens, "words": tokens // 2}
     details = tuple(counted if nats is None else counted | {"nll_nats": nats} for nats in nll)
     scores = tuple(None if nats is None else nats / tokens for nats in nll)
     return outcome(number, *scores, group="perplexity", stratum=slice_name, details=details)
@@ -213,7 +139,7 @@ def test_each_perplexity_weighs_documents_by_its_own_units_and_leaves_errored_on
     found = by_key(
         measurements(PERPLEXITY, [document(0, 10, (20, 10)), document(1, 30, (20, 10)), document(2, 6, (None, 9))])
     )
-    for metric, units, errored in (("perplexity", 40, 6), ("word_perplexity", 20, 3), ("byte_perplexity", 120, 18)):
+    for metric, units, errored in (("perplexity", 40, 6), ("word_perplexity", 20, 3)):
         whole = found[f"{metric}[all]"]
         assert whole.value == pytest.approx(math.exp(40 / units))
         assert whole.reference_value == pytest.approx(math.exp(20 / units))
@@ -231,7 +157,7 @@ def test_a_perplexity_ratio_has_an_interval_by_documents() -> None:
     rng = np.random.default_rng(2)
     documents = [document(i, 50, (60 + 5 * float(rng.random()), 60.0)) for i in range(40)]
     found = by_key(measurements(PERPLEXITY, documents))
-    for metric, units in (("perplexity", 50), ("word_perplexity", 25), ("byte_perplexity", 150)):
+    for metric, units in (("perplexity", 50), ("word_perplexity", 25)):
         m = found[f"{metric}[all]"]
         direct = np.mean([float(d.branch.detail["nll_nats"]) - 60.0 for d in documents]) / units
         assert m.effect == pytest.approx(math.exp(direct))
@@ -276,7 +202,6 @@ def test_the_suite_joins_questions_about_one_fact_across_groups_and_says_how_man
     suite = found["accuracy[suite]"]
     assert (suite.value, suite.counts.scored) == (pytest.approx(6 / 8), 8)
     assert len(suite.clusters.units) == 6
-    assert found["macro_accuracy[suite]"].value == pytest.approx((4 / 6 + 1) / 2)
     assert found["items_planned[mmlu]"].value == 9
     alone = by_key(suite_measurements([MMLU, PERPLEXITY], [o for o in outcomes if o.group != "ruler"]))
     assert "accuracy[suite]" not in alone, "one group is the suite"

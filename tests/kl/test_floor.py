@@ -200,9 +200,6 @@ def test_each_metric_and_slice_has_its_own_largest() -> None:
     assert "kl.kl_noise_floor[gone]" not in found
     assert found["kl.kl_p99_noise_floor[czech]"] == found["kl.kl_max_noise_floor[czech]"] == (5e-6, "two")
     assert found["kl.top1_agreement_noise_floor[all]"][0] == 0.0
-    # one slice, so its mean is the mean of the slices'
-    assert found["kl.kl_macro_average_noise_floor[all]"] == (5e-6, "two")
-    assert "kl.kl_macro_average_noise_floor[czech]" not in found
     assert found["kl.kl_noise_floor[all]"] == (3e-6, "the largest, one; not measured here: gone (there is no GPU)")
 
 

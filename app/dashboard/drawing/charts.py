@@ -6,6 +6,7 @@ from textwrap import wrap
 
 import plotly.graph_objects as go
 
+from q36eval.app.dashboard.drawing.kl_charts import whiskers
 from q36eval.app.dashboard.escape import figure_text
 from q36eval.app.dashboard.models.drift import DriftPicture, Mark
 from q36eval.app.dashboard.models.run import MarginBar
@@ -80,20 +81,14 @@ def _name_lines(bar: MarginBar) -> str:
 def _bar_trace(bar: MarginBar, place: float, scale: Callable[[float], float]) -> go.Scatter:
     look = look_of(bar.verdict)
     centre = scale(bar.share)
+    lower, upper = (None if bound is None else scale(bound) for bound in (bar.lower, bar.upper))
     return go.Scatter(
         x=[centre],
         y=[place],
         mode="markers",
         showlegend=False,
         marker={"color": look.hex_colour, "symbol": look.marker, "size": 11},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [0.0 if bar.upper is None else scale(bar.upper) - centre],
-            "arrayminus": [0.0 if bar.lower is None else centre - scale(bar.lower)],
-            "color": look.hex_colour,
-            "thickness": 2,
-        },
+        error_x=whiskers([(centre, lower, upper)], color=look.hex_colour, thickness=2),
         text=[figure_text(f"{bar.title} {bar.label}: {bar.detail}")],
         hovertemplate="%{text}<extra></extra>",
     )
@@ -120,12 +115,7 @@ def recovery_figure(points: Sequence[RecoveryPoint]) -> go.Figure:
             y=[figure_text(point.name) for point in points],
             mode="markers",
             marker={"color": GAINED, "size": 9, "symbol": ["circle" if w else "circle-open" for w in whole]},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [0.0 if point.upper is None else point.upper - point.value for point in points],
-                "arrayminus": [0.0 if point.lower is None else point.value - point.lower for point in points],
-            },
+            error_x=whiskers([(point.value, point.lower, point.upper) for point in points]),
             text=[figure_text(point.detail) for point in points],
             hovertemplate="%{text}<extra></extra>",
         )

@@ -69,7 +69,7 @@ def _draw_texts(item: ItemOutcome) -> None:
         f"Branch: {_score_words(item.branch, 'branch')}",
     )
     pieces = diff_pieces(reference, branch)
-    side_by_side(titles, pieces, f"answers {item.group} {item.item_key}", parting_words(item), choices(item))
+    side_by_side(titles, pieces, parting_words(item), choices(item))
 
 
 def _score_words(answer: Answer, side: str) -> str:

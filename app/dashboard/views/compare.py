@@ -160,7 +160,7 @@ def _draw_flip(flip: BetweenRuns, names: tuple[str, str]) -> None:
         sides = (flip.a, flip.b)
         titles = tuple(f"{name}: {_score(answer)}" for name, answer in zip(names, sides, strict=True))
         texts = tuple(answer.text or answer.error or "–" for answer in sides)
-        side_by_side((titles[0], titles[1]), diff_pieces(*texts), f"flip {flip.probe} {flip.group} {flip.item_key}")
+        side_by_side((titles[0], titles[1]), diff_pieces(*texts))
 
 
 def _score(answer: Answer) -> str:

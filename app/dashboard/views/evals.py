@@ -7,7 +7,7 @@ import streamlit as st
 from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.charts import recovery_figure, scores_figure
 from q36eval.app.dashboard.drawing.head import page_head
-from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
+from q36eval.app.dashboard.drawing.item_lines import read_lines, read_whole
 from q36eval.app.dashboard.drawing.parts import (
     chart,
     choose_run,
@@ -26,7 +26,6 @@ from q36eval.app.figures.evals import (
     GROUP_COLUMNS,
     PART_COLUMNS,
     PERPLEXITY_COLUMNS,
-    Flip,
     answer_choices,
     answer_words,
     flip_rows,
@@ -35,7 +34,6 @@ from q36eval.app.figures.evals import (
     group_rows,
     length_points,
     length_rows,
-    macro_words,
     pair_rows,
     perplexity_rows,
     point_rows,
@@ -83,7 +81,7 @@ def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
     st.caption("The same items for reference and branch. Recovery is the branch's score over the reference's.")
     rows = [dict(zip(GROUP_COLUMNS[:SHOWN_COLUMNS], row, strict=False)) for row in group_rows(figures)]
     table(rows, "Score, recovery and flips by group", f"evals {run.id}")
-    sentences = [*macro_words(figures), *answer_words(figures)]
+    sentences = answer_words(figures)
     for sentence in sentences[:SENTENCES_SHOWN]:
         st.text(line(sentence))
     if sentences[SENTENCES_SHOWN:]:
@@ -148,7 +146,6 @@ def _draw_lengths(figures: EvalsFigures, group: str, sentence: str, run: RunReco
 def _draw_flips(reader: Reader, run: RunRecord) -> None:
     st.header("Flips", anchor=False)
     lines = read_lines(reader, run, ProbeName.EVALS, flips_only=True)
-    by_key = {(item.group, item.item_key): item for item in lines.items}
     flips = flips_of(lines.items)
     if not flips:
         st.text("No item is answered with full marks by one of the two only.")
@@ -164,11 +161,12 @@ def _draw_flips(reader: Reader, run: RunRecord) -> None:
         chosen = _choose_flips(flips)
     st.caption(f"{len(chosen)} of {len(flips)} flips, lost ones first, in each the largest first.")
     shown = page_of(chosen, FLIPS_PER_PAGE, "evals_page")
-    _draw_page(reader, run, lines, [by_key[flip.group, flip.item_key] for flip in shown])
+    for flip in read_whole(reader, run, lines, shown, flips_only=True):
+        _draw_flip(flip, run)
     csv_button(flip_rows(chosen), "the flips listed here", f"flips {run.id}")
 
 
-def _choose_flips(flips: list[Flip]) -> list[Flip]:
+def _choose_flips(flips: list[ItemOutcome]) -> list[ItemOutcome]:
     group, direction = st.columns(2)
     groups = [ALL, *sorted({flip.group for flip in flips})]
     directions = [ALL, *DIRECTIONS]
@@ -181,15 +179,9 @@ def _choose_flips(flips: list[Flip]) -> list[Flip]:
     return [] if unknown else chosen
 
 
-def _draw_page(reader: Reader, run: RunRecord, lines: ItemLines, chosen: list[ItemOutcome]) -> None:
-    for item in read_whole(reader, run, lines, chosen, flips_only=True):
-        for flip in flips_of([item]):
-            _draw_flip(flip, run)
-
-
-def _draw_flip(flip: Flip, run: RunRecord) -> None:
+def _draw_flip(flip: ItemOutcome, run: RunRecord) -> None:
     with st.container(border=True):
-        lost = flip.direction == "regression"
+        lost = flip.flip == "regression"
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge("✗ LOST" if lost else "↑ GAINED", color="red" if lost else "blue")
             st.text(line(flip_words(flip)))
@@ -200,7 +192,7 @@ def _draw_flip(flip: Flip, run: RunRecord) -> None:
         titles = (f"Reference: score {number(flip.reference.score)}", f"Branch: score {number(flip.branch.score)}")
         choices = answer_choices(flip)
         parting = "How likely each choice was, among the choices" if choices else None
-        side_by_side(titles, diff_pieces(*sides), f"flip {flip.group} {flip.item_key}", parting, choices)
+        side_by_side(titles, diff_pieces(*sides), parting, choices)
         left, right = st.columns(2)
         if flip.expected is not None:
             left.caption("Expected")
@@ -209,7 +201,7 @@ def _draw_flip(flip: Flip, run: RunRecord) -> None:
             name, key = f"prompt-{flip.item_key[:16]}", f"prompt {flip.group} {flip.item_key}"
             prompt = address.expander("Prompt", name, key)
         if prompt.open:
-            prompt.code(block(shortened(flip.prompt)), language=None, wrap_lines=True)
+            prompt.code(block(shortened(flip.prompt or "")), language=None, wrap_lines=True)
 
 
 def _said(answer: Answer) -> str:

@@ -6,6 +6,7 @@ import streamlit as st
 
 from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.head import page_head
+from q36eval.app.dashboard.drawing.kl_charts import binned, histogram_figure, layers_figure, marks_of, points_figure
 from q36eval.app.dashboard.drawing.parts import (
     chart,
     choose_run,
@@ -26,7 +27,6 @@ from q36eval.app.figures.kl import (
     select_worst,
     worst_rows,
 )
-from q36eval.app.figures.kl_plots import binned, histogram_figure, layers_figure, marks_of, points_figure
 from q36eval.history import RunRecord
 from q36eval.metrics import ALL
 from q36eval.token_files import WorstToken
@@ -38,7 +38,6 @@ GROUP_COLUMNS = {
     "p99": "99 % of tokens below",
     "top1": "same likeliest token",
     "perplexity_ratio": "perplexity ratio",
-    "delta_p_rms": "Δp RMS",
 }
 TOKENS_PER_PAGE = 8
 

@@ -150,13 +150,14 @@ def _last_line_failures(text: str, expected: ExpectedDiscount) -> Iterator[Failu
 
 
 def _decide_discount(text: str, expected: ExpectedDiscount, tools: Tools) -> list[Decision]:
-    """Every final price where it is first stated, and the shop, or the words that say that there is none."""
+    """Every amount where it is first worked out, and the shop, or the words that say that there is none."""
     reading = _read(text, expected)
     decided = []
     for shop, offer in expected.offers.items():
-        stated = _stated_prices(reading, shop, expected)
-        first = next(amount.token for amount in stated if amount.token.value == offer.final)
-        decided.append(_place(reading, "amount", first.start, first.end))
+        stated = [amount.token for amount in reading.amounts if amount.shop == shop and amount.role]
+        for value in offer.way:
+            for token in [token for token in stated if token.value == value][:1]:
+                decided.append(_place(reading, "amount", token.start, token.end))
     return [*decided, _conclusion_decision(text, reading, expected)]
 
 

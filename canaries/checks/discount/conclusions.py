@@ -67,6 +67,7 @@ def read_conclusions(lines: Sequence[Sequence[Token]], shops: frozenset[str]) ->
     before = _Sentence(shops, 0)
     joined = _with_lists(lines)
     for number, line in enumerate(joined, start=1):
+        before.pending = before.pending if number == len(joined) else None
         for sentence in [] if is_row(line) else _sentences(line):
             last = before.named[-1:] or before.previous
             state = _Sentence(shops, sentence[0].start, [], last, before.pending, before.labelled)

@@ -1,6 +1,7 @@
 """What is true of the shops that are compared: their discounts, the price that is paid, and the cheapest shop."""
 
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -60,12 +61,22 @@ class Offer(BaseModel):
         """The price that is paid."""
         return self.prices[-1]
 
+    @property
+    def way(self) -> list[int]:
+        """Every amount that is worked out, the final price last."""
+        way: list[int] = []
+        for discount, (before, after) in zip(self.discounts, pairwise(self.prices), strict=True):
+            if after < before:
+                way += [before - after, after] if discount.percent is not None else [after]
+        return way or [self.price]
+
     @cached_property
     def on_the_way(self) -> frozenset[int]:
         """Every other amount of the calculation: earlier prices, the discounts, their sum and their thresholds."""
-        offs = [before - after for before, after in zip(self.prices, self.prices[1:], strict=False)]
-        limits = [discount.only_above for discount in self.discounts if discount.only_above is not None]
-        return frozenset([*self.prices, *offs, self.price - self.final, *limits]) - {self.final}
+        given = [
+            one for discount in self.discounts for one in (discount.amount, discount.only_above) if one is not None
+        ]
+        return frozenset([*self.prices, *self.way, self.price - self.final, *given]) - {self.final}
 
 
 Offers = dict[Shop, Offer]

@@ -44,9 +44,6 @@ class Dispatch:
     _kills: Counter[int] = field(default_factory=Counter)
     """Units that a worker held when it was lost, with the number of losses. They are computed alone from then on, so
     that no unit pays for another more than once."""
-    _doubts: dict[int, tuple[Member, Computed]] = field(default_factory=dict)
-    """Units whose results were all errors, and whose: another worker computes them again. If that one can, the first is
-    broken. Until then the first gets nothing else, and cannot use up the work by failing at it."""
 
     def outcomes(self) -> Iterator[tuple[Sequence[Batch], Outcome]]:
         """Every unit with its results, or why it has none; in order.
@@ -76,16 +73,11 @@ class Dispatch:
         window = range(first, first + WINDOW * len(self.pool.members))
         for unit in [unit for unit in window if unit in self._waiting]:
             most = 1 if unit in self._kills else AHEAD
-            free = [each for each in self.pool.members if self._may_have(each, unit) and self._load(each) < most]
+            free = [each for each in self.pool.members if self._load(each) < most]
             if free:
                 member = min(free, key=self._load)
                 self._waiting.remove(unit)
                 self._held[member.actor.compute.remote(self.replica.number, self.units[unit])] = (member, unit)
-
-    def _may_have(self, member: Member, unit: int) -> bool:
-        if unit in self._doubts:
-            return member is not self._doubts[unit][0]
-        return all(member is not doubted for doubted, _ in self._doubts.values())
 
     def _load(self, member: Member) -> int:
         units = [unit for holder, unit in self._held.values() if holder is member]
@@ -96,7 +88,10 @@ class Dispatch:
         opens_only = all(unit is None for _, unit in self._held.values())
         calls = self.pool.ready(list(self._held), PLACED_WITHIN_S if opens_only else None) if self._held else []
         if not calls:
-            self._give_up_waiting()
+            raise EngineError(
+                "workers-lost",
+                f"{len(self._waiting)} parts of the work wait, and no worker can be given one; resume the run.",
+            )
         for call in calls:
             member, unit = self._held.pop(call, (None, None))
             if member is None:
@@ -104,51 +99,35 @@ class Dispatch:
             try:
                 if unit is None:
                     self.pool.opened(member, self.replica, call)
-                else:
-                    self._take(member, unit, self.pool.value(call))
+                    continue
+                computed = self.pool.value(call)
             except LostError as error:
                 self._lost(member, str(error), [unit, *self._units_of(member)])
             except Q36Error as error:  # its engine is gone, though its process lives on
                 if unit is not None and self._kills[unit] + 1 >= KILLS:
                     raise
                 self._lost(member, str(error), [unit])
-
-    def _give_up_waiting(self) -> None:
-        """No worker came: the rest goes on without, and results in doubt are taken as they are."""
-        for member, _ in self._held.values():
-            self.pool.leave_out(member)
-        self._held.clear()
-        if not self._doubts:
-            raise EngineError(
-                "workers-lost",
-                f"{len(self._waiting)} parts of the work wait, and no worker can be given one; resume the run.",
-            )
-        self._waiting -= self._doubts.keys()
-        self._done |= {unit: computed for unit, (_, computed) in self._doubts.items()}
-        self._doubts.clear()
+            else:
+                self._take(member, unit, computed)
 
     def _take(self, member: Member, unit: int, computed: Computed) -> None:
-        doubted = self._doubts.pop(unit, None)
+        """Keep the results; where all are errors the device may be at fault, and another process computes the unit."""
         if computed.broken is None:
             member.failures = 0
-            if doubted is not None and doubted[0] in self.pool.members:
-                self._lost(doubted[0], str(doubted[1].broken), [])
-        elif doubted is None and len(self.pool.members) > 1:
-            self._doubts[unit] = (member, computed)
-            self._waiting.add(unit)
+        elif self._kills[unit] + 1 < KILLS:
+            self._lost(member, computed.broken, [unit], at_work=False)
             return
         self._done[unit] = computed
 
     def _units_of(self, member: Member) -> list[int]:
         return [unit for holder, unit in self._held.values() if holder is member and unit is not None]
 
-    def _lost(self, member: Member, reason: str, to_blame: Sequence[int | None]) -> None:
+    def _lost(self, member: Member, reason: str, to_blame: Sequence[int | None], *, at_work: bool = True) -> None:
         """Have others compute what it held, and another worker take its place; give up a unit that kills too often."""
         blamed = [unit for unit in to_blame if unit is not None]
         self._kills.update(blamed)
         self._waiting |= {*blamed, *self._units_of(member)}
         self._held = {call: held for call, held in self._held.items() if held[0] is not member}
-        self._doubts = {unit: doubt for unit, doubt in self._doubts.items() if doubt[0] is not member}
         for unit in [unit for unit in blamed if self._kills[unit] >= KILLS]:
             self._waiting.remove(unit)
             requests = [request.key for batch in self.units[unit] for request in batch]
@@ -157,6 +136,6 @@ class Dispatch:
                 "workers-killed",
                 f"{KILLS} workers died while they computed {', '.join(requests[:3])}{more}, the last of them: {reason}",
             )
-        self.pool.lost(member, reason, at_work=bool(blamed))
+        self.pool.lost(member, reason, at_work=at_work and bool(blamed))
         if member in self.pool.members:
             self._open(member)

@@ -105,8 +105,7 @@ class Pool:
         """
         answers: list[Opened] = []
         while not answers:
-            there = [each for each in self.members if each.facts is not None] or self.members
-            for member, call in [(each, each.actor.open.remote(replica)) for each in there]:
+            for member, call in [(each, each.actor.open.remote(replica)) for each in self._placed()]:
                 if member.facts is None and not self.ready([call], PLACED_WITHIN_S):
                     self.leave_out(member)
                     continue
@@ -205,7 +204,7 @@ class Pool:
         Raises:
             Q36Error: it is none.
         """
-        identity = self._whichever(lambda: self.members, "identify", settings)
+        identity = self._whichever(self._placed, "identify", settings)
         assert isinstance(identity, DeploymentIdentity)
         return identity
 
@@ -225,6 +224,10 @@ class Pool:
         division = self._whichever(opened, "divide", replica.number, ray.put(list(requests)))
         assert isinstance(division, Division)
         return division
+
+    def _placed(self) -> list[Member]:
+        """The workers that have answered; where none has, all of them."""
+        return [member for member in self.members if member.facts is not None] or self.members
 
     def _whichever(self, members: Callable[[], list[Member]], method: str, *values: Any) -> Any:
         while True:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,7 +104,40 @@ def tables_of(app: Any) -> list[Any]:
 
 def answers_of(app: Any) -> list[dict[str, Any]]:
     """What stands side by side on a page that `AppTest` drew, an entry for each question."""
-    return [json.loads(one.proto.json) for one in app.get("bidi_component") if "answers" in one.proto.component_name]
+    bodies = [one.proto.body for one in app.get("html") if "q36-answers" in one.proto.body]
+    return [_shown(ET.fromstring(body.partition("</style>")[2])) for body in bodies]
+
+
+def _shown(answers: ET.Element) -> dict[str, Any]:
+    sides = [
+        {
+            "title": each.findtext("p"),
+            "pieces": [
+                [piece.text or "", piece.tag != "span"] for piece in each.iter() if piece.tag in ("span", "del", "ins")
+            ],
+        }
+        for each in answers.findall("section")[:2]
+    ]
+    choices = [
+        [cell.findall("span") for cell in row.findall("td")] + [row.findtext("td")] for row in answers.iter("tr")
+    ]
+    return {
+        "sides": sides,
+        "parting": answers.findtext("section[@class='parting']/p") or "",
+        "choices": [
+            {"token": cells[-1]}
+            | {name: _held(cell) for name, cell in zip(("reference", "branch"), cells[1:3], strict=True)}
+            for cells in choices
+            if len(cells) > 1
+        ],
+    }
+
+
+def _held(cell: list[ET.Element]) -> dict[str, Any] | None:
+    if not cell:
+        return None
+    share = float(cell[0].attrib["style"].removeprefix("width: ").removesuffix("%")) / 45
+    return {"share": share, "words": cell[1].text, "said": "class" in cell[1].attrib}
 
 
 def markup_of(app: Any) -> list[str]:

@@ -8,13 +8,13 @@ import pytest
 from written_history import HOSTILE, POLICY, evidence, identity, outcome
 
 from q36eval.app.dashboard.drawing.charts import margin_figure, margin_scatter, recovery_figure, scores_figure
+from q36eval.app.dashboard.drawing.kl_charts import points_figure
 from q36eval.app.dashboard.escape import block, figure_text, line
 from q36eval.app.dashboard.models.drift import margin_as_effect
 from q36eval.app.dashboard.models.run import identity_rows, margin_bars, not_drawn
 from q36eval.app.figures.canary_items import Filter, MarginPoint, outcome_label, reasons, select
 from q36eval.app.figures.evals import RecoveryPoint, ScorePair
 from q36eval.app.figures.kl import Point
-from q36eval.app.figures.kl_plots import points_figure
 from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History

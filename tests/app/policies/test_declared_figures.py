@@ -37,13 +37,12 @@ def criterion(probe: str, metric: str, slice: str = "all", kind: str = "max_incr
         (criterion("kl", "top1_agreement", kind="max_value"), "higher is better"),
         (criterion("evals", "items_gained", "mmlu", "max_count", 3), "more is no fault"),
         (criterion("kl", "kl_max", kind="max_value"), "can FAIL and never PASS"),
-        (criterion("canaries", "decisive_margin", "structured", "min_recovery", 0.9), "no bounds"),
         (criterion("evals", "accuracy", "mmlu", "min_recovery", 0.9), None),
         (
             criterion("weights", "integrity_faults", "layer0", "max_count"),
             "no integrity_faults of 'layer0', but of all",
         ),
-        (criterion("kl", "kl_p95", "kind=json", "max_value"), "no kl_p95 of 'kind=json', but of all"),
+        (criterion("kl", "kl_max", "kind=json", "max_value"), "no kl_max of 'kind=json', but of json"),
         (criterion("kl", "kl_divergence", "entropy=0-0.01", "max_value"), None),  # only the texts tell
         (criterion("kl", "kl_divergence", "slovak", "max_value"), "the texts of release give no kl_divergence"),
         (criterion("evals", "accuracy", "ruler/131072", "min_recovery", 0.9), None),
@@ -84,19 +83,19 @@ def test_a_figure_without_bounds_takes_thirty_clusters_where_a_policy_says_nothi
     """Where only the items are counted there are no more clusters than items; a bounded figure takes what it takes."""
     asked = {
         "perplexity": criterion("evals", "word_perplexity", "wiki", "min_retention", 0.9),
-        "margin": criterion("evals", "choice_margin", "mmlu", "max_increase", 0.9),
+        "margin": criterion("canaries", "decisive_margin_ratio", "tools", "min_recovery", 0.9),
         "bounded": criterion("evals", "answers_changed", "mmlu", "max_value", 0.9),
     }
     for count, said in ((29, "a figure of this kind requires 30 clusters, and s has 29 of "), (30, None)):
         figures = (
             metric_of(ProbeName.EVALS, "word_perplexity").declared("wiki", clusters=count),
-            metric_of(ProbeName.EVALS, "choice_margin").declared("mmlu", items=count),
+            metric_of(ProbeName.CANARIES, "decisive_margin_ratio").declared("tools", items=count),
             metric_of(ProbeName.EVALS, "answers_changed").declared("mmlu", items=count, clusters=count),
         )
         reasons = {name: never_passes(each, Declared("f", "s", figures)) for name, each in asked.items()}
         assert reasons == {
             "perplexity": said and f"{said}wiki",
-            "margin": said and f"{said}mmlu",
+            "margin": said and f"{said}tools",
             "bounded": None,
         }
     fewer = asked["perplexity"].model_copy(update={"min_clusters": 5})

@@ -1,4 +1,4 @@
-"""The loader equals transformers on BF16 and refuses what is missing, unexpected, doubled or misshapen, by name."""
+"""Fused experts load as transformers loads them, and wrong tensors are refused by name; more: `test_architectures`."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints import load_model
-from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.errors import CorruptCheckpointError
 from tests.raising import raises
 
 EXPERT = "model.layers.1.mlp.experts.2.gate_proj.weight"
@@ -51,28 +51,6 @@ def assert_same_model(loaded: Any, reference: Any) -> None:
         assert torch.equal(loaded(input_ids=IDS).logits, reference(input_ids=IDS).logits)
 
 
-def test_bf16_equals_from_pretrained(bf16_folder: Path, reference: Any) -> None:
-    loaded = load_model(bf16_folder)
-    assert_same_model(loaded.model, reference)
-    assert loaded.report.left_out == {}
-    assert not loaded.model.training
-
-
-def test_vision_language_layout_loads_the_same_text_model(bf16_folder: Path, tmp_path: Path, reference: Any) -> None:
-    def nest(tensors: Tensors) -> Tensors:
-        nested = {re.sub("^model\\.", "model.language_model.", name): tensor for name, tensor in tensors.items()}
-        return nested | {"model.visual.patch_embed.weight": torch.zeros(2), "mtp.fc.weight": torch.zeros(2)}
-
-    text = json.loads((bf16_folder / "config.json").read_text())
-    wrapper = {"model_type": "qwen3_5_moe", "architectures": None, "text_config": text}
-    loaded = load_model(rewritten(bf16_folder, tmp_path / "nested", nest, **wrapper))
-    assert_same_model(loaded.model, reference)
-    assert loaded.report.left_out == {
-        "vision tower": ("model.visual.patch_embed.weight",),
-        "multi-token prediction": ("mtp.fc.weight",),
-    }
-
-
 def fused(tensors: Tensors) -> Tensors:
     experts = "model.layers.{}.mlp.experts"
     kept = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
@@ -90,10 +68,6 @@ def test_fused_experts_load_the_same_model(bf16_folder: Path, tmp_path: Path, re
     assert_same_model(load_model(rewritten(bf16_folder, tmp_path / "fused", fused)).model, reference)
 
 
-def rename(tensors: Tensors) -> Tensors:
-    return {f"{name}_renamed" if name == EXPERT else name: tensor for name, tensor in tensors.items()}
-
-
 def remove(name: str) -> Callable[[Tensors], Tensors]:
     return lambda tensors: {key: tensor for key, tensor in tensors.items() if key != name}
 
@@ -105,17 +79,9 @@ def add(name: str, value: Tensor) -> Callable[[Tensors], Tensors]:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (rename, f"{EXPERT}_renamed"),
-        (remove(EXPERT), EXPERT),
-        (remove(NORM), NORM),
-        (remove("lm_head.weight"), "lm_head.weight"),
         (remove("model.layers.0.linear_attn.A_log"), "model.layers.0.linear_attn.A_log"),
-        (add("model.layers.7.input_layernorm.weight", torch.zeros(128)), "model.layers.7.input_layernorm.weight"),
         (add("model.layers.1.mlp.experts.4.up_proj.weight", torch.zeros(64, 128)), "experts.4.up_proj.weight"),
-        (add("lm_head.bias", torch.zeros(160)), "lm_head.bias"),
         (add("lm_head.weight_scale", torch.zeros(2, 1)), "lm_head.weight_scale"),
-        (add("model.language_model.norm.weight", torch.zeros(128)), "model.language_model.norm.weight"),
-        (lambda t: t | {"model.layers.1.mlp.experts.down_proj": torch.zeros(4, 128, 64)}, "experts.down_proj"),
         (add(EXPERT, torch.zeros(64, 64)), EXPERT),
         (add(NORM, torch.zeros(128, dtype=torch.int8)), NORM),
     ],
@@ -140,17 +106,3 @@ def test_weights_the_configuration_quantizes_must_be_stored_quantized(bf16_folde
     folder = rewritten(bf16_folder, tmp_path / "plain", lambda tensors: None, quantization_config=quantization)
     with raises(CorruptCheckpointError, "tensor-missing", "_proj.weight_packed"):
         load_model(folder)
-
-
-@pytest.mark.parametrize(
-    ("code", "config"),
-    [
-        ("architecture-unsupported", {"model_type": "other"}),
-        ("scheme-unsupported", {"quantization_config": {"quant_method": "other"}}),
-    ],
-)
-def test_what_is_not_judged_is_a_usage_error(
-    bf16_folder: Path, tmp_path: Path, code: str, config: dict[str, Any]
-) -> None:
-    with raises(UsageError, code, "other"):
-        load_model(rewritten(bf16_folder, tmp_path / "changed", lambda tensors: None, **config))

@@ -100,9 +100,11 @@ def test_a_divergence_and_a_perplexity_are_paired_by_document() -> None:
 
 
 def test_too_few_documents_for_a_bound_are_not_stable() -> None:
-    runs = [ran(day, named(divergence(kl(0.01)[:4]), DOCUMENTS[:4])) for day in range(2)]
+    few = [named(divergence(kl(nats)[:4]), DOCUMENTS[:4]) for nats in (0.01, 0.01, 0.011)]
+    runs = [ran(day, one) for day, one in enumerate(few)]
     (found,) = followed(runs)
     assert (found.state, found.worse) == (DriftState.INCOMPARABLE, False)
+    assert followed(runs[:2])[0].state is DriftState.STABLE, "they are identical"
 
 
 def test_a_difference_within_the_noise_floor_is_no_drift() -> None:

@@ -119,18 +119,6 @@ def divergences(severity: int, errored: int) -> Measurement:
 
 
 @cache
-def equally_weighted(severity: int, errored: int) -> Measurement:
-    found = unbounded("kl_macro_average", tuple(documents() * 2.0**severity), None, "mean")
-    strata = found.clusters.model_copy(update={"strata": ("x", "y") * 20})
-    return measurement(ProbeName.KL, "kl_macro_average", strata, "stratified_mean")
-
-
-@cache
-def root_mean_squares(severity: int, errored: int) -> Measurement:
-    return unbounded("delta_p_rms", tuple(documents() * 4.0**severity), None, "root_mean_square", (0.0, math.inf))
-
-
-@cache
 def perplexities(severity: int, errored: int) -> Measurement:
     nll = 1.5 + 10 * documents()
     worse = nll + (0.0, 0.01, 0.02, 0.05, 1.0)[severity]
@@ -152,7 +140,7 @@ def margins(severity: int, errored: int) -> Measurement:
 def quantiles(severity: int, errored: int) -> Measurement:
     values = np.random.default_rng(8).lognormal(-6, 1, 60 * 20) * 2.0**severity
     _, clusters = quantile_clusters(values, np.repeat(np.arange(60), 20), (0,) * 60, 0.9, (0.0, math.inf))
-    return measurement(ProbeName.KL, "kl_p90", clusters, "quantile")
+    return measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
 
 
 @cache
@@ -196,11 +184,9 @@ KINDS = (
     Kind("finite", KL, "non_finite_tokens", "all", "max_count", (0, 2), non_finite),
     Kind("kl", KL, "kl_divergence", "all", "max_value", (0.008, 0.02), divergences),
     Kind("kl-drift", KL, "kl_divergence", "all", "max_increase", (0.002, 0.015), divergences, True),
-    Kind("kl-slices", KL, "kl_macro_average", "all", "max_value", (0.01, 0.03), equally_weighted),
-    Kind("delta-p", KL, "delta_p_rms", "all", "max_value", (0.1, 0.3), root_mean_squares),
     Kind("perplexity", KL, "perplexity", "all", "min_retention", (0.98, 0.95), perplexities),
     Kind("perplexity-drift", KL, "perplexity", "all", "min_retention", (0.985,), perplexities, True),
     Kind("margins", CANARIES, "decisive_margin_ratio", "structured", "min_recovery", (0.4, 0.8), margins),
-    Kind("p90", KL, "kl_p90", "all", "max_value", (0.015, 0.05), quantiles),
+    Kind("p99", KL, "kl_p99", "all", "max_value", (0.015, 0.05), quantiles),
     Kind("top1-drift", KL, "top1_agreement", "all", "min_recovery", (0.9,), agreements, True),
 )

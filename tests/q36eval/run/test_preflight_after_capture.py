@@ -49,17 +49,13 @@ def policy(metric: str, part: str, kind: str, value: float) -> Policy:
         (("accuracy", "mmlu", "min_recovery", 0.99), ("margin-not-shown", "40 scored")),
         (("accuracy", "mmlu/law", "min_recovery", 0.8), ("margin-not-shown", "10 scored")),
         (("accuracy", "mmlu", "max_increase", 0.0), ("margin-not-shown",)),
-        (("macro_accuracy", "mmlu", "min_recovery", 0.99), ("margin-not-shown",)),
         (("answers_changed", "mmlu", "max_value", 0.001), ("margin-not-shown",)),
-        (("choice_margin", "mmlu", "max_increase", 0.0), ("margin-not-shown",)),
         (("perplexity", "all", "min_retention", 0.9), ("margin-not-shown", "requires 30")),
         (("accuracy", "mmlu", "max_value", 0.5), ("margin-not-shown", "max_value")),
         (("accuracy", "mmlu", "min_recovery", 0.7), ()),
         (("accuracy", "mmlu", "max_increase", 0.3), ()),
-        (("macro_accuracy", "mmlu", "min_recovery", 0.7), ()),
         (("items_lost", "mmlu", "max_count", 0), ()),
         (("answers_changed", "mmlu", "max_value", 0.3), ()),
-        (("choice_margin", "mmlu", "max_increase", 0.1), ()),
     ],
 )
 def test_what_the_reference_itself_would_not_pass_is_refused_and_nothing_else(

@@ -33,17 +33,13 @@ QUICK = Alarm(
 
 
 class Clock:
-    """Stands still until it is moved, or waited on."""
+    """Stands still until it is moved."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
     def now(self) -> datetime:
         return self.time
-
-    def wait(self, until: datetime, beat: Callable[[], None]) -> None:
-        beat()
-        self.time = max(self.time, until)
 
     def later(self, **how: float) -> None:
         self.time += timedelta(**how)

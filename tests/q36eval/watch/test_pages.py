@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from q36eval.watch.pages import STALLED_S, Pages
+from q36eval.watch.pages import Pages
 from q36eval.watch.service import Setting, Watch
 from tests.q36eval.watch.conftest import Clock, Place
 
@@ -25,7 +25,7 @@ def documented() -> dict[str, tuple[str, set[str]]]:
 def test_every_series_is_documented_with_its_type_and_labels(
     place: Place, clock: Clock, setting: Callable[..., Setting]
 ) -> None:
-    with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
+    with Watch(setting(place.deployment()), lambda _: None, clock.now) as watch:
         pages = Pages(watch, "127.0.0.1", 0, "0.1")
         try:
             assert httpx.get(f"{pages.address}/readyz").status_code == 503  # nothing has answered yet
@@ -34,9 +34,12 @@ def test_every_series_is_documented_with_its_type_and_labels(
                 clock.later(minutes=15)
             assert httpx.get(f"{pages.address}/readyz").status_code == 200
             assert httpx.get(f"{pages.address}/healthz").text == "ok\n"
-            text = httpx.get(f"{pages.address}/metrics").text
-            plain = httpx.get(f"{pages.address}/metrics", headers={"Accept": "text/plain"})
-            watch.beaten -= STALLED_S + 1
+            openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
+            text = httpx.get(f"{pages.address}/metrics", headers=openmetrics).text
+            plain = httpx.get(
+                f"{pages.address}/metrics",
+            )
+            watch.rounded -= 86_400
             assert httpx.get(f"{pages.address}/healthz").status_code == 503
         finally:
             pages.close()

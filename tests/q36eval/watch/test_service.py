@@ -38,7 +38,7 @@ def test_a_damaged_model_is_alarmed_confirmed_and_closed_once_it_is_mended(
     log: list[str] = []
     longer = QUICK.model_copy(update={"calibration_rounds": 6})  # it shows much, whichever variants are drawn
     many_texts = place.deployment(amounts=FEW.model_copy(update={"kl": 12}), alarm=longer)
-    with Watch(setting(many_texts), log.append, clock) as watch:
+    with Watch(setting(many_texts), log.append, clock.now) as watch:
         calibrating = rounds(watch, clock, 6)
         assert {outcome.result for outcome in calibrating} == {"inconclusive"}
         assert watch.state.phase is Phase.QUIET
@@ -50,7 +50,7 @@ def test_a_damaged_model_is_alarmed_confirmed_and_closed_once_it_is_mended(
     assert kinds == [EventKind.OPENED, EventKind.CONFIRMED]
     assert damaged[-1].exit_code is ExitCode.FAIL
     place.exchange(good)
-    with Watch(setting(many_texts), log.append, clock) as watch:  # the incident survives a restart
+    with Watch(setting(many_texts), log.append, clock.now) as watch:  # the incident survives a restart
         assert watch.state.phase is Phase.CONFIRMED
         mended = rounds(watch, clock, 3)
         spent = watch.store.spent("2026-11-20")
@@ -75,7 +75,7 @@ def test_what_the_server_wants_ends_a_round_that_then_counts_for_nothing(
     place: Place, clock: Clock, setting: Made
 ) -> None:
     log: list[str] = []
-    with Watch(setting(place.deployment()), log.append, clock) as watch:
+    with Watch(setting(place.deployment()), log.append, clock.now) as watch:
         assert watch.once().result == "inconclusive"
         before = watch.state
         place.refusing |= {"status": 429, "retry_after": 120}
@@ -98,7 +98,7 @@ def test_what_the_server_wants_ends_a_round_that_then_counts_for_nothing(
 def test_an_endpoint_that_is_away_is_not_measured_and_the_next_round_goes_on(
     place: Place, clock: Clock, setting: Made, tmp_path: Path
 ) -> None:
-    with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
+    with Watch(setting(place.deployment()), lambda _: None, clock.now) as watch:
         place.refusing |= {"status": 500}
         away = watch.once()
         assert (away.result, away.exit_code) == ("not_measured", ExitCode.NOT_MEASURED)
@@ -115,7 +115,7 @@ def test_a_round_stays_within_its_budget_and_a_spent_day_puts_off(place: Place, 
     tight = place.deployment(
         budget={"requests_per_day": 60, "tokens_per_day": 9_000, "requests_per_round": 25, "tokens_per_round": 3_000}
     )
-    with Watch(setting(tight), lambda _: None, clock) as watch:
+    with Watch(setting(tight), lambda _: None, clock.now) as watch:
         results = [outcome.put_off for outcome in rounds(watch, clock, 8)]
         spent = watch.store.spent("2026-11-20")
         assert results[-1] == "budget"
@@ -125,7 +125,7 @@ def test_a_round_stays_within_its_budget_and_a_spent_day_puts_off(place: Place, 
 
 
 def test_a_full_disk_asks_nothing_and_the_watch_recovers(place: Place, clock: Clock, setting: Made) -> None:
-    with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
+    with Watch(setting(place.deployment()), lambda _: None, clock.now) as watch:
         assert watch.once().put_off is None
         sqlite = watch.store._sqlite
         sqlite.execute("VACUUM")
@@ -151,7 +151,7 @@ def test_a_history_that_is_away_gets_every_round_once_when_it_is_back(
         return History.open(tmp_path / "history.sqlite")
 
     deployment = place.deployment(spool_rounds=3)
-    with Watch(setting(deployment, open_history=history), lambda _: None, clock) as watch:
+    with Watch(setting(deployment, open_history=history), lambda _: None, clock.now) as watch:
         outcomes = rounds(watch, clock, 4)
         assert [outcome.put_off for outcome in outcomes] == [None, None, None, "spool"]
         assert not watch.spool.reachable
@@ -166,14 +166,14 @@ def test_a_history_that_is_away_gets_every_round_once_when_it_is_back(
 def test_a_baseline_of_other_prompts_is_refused_until_a_new_one_is_wanted(
     place: Place, clock: Clock, setting: Made
 ) -> None:
-    with Watch(setting(place.deployment()), lambda _: None, clock) as watch:
+    with Watch(setting(place.deployment()), lambda _: None, clock.now) as watch:
         watch.once()
         with raises(UsageError, "already-running", "prod"), Watch(setting(place.deployment()), print):
             pass
     other = place.deployment(canaries=("json-flat", "json-flat-must-pass"))
     with raises(UsageError, "baseline-mismatch", "prod"), Watch(setting(other), print):
         pass
-    with Watch(setting(other), print, clock, recalibrate=True) as watch:
+    with Watch(setting(other), print, clock.now, recalibrate=True) as watch:
         assert watch.state.rounds == 0
 
 
@@ -188,7 +188,7 @@ def test_a_text_that_the_calibration_did_not_come_to_is_never_kept_later(
     place: Place, clock: Clock, setting: Made
 ) -> None:
     short = QUICK.model_copy(update={"calibration_rounds": 2, "anchors": 24})
-    with Watch(setting(place.deployment(alarm=short)), lambda _: None, clock) as watch:
+    with Watch(setting(place.deployment(alarm=short)), lambda _: None, clock.now) as watch:
         watch.round(), watch.round()
         assert watch.state.phase is Phase.QUIET
         known = kept(watch)
@@ -202,14 +202,14 @@ def test_a_new_baseline_forgets_every_text_and_says_what_becomes_of_an_incident(
     place: Place, clock: Clock, setting: Made
 ) -> None:
     deployment, heard = place.deployment(), Receiver("http://127.0.0.1:9/hook", "json")
-    with Watch(setting(deployment), lambda _: None, clock) as watch:
+    with Watch(setting(deployment), lambda _: None, clock.now) as watch:
         watch.round(), watch.round()
         watch.store.forget("anchor/text-0")  # a gap, as an answer that errored leaves one
         at = clock.now()
         incident = Incident(id="i", opened=at, streams=("kl",), prompts=(), seen=(), confirmed=at)
         confirmed = State(phase=Phase.CONFIRMED, incident=incident, events=3)
         watch.store.keep("state", confirmed.model_dump_json())
-    with Watch(setting(deployment, receivers=(heard,)), lambda _: None, clock, recalibrate=True) as watch:
+    with Watch(setting(deployment, receivers=(heard,)), lambda _: None, clock.now, recalibrate=True) as watch:
         assert kept(watch) == []
         (posted,) = watch.store.due(2e10)
         said = json.loads(posted.body)

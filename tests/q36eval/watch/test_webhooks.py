@@ -1,7 +1,5 @@
 """Deliveries to a real receiver: signed, repeated until taken under one id, and no secret in what is logged."""
 
-import hashlib
-import hmac
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from q36eval.errors import UsageError
 from q36eval.watch.incidents import Event, EventKind
 from q36eval.watch.store import Store
-from q36eval.watch.webhooks import DELIVERY, SECRET, SIGNATURE, SLACK, Courier, Receiver, payload, post, receivers
+from q36eval.watch.webhooks import SECRET, SLACK, Courier, Receiver, payload, post, receivers
 from tests.q36eval.openai.server import listening
 from tests.raising import raises
 
+HUSH = "whsec_aHVzaCwgdGhpcyBpcyBhIHNlY3JldA=="
 EVENT = Event(
     number=3, kind=EventKind.OPENED, at=datetime(2026, 11, 20, tzinfo=UTC), reason="lost 6 of 6", incident="i"
 )
@@ -49,7 +49,7 @@ def taking() -> Iterator[tuple[str, Any]]:
 def posted(store: Store, everyone: list[Receiver]) -> dict[str, Any]:
     said = payload("prod", "bf16", "seed", "run-1", EVENT)
     with store.transaction():
-        post(store, everyone, said, EVENT, now=1_000.0)
+        post(store, everyone, said, now=1_000.0)
     return said
 
 
@@ -60,19 +60,19 @@ def test_a_delivery_is_repeated_under_one_id_until_it_is_taken(tmp_path: Path, t
     said = posted(Store(tmp_path), everyone)
     now, taken = 1_000.0, []
     for _ in range(3):
-        courier = Courier(Store(tmp_path), everyone, log.append, secret="hush")  # a restart in between loses nothing
+        courier = Courier(Store(tmp_path), everyone, log.append, secret=HUSH)  # a restart in between loses nothing
         taken.append(courier.deliver(now))
         assert courier.deliver(now) == 0  # not before its pause is over
         now += 20.0
     assert taken == [0, 0, 1]
     assert [path for path, _, _ in handler.got] == ["/hook/T0KEN"] * 3  # no redirect is followed
-    assert {headers[DELIVERY] for _, headers, _ in handler.got} == {said["id"]}
+    assert {headers["webhook-id"] for _, headers, _ in handler.got} == {said["id"]}
     for _, headers, content in handler.got:
-        stamp, mac = (part.partition("=")[2] for part in headers[SIGNATURE].split(","))
-        assert mac == hmac.new(b"hush", f"{stamp}.".encode() + content, hashlib.sha256).hexdigest()
-        assert json.loads(content) == said
+        assert Webhook(HUSH).verify(content, headers) == said
+        with pytest.raises(WebhookVerificationError):
+            Webhook("b3RoZXI=").verify(content, headers)
     assert Store(tmp_path).pending() == 0
-    assert not [line for line in log if "T0KEN" in line or "hush" in line]
+    assert not [line for line in log if "T0KEN" in line or HUSH in line]
 
 
 def test_the_same_event_has_the_same_id_and_is_kept_once(tmp_path: Path) -> None:
@@ -97,7 +97,13 @@ def test_slack_reads_a_text_and_who_never_takes_it_is_given_up(tmp_path: Path, t
     assert (store.pending(), store.counts()["webhook", "given_up"]) == (0, 1)
 
 
-def test_addresses_come_from_options_and_environment_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_is_not_base64_is_refused(tmp_path: Path) -> None:
+    with raises(UsageError, "webhook-secret-invalid") as told:
+        Courier(Store(tmp_path), [], print, secret="hushx")
+    assert "hushx" not in str(told.value)
+
+
+def test_addresses_come_from_a_file_and_environment_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SLACK, "https://hooks.example.org/a https://hooks.example.org/a")
     monkeypatch.delenv(SECRET, raising=False)
     everyone = receivers(["https://hooks.example.org/b"], [])

@@ -157,26 +157,20 @@ def test_what_one_worker_fails_at_and_another_computes_is_the_fault_of_the_first
     assert len({call for member in workers.members for call in member.actor.asked}) == 30
 
 
-def test_what_fails_with_two_workers_is_an_error_and_costs_nobody() -> None:
-    workers = Workers(3, lambda call: BROKEN if call[1] % 7 == 0 else SENT)
+def test_what_fails_in_every_process_is_an_error_as_with_the_engine_alone() -> None:
+    workers = Workers(3, lambda call: BROKEN if call[1] % 7 == 0 else SENT, replaced=True)
     assert outcomes(workers, 30) == [(n, SENT if n % 7 else BROKEN) for n in range(30)]
-    assert workers.lost_workers == []
-    asked = [unit for member in workers.members for _, unit in member.actor.asked]
-    assert sorted(asked) == sorted([*range(30), *range(0, 30, 7)])
+    assert len(workers.lost_workers) == (KILLS - 1) * len(range(0, 30, 7))
 
 
 @pytest.mark.parametrize("next_of", [min, max])
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_where_all_fails_all_is_an_error(count: int, next_of: Callable[..., tuple[int, int]]) -> None:
-    """As the engine alone: no one is left who could do better."""
-    workers = Workers(count, lambda call: BROKEN, next_of)
-    assert outcomes(workers, 20) == [(n, BROKEN) for n in range(20)]
-
-
-def test_a_doubt_that_nobody_is_left_to_settle_is_an_error() -> None:
-    """The other worker dies, and Ray has no room for one instead."""
-    workers = Workers(2, lambda call: LostError("killed") if call[0] == 1 else BROKEN)
-    assert outcomes(workers, 5) == [(n, BROKEN) for n in range(5)]
+def test_where_all_fails_the_work_ends_with_the_reason(
+    count: int, next_of: Callable[..., tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "_has", lambda: "2 cores")
+    with raises(EngineError, "workers-lost", BROKEN.broken):
+        outcomes(Workers(count, lambda call: BROKEN, next_of, replaced=True), 20)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +183,7 @@ def test_a_doubt_that_nobody_is_left_to_settle_is_an_error() -> None:
         ([None, None], None),
     ],
 )
-def test_a_unit_is_doubted_only_where_all_of_it_failed_and_not_for_want_of_memory(
+def test_a_unit_is_computed_again_only_where_all_of_it_failed_and_not_for_want_of_memory(
     errors: list[str | None], broken: str | None
 ) -> None:
     request = ScoreRequest("a", (1, 2))

@@ -1,9 +1,10 @@
-"""Plotly figures of a KL run, for the dashboard and for a page of their own. Never imports torch."""
+"""Plotly figures of a KL run."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -150,13 +151,7 @@ def series_figure(
                 mode="lines+markers" if line else "markers",
                 line={"color": color},
                 marker={"color": color, "size": 9, "symbol": ["circle" if w else "circle-open" for w in whole]},
-                error_y={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [0.0 if point.upper is None else point.upper - point.mean for point in drawn],
-                    "arrayminus": [0.0 if point.lower is None else point.mean - point.lower for point in drawn],
-                    "color": color,
-                },
+                error_y=whiskers([(point.mean, point.lower, point.upper) for point in drawn], color=color),
                 customdata=[[point.tokens] for point in drawn],
                 hovertemplate="%{x}: %{y:.3g} nats/token over %{customdata[0]} tokens<extra></extra>",
                 showlegend=len(series) > 1,
@@ -169,22 +164,18 @@ def series_figure(
     return _laid_out(figure)
 
 
+def whiskers(intervals: Iterable[tuple[float, float | None, float | None]], **style: Any) -> dict[str, Any]:
+    """The arms of (value, lower, upper); a bound that is not known has none."""
+    arms = [(v if lower is None else lower, v, v if upper is None else upper) for v, lower, upper in intervals]
+    above, below = [upper - v for _, v, upper in arms], [v - lower for lower, v, _ in arms]
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, **style}
+
+
 def layers_figure(layers: Mapping[str, Sequence[Point]], title: str = "layers") -> go.Figure:
     """What each part costs, from an attribution: quantized alone, and what restoring it gives back."""
     return series_figure(
         {words: layers[key] for key, words in DIRECTIONS.items() if key in layers}, title, [BLUE, ORANGE]
     )
-
-
-def write_page(path: Path, heading: str, figures: Mapping[str, go.Figure]) -> None:
-    """All figures with their titles in one HTML file that needs nothing else."""
-    parts = [f"<h1>{figure_text(heading)}</h1>"]
-    for number, (title, figure) in enumerate(figures.items()):
-        plot = figure.to_html(include_plotlyjs=number == 0, full_html=False)
-        parts.append(f"<h2>{figure_text(title)}</h2>{plot}")
-    body = "\n".join(parts)
-    head = f"<meta charset='utf-8'><title>{figure_text(heading)}</title><style>body{{font-family:sans-serif}}</style>"
-    path.write_text(f"<!doctype html><html><head>{head}</head><body>{body}</body></html>", encoding="utf-8")
 
 
 def _laid_out(figure: go.Figure, top: int = 30) -> go.Figure:
