@@ -10,7 +10,7 @@ from q36eval.canaries.checks import WRONG_CONCLUSION
 from q36eval.canaries.outcomes import failure_causes, least_margin, question_name
 from q36eval.metrics import metric_of
 from q36eval.records import Answer, Clusters, DeclaredFigure, FailureCauses, Interval, ItemOutcome, Measurement
-from q36eval.stats import proportion_interval, summarize
+from q36eval.stats import proportion_interval
 
 Reading = Callable[[Answer], float | None]
 """What is read of an answer; None where it says nothing of it."""
@@ -157,16 +157,6 @@ def _measurement(
     value_interval: Interval | None = None,
     causes: FailureCauses | None = None,
 ) -> Measurement:
-    value, reference_value, effect, interval = summarize(clusters, declared.estimator)
-    return metric_of(declared.probe, declared.metric).measured(
-        declared.slice,
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        value_interval=value_interval,
-        counts=clusters.counts(),
-        clusters=clusters,
-        causes=causes,
-        note=note,
+    return metric_of(declared.probe, declared.metric).summarized(
+        clusters, declared.slice, value_interval=value_interval, causes=causes, note=note
     )

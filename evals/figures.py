@@ -21,10 +21,9 @@ from q36eval.evals.paired_clusters import (
     scheduled,
     scores,
 )
-from q36eval.metrics import METRICS, Metric
+from q36eval.metrics import METRICS
 from q36eval.paired_figures import recovery
 from q36eval.records import (
-    Clusters,
     ItemOutcome,
     Measurement,
     ProbeName,
@@ -95,7 +94,7 @@ def accuracy(
     )
     share, share_interval = recovery(clusters)
     reference_fields = plan.reference_fields(outcomes)
-    yield _paired(ACCURACY, name, clusters, f"recovery {share:.2%}; {note}", **reference_fields)
+    yield ACCURACY.summarized(clusters, name, note=f"recovery {share:.2%}; {note}", **reference_fields)
     yield RECOVERY.measured(
         name,
         value=share,
@@ -140,28 +139,13 @@ def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> M
     return ITEMS_PLANNED.counted(planned, counts, name)
 
 
-def _paired(metric: Metric, name: str, clusters: Clusters, note: str, **beside: Any) -> Measurement:
-    """The mean under branch and reference, and their difference."""
-    value, reference_value, effect, interval = summarize(clusters, metric.estimator)
-    return metric.measured(
-        name,
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=clusters.counts(),
-        clusters=clusters,
-        note=note,
-        **beside,
-    )
-
-
 def perplexities(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
     """Each exp(negative log-likelihood in nats / units), branch over reference as a ratio, a cluster per document."""
     errored = sum(not is_scored(outcome) for outcome in outcomes)
     note = f"{len(outcomes)} documents" + (f", {errored} of them without a figure" if errored else "")
     for metric, unit in UNITS.items():
-        yield _paired(metric, name, paired_clusters(outcomes, details("nll_nats"), units=partial(_units, unit)), note)
+        clusters = paired_clusters(outcomes, details("nll_nats"), units=partial(_units, unit))
+        yield metric.summarized(clusters, name, note=note)
 
 
 def _units(unit: str, outcome: ItemOutcome) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q36eval.gate import NON_FINITE
-from q36eval.kl.measurements import GROUP_FIGURES, KL, Figure, Grouping, errored_tokens, left_out, measurement
+from q36eval.kl.measurements import GROUP_FIGURES, KL, Figure, Grouping, errored_tokens, left_out
 from q36eval.metrics import ALL, METRICS
 from q36eval.records import Clusters, Counts, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import quantile_clusters
@@ -178,7 +178,7 @@ def _mean_of_group(tokens: Tokens, figure: Figure, name: str, members: NDArray[n
         bounds=figure.metric.bounds,
         names=tuple(names[row] for row in kept),
     )
-    return measurement(figure.metric, name, clusters, left_out(everyone - cluster.size, everyone))
+    return figure.metric.summarized(clusters, name, note=left_out(everyone - cluster.size, everyone))
 
 
 def _census_of_group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> Measurement:
@@ -206,9 +206,9 @@ def _of_tokens(
     renumbered = (np.cumsum(kept) - 1)[clusters]
     errored = tuple(lost[kept].tolist())
     if figure is MAXIMUM:
-        return measurement(figure.metric, name, _greatest(values, renumbered, errored))
+        return figure.metric.summarized(_greatest(values, renumbered, errored), name)
     _, evidence = quantile_clusters(values, renumbered, errored, SHARE_BELOW, figure.metric.bounds)
-    return measurement(figure.metric, name, evidence)
+    return figure.metric.summarized(evidence, name)
 
 
 def _greatest(values: Floats, clusters: Integers, errored: tuple[int, ...]) -> Clusters:

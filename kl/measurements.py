@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from q36eval.gate import NON_FINITE
 from q36eval.metrics import ALL, METRICS, Metric
 from q36eval.records import Clusters, Counts, FamilyCompetence, ItemOutcome, Measurement, ProbeName
-from q36eval.stats import summarize, unseen_share
+from q36eval.stats import unseen_share
 
 NAME_CHARACTERS = 12
 
@@ -45,8 +45,6 @@ GROUP_FIGURES = (KL, TOP1, PERPLEXITY)
 DOCUMENT_TAIL = _figure("kl_document_max", KL.column)
 """Of each cluster its worst document's mean KL, by which the share of clusters beyond a threshold is judged."""
 
-LOWER_BOUND = _figure("kl_divergence_lower_bound", "lower_bound")
-"""What a top-k pack gives in the place of `KL` (`kl.topk`); a bound is never reported as a divergence."""
 
 SHORTEST = 32
 """Tokens: a shorter document counts as one of so many, since the mean over an answer of two words is one token's."""
@@ -98,26 +96,11 @@ def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measure
         )
         if sum(clusters.units):
             name = f"guess={guess}"
-            figure = measurement(metric, name, clusters, evidence_words(len(outcomes), len(grouping.names)))
+            figure = metric.summarized(clusters, name, note=evidence_words(len(outcomes), len(grouping.names)))
             accepted = int(sum(clusters.reference or ()))
             causes = {"wrong": figure.counts.scored - accepted, "errored": figure.counts.errored}
             able = FamilyCompetence(name=name, items=figure.counts.total, informative=accepted, causes=causes)
             yield figure.model_copy(update={"competence": (able,)})
-
-
-def measurement(metric: Metric, slice_name: str, clusters: Clusters, note: str = "") -> Measurement:
-    """One metric from its evidence."""
-    value, reference_value, effect, interval = summarize(clusters, metric.estimator)
-    return metric.measured(
-        slice_name,
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=clusters.counts(),
-        clusters=clusters,
-        note=note,
-    )
 
 
 def left_out(missing: int, scored: int) -> str:
@@ -202,7 +185,7 @@ def _of_slice(figure: Figure, slice_name: str, outcomes: Sequence[ItemOutcome]) 
     if figure is KL:
         worst = max(float(detail.get("max_forward_kl", 0.0)) for detail in details)
         note = joined(evidence_words(len(outcomes), len(grouping.names)), f"worst token {worst:.3g} nats")
-    return measurement(figure.metric, slice_name, clusters, joined(note, left_out(*_finite_of(details))))
+    return figure.metric.summarized(clusters, slice_name, note=joined(note, left_out(*_finite_of(details))))
 
 
 def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
@@ -221,9 +204,8 @@ def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurem
     )
     unseen = unseen_share(len(grouping.names), TAIL_CONFIDENCE)
     missed = f"what fewer than {unseen:.2%} of clusters hold may be missed at {TAIL_CONFIDENCE:.1%} confidence"
-    return measurement(
-        DOCUMENT_TAIL.metric, slice_name, clusters, joined(evidence_words(len(outcomes), len(grouping.names)), missed)
-    )
+    note = joined(evidence_words(len(outcomes), len(grouping.names)), missed)
+    return DOCUMENT_TAIL.metric.summarized(clusters, slice_name, note=note)
 
 
 def evidence_words(documents: int, clusters: int) -> str:

@@ -107,12 +107,9 @@ class KLProbe(Probe):
         return self._documents[item_key].slice
 
     def cluster_of(self, item_key: str) -> str:
-        """What an item is independent of others by: the cluster that its document names, or the document itself.
-
-        An item of another probe's is its own.
-        """
-        document = self._documents.get(item_key)
-        return item_key if document is None else document.cluster or document.id
+        """What an item is independent of others by: the cluster that its document names, or the document itself."""
+        document = self._documents[item_key]
+        return document.cluster or document.id
 
     def declared(self) -> tuple[DeclaredFigure, ...]:
         """What will be measured, slice by slice and group by group, with the tokens and clusters of each.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from q36eval.records import Counts, DeclaredFigure, Direction, Estimator, Interval, Measurement, ProbeName
+from q36eval.records import Clusters, Counts, DeclaredFigure, Direction, Estimator, Interval, Measurement, ProbeName
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 WEIGHTS, KL, EVALS, CANARIES = ProbeName.WEIGHTS, ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES
@@ -119,6 +119,22 @@ class Metric:
             "estimator": self.estimator,
         }
         return Measurement.model_validate(described | fields)
+
+    def summarized(self, clusters: Clusters, slice: str = ALL, **fields: Any) -> Measurement:
+        """What the metric's estimator makes of a slice's evidence (`q36eval.stats.summarize`); `fields` as above."""
+        from q36eval.stats import summarize  # scipy, which commands that only read metrics do without
+
+        value, reference_value, effect, interval = summarize(clusters, self.estimator)
+        return self.measured(
+            slice,
+            value=value,
+            reference_value=reference_value,
+            effect=effect,
+            effect_interval=interval,
+            counts=clusters.counts(),
+            clusters=clusters,
+            **fields,
+        )
 
     def counted(
         self, count: float, counts: Counts, slice: str = ALL, *, level: float = 0.95, **fields: Any
@@ -271,12 +287,6 @@ def _kl() -> Iterator[Metric]:
         "Scored tokens at which the branch's figures are NaN or infinite.",
         "tokens",
         estimator="census",
-    )
-    yield replace(
-        nats,
-        name="kl_divergence_lower_bound",
-        label="lower bound of the KL divergence",
-        meaning="A lower bound of the mean KL divergence, from the reference's likeliest tokens alone.",
     )
     yield replace(
         nats,

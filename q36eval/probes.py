@@ -83,9 +83,9 @@ class Digest:
 Captures = Mapping[ProbeName, Mapping[str, Digest]]
 """What is captured of the reference, by probe and item key."""
 
-Kind = Literal["hidden-states", "top-k", "answers"]
-"""What a capture keeps of each item: final hidden states under one shared head, log-probabilities of the likeliest
-tokens, or a short digest of the answers."""
+Kind = Literal["hidden-states", "answers"]
+"""What a capture keeps of each item: final hidden states under one shared head, from which logits of the whole
+vocabulary are rebuilt, or a short digest of the answers."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,6 @@ class Probe(ABC):
     """What the figures of each slice are measured on, where the probe knows it better than its request."""
 
     kind: ClassVar[Kind] = "answers"
-    top_k: int | None = None
-    """Of a probe of kind `top-k`: how many tokens of each position its digests keep."""
     follows_up: ClassVar[bool] = False
     """Whether the class has a `follow_up` of its own. Where not, no digest is read for it."""
     does_without_scores: ClassVar[bool] = False

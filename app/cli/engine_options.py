@@ -15,8 +15,8 @@ WORKERS_OWN = ("cuda", "cuda:0")
 """Devices that each worker has for itself."""
 
 NO_REFERENCE = (
-    "The engine {engine} gives no reference: a server shows no hidden states, and a pack of its K likeliest tokens "
-    "bounds a KL from below, by which none passes; capture it in-process (leave --engine out) or with --engine vllm."
+    "The engine {engine} gives no reference: a server shows no hidden states; capture it in-process (leave "
+    "--engine out) or with --engine vllm."
 )
 
 Command = Callable[..., Any]

@@ -1,9 +1,5 @@
 """`q36eval kl`: the KL probe alone. It measures and does not decide."""
 
-from typing import Annotated
-
-import typer
-
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
@@ -33,10 +29,6 @@ def kl(
     suite: SuiteOption = None,
     plan: PlanOption = False,
     corpus: CorpusIfAny = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(help="Measure a lower bound of the KL, from the reference's K likeliest tokens.", min=1),
-    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference.
@@ -46,7 +38,7 @@ def kl(
     from q36eval.app.cli.kl_report import kl_body, print_summary
 
     paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
-    request = request_of(ProbeName.KL, *asked, engine=engine, corpus=corpus, top_k=top_k)
+    request = request_of(ProbeName.KL, *asked, engine=engine, corpus=corpus)
     if plan:
         from q36eval.app.cli.plan_command import show_runs
 

@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.cli.tables import plain_table, print_run
-from q36eval.app.figures.kl import GROUPINGS, KLFigures, interval_words
+from q36eval.app.figures.kl import GROUPINGS, KLFigures
 from q36eval.config.paths import Paths
 from q36eval.inert_text import plain
-from q36eval.reports.text import number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from q36eval.history import History, RunRecord
-    from q36eval.records import Measurement
     from q36eval.token_files import WorstToken
 
 CHARACTERS_BEFORE = 46
@@ -51,26 +49,9 @@ def kl_body(run: "RunRecord", history: "History", paths: Paths) -> dict[str, Any
     }
 
 
-def _bound(m: "Measurement", non_finite: str) -> Iterator["RenderableType"]:
-    """The bound by its whole name, for a bound must not be taken for the divergence."""
-    from rich.text import Text
-
-    row = (m.metric, f"{number(m.value)} nats", interval_words(m.effect_interval), f"{m.counts.scored:,}")
-    yield plain_table(("", "value", "95 % interval", "tokens"), [row], right=(3,), whole=(0,))
-    yield Text(non_finite)
-    yield Text(plain(f"{m.metric}: {m.note}"))
-
-
 def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
     from rich.text import Text
 
-    from q36eval.kl.measurements import LOWER_BOUND
-
-    # what was measured decides, for a pack may hold no more though nobody asked for bounds
-    bound = figures.get(LOWER_BOUND.metric.name)
-    if bound is not None:
-        yield from _bound(bound, figures.non_finite())
-        return
     if not figures.measured:
         yield Text("No token was scored.")
         yield Text(figures.non_finite())

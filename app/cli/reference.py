@@ -57,10 +57,6 @@ def capture(
         typer.Option(help="Folder for the pack, to take it elsewhere.", metavar="DIR", parser=folder_to_write),
     ] = None,
     no_head: Annotated[bool, typer.Option("--no-head", help="Store only the hash of the reference's head.")] = False,
-    top_k: Annotated[
-        int | None,
-        typer.Option(help="Store K log-probabilities per position for the KL, which then is a lower bound.", min=1),
-    ] = None,
     canaries: OwnCanaries = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -87,7 +83,6 @@ def capture(
         engine=engine,
         out=out,
         keep_head=not no_head,
-        top_k=top_k,
         family=chosen,
         canaries=CanaryChoice(own=canaries),
     )
@@ -331,11 +326,10 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         )
         cells = []
         for row in mine:
-            kind = row.get("kind", "") + (f" {row['top_k']}" if row.get("top_k") else "")
             counts = [f"{row[name]:,}" if name in row else "" for name in ("items", "tokens")]
             size = _mb(row["bytes"]) if "bytes" in row else ""
             suite = row.get("suite_sha256", "")[:12]
-            cells.append((row.get("probe", row["capture"]), kind, suite, *counts, size, row["state"]))
+            cells.append((row.get("probe", row["capture"]), row.get("kind", ""), suite, *counts, size, row["state"]))
         console.print(plain_table(PACK_COLUMNS, cells, right=(3, 4, 5)))
         for row in mine:
             for reason in (row[name] for name in ("damage", "lacking") if name in row):

@@ -19,14 +19,11 @@ from q36eval.errors import EngineError, UsageError
 from q36eval.records import DeploymentIdentity
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
     from q36eval.engines.logits import OutputHead
     from q36eval.engines.memory_plan import MemoryPlan
 
-    TokenIds = NDArray[np.int32]
     """Token ids [T, K]: of each of T rows K tokens."""
 
 IN_PROCESS = "in-process"
@@ -257,9 +254,6 @@ class ScoreRequest:
     With `likeliest` set, of every row only so many of its likeliest tokens and the text's own token are read, but for
     the rows numbered in `whole`, of which any token may be. Where each log-probability has its price an engine may
     give the other rows' remaining tokens as equally likely; what is read of them is exact all the same.
-
-    `named` [rows, K] are tokens of each row that whoever asks wants to know, of an engine that gives log-probabilities
-    of few tokens and can be told of which; others do not read it.
     """
 
     key: str
@@ -269,7 +263,6 @@ class ScoreRequest:
     shared: int = 0
     likeliest: int | None = None
     whole: tuple[int, ...] = ()
-    named: "TokenIds | None" = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,6 @@ class Capture(Mapping[str, Digest]):
         probe: ProbeName,
         suite_sha256: str,
         kind: Kind = "answers",
-        top_k: int | None = None,
         restore: "Callable[[], Mapping[str, torch.Tensor]] | None" = None,
         suite: Mapping[str, str] | None = None,
     ) -> None:
@@ -85,7 +84,6 @@ class Capture(Mapping[str, Digest]):
         self.lock_file = self.folder.with_name(self.folder.name + ".lock")
         self.header = Header(
             kind=kind,
-            top_k=top_k,
             probe=probe,
             suite_sha256=suite_sha256,
             suite=dict(suite or {}),
@@ -323,15 +321,12 @@ class Capture(Mapping[str, Digest]):
         shape = described[HEAD]["shape"] if HEAD in described else None
         if shape is None and self.has_shared and HEAD in self.shared:
             shape = list(self.shared[HEAD].shape)
-        vocabulary = None if shape is None else shape[0]
-        if self.header.kind == "top-k" and self._shards:
-            vocabulary = self[next(iter(sorted(self._shards)))].values.get("vocabulary")
         return Manifest(
             **dict(self.header),
             items=len(self),
             tokens=sum(self._tokens[key] if key in self._tokens else _tokens(self[key]) for key in self._shards),
             hidden_size=None if shape is None else shape[1],
-            vocabulary=vocabulary,
+            vocabulary=None if shape is None else shape[0],
             files=dict(sorted(self._entries.items())),
             shards=dict(sorted(self._shards.items())),
             withheld={name: body["sha256"] for name, body in described.items()},

@@ -15,16 +15,14 @@ from q36eval.references._files import inside
 HEADER_FILE = "capture.json"
 MANIFEST_FILE = "pack.json"
 
-"""`hidden-states`: full-vocabulary logits can be rebuilt; `top-k`: K log-probabilities and the tail's mass a position;
-`answers`: what the deployment answered, no tensors."""
-
 
 class Header(Record):
     """What a capture is of."""
 
     format: Literal[2] = 2
     kind: Kind
-    top_k: int | None = None
+    top_k: None = None
+    """Always null, and part of the manifest's hash: earlier versions also captured the K likeliest tokens alone."""
     probe: ProbeName
     suite_sha256: str
     suite: dict[str, str] = Field(default_factory=dict)
@@ -97,11 +95,18 @@ def load_header(folder: Path) -> Header:
     """What the capture in `folder` is of.
 
     Raises:
-        UsageError: it cannot be read, or has another format.
+        UsageError: it cannot be read, has another format, or holds the likeliest tokens alone.
     """
     path = folder / HEADER_FILE
     try:
-        return Header.model_validate_json(path.read_bytes())
+        content = path.read_bytes()
+        if b'"kind": "top-k"' in content:
+            raise UsageError(
+                "pack-top-k",
+                f"{folder} holds only the K likeliest tokens of each position, which this version does not compare; "
+                f"delete it and capture the reference again.",
+            )
+        return Header.model_validate_json(content)
     except (OSError, ValidationError) as error:
         raise UsageError("pack-unreadable", _unreadable(path, error)) from error
 

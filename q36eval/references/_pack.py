@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references._manifest import HEADER_FILE, Header, Manifest, load_header, load_manifest
-
-if TYPE_CHECKING:
-    pass
-
 
 OPTIONS = {
     "corpus": "--corpus or --suite",
@@ -22,7 +18,6 @@ OPTIONS = {
     "clusters": "--corpus or --suite",
     "overlap": "--corpus",
     "context": "--corpus, or the family",
-    "top_k": "--top-k",
     "canaries": "--suite, --only, --draws and version of q36eval",
     "own canaries": "--canaries",
 }
@@ -116,7 +111,7 @@ class Pack:
         return cls(folder, identity, captures)
 
     def of(self, probe: ProbeName) -> list[Manifest]:
-        """What the pack holds of that probe, full-vocabulary captures before top-k ones.
+        """What the pack holds of that probe.
 
         Raises:
             UsageError: nothing, or its capture never finished.
@@ -134,7 +129,7 @@ class Pack:
                 f"The reference pack {self.folder} is unfinished: its capture for {probe} was interrupted; "
                 f"finish it with `q36eval reference capture --out {self.folder}`.",
             )
-        return sorted(finished, key=lambda manifest: (manifest.kind == "top-k", manifest.suite_sha256))
+        return sorted(finished, key=lambda manifest: manifest.suite_sha256)
 
     def capture_of(
         self, probe: ProbeName, suite_sha256: str, suite: Mapping[str, str] = MappingProxyType({})

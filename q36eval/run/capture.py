@@ -22,7 +22,7 @@ OpenCaptures = Mapping[ProbeName, Capture]
 PASSES = "passes"
 """The folder beside captures from which long computations of an engine are resumed."""
 
-_NOT_REQUESTED = ("key", "group", "shared", "likeliest", "whole", "named")
+_NOT_REQUESTED = ("key", "group", "shared", "likeliest", "whole")
 """Fields of a request that are names, or say what it has in common with others or how much of its answer is read."""
 
 
@@ -149,18 +149,15 @@ def _adopt_parts(work: Work, capture: Capture) -> None:
     if len(capture):
         return
     for folder, other, manifest in captures_in(capture.folder.parent):
-        alike = (other.probe, other.identity, other.kind, other.top_k) == (
-            header.probe, header.identity, header.kind, header.top_k
-        )  # fmt: skip
+        alike = (other.probe, other.identity, other.kind) == (header.probe, header.identity, header.kind)
         if folder == capture.folder or manifest is None or not alike:
             continue
         parts = {name for name, value in probe.suite_fields.items() if value and other.suite.get(name) == value}
         wanted = [item.key for item in work.items if probe.part_of(item.key) in parts and item.key not in capture]
         if wanted:
             held = Capture(
-                folder.parent, other.identity, other.probe, other.suite_sha256, other.kind, other.top_k,
-                suite=other.suite,
-            )  # fmt: skip
+                folder.parent, other.identity, other.probe, other.suite_sha256, other.kind, suite=other.suite
+            )
             for key in (key for first in wanted for key in (first, first + SECOND) if key in held):
                 capture.add(key, held[key], held.asked(key))
 

@@ -132,11 +132,8 @@ def _slices_of_texts(suite: str, place: SuitePlace) -> tuple[str, ...] | None:
 
 
 def declared_by(works: Iterable[Work], family: str, suite: str) -> Declared:
-    """What the probes of planned work will yield; of one that crashed or declares nothing, nothing is known.
-
-    Nor of one that keeps the likeliest tokens alone: whoever gates against such a pack looks for damage.
-    """
-    whole = [work.probe for work in works if work.failed is None and work.probe.kind != "top-k"]
+    """What the probes of planned work will yield; of one that crashed or declares nothing, nothing is known."""
+    whole = [work.probe for work in works if work.failed is None]
     declared = {probe.name: figures for probe in whole if (figures := probe.declared()) is not None}
     every = tuple(figure for figures in declared.values() for figure in figures)
     return Declared(family, suite, every, probes=frozenset(declared))

@@ -21,10 +21,9 @@ from q36eval.kl.attribution import Sample, hidden_states, kl_clusters
 from q36eval.kl.corpus import CorpusDocument, in_turn
 from q36eval.kl.serving_error import Side, divergence_sums_from
 from q36eval.metrics import metric_of
-from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
+from q36eval.records import DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.serving_error import arithmetic_of, judged_side
 from q36eval.served.declared_server import SERVING_KL, SERVING_TEXTS
-from q36eval.stats import summarize
 
 TOKENS = 64
 """Of each text's beginning: a fault of the arithmetic is everywhere, and an interval needs independent texts."""
@@ -79,16 +78,8 @@ class DecodedHere:
         arithmetic = arithmetic_of(self.chosen, sums, quantizes_inputs=self.quantizes_inputs)
         judged = judged_side(arithmetic, sums)
         clusters = kl_clusters(self.chosen.units, sums[judged])
-        _, _, kl, interval = summarize(clusters, "mean")
-        tokens = sum(clusters.units)
-        return metric_of(ProbeName.SERVED, SERVING_KL).measured(
-            value=kl,
-            effect=kl,
-            effect_interval=interval,
-            counts=Counts(total=tokens, scored=tokens, errored=0),
-            clusters=clusters,
-            note=f"against the branch decoded here, arithmetic {arithmetic}",
-        )
+        note = f"against the branch decoded here, arithmetic {arithmetic}"
+        return metric_of(ProbeName.SERVED, SERVING_KL).summarized(clusters, note=note)
 
 
 def beginnings(documents: Sequence[CorpusDocument], tokenizer: Any) -> Sample:

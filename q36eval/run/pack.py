@@ -40,7 +40,6 @@ class CaptureRequest:
     """What answers for the reference itself, whatever serves the branches that are held against it."""
     out: Path | None = None
     keep_head: bool = True
-    top_k: int | None = None
     family: Family | None = None
     canaries: CanaryChoice = SHIPPED_CANARIES
 
@@ -134,10 +133,9 @@ def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announc
     reference, limits = reference_to_capture(request, paths)
     scored_on = partial(material, request.scored, reference, paths, progress)
     built = build_probes(request.probes, request.scored.suite, paths, scored_on, limits)
-    probes = reference.fitted(built, request.top_k)
     assert reference.tokenizer is not None, "a local reference has one"
     try:
-        works = plan_probes(probes, reference.tokenizer(), _Strict())
+        works = plan_probes(built, reference.tokenizer(), _Strict())
     except TemplateLimitError as error:
         raise UsageError(error.code, f"The reference cannot be used: {error}") from error
     estimate = _estimate(works, reference, request)
@@ -203,7 +201,7 @@ def widths(folder: Path) -> tuple[int, int]:
 
 def size_of(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:
     """What a capture of all items in `work` takes."""
-    kind, top_k = work.probe.kind, work.probe.top_k
+    kind = work.probe.kind
     ids = sum(len(request.token_ids) for item in work.items for request in item.scores)
     windows = sum(len(item.scores) for item in work.items)
     tokens = sum(scored_tokens(item) for item in work.items)
@@ -211,7 +209,6 @@ def size_of(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:
         generated = sum(request.max_new_tokens for item in work.items for request in item.generations)
         total = generated * BYTES_PER_GENERATED_TOKEN + len(work.items) * ANSWER_OVERHEAD
         return Size(work.probe.name, kind, len(work.items), tokens, 0, 0, total)
-    each = 2 * hidden if top_k is None else 8 * min(top_k, vocabulary) + 4
-    shared = 2 * hidden * vocabulary if kind == "hidden-states" and keep_head else 0
-    total = tokens * each + 4 * ids + 8 * windows + shared + len(work.items) * SHARD_OVERHEAD
-    return Size(work.probe.name, kind, len(work.items), tokens, each, shared, total)
+    shared = 2 * hidden * vocabulary if keep_head else 0
+    total = tokens * 2 * hidden + 4 * ids + 8 * windows + shared + len(work.items) * SHARD_OVERHEAD
+    return Size(work.probe.name, kind, len(work.items), tokens, 2 * hidden, shared, total)

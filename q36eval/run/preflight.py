@@ -200,7 +200,7 @@ def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:
             prompts = [] if corpus[0].on_policy is None else on_policy_prompts(corpus[0].on_policy, paths)
             if reference is not None:
                 prepared.add("disk-room", _capture_room(request, reference, corpus[1]))
-            if request.top_k is None and request.reference_pack is None:  # a pack itself says what it holds
+            if request.reference_pack is None:  # a pack itself says what it holds
                 texts = request.suite if request.corpus is None else str(request.corpus)
                 figures = declared_of_corpus(corpus[1], prompts)
                 lacking += _too_few(request, Declared(request.family.name, texts, tuple(figures)), ProbeName.KL)
@@ -256,8 +256,8 @@ def all_probes(
     assert reference is not None, "it was looked for before"
     scored = Scored(request.suite, request.family.context_length, request.corpus)
     scored_on = partial(material, scored, reference, paths, progress)
-    built = build_probes(names, request.suite, paths, scored_on, prepared.limits, prepared.probes)
-    probes = reference.fitted(built, request.top_k)
+    probes = build_probes(names, request.suite, paths, scored_on, prepared.limits, prepared.probes)
+    reference.check(probes)
     if request.policy is not None:
         refuse(_below_floor(request.policy, known_floor(reference, probes)))
     return probes
@@ -387,7 +387,7 @@ def _capture_room(request: Request, reference: Reference, documents: Sequence[Co
     except Q36Error:  # it is reported where it is used
         return None
     characters = sum(len(document.text) for document in documents)
-    least = 2 * hidden * (characters // CHARACTERS_PER_TOKEN + (vocabulary if request.top_k is None else 0))
+    least = 2 * hidden * (characters // CHARACTERS_PER_TOKEN + vocabulary)
     return lacking_room(least - size_in(reference.root), reference.root)
 
 

@@ -1,6 +1,6 @@
 """Where a run's reference comes from: its checkpoint, captured when need be, or a pack that was captured before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,7 @@ from q36eval.config import Family, Paths
 from q36eval.engines import Engine, EngineOptions, as_reference, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.probes import Probe, Progress
-from q36eval.records import DeploymentIdentity, ProbeName
+from q36eval.records import DeploymentIdentity
 from q36eval.references import Capture, Pack, mark_used, pack_folder
 from q36eval.run.capture import OpenCaptures, captured
 from q36eval.run.items import Work
@@ -87,29 +87,26 @@ class Reference:
             probe.name,
             probe.suite_sha256,
             probe.kind,
-            probe.top_k,
             restore,
             dict(probe.suite_fields),
         )
 
-    def fitted(self, probes: Sequence[Probe], top_k: int | None = None) -> list[Probe]:
-        """The probes as they can be compared with it: those of bounds where requested, or where a pack holds no more.
+    def check(self, probes: Iterable[Probe]) -> None:
+        """Refuse a pack that these probes cannot be compared with.
 
         Raises:
-            UsageError: a pack was captured for another suite, or keeps no head and its folder is not here.
+            UsageError: the pack was captured for another suite, or keeps no head and its folder is not here.
         """
-        fitted = list(probes) if top_k is None else [bounding(probe, top_k) for probe in probes]
-        if self.pack is not None:
-            fitted = [_fitted(probe, self.pack) for probe in fitted]
-            for probe in fitted:
-                withheld = self.pack.capture_of(probe.name, probe.suite_sha256, dict(probe.suite_fields)).withheld
-                if withheld and self.folder is None:
-                    raise UsageError(
-                        "pack-text-withheld",
-                        f"The reference pack {self.root} keeps only the hash of the reference's {', '.join(withheld)}; "
-                        f"name the reference's folder with --reference, or capture the pack without --no-head.",
-                    )
-        return fitted
+        if self.pack is None:
+            return
+        for probe in probes:
+            withheld = self.pack.capture_of(probe.name, probe.suite_sha256, dict(probe.suite_fields)).withheld
+            if withheld and self.folder is None:
+                raise UsageError(
+                    "pack-text-withheld",
+                    f"The reference pack {self.root} keeps only the hash of the reference's {', '.join(withheld)}; "
+                    f"name the reference's folder with --reference, or capture the pack without --no-head.",
+                )
 
     def captures(self, works: Sequence[Work], progress: Progress, keep_head: bool = True) -> OpenCaptures:
         """The captures of all items; see `q36eval.run.capture.captured`."""
@@ -208,25 +205,3 @@ def beside_template(reference: Reference, branch: Path, template: DeclaredTempla
     with suppress(CorruptCheckpointError):
         pack.check_field("chat_template_sha256", chat_template_sha256(branch), "the branch's")
     return reference
-
-
-def _fitted(probe: Probe, pack: Pack) -> Probe:
-    """The probe that can read what the pack holds of its suite: the KL probe becomes one of bounds where it holds only
-    top-k, of the largest K. Where it holds nothing of that suite, what it holds first.
-    """
-    if probe.name is not ProbeName.KL:
-        return probe
-    held = pack.of(probe.name)
-    sizes = sorted({manifest.top_k for manifest in held if manifest.top_k is not None}, reverse=True)
-    readers = [probe, *(bounding(probe, size) for size in sizes)]
-    suites = {manifest.suite_sha256 for manifest in held}
-    otherwise = probe if held[0].top_k is None else readers[1]
-    return next((reader for reader in readers if reader.suite_sha256 in suites), otherwise)
-
-
-def bounding(probe: Probe, top_k: int) -> Probe:
-    """The KL probe as one that only bounds the divergence from below; every other probe as it is."""
-    from q36eval.kl.probe import KLProbe
-    from q36eval.kl.topk import TopKProbe
-
-    return TopKProbe(probe, top_k) if isinstance(probe, KLProbe) else probe

@@ -92,8 +92,6 @@ class Request:
     """Of each eval task at most so many items, in whole blocks."""
     floor_documents: int | None = None
     """Measure the noise floor on so many documents only, where nothing is judged by it."""
-    top_k: int | None = None
-    """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
     canaries: CanaryChoice = SHIPPED_CANARIES
     served: ServedPlan = field(default_factory=ServedPlan)
     """How much an endpoint is asked for what only it shows; so many requests at once as the engine's batches say."""

@@ -42,7 +42,7 @@ NO_LOG_PROBS = (
 )
 LIKELIEST_ALONE = (
     "its server gives log-probabilities of the likeliest tokens alone, and a divergence needs those of the whole "
-    "vocabulary; start vLLM with --max-logprobs -1, or use --engine vllm; `q36eval kl --top-k` measures a lower bound"
+    "vocabulary; start vLLM with --max-logprobs -1, or use --engine vllm or the engine in-process"
 )
 
 
@@ -179,8 +179,7 @@ def _leave_out_unscored(engine: Engine, works: Sequence[Work], sink: Sink) -> No
     if engine.scores == "states":
         return
     for work in works:
-        bounds = engine.scores == "likeliest" and work.probe.kind == "top-k"
-        if work.probe.name is ProbeName.KL and not bounds:
+        if work.probe.name is ProbeName.KL:
             work.items, work.failed = [], NO_LOG_PROBS if engine.scores == "nothing" else LIKELIEST_ALONE
             sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="unmeasurable"))
         elif work.probe.does_without_scores:

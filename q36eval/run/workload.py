@@ -73,7 +73,7 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
         reference, branch = prepared.reference, request.branch
         assert reference is not None, "without one there is a problem"
         scored = Scored(request.suite, request.family.context_length, request.corpus)
-        capturing = CaptureRequest(branch, scored, request.probes, top_k=request.top_k)
+        capturing = CaptureRequest(branch, scored, request.probes)
         works, unknown = _works(capturing, prepared.limits, reference, paths, prepared.probes)
         if request.resume is None:
             # the KL's items depend on the reference's own answers, which nobody waits for here
@@ -111,8 +111,8 @@ def _works(
     """The probes with their items, and what of them is not known yet."""
     unknown: list[str] = []
     scored_on = partial(_material, request.scored, reference, paths, unknown)
-    every = build_probes(request.probes, request.scored.suite, paths, scored_on, limits, built)
-    probes: list[Probe] = reference.fitted(every, request.top_k)
+    probes = build_probes(request.probes, request.scored.suite, paths, scored_on, limits, built)
+    reference.check(probes)
     folder = request.reference.folder
     tokenizer = load_tokenizer(folder) if reference.tokenizer is None else reference.tokenizer()
     works = plan_probes(probes, tokenizer, Sink())

@@ -23,7 +23,6 @@ from q36eval.served.messages import (
     written,
 )
 from q36eval.served.prompts import Prompt
-from q36eval.stats import DEFAULT_LEVEL, summarize
 
 
 @dataclass(frozen=True)
@@ -262,20 +261,14 @@ def calls_measured(asked_for: Sequence[Asked]) -> Measurement:
         families=("tools",) * len(judged),
     )
     metric = metric_of(ProbeName.SERVED, "call_failure_rate")
-    value, reference_value, effect, interval = summarize(clusters, metric.estimator, DEFAULT_LEVEL)
     right = sum(each is None for each in raw)
     causes = {**by_class(raw), **({"errored": errored} if errored else {})}
     differing = [f"{name}: {one} served, {other or 'right'} raw" for name, one, other in rows if one and one != other]
     able = FamilyCompetence(name="tools", items=len(judged), informative=right, causes=causes)
     wrong = sum(each is not None for each in served)
     words = f"{wrong} wrong as served, {answered - right} in raw completions, of {answered}"
-    return metric.measured(
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=clusters.counts(),
-        clusters=clusters,
+    return metric.summarized(
+        clusters,
         competence=(able,),
         causes=FailureCauses(branch=by_class(served), reference=by_class(raw)),
         note=sentences(words, examples(differing)),

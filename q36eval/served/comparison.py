@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from q36eval.engines.openai.endpoint import Continuation
 from q36eval.metrics import metric_of
 from q36eval.records import Clusters, Counts, FamilyCompetence, Measurement, ProbeName
-from q36eval.stats import DEFAULT_LEVEL, summarize
 
 NEAR_TIE_NATS = 0.25
 """Two tokens this close on both sides are a tie that rounding decides; two engines of one model move less."""
@@ -110,20 +109,14 @@ def measured_differences(part: str, compared: Sequence[Compared], note: str) -> 
         names=tuple(each.item for each in compared),
         families=(part,) * len(compared),
     )
-    value, reference_value, effect, interval = summarize(clusters, metric.estimator, DEFAULT_LEVEL)
     causes = {name: count for name, count in (("not_repeated", unsteady), ("errored", errored)) if count}
     able = FamilyCompetence(name=part, items=len(compared), informative=len(steady), causes=causes)
     differing = [f"{each.item}: {each.changed}" for each in answered if each.changed is not None]
     floor = f"{unsteady} of {len(answered)} differ when nothing is changed"
     errors = sorted({each.error for each in compared if each.error is not None})
-    return metric.measured(
+    return metric.summarized(
+        clusters,
         part,
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=clusters.counts(),
-        clusters=clusters,
         competence=(able,),
         note=sentences(
             note,

@@ -14,7 +14,6 @@ from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName
 from q36eval.served.comparison import sentences
 from q36eval.served.differentials import asked
 from q36eval.served.prompts import Prompt
-from q36eval.stats import DEFAULT_LEVEL, summarize
 
 
 @dataclass(frozen=True)
@@ -54,16 +53,10 @@ def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None, n
         names=tuple(row.prompt for row in rows),
     )
     metric = metric_of(ProbeName.SERVED, "rejected_drafts")
-    value, reference_value, effect, interval = summarize(clusters, metric.estimator, DEFAULT_LEVEL)
     total = sum(known, DraftCounts())
     places = ", ".join(f"{count / total.drafts:.1%}" for count in total.by_place) if total.drafts else ""
-    return metric.measured(
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=clusters.counts(),
-        clusters=clusters,
+    return metric.summarized(
+        clusters,
         note=sentences(
             f"{_share(total)} of {len(known)} prompts asked alone",
             f"accepted by place: {places}" if places else "",
@@ -101,14 +94,8 @@ def rejected_against(rows: Sequence[Drafted], others: Sequence[Drafted], how: st
     }
     able = FamilyCompetence(name="drafts", items=len(rows), informative=len(shares) - errored, causes=causes)
     metric = metric_of(ProbeName.SERVED, "rejected_drafts_by_prompt")
-    value, reference_value, effect, interval = summarize(clusters, metric.estimator, DEFAULT_LEVEL)
-    return metric.measured(
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=clusters.counts(),
-        clusters=clusters,
+    return metric.summarized(
+        clusters,
         competence=(able,),
         note=sentences(how, *_errors((*rows, *others))),
     )

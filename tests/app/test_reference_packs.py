@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from q36eval.app.cli.kl_report import print_summary
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict
@@ -50,7 +48,6 @@ criteria:
   - {id: kl, probe: kl, metric: kl_divergence,
      margin: {kind: max_value, value: 0.1, source: x}, lanes: [freeform], min_clusters: 8}
 """
-TOP_K = 8
 
 
 @pytest.fixture(autouse=True)
@@ -74,14 +71,13 @@ def family(state: Path) -> Family:
     return Family.load(state / "family.yaml")
 
 
-def captured(state: Path, name: str, top_k: int | None = None, step: int = 14) -> tuple[Path, Estimate]:
+def captured(state: Path, name: str, step: int = 14) -> tuple[Path, Estimate]:
     told: list[Estimate] = []
     request = CaptureRequest(
         Target("bf16", SANDBOX / "bf16"),
         Scored("sandbox", 4096),
         (ProbeName.KL,),
         out=state / name,
-        top_k=top_k,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::step])])
@@ -94,14 +90,6 @@ def pack(state: Path) -> Path:
     folder, estimate = captured(state, "pack")
     size = sum(file.stat().st_size for file in folder.glob("*/**/*") if file.is_file())
     assert size <= estimate.total < 1.05 * size, "told before the work, and true"
-    return folder
-
-
-@pytest.fixture(scope="module")
-def top_k_pack(state: Path) -> Path:
-    folder, estimate = captured(state, "top-k", TOP_K)
-    size = sum(file.stat().st_size for file in folder.glob("*/**/*") if file.is_file())
-    assert size <= estimate.total < 1.1 * size
     return folder
 
 
@@ -168,43 +156,53 @@ def test_a_branch_that_is_asked_other_tokens_is_refused_with_the_field(
 
 
 @pytest.mark.parametrize(
-    ("probe", "top_k", "difference"),
+    ("probe", "difference"),
     [
-        (KLProbe(DOCUMENTS[::15]), None, r"corpus \(the pack's: \w{16}, this run's: \w{16}\); pass the same --corpus"),
+        (KLProbe(DOCUMENTS[::15]), r"corpus \(the pack's: \w{16}, this run's: \w{16}\); pass the same --corpus"),
         (
             KLProbe(DOCUMENTS[::14], context=1024),
-            None,
             r"in context \(the pack's: 4096, this run's: 1024\)",
         ),
-        (KLProbe(DOCUMENTS[::14]), 5, r"in top_k \(the pack's: none, this run's: 5\); pass the same --top-k\."),
     ],
-    ids=["corpus", "context", "top-k"],
+    ids=["corpus", "context"],
 )
 def test_another_suite_is_refused_with_what_differs(
     gate: PackGates,
     pack: Path,
     monkeypatch: pytest.MonkeyPatch,
     probe: KLProbe,
-    top_k: int | None,
     difference: str,
 ) -> None:
     monkeypatch.setattr(preflight, "build_probes", lambda *_: [probe])
     with pytest.raises(UsageError, match=difference):
-        gate(folder_of("main"), pack, top_k=top_k)
+        gate(folder_of("main"), pack)
 
 
 def test_of_several_captures_that_of_the_suite_asked_is_read(
     gate: PackGates, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The full vocabulary of one corpus does not hide the bounds of another, nor the lesser K the greater."""
     both = tmp_path / "both"
     shutil.copytree(pack, both)
-    for size in (2, TOP_K):
-        captured(tmp_path, "both", size, step=15)
-    monkeypatch.setattr(preflight, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
-    bound = "kl.kl_divergence_lower_bound[all]"
-    found = gate.figures(gate(folder_of("main"), both))
-    assert found[bound] > gate.figures(gate(folder_of("main"), both, top_k=2))[bound] > 0
+    captured(tmp_path, "both", step=15)
+    for step in (14, 15):
+        probe = KLProbe(DOCUMENTS[::step])
+        monkeypatch.setattr(preflight, "build_probes", lambda *_, probe=probe: [probe])
+        run = gate(folder_of("main"), both)
+        (kl,) = (m for m in gate.history.measurements(run.id) if m.key == "kl.kl_divergence[all]")
+        assert kl.note.startswith(f"{len(DOCUMENTS[::step])} documents")
+
+
+def test_a_capture_of_the_likeliest_tokens_is_refused(gate: PackGates, pack: Path, tmp_path: Path) -> None:
+    """Earlier versions made such captures; a pack that holds one names it."""
+    copy = tmp_path / "copy"
+    shutil.copytree(pack, copy)
+    (header,) = copy.glob("*/capture.json")
+    body = json.loads(header.read_text()) | {"kind": "top-k", "top_k": 8}
+    header.write_text(json.dumps(body, indent=1))
+    with raises(UsageError, "pack-top-k", header.parent.name):
+        gate(folder_of("main"), copy)
+    (row,) = json.loads(q36eval("reference", "show", str(copy), "--json", state=tmp_path).stdout)["captures"]
+    assert (row["state"], row["capture"]) == ("damaged", header.parent.name)
 
 
 def test_a_pack_of_another_checkpoint_is_refused(gate: PackGates, pack: Path, family: Family, tmp_path: Path) -> None:
@@ -232,45 +230,6 @@ def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(
     interrupted = gate.history.list_runs(branch="main", limit=1)[0]
     resumed = gate(folder_of("main"), pack, resume=interrupted.id)
     assert gate.figures(resumed) == gate.figures(gate(folder_of("main"), pack))
-
-
-def test_a_top_k_pack_bounds_and_never_passes_a_divergence(gate: PackGates, pack: Path, top_k_pack: Path) -> None:
-    run = gate(folder_of("main"), top_k_pack)
-    found = gate.figures(run)
-    exact = gate.figures(gate(folder_of("main"), pack))["kl.kl_divergence[all]"]
-    bound = found["kl.kl_divergence_lower_bound[all]"]
-    assert "kl.kl_divergence[all]" not in found
-    assert 0.8 * exact < bound < exact
-    assert run.report is not None
-    assert run.report.exit_code == 3
-    verdicts = {criterion.id: criterion.verdict for criterion in run.report.criteria}
-    assert verdicts["kl"] is CriterionVerdict.NOT_MEASURED
-
-
-def test_a_bound_is_printed_by_its_whole_name(
-    gate: PackGates,
-    pack: Path,
-    top_k_pack: Path,
-    state: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Also where nobody asked this pack for bounds, and where the full vocabulary was captured too."""
-    both = tmp_path / "both"
-    shutil.copytree(pack, both)
-    shutil.copytree(top_k_pack, both, dirs_exist_ok=True)
-    monkeypatch.setenv("COLUMNS", "80")
-    bounded = gate(folder_of("main"), both, top_k=TOP_K)
-    exact = gate.figures(gate(folder_of("main"), both))["kl.kl_divergence[all]"]
-    assert 0 < gate.figures(bounded)["kl.kl_divergence_lower_bound[all]"] < exact
-    for run in (gate(folder_of("main"), top_k_pack), bounded):
-        capsys.readouterr()
-        print_summary(run, gate.history, Paths(REPOSITORY, state))
-        printed = capsys.readouterr().out
-        assert "No token was scored" not in printed
-        assert re.search(r"^ *kl_divergence_lower_bound +\S+ nats", printed, re.MULTILINE)
-        assert "Without a finite figure: 0 of" in printed
 
 
 def test_a_pack_goes_on_only_with_its_own_reference(pack: Path, state: Path, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.gate.report import CriterionVerdict
 from q36eval.kl.acceptance import GUESSES, acceptance_sums, accepted
 from q36eval.kl.corpus import CorpusDocument, load_corpus
-from q36eval.kl.measurements import measurement
 from q36eval.kl.probe import KLProbe
 from q36eval.metrics import METRICS
 from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName, Verdict
@@ -129,7 +128,7 @@ def first_guess(measured: dict[str, Measurement], times: int) -> Measurement:
     family = FamilyCompetence(
         name=able.name, items=items, informative=informative, causes={"wrong": items - informative}
     )
-    figure = measurement(METRICS[ProbeName.KL, "draft_acceptance"], "guess=1", clusters, one.note)
+    figure = METRICS[ProbeName.KL, "draft_acceptance"].summarized(clusters, "guess=1", note=one.note)
     return figure.model_copy(update={"competence": (family,)})
 
 

@@ -47,7 +47,6 @@ class SmallRuns:
         engine: EngineOptions,
         *probes: ProbeName,
         gated: bool = True,
-        top_k: int | None = None,
     ) -> RunRecord:
         """A run that measures the branch, and is decided where it is gated."""
         request = Request(
@@ -60,7 +59,6 @@ class SmallRuns:
             engine=engine,
             corpus=self.state / "corpus.yaml",
             canaries=self.canaries,
-            top_k=top_k,
             exhaustive=True,
         )
         return measure(request, self.paths, self.history, Progress())

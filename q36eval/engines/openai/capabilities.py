@@ -29,7 +29,7 @@ from q36eval.engines.openai.answers import (
 from q36eval.engines.openai.client import Client, NoAnswerError, RefusedError
 from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
 from q36eval.engines.openai.flavour import LLAMA_CPP, SGLANG, VLLM, Server
-from q36eval.engines.openai.sglang import generated_row, likeliest_rows, named_rows, own_log_probs, scoring_body
+from q36eval.engines.openai.sglang import generated_row, likeliest_rows, scoring_body
 from q36eval.errors import EngineError, UsageError
 
 ValueT = TypeVar("ValueT")
@@ -82,7 +82,7 @@ class Capabilities:
     """Whether log-probabilities come with what is generated, by the tokens' ids, though none of a prompt's own are to
     be had (llama.cpp), or to be believed (a vLLM that drafts)."""
     native: bool = False
-    """Whether a prompt's log-probabilities are had from SGLang's own page, which gives those of named tokens too."""
+    """Whether a prompt's log-probabilities are had from SGLang's own page."""
 
 
 def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, briefly: bool = False) -> Capabilities:
@@ -158,32 +158,19 @@ def _scoring_all(
 def _scoring_natively(client: Client, prompt: tuple[int, ...], vocabulary: int, can: Capabilities) -> Capabilities:
     """The same with what SGLang's own page gives of a prompt's tokens.
 
-    Believed is what fits in three ways: the prompt's own tokens stand at their positions, the last of these is as where
-    the server generates, and a named token is as likely as it is among the prompt's own.
+    Believed is what fits in two ways: the prompt's own tokens stand at their positions, and the last of these is as
+    where the server generates.
     """
     address, first = f"{client.address.root}/generate", 1
-    named = sorted(set(prompt[first:]))
-    wanted = np.array([named] * (len(prompt) - first), dtype=np.int32)
     for top_k in (size for size in NATIVE_TOP_KS if size < vocabulary):
-
-        def rows(content: Any, top_k: int = top_k) -> tuple[torch.Tensor, torch.Tensor, list[float]]:
-            likeliest = likeliest_rows(content, prompt, first, vocabulary, top_k)
-            listed = named_rows(content, prompt, first, vocabulary, wanted, named)
-            return likeliest, listed, own_log_probs(content, prompt, first)
-
-        def after(content: Any, top_k: int = top_k) -> torch.Tensor:
-            return generated_row(content, prompt[:-1], vocabulary, top_k)
-
+        rows = partial(likeliest_rows, prompt=prompt, first=first, vocabulary=vocabulary, top_k=top_k)
+        after = partial(generated_row, prompt=prompt[:-1], vocabulary=vocabulary, top_k=top_k)
         try:
-            body = scoring_body(prompt, first, top_k=top_k, named=named)
-            likeliest, listed, own = client.post(address, body, rows, TRIES)
-            body = scoring_body(prompt[:-1], len(prompt) - 2, top_k=top_k)
-            generated = client.post(address, body, after, TRIES)
+            likeliest = client.post(address, scoring_body(prompt, first, top_k), rows, TRIES)
+            generated = client.post(address, scoring_body(prompt[:-1], len(prompt) - 2, top_k), after, TRIES)
         except (RefusedError, NoAnswerError):
             continue
-        by_name = [_by_token(row, len(named))[token] for row, token in zip(listed, prompt[first:], strict=True)]
-        agree = all(abs(one - other) < ALIGNED_NATS for one, other in zip(by_name, own, strict=True))
-        if agree and _alike(likeliest[-1], generated, top_k):
+        if _alike(likeliest[-1], generated, top_k):
             return replace(can, scores="top", top_k=top_k, native=True)
     return can
 

@@ -82,8 +82,7 @@ def identity_at(there: Opened, settings: EngineSettings) -> DeploymentIdentity:
         settings={
             "served_model": server.model.id,
             **{name: str(value) for name, value in told.items() if value is not None},
-            "log_probabilities": (can.scores if can.top_k is None else f"{can.scores} {can.top_k}")
-            + (", or of named tokens" if can.native else ""),
+            "log_probabilities": can.scores if can.top_k is None else f"{can.scores} {can.top_k}",
             "prompts": ("token ids" if can.takes_ids else "text") + (", in lists" if can.takes_lists else ""),
             "concurrency": str(settings.batch_rows or CONCURRENCY),
             "requests": str(REQUESTS_VERSION),

@@ -44,7 +44,7 @@ from q36eval.engines.openai.concurrency import AHEAD, in_flight
 from q36eval.engines.openai.deployment import CONCURRENCY, Opened, confirm, identity_at, opened
 from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM
 from q36eval.engines.openai.scatter import scatter_of
-from q36eval.engines.openai.sglang import likeliest_rows, named_rows, portions, scoring_body
+from q36eval.engines.openai.sglang import likeliest_rows, scoring_body
 from q36eval.errors import CorruptCheckpointError, EngineError
 from q36eval.records import DeploymentIdentity
 
@@ -139,18 +139,11 @@ class OpenAIEngine(Engine):
         return Scored(request, rows.to(self.device))
 
     def _native_rows(self, request: ScoreRequest) -> torch.Tensor:
-        """Its rows from SGLang's own page: of the tokens that it names, or else of the likeliest."""
+        """Its rows of the likeliest tokens from SGLang's own page."""
         ids, first, vocabulary, top_k = request.token_ids, request.first, self._vocabulary, self._can.top_k or 0
-        address = f"{self._client.address.root}/generate"
-        if request.named is None:
-            body = scoring_body(ids, first, top_k=top_k)
-            return self._client.post(address, body, lambda told: likeliest_rows(told, ids, first, vocabulary, top_k))
-        parts = []
-        for begin, end, named in portions(request.named):
-            prompt, start, wanted = ids[: first + end], first + begin, request.named[begin:end]
-            read = partial(named_rows, prompt=prompt, first=start, vocabulary=vocabulary, wanted=wanted, named=named)
-            parts.append(self._client.post(address, scoring_body(prompt, start, named=named), read))
-        return torch.cat(parts)
+        body = scoring_body(ids, first, top_k)
+        read = partial(likeliest_rows, prompt=ids, first=first, vocabulary=vocabulary, top_k=top_k)
+        return self._client.post(f"{self._client.address.root}/generate", body, read)
 
     def _reads_few(self, request: ScoreRequest) -> bool:
         """Whether whole rows could be had, and most of them are not read whole."""

@@ -1,31 +1,24 @@
-"""SGLang's own scoring, `/generate`: log-probabilities of a prompt's tokens, of the likeliest, and of tokens by name.
+"""SGLang's own scoring, `/generate`: log-probabilities of a prompt's tokens and of the likeliest ones.
 
 Its chat and completions pages give none of a prompt. The shapes are those of its API reference
-(https://docs.sglang.io/basic_usage/sampling_params.html): one list of named tokens for all positions of a request, and
-of each position `[log-probability, id, text]`, the first position's being empty. No SGLang was run: what is believed of
-one is tried first (`capabilities.tried`).
+(https://docs.sglang.io/basic_usage/sampling_params.html): of each
+position `[log-probability, id, text]`, the first position's being empty. No SGLang was run: what is believed of one is
+tried first (`capabilities.tried`).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from q36eval.engines.openai.answers import ALIGNED_NATS, Answered, packed_row, read_as
 from q36eval.engines.openai.client import MalformedError
 
-if TYPE_CHECKING:
-    from q36eval.engines.base import TokenIds
-
-ENTRIES = 2**16
-"""Log-probabilities in one answer: of few positions fewer tokens are named, and the text before them is read again."""
-
 
 class _Meta(Answered):
     prompt_tokens: int
     input_token_logprobs: list[Any] | None = None
     input_top_logprobs: list[Any] | None = None
-    input_token_ids_logprobs: list[Any] | None = None
     output_top_logprobs: list[Any] | None = None
 
 
@@ -33,9 +26,9 @@ class _Scored(Answered):
     meta_info: _Meta
 
 
-def scoring_body(prompt: Sequence[int], first: int, *, top_k: int = 0, named: Sequence[int] = ()) -> dict[str, Any]:
-    """A request for what predicts `prompt[first:]`: so many of the likeliest tokens, and the named ones."""
-    body: dict[str, Any] = {
+def scoring_body(prompt: Sequence[int], first: int, top_k: int) -> dict[str, Any]:
+    """A request for the `top_k` likeliest tokens of what predicts `prompt[first:]`."""
+    return {
         "input_ids": list(prompt),
         "sampling_params": {"temperature": 0.0, "max_new_tokens": 1},
         "return_logprob": True,
@@ -44,7 +37,6 @@ def scoring_body(prompt: Sequence[int], first: int, *, top_k: int = 0, named: Se
         "return_text_in_logprobs": False,
         "stream": False,
     }
-    return body | ({"token_ids_logprob": list(named)} if named else {})
 
 
 def likeliest_rows(content: Any, prompt: Sequence[int], first: int, vocabulary: int, top_k: int) -> torch.Tensor:
@@ -75,21 +67,6 @@ def _with_own(entry: dict[int, float], token: int, value: float) -> dict[int, fl
     return entry | {token: value}
 
 
-def named_rows(
-    content: Any, prompt: Sequence[int], first: int, vocabulary: int, wanted: "TokenIds", named: Sequence[int]
-) -> torch.Tensor:
-    """As `likeliest_rows`, of the tokens `wanted` [T, K] of each row, where all rows' were `named` in the request."""
-    own, all_of_them = _own(content, prompt, first), frozenset(named)
-    rows = []
-    positions = _positions(content, "input_token_ids_logprobs", len(own))
-    for (token, value), entry, ids in zip(own, positions, wanted.tolist(), strict=True):
-        if entry.keys() != all_of_them:
-            raise MalformedError(f"a position has {len(entry)} tokens that are not the {len(all_of_them)} requested")
-        listed = _with_own({each: entry[each] for each in ids}, token, value)
-        rows.append(packed_row([*listed], [*listed.values()], vocabulary, len(ids)))
-    return torch.stack(rows)
-
-
 def generated_row(content: Any, prompt: Sequence[int], vocabulary: int, top_k: int) -> torch.Tensor:
     """The row that predicts the first token after `prompt`.
 
@@ -101,25 +78,6 @@ def generated_row(content: Any, prompt: Sequence[int], vocabulary: int, top_k: i
         raise MalformedError("the answer has no log-probabilities of its first token")
     entry = _by_id(meta.output_top_logprobs[0])
     return packed_row([*entry], [*entry.values()], vocabulary, top_k)
-
-
-def own_log_probs(content: Any, prompt: Sequence[int], first: int) -> list[float]:
-    """The log-probabilities of `prompt[first:]` themselves; raises as `likeliest_rows`."""
-    return [value for _, value in _own(content, prompt, first)]
-
-
-def portions(wanted: "TokenIds") -> Iterator[tuple[int, int, list[int]]]:
-    """Rows `[begin, end)` that are scored together, and the tokens that they name: all of one request's positions give
-    all tokens that it names."""
-    begin, named = 0, set[int]()
-    for row, ids in enumerate(wanted.tolist()):
-        more = named.union(ids)
-        if row > begin and (row + 1 - begin) * len(more) > ENTRIES:
-            yield begin, row, sorted(named)
-            begin, more = row, set(ids)
-        named = more
-    if len(wanted):
-        yield begin, len(wanted), sorted(named)
 
 
 def _meta(content: Any, prompt: Sequence[int]) -> _Meta:

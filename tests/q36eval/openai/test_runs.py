@@ -9,8 +9,8 @@ from q36eval.engines import EngineOptions, EngineSettings
 from q36eval.history import RunRecord
 from q36eval.records import Measurement, ProbeName, Verdict
 from q36eval.run.request import CanaryChoice
-from tests.q36eval.openai.server import SANDBOX, Served, opened, serving
-from tests.q36eval.openai.test_sglang import BRANCH, SGLang
+from q36eval.run.rounds import LIKELIEST_ALONE
+from tests.q36eval.openai.server import SANDBOX, Served
 from tests.q36eval.small_runs import SmallRuns
 
 pytestmark = pytest.mark.long
@@ -18,10 +18,7 @@ pytestmark = pytest.mark.long
 DOCUMENTS = [f"Obchod {n}: cena {n * 130} Kč, sleva {n} %." for n in range(10)]
 NOISE = 1e-5
 """Nats/token between the same model's logits, once as they are and once through JSON, and more."""
-LITTLE = 1e-3
-"""Nats/token: an order of magnitude above what batches of another size cost here (1.5e-4)."""
-
-DIVERGENCES = {"kl.kl_divergence", "kl.kl_divergence_lower_bound", "kl.perplexity"}
+DIVERGENCES = {"kl.kl_divergence", "kl.perplexity"}
 
 Run = Callable[..., tuple[RunRecord, dict[str, Measurement], dict[ProbeName, str]]]
 
@@ -39,13 +36,12 @@ def run(settings: EngineSettings, runs: SmallRuns, monkeypatch: pytest.MonkeyPat
 
     def measured(
         *probes: ProbeName,
-        top_k: int | None = None,
         gated: bool = False,
         branch: Path = SANDBOX,
         engine: EngineOptions | None = None,
     ) -> tuple[RunRecord, dict[str, Measurement], dict[ProbeName, str]]:
         engine = engine or EngineOptions(kind="openai", base_url=settings.base_url)
-        done = runs.run(branch, SANDBOX, engine, *probes, gated=gated, top_k=top_k)
+        done = runs.run(branch, SANDBOX, engine, *probes, gated=gated)
         return done, runs.figures(done), runs.failures(done)
 
     return measured
@@ -86,18 +82,11 @@ def test_of_a_server_without_log_probabilities_answers_alone_are_measured(run: R
     assert judged.reason.startswith("the kl probe cannot be measured with this engine: its server gives no")
 
 
-def test_of_the_likeliest_tokens_a_lower_bound_is_measured_and_never_called_a_divergence(
-    run: Run, served: Served
-) -> None:
+def test_of_the_likeliest_tokens_no_divergence_is_measured(run: Run, served: Served) -> None:
     served.max_logprobs = 20
     _, figures, failures = run(ProbeName.KL)
-    assert "`q36eval kl --top-k` measures a lower bound" in failures[ProbeName.KL]
+    assert failures[ProbeName.KL] == LIKELIEST_ALONE
     assert not {key.partition("[")[0] for key in figures} & DIVERGENCES
-    _, figures, failures = run(ProbeName.KL, top_k=16)
-    assert ProbeName.KL not in failures
-    bound = figures["kl.kl_divergence_lower_bound[all]"]
-    assert (bound.value < LITTLE, bound.counts.errored) == (True, 0)
-    assert "kl.kl_divergence" not in {key.partition("[")[0] for key in figures}
 
 
 def test_a_server_that_is_another_one_in_the_middle_is_measured_no_further(run: Run, served: Served) -> None:
@@ -116,23 +105,3 @@ def test_a_server_that_is_another_one_in_the_middle_is_measured_no_further(run: 
     assert not [key for key in figures if key.startswith("canaries.")]
     assert done.report is not None
     assert done.report.exit_code == 4
-
-
-def test_a_runs_bound_through_sglang_is_the_one_in_this_process(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference's tokens travel from its pack to the server; a server of its own likeliest ones bounds less."""
-    monkeypatch.setattr("q36eval.engines.openai.capabilities.NATIVE_TOP_KS", (5,))
-    branch = opened(BRANCH)
-
-    def bound(engine: EngineOptions) -> float:
-        _, figures, failures = run(ProbeName.KL, top_k=4, branch=BRANCH, engine=engine)
-        assert ProbeName.KL not in failures
-        assert "kl.kl_divergence[all]" not in figures
-        return figures["kl.kl_divergence_lower_bound[all]"].value
-
-    sglang = type("Handler", (SGLang,), {"asked": []})
-    with serving(Served(branch, shape="sglang"), handles=sglang) as url:
-        through = bound(EngineOptions(kind="openai", base_url=url))
-    # the engine in-process scores texts in batches, the served one text by text
-    assert through == pytest.approx(bound(EngineOptions()), rel=0.1)
-    with serving(Served(branch, max_logprobs=5)) as url:
-        assert bound(EngineOptions(kind="openai", base_url=url)) < through

@@ -7,7 +7,6 @@ gives them.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from typing_extensions import override
@@ -15,8 +14,7 @@ from typing_extensions import override
 from q36eval.engines import Engine, EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.openai.client import MalformedError
 from q36eval.engines.openai.endpoint import Endpoint
-from q36eval.engines.openai.sglang import ENTRIES, likeliest_rows, named_rows, portions
-from q36eval.kl.topk import TopK, lower_bound, lower_bound_of_likeliest
+from q36eval.engines.openai.sglang import likeliest_rows
 from tests.q36eval.openai.server import SANDBOX, Handler, Served, opened, serving
 from tests.q36eval.scoring import log_probs_of, states_of
 
@@ -37,7 +35,6 @@ class SGLang(Handler):
             return
         self.asked.append(body)
         ids, start, top = body["input_ids"], body["logprob_start_len"], body["top_logprobs_num"]
-        named = [] if self.fault == "names ignored" else body.get("token_ids_logprob") or []
         rows, after = self.served.log_probs(ids), self.served.next_log_probs(ids)
         if self.fault == "shifted":
             rows = rows.roll(1, 0)
@@ -54,8 +51,6 @@ class SGLang(Handler):
         if top:
             meta["input_top_logprobs"] = [None, *(likeliest(row, top) for row, _ in places)]
             meta["output_top_logprobs"] = [likeliest(after, top)]
-        if named:
-            meta["input_token_ids_logprobs"] = [None, *([[float(row[t]), t, None] for t in named] for row, _ in places)]
         self._send(200, {"text": "x", "output_ids": [int(after.argmax())], "meta_info": meta})
 
 
@@ -86,7 +81,7 @@ def test_the_likeliest_tokens_and_the_texts_own_are_had_of_every_position(
 ) -> None:
     engine = open_engine(settings)
     assert engine.scores == "likeliest"
-    assert engine.identity.settings["log_probabilities"] == "top 128, or of named tokens"
+    assert engine.identity.settings["log_probabilities"] == "top 128"
     request = ScoreRequest("x", tuple(branch.tokenizer.encode(TEXT, add_special_tokens=False)), 5)
     ids, log_probs = engine.likeliest(states_of(engine, [request])["x"])
     own = log_probs_of(branch, [request])["x"]
@@ -101,33 +96,7 @@ def test_the_likeliest_tokens_and_the_texts_own_are_had_of_every_position(
 
 
 @pytest.mark.long
-def test_by_the_references_own_tokens_the_bound_is_as_tight_as_from_all_logits(
-    settings: EngineSettings, branch: Engine, handler: type[SGLang], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And no longer that of the tokens that both happen to hold likely."""
-    monkeypatch.setattr("q36eval.engines.openai.sglang.ENTRIES", 600)
-    request = ScoreRequest("x", tuple(branch.tokenizer.encode(TEXT, add_special_tokens=False)), 2)
-    own = branch.logits(states_of(branch, [request])["x"])
-    noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(1))
-    whole = TopK.of_logits(own + noise, 8)
-    reference = TopK(whole.ids, whole.logprobs.float(), whole.tail_mass.float())
-    engine = open_engine(settings)
-    handler.asked.clear()
-    states = states_of(engine, [ScoreRequest("x", request.token_ids, 2, named=whole.ids.numpy())])["x"]
-    bound = lower_bound_of_likeliest(reference, *engine.likeliest(states))
-    exact = lower_bound(reference, own)
-    assert torch.allclose(bound, exact, rtol=1e-3, atol=1e-5)
-    few = TopK.of_logits(own, 8)
-    loose = lower_bound_of_likeliest(reference, few.ids.long(), few.logprobs.float())
-    assert loose.mean() < 0.9 * bound.mean()
-    assert len(handler.asked) > 1
-    assert all(
-        (len(b["input_ids"]) - b["logprob_start_len"]) * len(b["token_ids_logprob"]) < 800 for b in handler.asked
-    )
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("handler", ["shifted", "names ignored"], indirect=True)
+@pytest.mark.parametrize("handler", ["shifted"], indirect=True)
 def test_what_does_not_fit_is_believed_nothing_of(settings: EngineSettings) -> None:
     engine = open_engine(settings)
     assert engine.scores == "nothing"
@@ -140,17 +109,13 @@ def told(**meta: Any) -> dict[str, Any]:
         "prompt_tokens": 3,
         "input_token_logprobs": [[None, 7, None], [-1.0, 8, None], [-2.0, 9, None]],
         "input_top_logprobs": [None, [[-1.0, 8, None]], [[-0.5, 3, None]]],
-        "input_token_ids_logprobs": [None, [[-1.0, 8, None], [-3.0, 2, None]], [[-4.0, 8, None], [-5.0, 2, None]]],
     }
     return {"meta_info": good | meta}
 
 
-def test_an_answer_is_read_by_positions_and_names() -> None:
+def test_an_answer_is_read_by_positions() -> None:
     rows = likeliest_rows(told(), (7, 8, 9), 1, 12, 1)
     assert rows.tolist()[1] == [3, 9, -0.5, -2.0]
-    wanted = np.array([[2], [8]], dtype=np.int32)
-    rows = named_rows(told(), (7, 8, 9), 1, 12, wanted, [2, 8])
-    assert rows.tolist() == [[2, 8, -3.0, -1.0], [8, 9, -4.0, -2.0]]
 
 
 @pytest.mark.parametrize(
@@ -161,30 +126,19 @@ def test_an_answer_is_read_by_positions_and_names() -> None:
         ({"input_token_logprobs": [[None, 7, None], [-1.0, 8, None]]}, "has 2 positions"),
         ({"input_token_logprobs": [[None, 7, None], [-1.0, 9, None], [-2.0, 8, None]]}, "other tokens than the prompt"),
         ({"input_token_logprobs": [[None, 7, None], [None, 8, None], [-2.0, 9, None]]}, "cannot be read"),
-        ({"input_token_ids_logprobs": None}, "has no positions"),
-        ({"input_token_ids_logprobs": [None, [[-1.0, 8, None]], [[-4.0, 8, None]]]}, "not the 2 requested"),
-        ({"input_token_ids_logprobs": [None, None, None]}, "has no log-probabilities"),
-        ({"input_token_ids_logprobs": [None, [[-1.0, 8], [-1.0, 8]], [[-4.0, 8], [-5.0, 2]]]}, "token twice"),
-        ({"input_token_ids_logprobs": [None, [[-1.0, 8], [0.0, 2]], [[-4.0, 8], [-5.0, 2]]]}, "add up to"),
+        ({"input_top_logprobs": None}, "has no positions"),
+        ({"input_top_logprobs": [None, [], [[-0.5, 3]]]}, "has 0 likeliest tokens"),
+        ({"input_top_logprobs": [None, None, None]}, "has no log-probabilities"),
+        ({"input_top_logprobs": [None, [[-1.0, 8], [-1.0, 8]], [[-0.5, 3]]]}, "token twice"),
+        ({"input_top_logprobs": [None, [[-1.0, 8]], [[0.0, 3]]]}, "add up to"),
     ],
 )
 def test_an_answer_that_does_not_fit_is_none(meta: dict[str, Any], said: str) -> None:
     with pytest.raises(MalformedError, match=said):
-        named_rows(told(**meta), (7, 8, 9), 1, 12, np.array([[2], [8]], dtype=np.int32), [2, 8])
+        likeliest_rows(told(**meta), (7, 8, 9), 1, 12, 1)
 
 
 def test_a_list_of_another_position_is_seen_by_the_texts_own_token() -> None:
     shifted = [None, [[-3.0, 8, None]], [[-0.5, 3, None]]]
     with pytest.raises(MalformedError, match="another probability than it has"):
         likeliest_rows(told(input_top_logprobs=shifted), (7, 8, 9), 1, 12, 1)
-
-
-def test_portions_hold_every_row_once_all_its_names_and_no_more_than_an_answer_may_have() -> None:
-    wanted = np.random.default_rng(1).integers(0, 248_320, (900, 64), dtype=np.int32)
-    parts = list(portions(wanted))
-    assert [part[0] for part in parts[1:]] == [part[1] for part in parts[:-1]]
-    assert (parts[0][0], parts[-1][1]) == (0, 900)
-    for begin, end, named in parts:
-        assert set(wanted[begin:end].ravel().tolist()) == set(named)
-        assert (end - begin) * len(named) <= ENTRIES
-    assert list(portions(wanted[:0])) == []
