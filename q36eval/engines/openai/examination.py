@@ -21,7 +21,7 @@ MEASURABLE = {
         "canaries": "answers and margins",
     },
     "top": {
-        "kl": "not: exact with vLLM started with --max-logprobs -1",
+        "kl": "not: it needs the whole vocabulary; start vLLM with --max-logprobs -1",
         "evals": "what is generated, and choices that are among the {top_k} likeliest tokens",
         "canaries": "answers, without margins",
     },
