@@ -31,14 +31,6 @@ if TYPE_CHECKING:
 def inspect(
     checkpoint: Annotated[str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", **CHECKPOINT)],
     reference: ReferenceOption = None,
-    excepted: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--except",
-            help="Tensors that may be stored otherwise than usual, or differ from the reference.",
-            metavar="GLOB",
-        ),
-    ] = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core by default.", min=1)] = None,
     device: DeviceOption = "cpu",
     family: FamilyIfAny = None,
@@ -66,7 +58,6 @@ def inspect(
             target.folder,
             base,
             workers,
-            tuple(excepted or ()),
             promises_of(chosen, target.name),
             family_template(chosen, target.name),
             device,

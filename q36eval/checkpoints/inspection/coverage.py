@@ -124,20 +124,18 @@ def coverage_findings(
     units: Sequence[LogicalWeight],
     shapes: Shapes,
     quantization: Mapping[str, Any],
-    excepted: tuple[str, ...] = (),
     promises: Sequence[Promise] = (),
 ) -> list[Finding]:
-    """Everything about coverage that blocks or is worth knowing. `excepted` are globs of tensors that may be stored
-    otherwise than is usual, than the experts beside them, or than is promised."""
+    """Everything about coverage that blocks or is worth knowing."""
     quantized = [unit for unit in units if not unit.is_plain]
     # every model has a head, though nothing may be stored for it, or under another name
     modules = {split_part(name)[0] for name in checkpoint.tensors} | {HEAD_MODULE}
     return [
         *_declared_against_stored(quantized, shapes),
         *_gptq_head(quantization, units),
-        *_promised([unit for unit in units if not _is_excepted(unit, excepted)], shapes, promises),
-        *_usually_unquantized(checkpoint, [unit for unit in quantized if not _is_excepted(unit, excepted)], promises),
-        *_experts_left_out(units, excepted),
+        *_promised(units, shapes, promises),
+        *_usually_unquantized(checkpoint, quantized, promises),
+        *_experts_left_out(units),
         *_ignore_list(quantization, modules),
         *_absent_schemes(quantization, quantized),
         *_two_declarations(checkpoint, quantization),
@@ -284,7 +282,7 @@ def _usually_unquantized(
     return findings
 
 
-def _experts_left_out(units: Iterable[LogicalWeight], excepted: tuple[str, ...]) -> list[Finding]:
+def _experts_left_out(units: Iterable[LogicalWeight]) -> list[Finding]:
     """In one layer and projection either all experts are quantized or none; a layer may be left out as a whole."""
     groups: dict[tuple[str, str], list[LogicalWeight]] = defaultdict(list)
     for unit in units:
@@ -301,12 +299,7 @@ def _experts_left_out(units: Iterable[LogicalWeight], excepted: tuple[str, ...])
         for members in groups.values()
         if (plain := [unit for unit in members if unit.is_plain]) and len(plain) < len(members)
         for unit in plain
-        if not _is_excepted(unit, excepted)
     ]
-
-
-def _is_excepted(unit: LogicalWeight, excepted: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(unit.name, pattern) for pattern in excepted)
 
 
 def _ignore_list(quantization: Mapping[str, Any], modules: Iterable[str]) -> list[Finding]:

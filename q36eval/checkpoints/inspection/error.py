@@ -3,7 +3,6 @@
 The errors of one class and scheme are judged twice: against each other, and against what the scheme can cost.
 """
 
-import fnmatch
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,12 +48,10 @@ class Factors:
 
 @dataclass(frozen=True)
 class Pass:
-    """What the pass needs to know beside the weight itself. `excepted` are globs of tensors that may differ; `factors`
-    what smoothing did to the weights named."""
+    """What the pass needs to know in addition to the weight; `factors` are what smoothing did to the weights named."""
 
     expected: Mapping[str, tuple[int, ...]]
     reference: Mapping[str, LogicalWeight]
-    excepted: tuple[str, ...] = ()
     factors: Mapping[str, Factors] = field(default_factory=dict)
     centre: float = 1.0
     """What a layer's norm multiplies by beside its weight: 1 where weights are zero-centred, else 0."""
@@ -115,7 +112,7 @@ def _examined(unit: LogicalWeight, how: Pass, findings: list[Finding]) -> Examin
         return Examined(tuple(findings), compared)
     if factors is not None and unit.is_plain and within_roundings(decoded.float(), wanted):
         return Examined(tuple(findings), compared)
-    return Examined((*findings, *unquantized_difference(unit, compared, how.excepted)), compared)
+    return Examined((*findings, *unquantized_difference(unit, compared)), compared)
 
 
 BF16_UNIT = 2.0**-8
@@ -155,12 +152,8 @@ def _compare(unit: LogicalWeight, parts: Mapping[str, Tensor], decoded: Tensor, 
     )[0]
 
 
-def unquantized_difference(
-    unit: LogicalWeight, compared: WeightError, excepted: tuple[str, ...]
-) -> tuple[Finding, ...]:
+def unquantized_difference(unit: LogicalWeight, compared: WeightError) -> tuple[Finding, ...]:
     if not unit.is_plain or compared.relative_error == 0:
-        return ()
-    if any(fnmatch.fnmatchcase(unit.name, pattern) for pattern in excepted):
         return ()
     message = (
         f"{unit.name} is stored unquantized ({compared.stored}) and differs from the reference's, "

@@ -51,16 +51,14 @@ def inspect_checkpoint(
     folder: Path,
     reference: Path | None = None,
     weights_workers: int | None = None,
-    excepted: tuple[str, ...] = (),
     promises: tuple[Promise, ...] = (),
     template: str | None = None,
     device: str = "cpu",
 ) -> Inspection:
     """Everything that can be said about a checkpoint without running it.
 
-    Damage is reported, never raised; what could not be judged is missing from `measured`. `excepted` are globs of
-    canonical tensor names that may differ from the reference, from the experts beside them, and from the `promises` of
-    how tensors are stored. `template` is the hash that the branch's own chat template is declared to have. `device` is
+    Damage is reported, never raised; what could not be judged is missing from `measured`. `promises` are how tensors
+    are said to be stored. `template` is the hash that the branch's own chat template is declared to have. `device` is
     where weights are decoded and compared; the files of a GGUF are decoded on the CPU.
 
     Raises:
@@ -75,7 +73,7 @@ def inspect_checkpoint(
         for place in (folder, reference):
             if place is not None:
                 reading.enter_context(hold(place).being_read())
-        allowed, workers = Allowed(excepted, promises, template), weights_workers or len(os.sched_getaffinity(0))
+        allowed, workers = Allowed(promises, template), weights_workers or len(os.sched_getaffinity(0))
         return _inspected(folder, reference, Machine(workers, device), allowed)
 
 
@@ -83,7 +81,6 @@ def inspect_checkpoint(
 class Allowed:
     """What is said of a checkpoint beforehand; the fields are those of `inspect_checkpoint`."""
 
-    excepted: tuple[str, ...] = ()
     promises: tuple[Promise, ...] = ()
     template: str | None = None
 
@@ -113,7 +110,7 @@ def _inspected(folder: Path, reference: Path | None, machine: Machine, allowed: 
         findings += gguf_findings(checkpoint, gguf)
     if readable:
         theirs = None if known is None else known.checkpoint
-        findings += left_out_findings(checkpoint, theirs, machine.workers, allowed.promises, allowed.excepted)
+        findings += left_out_findings(checkpoint, theirs, machine.workers, allowed.promises)
     findings += not_judged(measured, known is not None, findings)
     named = None if reference is None else str(reference)
     return Inspection(
@@ -144,9 +141,7 @@ def _contents(
         return {}
     with _entries_judged(findings, measured, Section.COVERAGE):
         quantization = quantization_config(checkpoint)
-        findings += coverage_findings(
-            checkpoint, list(units.values()), shapes, quantization, allowed.excepted, allowed.promises
-        )
+        findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, allowed.promises)
     with _entries_judged(findings, measured, Section.SERVABILITY):
         # engines of safetensors fuse modules; of a GGUF every tensor has its own type
         findings += [] if checkpoint.schemes is not None else servability_findings(checkpoint, units, shapes)
@@ -154,7 +149,6 @@ def _contents(
     how = Pass(
         shapes,
         counterparts,
-        allowed.excepted,
         centre=norm_centre(checkpoint.config),
         head=head_width(checkpoint.config),
     )

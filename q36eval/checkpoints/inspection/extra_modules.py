@@ -4,7 +4,6 @@ No probe runs them, so what is stored unquantized has to be what the reference s
 ship them is held to that.
 """
 
-import fnmatch
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -115,7 +114,6 @@ def left_out_findings(
     reference: Checkpoint | None,
     workers: int,
     promises: Sequence[Promise],
-    excepted: tuple[str, ...] = (),
 ) -> list[Finding]:
     """What blocks where the branch is said to ship that part, and is shown elsewhere."""
     mine = parts_left_out(checkpoint)
@@ -126,17 +124,15 @@ def left_out_findings(
         here, there = mine.get(reason), theirs.get(reason)
         told = {} if reference is None else _differences(checkpoint, reference, here, there, workers)
         findings += [
-            *_missing(reason, here, there, promise, excepted),
-            *_quantized(reason, here, promise, excepted),
-            *_zero(checkpoint, reason, here if there is None else None, promise, excepted),
-            *_different(reason, told, promise, excepted),
+            *_missing(reason, here, there, promise),
+            *_quantized(reason, here, promise),
+            *_zero(checkpoint, reason, here if there is None else None, promise),
+            *_different(reason, told, promise),
         ]
     return findings
 
 
-def _missing(
-    reason: str, here: _Part | None, there: _Part | None, promise: Promise | None, excepted: tuple[str, ...]
-) -> Iterator[Finding]:
+def _missing(reason: str, here: _Part | None, there: _Part | None, promise: Promise | None) -> Iterator[Finding]:
     if here is None:
         if promise is not None:
             message = f"{reason}: {promise.source} says that it is shipped, and no tensor of it is stored."
@@ -145,16 +141,14 @@ def _missing(
             message = f"{reason}: the reference has {len(there.entries):,} tensors, and none is stored here."
             yield _finding(Section.COVERAGE, "shipped-missing", reason, message, promise)
         return
-    lacking = _kept([name for name in (there.modules if there else {}) if name not in here.modules], excepted)
+    lacking = [name for name in (there.modules if there else {}) if name not in here.modules]
     if lacking:
         message = f"{reason}: {len(lacking):,} weights of the reference are missing: {_some(lacking)}."
         yield _finding(Section.COVERAGE, "shipped-incomplete", lacking[0], message, promise)
 
 
-def _quantized(
-    reason: str, here: _Part | None, promise: Promise | None, excepted: tuple[str, ...]
-) -> Iterator[Finding]:
-    names = _kept([] if here is None else here.quantized(), excepted)
+def _quantized(reason: str, here: _Part | None, promise: Promise | None) -> Iterator[Finding]:
+    names = [] if here is None else here.quantized()
     if not names or (promise is not None and promise.stored != UNQUANTIZED):
         return
     says = "no probe measures what that costs" if promise is None else f"{promise.source} says that it is unquantized"
@@ -162,15 +156,13 @@ def _quantized(
     yield _finding(Section.COVERAGE, "shipped-quantized", names[0], message, promise)
 
 
-def _zero(
-    checkpoint: Checkpoint, reason: str, here: _Part | None, promise: Promise | None, excepted: tuple[str, ...]
-) -> Iterator[Finding]:
+def _zero(checkpoint: Checkpoint, reason: str, here: _Part | None, promise: Promise | None) -> Iterator[Finding]:
     """Without the reference's, a matrix of nothing but zeros is what can be told."""
     entries = {} if here is None else here.entries
     names = [
         entry.name
-        for name, entry in entries.items()
-        if len(entry.shape) > 1 and entry.dtype in FLOATS and _kept([name], excepted)
+        for entry in entries.values()
+        if len(entry.shape) > 1 and entry.dtype in FLOATS
         if not bool(checkpoint.read_entry(entry).any())
     ]
     if names:
@@ -178,19 +170,13 @@ def _zero(
         yield _finding(Section.COVERAGE, "shipped-zero", names[0], message, promise)
 
 
-def _different(
-    reason: str, told: Mapping[str, str], promise: Promise | None, excepted: tuple[str, ...]
-) -> Iterator[Finding]:
-    names = _kept(list(told), excepted)
+def _different(reason: str, told: Mapping[str, str], promise: Promise | None) -> Iterator[Finding]:
+    names = list(told)
     if names:
         some = ", ".join(f"{name} ({told[name]})" for name in names[:MOST_NAMED])
         more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
         message = f"{reason}: {len(names):,} unquantized tensors differ from the reference's: {some}{more}."
         yield _finding(Section.UNQUANTIZED, "shipped-differs", names[0], message, promise)
-
-
-def _kept(names: Sequence[str], excepted: tuple[str, ...]) -> list[str]:
-    return [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in excepted)]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -19,7 +19,6 @@ llm-compressor 0.14 turns every zero-centred norm into 1 + w in BF16 while it ru
 back: w' = BF16(1 + w) - 1, bit for bit. That is said, and no difference.
 """
 
-import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -92,8 +91,6 @@ def smoothing_folded_out(
     for norm in found.norms:
         outcomes[norm] = _without_difference(outcomes[norm], folded=True)
     for name, fault in found.faults.items():
-        if units[name].is_plain and any(fnmatch.fnmatchcase(name, pattern) for pattern in how.excepted):
-            continue
         section = Section.UNQUANTIZED if units[name].is_plain else Section.BOUNDS
         finding = Finding(section=section, rule="smoothing-not-carried", subject=name, message=f"{name}: {fault}")
         others = [one for one in outcomes[name].findings if one.rule != "unquantized-differs"]
@@ -140,7 +137,7 @@ def _is_rounded(unit: LogicalWeight, how: Pass) -> bool:
 
 
 def _is_changed(outcome: Examined) -> bool:
-    """Whether a weight is not the reference's, and can be compared with it; where that is allowed (`--except`) too."""
+    """Whether a weight is not the reference's, and can be compared with it."""
     return _comparable(outcome) and outcome.error is not None and outcome.error.relative_error > 0
 
 

@@ -161,8 +161,7 @@ def _examined(stack: Stack, stored: Parts, reference: Parts, how: Pass, device: 
     if any(error.relative_error == torch.inf for error in errors):
         raise _NotSoundError
     return [
-        Examined(unquantized_difference(unit, error, how.excepted), error)
-        for unit, error in zip(stack.units, errors, strict=True)
+        Examined(unquantized_difference(unit, error), error) for unit, error in zip(stack.units, errors, strict=True)
     ]
 
 

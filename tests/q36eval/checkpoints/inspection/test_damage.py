@@ -26,7 +26,7 @@ from tests.raising import raises
 
 from . import damages, tiny
 from .damage import OWN_FILE, SANDBOX, Damage, Tensors, config, edit_json, edit_tensors, truncated
-from .damages import MEASURED, MINE, UNSEEN, Case, left_out, nested, without
+from .damages import MEASURED, MINE, UNSEEN, Case, nested, without
 
 CASES = damages.cases(tiny.GOLDEN)
 SHIPS = tuple(Promise(tensors=part, stored="unquantized", source="the card") for part in SHIPPED.values())
@@ -209,18 +209,6 @@ def test_what_a_checkpoint_calls_its_tensors_moves_no_cursor_and_is_no_command(
     assert "::passed" not in output.replace(":: ", "")
     assert not [line for line in output.splitlines() if line.startswith("::")]
     assert not {"\x1b", "\u202e"} & set(output)
-
-
-def test_what_is_excepted_by_name_does_not_block(copy_of: Callable[..., tuple[Path, Path]]) -> None:
-    changed = damages.one("lm_head.weight", damages.flipped(1))
-    folder, reference = copy_of("tiny-nvfp4", left_out, changed)
-    excepted = ("lm_head.weight", f"{damages.EXPERT}.*")
-    for allowed, rules in (
-        ((), {"unquantized-differs", "expert-left-out", "fused-schemes"}),
-        (excepted, {"fused-schemes"}),
-    ):
-        found = inspect_checkpoint(folder, reference, weights_workers=1, excepted=allowed)
-        assert {finding.rule for finding in found.blocking} == rules
 
 
 def test_code_that_comes_with_a_checkpoint_is_told(folder: Path) -> None:
