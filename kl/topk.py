@@ -27,9 +27,9 @@ from q36eval.kl.measurements import (
 )
 from q36eval.kl.planning import request_tensors, scored_states, scored_tokens
 from q36eval.kl.probe import KLProbe
-from q36eval.metrics import ALL, METRICS
+from q36eval.metrics import ALL, METRICS, DeclaredFigure
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
-from q36eval.records import Answer, Clusters, DeclaredFigure, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName
 
 
 @dataclass(frozen=True)
