@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from q36eval.canaries.outcomes import failure_causes, least_margin, question_name
-from q36eval.metrics import metric_of
-from q36eval.records import Answer, Clusters, DeclaredFigure, ItemOutcome, Measurement
+from q36eval.metrics import DeclaredFigure
+from q36eval.records import Answer, Clusters, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
 
 MARGIN_FLOOR_NATS = 3.0
@@ -163,7 +163,7 @@ def _census(
         unreadable=unreadable if any(unreadable) else None,
         names=tuple(question_name(outcome) for outcome in outcomes),
     )
-    return metric_of(declared.probe, declared.metric).counted(
+    return declared.metric.counted(
         count,
         clusters.counts(),
         declared.slice,

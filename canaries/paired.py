@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from q36eval.canaries.checks import WRONG_CONCLUSION
 from q36eval.canaries.outcomes import failure_causes, least_margin, question_name
-from q36eval.metrics import metric_of
-from q36eval.records import Answer, Clusters, DeclaredFigure, FailureCauses, Interval, ItemOutcome, Measurement
+from q36eval.metrics import DeclaredFigure
+from q36eval.records import Answer, Clusters, FailureCauses, Interval, ItemOutcome, Measurement
 from q36eval.stats import proportion_interval
 
 Reading = Callable[[Answer], float | None]
@@ -124,7 +124,7 @@ def over_seeds(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: 
     by_prompt: dict[str, list[ItemOutcome]] = {}
     for outcome in outcomes:
         by_prompt.setdefault(outcome.cluster, []).append(outcome)
-    bounds = metric_of(declared.probe, declared.metric).bounds
+    bounds = declared.metric.bounds
     clusters, scored = _clusters(list(by_prompt.values()), _both(read), bounds)
     if not scored:
         return None
@@ -157,6 +157,4 @@ def _measurement(
     value_interval: Interval | None = None,
     causes: FailureCauses | None = None,
 ) -> Measurement:
-    return metric_of(declared.probe, declared.metric).summarized(
-        clusters, declared.slice, value_interval=value_interval, causes=causes, note=note
-    )
+    return declared.metric.summarized(clusters, declared.slice, value_interval=value_interval, causes=causes, note=note)

@@ -37,8 +37,9 @@ from q36eval.config.family import ToolFormat
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes
 from q36eval.files import json_sha256
+from q36eval.metrics import DeclaredFigure
 from q36eval.probes import Digest, FollowUp, ItemResults, OwnPrompts, Probe, WorkItem
-from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Lane, Measurement, ProbeName
+from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName
 
 SMALL_BATCH = 4
 """Rows of the batch in which a must-pass prompt is asked again, before it is asked alone."""

@@ -25,8 +25,8 @@ from q36eval.canaries.paired import (
     unended,
 )
 from q36eval.canaries.specification import CanarySpec
-from q36eval.metrics import ALL, METRICS
-from q36eval.records import DeclaredFigure, ItemOutcome, Lane, Measurement, ProbeName
+from q36eval.metrics import ALL, METRICS, DeclaredFigure
+from q36eval.records import ItemOutcome, Lane, Measurement, ProbeName
 
 Measure = Callable[[DeclaredFigure, Sequence[ItemOutcome]], Measurement | None]
 

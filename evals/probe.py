@@ -20,8 +20,9 @@ from q36eval.evals.paired_clusters import DrawnItem, PlannedItem
 from q36eval.evals.suite import LoadedSuite, TaskGroup
 from q36eval.evals.summaries import accuracies, declared_figures, suite_measurements
 from q36eval.hub import one_line
+from q36eval.metrics import DeclaredFigure
 from q36eval.probes import Digest, ItemResults, OwnPrompts, Probe, WorkItem, in_block, in_group
-from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
 
 class EvalsProbe(Probe):

@@ -24,9 +24,9 @@ from q36eval.evals.figures import (
 from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scored
 from q36eval.evals.suite import TaskGroup
 from q36eval.gate.judgement import most_effective_clusters
-from q36eval.metrics import METRICS, Metric
+from q36eval.metrics import METRICS, DeclaredFigure, Metric
 from q36eval.paired_figures import RecoveryAt, effective_length
-from q36eval.records import Counts, DeclaredFigure, Interval, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Counts, Interval, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import DEFAULT_LEVEL
 
 SUITE = "suite"
@@ -169,7 +169,7 @@ def _declared_of_plan(group: TaskGroup, planned: Sequence[PlannedItem]) -> Itera
         else:
             metrics = tuple(UNITS) if group.measure == "perplexity" else (ACCURACY, RECOVERY)
             figures = (_declared(metric, place.name, len(own), clusters) for metric in metrics)
-        yield from (replace(figure, effective_clusters=_effective(figure.metric, own)) for figure in figures)
+        yield from (replace(figure, effective_clusters=_effective(figure.metric.name, own)) for figure in figures)
         lengths = lengths or (group.measure == "accuracy" and place.length is not None)
     if lengths:
         yield _declared(EFFECTIVE_LENGTH, group.slice, len(planned), None)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from q36eval.gate import NON_FINITE
 from q36eval.kl.breakdown import token_figures
 from q36eval.kl.measurements import DOCUMENT_TAIL, document_figures
-from q36eval.metrics import ALL, METRICS
-from q36eval.records import DeclaredFigure, ProbeName
+from q36eval.metrics import ALL, METRICS, DeclaredFigure
+from q36eval.records import ProbeName
 
 DRAFT_ACCEPTANCE = "draft_acceptance"
 DRAFT_GUESSES = ("guess=1", "guess=2", "guess=3")

@@ -34,8 +34,9 @@ from q36eval.kl.planning import (
 from q36eval.kl.scoring import Scorer
 from q36eval.kl.spans import KINDS, character_kinds
 from q36eval.kl.tokens import TokenStore, document_table, worst_tokens
+from q36eval.metrics import DeclaredFigure
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
-from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 from q36eval.token_files import WORST, write_worst
 
 

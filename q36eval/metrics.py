@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from q36eval.records import Clusters, Counts, DeclaredFigure, Direction, Estimator, Interval, Measurement, ProbeName
+from q36eval.records import Clusters, Counts, Direction, Estimator, Interval, Measurement, ProbeName
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 WEIGHTS, KL, EVALS, CANARIES = ProbeName.WEIGHTS, ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES
@@ -94,19 +94,9 @@ class Metric:
         """A heading for one slice: `KL divergence from the reference (czech)`."""
         return self.title if slice == ALL else f"{self.title} ({slice})"
 
-    def declared(self, slice: str = ALL, *, items: int | None = None, clusters: int | None = None) -> DeclaredFigure:
+    def declared(self, slice: str = ALL, *, items: int | None = None, clusters: int | None = None) -> "DeclaredFigure":
         """What will be measured of a slice, before anything is evaluated."""
-        return DeclaredFigure(
-            probe=self.probe,
-            metric=self.name,
-            slice=slice,
-            estimator=self.estimator,
-            direction=self.direction,
-            unit=self.unit,
-            bounded=self.bounded,
-            items=items,
-            clusters=clusters,
-        )
+        return DeclaredFigure(self, slice, items, clusters)
 
     def measured(self, slice: str = ALL, **fields: Any) -> Measurement:
         """What was measured of a slice; `fields` are those of `Measurement` that say how much, and on what."""
@@ -144,6 +134,27 @@ class Metric:
         return self.measured(
             slice, value=float(count), effect=float(count), effect_interval=exact, counts=counts, **fields
         )
+
+
+@dataclass(frozen=True)
+class DeclaredFigure:
+    """One measurement that a probe yields once all of its items are evaluated.
+
+    `items` are the units that it rests on and `clusters` the independent ones among them, each None where only the data
+    tell; `effective_clusters` are those of equal size that the clusters weigh as at most, None where it is not known
+    what each of them weighs.
+    """
+
+    metric: Metric
+    slice: str = ALL
+    items: int | None = None
+    clusters: int | None = None
+    effective_clusters: int | None = None
+
+    @property
+    def key(self) -> str:
+        """As `Measurement.key` writes it."""
+        return f"{self.metric.probe}.{self.metric.name}[{self.slice}]"
 
 
 def _registry(metrics: Iterable[Metric]) -> dict[tuple[ProbeName, str], Metric]:

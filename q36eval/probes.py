@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.measurement_facts import MeasuredOn
-from q36eval.records import DeclaredFigure, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.metrics import DeclaredFigure
+from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,6 @@ Everything here is immutable, typed, free of I/O and of torch, and survives a ro
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -408,32 +407,6 @@ class ItemOutcome(Record):
         if reference == 1.0 and 0.0 <= branch < 1.0:
             return "regression"
         return "improvement" if branch == 1.0 and 0.0 <= reference < 1.0 else None
-
-
-@dataclass(frozen=True)
-class DeclaredFigure:
-    """One measurement that a probe yields once all of its items are evaluated.
-
-    `bounded` says whether a unit's value lies between finite bounds. `items` are the units that it rests on and
-    `clusters` the independent ones among them, each None where only the data tell; `effective_clusters` are those of
-    equal size that the clusters weigh as at most, None where it is not known what each of them weighs.
-    """
-
-    probe: ProbeName
-    metric: str
-    slice: str
-    estimator: Estimator
-    direction: Direction
-    unit: str
-    bounded: bool = True
-    items: int | None = None
-    clusters: int | None = None
-    effective_clusters: int | None = None
-
-    @property
-    def key(self) -> str:
-        """As `Measurement.key` writes it."""
-        return f"{self.probe}.{self.metric}[{self.slice}]"
 
 
 class ProbeFailure(Record):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.competence import PAIRED
 from q36eval.gate.margins import held_to
-from q36eval.metrics import metric_of
-from q36eval.records import DeclaredFigure, Lane, ProbeName
+from q36eval.metrics import DeclaredFigure, metric_of
+from q36eval.records import Lane, ProbeName
 from q36eval.run.declared_figures import Declared
 from q36eval.stats import least_clusters
 
@@ -95,7 +95,7 @@ def _rules(policy: Policy, lane: Lane, tier: str, declared: Declared) -> tuple[R
 
 def _rule_of(criterion: Criterion, declared: Declared) -> Rule:
     figure = declared.by_key.get(criterion.key)
-    unit = "" if figure is None else figure.unit
+    unit = "" if figure is None else figure.metric.unit
     return Rule(
         criterion.id,
         criterion.heading,
@@ -172,7 +172,7 @@ def _able(criterion: Criterion, figure: DeclaredFigure | None) -> str:
     informative = criterion.informative
     if informative is None or criterion.probe in (ProbeName.KL, ProbeName.WEIGHTS):
         return ""
-    if figure is not None and not (figure.estimator in PAIRED and figure.bounded):
+    if figure is not None and not (figure.metric.estimator in PAIRED and figure.metric.bounded):
         return ""
     items = "1 item" if informative.min_items == 1 else f"{informative.min_items:,} items"
     return (

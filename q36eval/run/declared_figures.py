@@ -20,8 +20,8 @@ from q36eval.kl.declared_gap import DRAFT_ACCEPTANCE, DRAFT_GUESSES, Held
 from q36eval.kl.declared_gap import declared_figures as of_texts
 from q36eval.kl.on_policy import OnPolicyPrompt
 from q36eval.kl.spans import KINDS
-from q36eval.metrics import METRICS, metric_of
-from q36eval.records import DeclaredFigure, Direction, ProbeName
+from q36eval.metrics import METRICS, DeclaredFigure
+from q36eval.records import Direction, ProbeName
 from q36eval.run.items import Work
 from q36eval.run.suites import SuitePlace, suite_place
 from q36eval.run.weights import declared_figures as of_weights
@@ -81,7 +81,7 @@ class Declared:
 
     def of(self, probe: ProbeName, metric: str | None = None) -> list[DeclaredFigure]:
         """The figures of a probe, of one metric if it is named."""
-        return [f for f in self.figures if f.probe == probe and (metric is None or f.metric == metric)]
+        return [f for f in self.figures if f.metric.probe is probe and metric in (None, f.metric.name)]
 
     def open(self, probe: ProbeName, metric: str, name: str) -> str | None:
         """Why only what is not here yet can tell whether that figure is yielded; None where what is here tells."""
@@ -168,7 +168,7 @@ def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
     if probe not in declared.probes or criterion.key in declared.by_key or declared.open(probe, metric, name):
         return None
     if not declared.of(probe, metric):
-        judged = dict.fromkeys(f.metric for f in declared.of(probe) if f.estimator != "derived")
+        judged = dict.fromkeys(f.metric.name for f in declared.of(probe) if f.metric.estimator != "derived")
         return f"the {probe} probe gives no metric {metric!r}; it gives {', '.join(judged) or 'nothing here'}"
     slices = [figure.slice for figure in declared.of(probe, metric)]
     near = list(dict.fromkeys([*difflib.get_close_matches(name, slices, NAMED), *slices]))
@@ -185,23 +185,23 @@ def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
 
 def _unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
     """Why no value whatever of that figure could make the criterion PASS; None where some could."""
-    margin, metric = criterion.margin, criterion.metric
-    if figure.estimator == "derived":
+    margin, metric, judged = criterion.margin, criterion.metric, figure.metric
+    if judged.estimator == "derived":
         return f"{metric} is computed from another measurement and no evidence of its own; judge that one"
-    if figure.estimator not in ESTIMATORS_OF_KIND[margin.kind]:
-        wrong_way = {HIGHER: ("max_value", "max_count"), LOWER: ("min_recovery",)}.get(figure.direction, ())
-        fitting = [kind for kind, known in ESTIMATORS_OF_KIND.items() if figure.estimator in known]
+    if judged.estimator not in ESTIMATORS_OF_KIND[margin.kind]:
+        wrong_way = {HIGHER: ("max_value", "max_count"), LOWER: ("min_recovery",)}.get(judged.direction, ())
+        fitting = [kind for kind, known in ESTIMATORS_OF_KIND.items() if judged.estimator in known]
         named = ", ".join(kind for kind in fitting if kind not in wrong_way)
         return f"a {margin.kind} margin does not judge {metric}; {named or 'no margin'} does"
-    if margin.kind == "max_value" and figure.direction is HIGHER:
+    if margin.kind == "max_value" and judged.direction is HIGHER:
         return f"of {metric} higher is better, and a max_value margin requires less of it"
-    if margin.kind == "max_count" and figure.direction is HIGHER:
+    if margin.kind == "max_count" and judged.direction is HIGHER:
         return f"of {metric} more is no fault, and a max_count margin counts faults"
-    if margin.kind == "min_recovery" and figure.direction is LOWER:
+    if margin.kind == "min_recovery" and judged.direction is LOWER:
         return f"of {metric} lower is better, so nothing is recovered"
-    if margin.kind == "min_recovery" and figure.estimator == "paired_mean" and not figure.bounded:
+    if margin.kind == "min_recovery" and judged.estimator == "paired_mean" and not judged.bounded:
         return f"{metric} has no bounds, so its recovery has no test; use max_increase"
-    if figure.estimator == "maximum" and margin.kind != "max_share":
+    if judged.estimator == "maximum" and margin.kind != "max_share":
         return f"the greatest of what was seen bounds nothing from above: {metric} can FAIL and never PASS"
     return None
 
@@ -225,7 +225,8 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
                 f"beyond; {suite} has at most {figure.clusters:,} of {criterion.slice}, which show no share below "
                 f"{unseen:.2%}"
             )
-    shown = figure.estimator in ("paired_proportions", "paired_mean") and figure.bounded
+    judged = figure.metric
+    shown = judged.estimator in ("paired_proportions", "paired_mean") and judged.bounded
     if figure.items is None or not shown or criterion.margin.against == "blessed":
         return None
     # the most favourable of all: what the reference gets wrong, no branch can lose, and no recovery is of
@@ -235,16 +236,16 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
         identical,
         criterion.margin,
         confidence=criterion.confidence,
-        direction=figure.direction,
-        estimator=figure.estimator,
+        direction=judged.direction,
+        estimator=judged.estimator,
     )
     by = f"by the {figure.items} items of {criterion.slice}, not even of the reference itself"
     return None if shown else f"its margin of {criterion.margin.value:g} cannot be shown {by}"
 
 
 def _too_few_clusters(criterion: Criterion, figure: DeclaredFigure, suite: str) -> str | None:
-    metric = metric_of(figure.probe, figure.metric)
-    needed = criterion.min_clusters or clusters_of_kind(figure.estimator, bounded=metric.bounds is not None)
+    bounded = figure.metric.bounds is not None
+    needed = criterion.min_clusters or clusters_of_kind(figure.metric.estimator, bounded=bounded)
     whose = "it" if criterion.min_clusters else "a figure of this kind"
     most = figure.items if figure.clusters is None else figure.clusters
     if most is not None and most < needed:

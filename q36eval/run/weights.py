@@ -7,8 +7,8 @@ from q36eval.checkpoints.inspection.extra_modules import SHIPPED
 from q36eval.checkpoints.inspection.findings import OF_ITSELF
 from q36eval.config import Family
 from q36eval.gate.margins import QUANTIZED_TENSORS
-from q36eval.metrics import METRICS
-from q36eval.records import Counts, DeclaredFigure, Measurement, ProbeName
+from q36eval.metrics import METRICS, DeclaredFigure
+from q36eval.records import Counts, Measurement, ProbeName
 
 CENSUSES = {
     Section.INTEGRITY: ("integrity_faults", "every stored tensor was used once, every parameter filled once"),

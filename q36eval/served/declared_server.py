@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from q36eval.metrics import metric_of
-from q36eval.records import DeclaredFigure, ProbeName
+from q36eval.metrics import DeclaredFigure, metric_of
+from q36eval.records import ProbeName
 
 PARTS = {
     "greedy": "greedy answers and the server's own log-probabilities",

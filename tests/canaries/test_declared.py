@@ -43,7 +43,7 @@ def test_exactly_what_is_declared_is_measured(family: str, tokenizer: Any, tmp_p
     assert "must_pass_flips[discount-compare-must-pass]" in measurements
     for key, measured in measurements.items():
         figure = declared[key]
-        said = (figure.estimator, figure.direction, figure.unit)
+        said = (figure.metric.estimator, figure.metric.direction, figure.metric.unit)
         assert said == (measured.estimator, measured.direction, measured.unit), key
         if measured.metric != "schema_accuracy":  # of calls that are made, which only answers tell
             clusters = measured.clusters

@@ -57,7 +57,7 @@ def test_every_seed_is_an_item_and_every_prompt_a_cluster() -> None:
     assert len({case.question for case in cases}) == 6, "three quarters of the draws"
     figures = {figure.key: figure for figure in declared_figures([spec])}
     rate = figures["canaries.thinking_failure_rate[freeform]"]
-    assert (rate.items, rate.clusters, rate.estimator) == (18, 6, "paired_mean")
+    assert (rate.items, rate.clusters, rate.metric.estimator) == (18, 6, "paired_mean")
     assert not any(".failure_rate[" in key for key in figures), "sampled answers are no part of the greedy rates"
 
 

@@ -14,7 +14,8 @@ from q36eval.canaries.paired import cut_off, failed, rate, unended
 from q36eval.canaries.specification import GenerationSettings
 from q36eval.gate import Criterion, CriterionVerdict, Margin
 from q36eval.gate.judgement import judge
-from q36eval.records import Answer, DeclaredFigure, Direction, ItemOutcome, Lane, Measurement, ProbeName
+from q36eval.metrics import METRICS, DeclaredFigure
+from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName
 
 RIGHT, WRONG = Answer(score=1.0, text="A"), Answer(score=0.0, text="B")
 UNREAD = Answer(score=None, text="?", unreadable="which shop is meant cannot be told (end)")
@@ -42,14 +43,7 @@ def outcome(number: int, branch: Answer, reference: Answer = RIGHT) -> ItemOutco
 
 
 def share_of(metric: str) -> DeclaredFigure:
-    return DeclaredFigure(
-        probe=ProbeName.CANARIES,
-        metric=metric,
-        slice="all",
-        estimator="paired_proportions",
-        direction=Direction.LOWER_IS_BETTER,
-        unit="fraction",
-    )
+    return METRICS[ProbeName.CANARIES, metric].declared()
 
 
 def failures(*branch: Answer, right: int) -> Measurement:

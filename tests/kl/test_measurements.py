@@ -266,7 +266,7 @@ def test_what_is_declared_is_what_is_yielded() -> None:
     assert len(silent) < len(declared) / 10
     for name, measurement in found.items():
         figure = declared[name]
-        assert (figure.estimator, figure.direction, figure.unit) == (
+        assert (figure.metric.estimator, figure.metric.direction, figure.metric.unit) == (
             measurement.estimator,
             measurement.direction,
             measurement.unit,
@@ -275,7 +275,7 @@ def test_what_is_declared_is_what_is_yielded() -> None:
         if figure.clusters is not None:
             assert figure.clusters == len(measurement.clusters.units), name
             bounds = measurement.clusters.bounds
-            assert figure.bounded == (bounds is not None and all(map(math.isfinite, bounds))), name
+            assert figure.metric.bounded == (bounds is not None and all(map(math.isfinite, bounds))), name
 
 
 @pytest.mark.long

@@ -101,5 +101,9 @@ def test_what_is_declared_is_what_is_yielded(suite: str, evidence: Evidence) -> 
         assert not [key for key in set(declared) - set(yielded) if "entropy=" not in key]
         for key, found in yielded.items():
             figure = declared[key]
-            assert (figure.estimator, figure.direction, figure.unit) == (found.estimator, found.direction, found.unit)
+            assert (figure.metric.estimator, figure.metric.direction, figure.metric.unit) == (
+                found.estimator,
+                found.direction,
+                found.unit,
+            )
             assert figure.items in (None, found.counts.total), key

@@ -159,9 +159,9 @@ def test_documents_weigh_before_they_are_scored_as_they_do_then(tmp_path: Path) 
     """The declared weight is that of the measurement of a reference that answered everything, metric by metric."""
     probe = EvalsProbe(suite_of(tmp_path, [15, 90, *range(20, 60)]))
     tokenizer = load_tokenizer(BF16)
-    before = {figure.metric: figure for figure in probe.declared_of_texts(tokenizer)}
+    before = {figure.metric.name: figure for figure in probe.declared_of_texts(tokenizer)}
     work = Work(probe, probe.plan(tokenizer))
-    planned = {figure.metric: figure for figure in probe.declared() if figure.slice == "all"}
+    planned = {figure.metric.name: figure for figure in probe.declared() if figure.slice == "all"}
     units = {"word_perplexity": [-9.0, 1], "byte_perplexity": [-9.0, 1], "bits_per_byte": [-9.0, 1]}
     figures = {}
     for item in work.items:
