@@ -111,15 +111,15 @@ def _draw_row(reader: Reader, row: BranchStanding) -> None:
 
 
 def _draw_kl(reader: Reader, row: BranchStanding, place: DeltaGenerator) -> None:
-    """The newest KL with its change since the run before, and the verdicts of the last runs, oldest first."""
+    """The newest KL and the one before, and the verdicts of the last runs, oldest first."""
     of = row.of
     figures = reader.figures(of.family, of.branch, KL_METRIC, RUNS_DRAWN)
     newest = reader.summaries(RunFilter(family=of.family, branch=of.branch, state=RunState.FINISHED), limit=RUNS_DRAWN)
     drawn = [figure for run in reversed(newest) if math.isfinite(figure := figures.get(run.id, math.nan))]
     if drawn:
-        margin = "" if row.margin is None else f" (margin {number(row.margin)})"
-        change = f"{drawn[-1] - drawn[-2]:+.2g}" if drawn[1:] else None
-        place.metric(f"KL, nats/token{margin}", number(drawn[-1]), change, delta_color="inverse")
+        margin = "" if row.margin is None else f", margin {number(row.margin)}"
+        before = f", {number(drawn[-2])} in the run before" if drawn[1:] else ""
+        place.text(line(f"KL {number(drawn[-1])} nats/token{margin}{before}"))
     if newest:
         place.caption(label(" ".join(look_of(run.verdict).symbol for run in reversed(newest))))
 
