@@ -273,19 +273,6 @@ def margin_points(items: Sequence[ItemOutcome]) -> tuple[list[MarginPoint], int]
     return points, undrawn
 
 
-def margin_point_rows(points: Sequence[MarginPoint]) -> list[dict[str, str]]:
-    """The margins that are drawn, as they are."""
-    return [
-        {
-            "question": point.name,
-            "reference, nats": repr(point.reference),
-            "branch, nats": repr(point.branch),
-            "outcome": point.outcome,
-        }
-        for point in points
-    ]
-
-
 def choices(item: ItemOutcome) -> list[Choice]:
     """Both models' likeliest tokens where the answers part, the likeliest of either first. Empty where unknown."""
     sides = [_held(divergence_of(answer)) for answer in (item.reference, item.branch)]

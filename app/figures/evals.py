@@ -216,26 +216,6 @@ def score_pairs(figures: EvalsFigures, group: str) -> list[ScorePair]:
     return sorted(pairs, key=lambda pair: (pair.branch - pair.reference, pair.name))
 
 
-def pair_rows(pairs: Sequence[ScorePair]) -> list[dict[str, str]]:
-    """Scores as they are drawn."""
-    return [
-        {"task": p.name, "reference": repr(p.reference), "branch": repr(p.branch), "items": str(p.items)} for p in pairs
-    ]
-
-
-def point_rows(points: Sequence[RecoveryPoint], what: str) -> list[dict[str, str]]:
-    """Recoveries as they are drawn; a bound that is not identified is empty."""
-    return [
-        {
-            what: point.name,
-            "recovery": repr(point.value),
-            "lower": "" if point.lower is None else repr(point.lower),
-            "upper": "" if point.upper is None else repr(point.upper),
-        }
-        for point in points
-    ]
-
-
 def flip_rows(flips: Iterable[ItemOutcome]) -> list[dict[str, str]]:
     """One row of plain text per flip."""
     return [

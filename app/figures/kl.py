@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from q36eval.gate.noise import floor_metric
@@ -192,22 +192,6 @@ def interval_words(interval: Interval) -> str:
         why = interval.method.split(": ", 1)[-1]
         return f"≥ {number(lower)}; no upper bound: {why}" if math.isfinite(lower) and lower > 0 else why
     return f"[{number(lower)}, {number(upper)}]"
-
-
-def point_rows(series: Mapping[str, Sequence[Point]], what: str) -> list[dict[str, str]]:
-    """Points as they are drawn, a row each; a bound that is not identified is empty."""
-    return [
-        {what: point.name}
-        | ({"series": name} if name else {})
-        | {"KL, nats/token": repr(point.mean), "lower": _repr(point.lower), "upper": _repr(point.upper)}
-        | {"tokens": str(point.tokens)}
-        for name, points in series.items()
-        for point in points
-    ]
-
-
-def _repr(value: float | None) -> str:
-    return "" if value is None else repr(value)
 
 
 def _percent_interval(interval: Interval) -> str:

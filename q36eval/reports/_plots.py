@@ -1,6 +1,7 @@
 """Figures of the HTML report: Matplotlib's SVG, with no script and no style of its own."""
 
 import io
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -189,6 +190,7 @@ def _figure(title: str, summary: str, rows: Sequence[Row], axis: Axis, margin: f
 
 def draw(rows: Sequence[Row], axis: Axis, margin: float | None = None) -> str:
     """Rows against one axis as an SVG element; `margin` is one limit for all, the side left of it is tinted."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it keeps its fonts is no news for a pipeline's log
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

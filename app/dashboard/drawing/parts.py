@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -194,6 +194,12 @@ def csv_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
     writer.writerow([_cell(name) for name in columns])
     writer.writerows([_cell(row.get(name, "")) for name in columns] for row in rows)
     return text.getvalue().encode("utf-8-sig")
+
+
+def drawn_rows(points: Iterable[object], columns: Mapping[str, str]) -> list[dict[str, str]]:
+    """Points as they are drawn, a row each: fields by name under their columns. A value that is not known is empty."""
+    values = [{words: getattr(point, name) for name, words in columns.items()} for point in points]
+    return [{words: "" if value is None else str(value) for words, value in row.items()} for row in values]
 
 
 def _cell(value: str) -> str:

@@ -13,6 +13,7 @@ from q36eval.app.dashboard.drawing.parts import (
     chart,
     choose_run,
     csv_button,
+    drawn_rows,
     page_of,
     reader_or_stop,
     table,
@@ -39,7 +40,6 @@ from q36eval.app.figures.canary_items import (
     MarginPoint,
     asked_for,
     counts_by_canary,
-    margin_point_rows,
     margin_points,
     margin_words,
     outcome_label,
@@ -119,7 +119,8 @@ def _draw_margins(points: list[MarginPoint], undrawn: int, name: str) -> None:
     if points:
         st.text("Each question: below the dashed line the branch is less sure than the reference.")
         chart(margin_scatter(points), "Decisive margin, reference against branch", f"margins {name}")
-        csv_button(margin_point_rows(points), "each question's margins", f"margins of questions {name}")
+        columns = {"name": "question", "reference": "reference, nats", "branch": "branch, nats", "outcome": "outcome"}
+        csv_button(drawn_rows(points, columns), "each question's margins", f"margins of questions {name}")
     if undrawn:
         st.text(f"{undrawn} questions have a margin that is infinite or no number, and are not drawn.")
 

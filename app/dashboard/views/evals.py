@@ -12,6 +12,7 @@ from q36eval.app.dashboard.drawing.parts import (
     chart,
     choose_run,
     csv_button,
+    drawn_rows,
     page_of,
     reader_or_stop,
     table,
@@ -34,9 +35,7 @@ from q36eval.app.figures.evals import (
     group_rows,
     length_points,
     length_rows,
-    pair_rows,
     perplexity_rows,
-    point_rows,
     score_pairs,
     select,
     task_points,
@@ -50,6 +49,8 @@ from q36eval.reports.text import number
 
 FLIPS_PER_PAGE = 5
 SENTENCES_SHOWN = 5
+PAIR_COLUMNS = {"name": "task", "reference": "reference", "branch": "branch", "items": "items"}
+POINT_COLUMNS = {"name": "task", "value": "recovery", "lower": "lower", "upper": "upper"}
 
 # the seconds of a group are in its items, which the page does not read
 SHOWN_COLUMNS = len(GROUP_COLUMNS) - 1
@@ -123,13 +124,13 @@ def _draw_tasks(figures: EvalsFigures, group: str, run: RunRecord) -> None:
     name = f"{group} by task {run.id}"
     if pairs:
         chart(scores_figure(pairs), "Score by task under reference and branch", f"scores of {name}")
-        csv_button(pair_rows(pairs), "scores by task", f"scores of {name}")
+        csv_button(drawn_rows(pairs, PAIR_COLUMNS), "scores by task", f"scores of {name}")
     shown = address.expander("Recovery and figures by task", "tasks", f"evals tasks {name}")
     if shown.open:
         with shown:
             if points:
                 chart(recovery_figure(points), "Recovery by task with its interval", f"recovery of {name}")
-                csv_button(point_rows(points, "task"), "recovery by task", f"recovery of {name}")
+                csv_button(drawn_rows(points, POINT_COLUMNS), "recovery by task", f"recovery of {name}")
             table([dict(zip(("task", *PART_COLUMNS), row, strict=True)) for row in rows], "Figures by task", name)
 
 

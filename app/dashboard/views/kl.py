@@ -11,6 +11,7 @@ from q36eval.app.dashboard.drawing.parts import (
     chart,
     choose_run,
     csv_button,
+    drawn_rows,
     page_of,
     reader_or_stop,
     table,
@@ -23,7 +24,6 @@ from q36eval.app.figures.kl import (
     KLFigures,
     attribution_of,
     margins_by_group,
-    point_rows,
     select_worst,
     worst_rows,
 )
@@ -144,7 +144,9 @@ def _draw_blame(reader: Reader, run: RunRecord) -> None:
     for what, series in (("class of tensors", figures.classes()), ("layers", figures.layers())):
         if series:
             chart(layers_figure(series, what), f"KL by {what} with its interval", f"kl attributed by {what} {run.id}")
-            csv_button(point_rows(series, what), f"KL by {what}", f"kl attribution by {what} {run.id}")
+            columns = {"name": what, "mean": "KL, nats/token", "lower": "lower", "upper": "upper", "tokens": "tokens"}
+            rows = [{"series": name} | row for name, of in series.items() for row in drawn_rows(of, columns)]
+            csv_button(rows, f"KL by {what}", f"kl attribution by {what} {run.id}")
 
 
 def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:

@@ -25,7 +25,7 @@ from q36eval.reports.ui_address import evidence_place
 WIDTHS = (2.2, 4.2, 1.9, 2.0)
 BRANCHES_PER_PAGE = 10
 RUNS_DRAWN = 20
-SPARK_METRIC = "kl.kl_divergence[all]"
+KL_METRIC = "kl.kl_divergence[all]"
 LIVE_EVERY_S = 2.0
 MOST_LIVE = 20
 
@@ -82,7 +82,7 @@ def _choose(rows: list[BranchStanding]) -> tuple[list[BranchStanding], int]:
 def _draw_row(reader: Reader, row: BranchStanding) -> None:
     of, now = row.of, datetime.now(UTC)
     with st.container(border=True):
-        heading, state, spark, button = st.columns(WIDTHS, vertical_alignment="center")
+        heading, state, kl, button = st.columns(WIDTHS, vertical_alignment="center")
         heading.page_link(
             "views/branch.py",
             label=f"**{label(name(of.branch))}**",
@@ -95,7 +95,7 @@ def _draw_row(reader: Reader, row: BranchStanding) -> None:
             if need.command is not None:
                 state.text(line(need.words))
                 state.code(line(need.command), language=None, wrap_lines=True)
-        _draw_spark(reader, row, spark)
+        _draw_kl(reader, row, kl)
         page, words, asked = "run", "Open the run of", {"run": row.run.id}
         place = None if row.decisive is None else evidence_place(row.decisive, row.run.id)
         if row.standing is Standing.SIGN:
@@ -110,15 +110,16 @@ def _draw_row(reader: Reader, row: BranchStanding) -> None:
         )
 
 
-def _draw_spark(reader: Reader, row: BranchStanding, place: DeltaGenerator) -> None:
-    """The KL of the last runs, oldest first, with the verdict of each run below."""
+def _draw_kl(reader: Reader, row: BranchStanding, place: DeltaGenerator) -> None:
+    """The newest KL and the one before, and the verdicts of the last runs, oldest first."""
     of = row.of
-    figures = reader.figures(of.family, of.branch, SPARK_METRIC, RUNS_DRAWN)
+    figures = reader.figures(of.family, of.branch, KL_METRIC, RUNS_DRAWN)
     newest = reader.summaries(RunFilter(family=of.family, branch=of.branch, state=RunState.FINISHED), limit=RUNS_DRAWN)
     drawn = [figure for run in reversed(newest) if math.isfinite(figure := figures.get(run.id, math.nan))]
     if drawn:
-        margin = "" if row.margin is None else f" (margin {number(row.margin)})"
-        place.metric(f"KL, nats/token{margin}", number(drawn[-1]), chart_data=drawn)
+        margin = "" if row.margin is None else f", margin {number(row.margin)}"
+        before = f", {number(drawn[-2])} in the run before" if drawn[1:] else ""
+        place.text(line(f"KL {number(drawn[-1])} nats/token{margin}{before}"))
     if newest:
         place.caption(label(" ".join(look_of(run.verdict).symbol for run in reversed(newest))))
 
