@@ -17,8 +17,6 @@ from q36eval.canaries.checks.language import language_failures
 from q36eval.canaries.checks.prose import (
     DASHES,
     Bullet,
-    Piece,
-    all_bullets,
     breaks_off,
     bullets,
     first_foreign,
@@ -91,22 +89,16 @@ def _style(text: str, expected: ExpectedStyle, tools: Tools) -> Iterator[Failure
     yield from _content_failures(text, style)
 
 
-def _marks(text: str, kind: Literal["any", "dash"]) -> list[Piece]:
-    """The marks of the bullet points of the outermost level."""
-    return [point.mark for point in all_bullets(text) if not point.inner] if kind == "dash" else bullets(text)
-
-
 def _bullet_failures(text: str, wanted: int, kind: Literal["any", "dash"]) -> Iterator[Failure]:
-    marks, points = _marks(text, kind), all_bullets(text)
+    points = bullets(text)
     inner = [point for point in points if point.inner]
-    if len(marks) != wanted and len(points) != wanted:
+    marks = [point.mark for point in points if not point.inner]
+    if wanted not in (len(marks), len(points)):
         place = place_of(text, marks[wanted].start) if len(marks) > wanted else "answer"
         yield Failure("style", "wrong_bullets", place, f"{len(marks)} bullet points instead of {wanted}")
-    elif inner and wanted:
+    elif inner:
         message = f"{len(marks)} bullet points with {len(inner)} within them: are these {wanted}?"
         yield Failure("style", "inner_bullets", place_of(text, inner[0].mark.start), message, unreadable=True)
-    elif len(marks) != wanted:
-        yield Failure("style", "wrong_bullets", "answer", f"{len(marks)} bullet points instead of {wanted}")
     for mark in marks:
         if kind == "dash" and text[mark.start] not in DASHES:
             message = f"{shown(text[mark.start])} begins a point, not a dash"
@@ -254,7 +246,7 @@ def _decide_style(text: str, expected: ExpectedStyle, tools: Tools) -> list[Deci
     if word is not None:
         decided.append(Decision("style", word.start, word.end))
     if style.bullets is not None:
-        decided += [Decision("style", mark.start, mark.start + 1) for mark in _marks(text, style.bullet)]
+        decided += [Decision("style", point.mark.start, point.mark.start + 1) for point in bullets(text)]
     for wanted in style.contains:
         match = _whole_word(wanted).search(text)
         if match is not None:

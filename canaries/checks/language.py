@@ -128,10 +128,10 @@ def foreign_sentences(text: str, wanted: Language) -> Iterator[Foreign]:
 def _confidences(text: str) -> dict[str, float]:
     """How likely each language is by the letters; 0 for all where the text has letters of none.
 
-    Lingua takes ó, as in "sezóna", for a letter that Czech does not have.
+    Lingua takes ó, as in "sezóna", for a letter that Czech does not have, and refuses lone surrogates.
     """
-    detector = _detector()
-    values = detector.compute_language_confidence_values(text[:MAX_LETTERS].replace("ó", "o").replace("Ó", "O"))
+    known = text[:MAX_LETTERS].replace("ó", "o").replace("Ó", "O").encode(errors="replace").decode()
+    values = _detector().compute_language_confidence_values(known)
     return {value.language.iso_code_639_1.name.lower(): value.value for value in values}
 
 

@@ -26,8 +26,7 @@ class Piece(NamedTuple):
 
 _RUN = re.compile(r"\S+")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
-_BULLET = re.compile(r"^([ \t]{0,40})[-*•–‣◦][ \t]+(?=\S)", re.MULTILINE)
-_ANY_MARK = re.compile(
+_BULLET = re.compile(
     r"^([ \t]{0,40})(?:\*\*|__)?([-‐‑–—―−](?![-‐‑–—―−\d])[ \t]*|[*•‣◦▪●○∙·+][ \t]+)(?=\S)", re.MULTILINE
 )
 DASHES = "-‐‑–—―−"
@@ -59,13 +58,6 @@ def first_word(text: str) -> Piece | None:
     return None if word is None else Piece(*word.span())
 
 
-def bullets(text: str) -> list[Piece]:
-    """The marks of the bullet points of the outermost level. Numbered points are not bullets."""
-    points = [(len(match.group(1).expandtabs()), match) for match in _BULLET.finditer(text)]
-    outermost = min((indent for indent, _ in points), default=0)
-    return [Piece(match.end(1), match.end()) for indent, match in points if indent < outermost + 2]
-
-
 class Bullet(NamedTuple):
     """A bullet point: its mark, its text on the same line, and whether it stands within another one."""
 
@@ -74,9 +66,10 @@ class Bullet(NamedTuple):
     inner: bool
 
 
-def all_bullets(text: str) -> list[Bullet]:
-    """Every line that begins with a mark of bullet points, dashes without a space after them included."""
-    matches = [(len(match.group(1).expandtabs()), match) for match in _ANY_MARK.finditer(text)]
+def bullets(text: str) -> list[Bullet]:
+    """Every line that begins with a mark of bullet points, dashes without a space after them included. Numbered points
+    are not bullets."""
+    matches = [(len(match.group(1).expandtabs()), match) for match in _BULLET.finditer(text)]
     outermost = min((indent for indent, _ in matches), default=0)
     points = []
     for indent, match in matches:
@@ -84,6 +77,31 @@ def all_bullets(text: str) -> list[Bullet]:
         mark = Piece(match.start(2), match.end(2))
         points.append(Bullet(mark, Piece(match.end(), len(text) if end < 0 else end), indent >= outermost + 2))
     return points
+
+
+class CodeBlock(NamedTuple):
+    """A fenced block of code with its fences, and the code within them."""
+
+    outer: Piece
+    inner: Piece
+
+
+_FENCE_OPENS = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
+
+
+def code_blocks(text: str) -> list[CodeBlock | None]:
+    """The fenced blocks of an answer, after CommonMark; None for one that is not closed."""
+    blocks: list[CodeBlock | None] = []
+    at = 0
+    while opening := _FENCE_OPENS.search(text, at):
+        mark = opening.group(1)
+        start = min(len(text), opening.end() + 1)
+        closing = re.compile(rf"^ {{0,3}}{mark[0]}{{{len(mark)},}}[ \t\r]*$", re.MULTILINE).search(text, start)
+        if closing is None:
+            return [*blocks, None]
+        at = closing.end()
+        blocks.append(CodeBlock(Piece(opening.start(), at), Piece(start, max(start, closing.start() - 1))))
+    return blocks
 
 
 def sentences(text: str) -> list[Piece]:
@@ -186,7 +204,7 @@ def breaks_off(text: str) -> str | None:
     said = text.rstrip()
     if not said or _SMILEY.search(said):
         return None
-    if _open_fence(said):
+    if None in code_blocks(said):
         return "a block of code that is not closed"
     kept = _without_ornaments(said)
     if not kept or kept[-1] in _END_MARKS:
@@ -206,15 +224,6 @@ def breaks_off(text: str) -> str | None:
     if len(words) <= SIGNATURE_WORDS and len(lines) > 1 and last[:1].isupper():
         return None
     return shown if len(sentences(said)) > LONG_SENTENCES else None
-
-
-def _open_fence(text: str) -> bool:
-    fence = ""
-    for line in text.split("\n"):
-        mark = line.strip()[:3]
-        if mark in ("```", "~~~"):
-            fence = mark if not fence else "" if mark == fence else fence
-    return bool(fence)
 
 
 def _without_ornaments(text: str) -> str:
