@@ -9,7 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of
 from q36eval.canaries.checks.grounding import false_sentences, thanks
 from q36eval.canaries.checks.json_schema import check_schema, schema_failures
-from q36eval.canaries.checks.json_values import StrictJSONError, differences, json_decisions, read_json, strict_json
+from q36eval.canaries.checks.json_values import (
+    CLOSER,
+    StrictJSONError,
+    differences,
+    json_decisions,
+    read_json,
+    strict_json,
+)
 from q36eval.canaries.checks.prose import Piece, code_blocks, sentences, trimmed
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n")
@@ -18,7 +25,6 @@ _CLOSING = re.compile(r"\s*([}\]])")
 _LIKE_JSON = re.compile(r"[{\[\s]{0,99}(?:\{\s{0,99}(?:[\"'}]|\w{1,64}\s{0,9}:)|\[\s{0,99}\")")
 """A bracket that begins JSON, well formed or not; other brackets in prose are brackets."""
 
-_CLOSER = {"{": "}", "[": "]"}
 _MAX_SCANNED = 50_000_000
 """Characters read in vain before the search for JSON gives up: keeps it linear."""
 
@@ -126,7 +132,7 @@ def _search(text: str) -> Iterator[_Embedded]:
                 yield _Embedded(start, len(text), None, error)
                 return
             position = start + 1
-            unclosed[_CLOSER[text[start]]] += 1
+            unclosed[CLOSER[text[start]]] += 1
         else:
             yield _Embedded(start, position, value, _one_too_many(text, position, unclosed))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from q36eval.canaries.checks.base import Decision, Failure, place_of, said_instead, shown, text_code
 
-OPENING = "{["
+CLOSER = {"{": "}", "[": "]"}
 _TOKEN = re.compile(r'[ \t\n\r]*("[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+)', re.DOTALL)
 
 Path = list[str | int]
@@ -35,7 +35,7 @@ def tokens(text: str, start: int = 0) -> Iterator[Token]:
     while match := _TOKEN.match(text, start):
         at, start = match.span(1)
         first = text[at]
-        if first in OPENING:
+        if first in CLOSER:
             yield Token("open", at, start, path)
             opened.append(first)
             key_next = first == "{"
@@ -151,7 +151,7 @@ def read_json(text: str, start: int, *, exact: bool = False) -> tuple[Any, int]:
 def _duplicate_key(text: str, start: int) -> StrictJSONError:
     seen: list[set[str]] = []
     for kind, at, end, path in tokens(text, start):
-        if text[at] in OPENING:
+        if text[at] in CLOSER:
             seen.append(set())
         elif kind == "close":
             seen.pop()
@@ -247,9 +247,6 @@ def _json_type(value: Any) -> str:
     return _JSON_TYPES.get(type(value), "null")
 
 
-_CLOSER = {"{": "}", "[": "]"}
-
-
 def json_decisions(
     text: str, start: int, schema: dict[str, Any] | None, value_kind: str = "value"
 ) -> Iterator[Decision]:
@@ -272,7 +269,7 @@ def json_decisions(
                 yield Decision("key", key.start, key.end)
             yield Decision("close", token.start, token.end)
         elif token.kind == "comma":
-            yield Decision("close", token.start, token.end, (_CLOSER[opened[-1]],))
+            yield Decision("close", token.start, token.end, (CLOSER[opened[-1]],))
         elif token.kind == "key":
             last_keys[-1] = token
         else:

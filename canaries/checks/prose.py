@@ -266,12 +266,20 @@ _SAY_SOMETHING = re.compile(r"[^\W_]")
 
 
 def first_loop(text: str) -> tuple[int, str] | None:
-    """Where the first loop that is found begins to be one, and what goes round; None where there is none."""
+    """Where the first loop that is found begins to be one, and what goes round; None where there is none.
+
+    In the lines of tables only characters are compared.
+    """
     ends = [0] if len(text) <= MAX_SCANNED else [0, max(MAX_SCANNED, len(text) - MAX_SCANNED)]
     for start in ends:
         part = text[start : start + MAX_SCANNED]
+        prose = _TABLE_LINE.sub(lambda line: " " * len(line.group()), part)
         loop = (
-            _same_character(part) or _by_words(part) or _by_characters(part) or _by_sentences(part) or _by_variety(part)
+            _same_character(part)
+            or _by_words(prose)
+            or _by_characters(part)
+            or _by_sentences(prose)
+            or _by_variety(prose)
         )
         if loop is not None:
             return start + loop[0], loop[1]
@@ -284,9 +292,8 @@ def _same_character(text: str) -> tuple[int, str] | None:
 
 
 def _by_words(text: str) -> tuple[int, str] | None:
-    """By words alone, so that a number that goes up hides no loop. Lines of tables are left out."""
-    prose = _TABLE_LINE.sub(lambda line: " " * len(line.group()), text)
-    spoken = [(match.start(), match.group().lower()) for match in _WORD.finditer(prose)]
+    """By words alone, so that a number that goes up hides no loop."""
+    spoken = [(match.start(), match.group().lower()) for match in _WORD.finditer(text)]
     sequences = (
         (spoken[at][0], tuple(word for _, word in spoken[at : at + SEQUENCE_WORDS]))
         for at in range(len(spoken) - SEQUENCE_WORDS + 1)
@@ -301,14 +308,13 @@ def _by_characters(text: str) -> tuple[int, str] | None:
 
 
 def _by_sentences(text: str) -> tuple[int, str] | None:
-    """The same sentence, or the same paragraph, again and again; lines of tables and of code count for nothing."""
-    prose = _TABLE_LINE.sub(lambda line: " " * len(line.group()), text)
+    """The same sentence, or the same paragraph, again and again."""
     for pieces, least, often in (
         (_SENTENCE, SENTENCE_WORDS, SENTENCE_TIMES),
         (_LINE, PARAGRAPH_WORDS, PARAGRAPH_TIMES),
     ):
         seen: Counter[tuple[str, ...]] = Counter()
-        for match in pieces.finditer(prose):
+        for match in pieces.finditer(text):
             words = tuple(word.lower() for word in _WORD.findall(match.group()))
             if len(words) >= least and not _DIGIT.search(match.group()):
                 seen[words] += 1
@@ -320,7 +326,7 @@ def _by_sentences(text: str) -> tuple[int, str] | None:
 def _by_variety(text: str) -> tuple[int, str] | None:
     """A long stretch with few different words."""
     stems: list[tuple[int, str]] = []
-    for match in _SENTENCE.finditer(_TABLE_LINE.sub(lambda line: " " * len(line.group()), text)):
+    for match in _SENTENCE.finditer(text):
         if not _DIGIT.search(match.group()):
             words = _WORD.finditer(text, match.start(), match.end())
             stems += [(word.start(), word.group().lower()[:STEM_LETTERS]) for word in words]
