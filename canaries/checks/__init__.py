@@ -52,7 +52,8 @@ places or the decisions moved and the version did not.
 3. References of a schema are checked, patterns are bounded, and more wordings that decide for a shop are read.
 4. A third outcome, unreadable; price comparisons are read claim by claim; what prose around JSON and calls claims.
 5. Price comparisons are judged by each shop's final price and by the conclusion, as last stated;
-   a mark of reasoning is wrong in any answer where thinking is off.
+   a mark of reasoning is wrong in any answer where thinking is off; lingua tells the language of sentences
+   without function words; a town is mentioned by its adjective too, and by no other word that begins as it does.
 """
 
 CHECKS: dict[str, Check[Any]] = {

@@ -17,8 +17,6 @@ from q36eval.canaries.checks.language import language_failures
 from q36eval.canaries.checks.prose import (
     DASHES,
     Bullet,
-    Piece,
-    all_bullets,
     breaks_off,
     bullets,
     first_foreign,
@@ -41,7 +39,7 @@ class Style(BaseModel):
     max_words: no more words than this. sentences: exactly so many.
     contains: words, or several in a row, that must stand there in exactly this form.
     lacks: words that must not, in whatever case they are written. Both are whole words.
-    mentions: names that must come, in any of their grammatical forms.
+    mentions: names that must come, declined or, of a town, as its adjective.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -91,22 +89,16 @@ def _style(text: str, expected: ExpectedStyle, tools: Tools) -> Iterator[Failure
     yield from _content_failures(text, style)
 
 
-def _marks(text: str, kind: Literal["any", "dash"]) -> list[Piece]:
-    """The marks of the bullet points of the outermost level."""
-    return [point.mark for point in all_bullets(text) if not point.inner] if kind == "dash" else bullets(text)
-
-
 def _bullet_failures(text: str, wanted: int, kind: Literal["any", "dash"]) -> Iterator[Failure]:
-    marks, points = _marks(text, kind), all_bullets(text)
+    points = bullets(text)
     inner = [point for point in points if point.inner]
-    if len(marks) != wanted and len(points) != wanted:
+    marks = [point.mark for point in points if not point.inner]
+    if wanted not in (len(marks), len(points)):
         place = place_of(text, marks[wanted].start) if len(marks) > wanted else "answer"
         yield Failure("style", "wrong_bullets", place, f"{len(marks)} bullet points instead of {wanted}")
-    elif inner and wanted:
+    elif inner:
         message = f"{len(marks)} bullet points with {len(inner)} within them: are these {wanted}?"
         yield Failure("style", "inner_bullets", place_of(text, inner[0].mark.start), message, unreadable=True)
-    elif len(marks) != wanted:
-        yield Failure("style", "wrong_bullets", "answer", f"{len(marks)} bullet points instead of {wanted}")
     for mark in marks:
         if kind == "dash" and text[mark.start] not in DASHES:
             message = f"{shown(text[mark.start])} begins a point, not a dash"
@@ -201,19 +193,44 @@ def _begins_sentence(text: str, at: int) -> bool:
     return _BEFORE_SENTENCE.search(text[max(0, at - 40) : at] if at > 40 else text[:at]) is not None
 
 
+_ADJECTIVE = r"(?:e[nc]|t)?(?:(?<=c)|[sc])k(?:y|a|e|eho|emu|em|ym|ych|ymi|ou|u|o)"
+"""Endings of a town's adjective and of its region, without diacritics: "brněnských", "na Ústecku"."""
+
+_ADJECTIVE_IN_NAME = ("ý", "á", "é", "ův")
+_SOFTENED = str.maketrans("hkg", "zcz")
+_ENDING_LETTERS = 6
+_FLEETING_FROM = 5
+"""Letters of a stem that can lose its last e: "písek, písku", but "Věra, Věry"."""
+
+
 def _mentioned(text: str, name: str) -> bool:
-    """Whether a name comes in some form: each of its words by its beginning, which declension leaves alone."""
-    beginnings = [_without_marks(word)[: max(3, len(word) - 2)] for word in name.split()]
-    longest = [len(word) + 4 for word in name.split()]
-    said = [(word, _without_marks(word)) for word in _WORD.findall(text)]
-    return any(
-        all(
-            said[at + index][1].startswith(beginning) and len(said[at + index][0]) <= longest[index]
-            for index, beginning in enumerate(beginnings)
-        )
-        for at in range(len(said) - len(beginnings) + 1)
-        if said[at][0][:1].isupper()
-    )
+    """Whether a name comes in some form: declined, or as the adjective of a town ("v pražských ulicích")."""
+    named, said = _WORD.findall(name), _WORD.findall(text)
+    plain = [_without_marks(word) for word in said]
+    forms = [re.compile(rf"(?:{_stems(word)})\w{{0,{_ENDING_LETTERS}}}") for word in named]
+    for at in range(len(said) - len(named) + 1):
+        if said[at][0].isupper() and all(form.fullmatch(plain[at + index]) for index, form in enumerate(forms)):
+            return True
+    adjective = _adjective(named)
+    return any(adjective.fullmatch(word) for word in plain)
+
+
+def _adjective(named: list[str]) -> re.Pattern[str]:
+    """The adjective of a town: of its only word, or of a noun of several, alone or with the others before it."""
+    nouns = [word for word in named if word[0].isupper() and not word.endswith(_ADJECTIVE_IN_NAME)]
+    stems = "|".join(map(_stems, nouns or named[-1:]))
+    compound = "|".join(_without_marks(word)[:4] for word in named)
+    return re.compile(rf"(?:(?:{compound})\w{{0,8}})?(?:{stems}){_ADJECTIVE}")
+
+
+def _stems(word: str) -> str:
+    """The ways a name's stem is written before an ending, without diacritics: "prah" and "praz", "pisek" and "pisk"."""
+    whole = _without_marks(word)
+    stem = re.sub(r"(?:uv|[aeiouy]+)\Z", "", whole) or whole
+    parted = {stem, re.sub(r"(?<=[^aeiouy])([nm])\Z", r"e\1", stem)}
+    if len(stem) >= _FLEETING_FROM:
+        parted.add(re.sub(r"e(?=[^aeiouy]\Z)", "", stem))
+    return "|".join(sorted(parted | {one[:-1] + one[-1:].translate(_SOFTENED) for one in parted}))
 
 
 def _without_marks(word: str) -> str:
@@ -229,7 +246,7 @@ def _decide_style(text: str, expected: ExpectedStyle, tools: Tools) -> list[Deci
     if word is not None:
         decided.append(Decision("style", word.start, word.end))
     if style.bullets is not None:
-        decided += [Decision("style", mark.start, mark.start + 1) for mark in _marks(text, style.bullet)]
+        decided += [Decision("style", point.mark.start, point.mark.start + 1) for point in bullets(text)]
     for wanted in style.contains:
         match = _whole_word(wanted).search(text)
         if match is not None:

@@ -9,8 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of
 from q36eval.canaries.checks.grounding import false_sentences, thanks
 from q36eval.canaries.checks.json_schema import check_schema, schema_failures
-from q36eval.canaries.checks.json_values import StrictJSONError, differences, json_decisions, read_json, strict_json
-from q36eval.canaries.checks.prose import Piece, sentences
+from q36eval.canaries.checks.json_values import (
+    CLOSER,
+    StrictJSONError,
+    differences,
+    json_decisions,
+    read_json,
+    strict_json,
+)
+from q36eval.canaries.checks.prose import Piece, code_blocks, sentences, trimmed
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n")
 _BRACKET = re.compile(r"[{\[]")
@@ -18,7 +25,6 @@ _CLOSING = re.compile(r"\s*([}\]])")
 _LIKE_JSON = re.compile(r"[{\[\s]{0,99}(?:\{\s{0,99}(?:[\"'}]|\w{1,64}\s{0,9}:)|\[\s{0,99}\")")
 """A bracket that begins JSON, well formed or not; other brackets in prose are brackets."""
 
-_CLOSER = {"{": "}", "[": "]"}
 _MAX_SCANNED = 50_000_000
 """Characters read in vain before the search for JSON gives up: keeps it linear."""
 
@@ -126,7 +132,7 @@ def _search(text: str) -> Iterator[_Embedded]:
                 yield _Embedded(start, len(text), None, error)
                 return
             position = start + 1
-            unclosed[_CLOSER[text[start]]] += 1
+            unclosed[CLOSER[text[start]]] += 1
         else:
             yield _Embedded(start, position, value, _one_too_many(text, position, unclosed))
 
@@ -157,8 +163,6 @@ def _json_in_prose(text: str, expected: ExpectedProse, tools: Tools) -> Iterator
             yield from _prose_failures(text, values[0], expected, expected.prose)
 
 
-_BLOCK_OPENS = re.compile(r"(?:\A|\n)[ \t]{0,3}(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*\r?\n\s*\Z")
-_LONGEST_FENCE = 200
 _INLINE = re.compile(r"`+[ \t]*\Z")
 
 
@@ -185,13 +189,9 @@ def _prose_failures(text: str, embedded: _Embedded, expected: ExpectedProse, pro
 
 def _block_around(text: str, embedded: _Embedded) -> Piece | None:
     """The fenced block that holds the JSON and nothing else."""
-    near = max(0, embedded.start - _LONGEST_FENCE)
-    opening = _BLOCK_OPENS.search(text[near : embedded.start])
-    if opening is None:
-        return None
-    mark = opening.group(1)
-    closing = re.compile(rf"[ \t\r]*\n\s*{mark[0]}{{{len(mark)},}}[ \t\r]*(?=\n|\Z)").match(text, embedded.end)
-    return None if closing is None else Piece(near + opening.start(), closing.end())
+    value = Piece(embedded.start, embedded.end)
+    blocks = (block for block in code_blocks(text) if block is not None)
+    return next((block.outer for block in blocks if trimmed(text, *block.inner) == value), None)
 
 
 def _inline_around(text: str, embedded: _Embedded) -> Piece:

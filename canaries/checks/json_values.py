@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from q36eval.canaries.checks.base import Decision, Failure, place_of, said_instead, shown, text_code
 
-OPENING = "{["
+CLOSER = {"{": "}", "[": "]"}
 _TOKEN = re.compile(r'[ \t\n\r]*("[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+)', re.DOTALL)
 
 Path = list[str | int]
@@ -35,7 +35,7 @@ def tokens(text: str, start: int = 0) -> Iterator[Token]:
     while match := _TOKEN.match(text, start):
         at, start = match.span(1)
         first = text[at]
-        if first in OPENING:
+        if first in CLOSER:
             yield Token("open", at, start, path)
             opened.append(first)
             key_next = first == "{"
@@ -151,7 +151,7 @@ def read_json(text: str, start: int, *, exact: bool = False) -> tuple[Any, int]:
 def _duplicate_key(text: str, start: int) -> StrictJSONError:
     seen: list[set[str]] = []
     for kind, at, end, path in tokens(text, start):
-        if text[at] in OPENING:
+        if text[at] in CLOSER:
             seen.append(set())
         elif kind == "close":
             seen.pop()
@@ -186,19 +186,13 @@ def differences(check: str, said: Any, wanted: Any, place: str) -> Iterator[Fail
     elif isinstance(wanted, str) and said != wanted:
         code = text_code(said, wanted, "wrong_value")
         yield Failure(check, code, place, said_instead(said, wanted, code))
-    elif not same_json(said, wanted):
+    elif not same_number(said, wanted) if is_number(wanted) else said != wanted:
         yield Failure(check, "wrong_value", place, f"is {_shown(said)}, not {shown(wanted)}")
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON: numbers by value, so that 3 and 3.0 are, but booleans are no numbers."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(same_json(a, b) for a, b in zip(one, other, strict=True))
-    if is_number(one) and is_number(other):
-        return same_number(one, other)
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    """Whether two values are the same JSON, by the rules of `differences`."""
+    return next(differences("", one, other, ""), None) is None
 
 
 def is_number(value: Any) -> bool:
@@ -253,9 +247,6 @@ def _json_type(value: Any) -> str:
     return _JSON_TYPES.get(type(value), "null")
 
 
-_CLOSER = {"{": "}", "[": "]"}
-
-
 def json_decisions(
     text: str, start: int, schema: dict[str, Any] | None, value_kind: str = "value"
 ) -> Iterator[Decision]:
@@ -278,7 +269,7 @@ def json_decisions(
                 yield Decision("key", key.start, key.end)
             yield Decision("close", token.start, token.end)
         elif token.kind == "comma":
-            yield Decision("close", token.start, token.end, (_CLOSER[opened[-1]],))
+            yield Decision("close", token.start, token.end, (CLOSER[opened[-1]],))
         elif token.kind == "key":
             last_keys[-1] = token
         else:

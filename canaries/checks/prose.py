@@ -26,8 +26,7 @@ class Piece(NamedTuple):
 
 _RUN = re.compile(r"\S+")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
-_BULLET = re.compile(r"^([ \t]{0,40})[-*•–‣◦][ \t]+(?=\S)", re.MULTILINE)
-_ANY_MARK = re.compile(
+_BULLET = re.compile(
     r"^([ \t]{0,40})(?:\*\*|__)?([-‐‑–—―−](?![-‐‑–—―−\d])[ \t]*|[*•‣◦▪●○∙·+][ \t]+)(?=\S)", re.MULTILINE
 )
 DASHES = "-‐‑–—―−"
@@ -59,13 +58,6 @@ def first_word(text: str) -> Piece | None:
     return None if word is None else Piece(*word.span())
 
 
-def bullets(text: str) -> list[Piece]:
-    """The marks of the bullet points of the outermost level. Numbered points are not bullets."""
-    points = [(len(match.group(1).expandtabs()), match) for match in _BULLET.finditer(text)]
-    outermost = min((indent for indent, _ in points), default=0)
-    return [Piece(match.end(1), match.end()) for indent, match in points if indent < outermost + 2]
-
-
 class Bullet(NamedTuple):
     """A bullet point: its mark, its text on the same line, and whether it stands within another one."""
 
@@ -74,9 +66,10 @@ class Bullet(NamedTuple):
     inner: bool
 
 
-def all_bullets(text: str) -> list[Bullet]:
-    """Every line that begins with a mark of bullet points, dashes without a space after them included."""
-    matches = [(len(match.group(1).expandtabs()), match) for match in _ANY_MARK.finditer(text)]
+def bullets(text: str) -> list[Bullet]:
+    """Every line that begins with a mark of bullet points, dashes without a space after them included. Numbered points
+    are not bullets."""
+    matches = [(len(match.group(1).expandtabs()), match) for match in _BULLET.finditer(text)]
     outermost = min((indent for indent, _ in matches), default=0)
     points = []
     for indent, match in matches:
@@ -84,6 +77,31 @@ def all_bullets(text: str) -> list[Bullet]:
         mark = Piece(match.start(2), match.end(2))
         points.append(Bullet(mark, Piece(match.end(), len(text) if end < 0 else end), indent >= outermost + 2))
     return points
+
+
+class CodeBlock(NamedTuple):
+    """A fenced block of code with its fences, and the code within them."""
+
+    outer: Piece
+    inner: Piece
+
+
+_FENCE_OPENS = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
+
+
+def code_blocks(text: str) -> list[CodeBlock | None]:
+    """The fenced blocks of an answer, after CommonMark; None for one that is not closed."""
+    blocks: list[CodeBlock | None] = []
+    at = 0
+    while opening := _FENCE_OPENS.search(text, at):
+        mark = opening.group(1)
+        start = min(len(text), opening.end() + 1)
+        closing = re.compile(rf"^ {{0,3}}{mark[0]}{{{len(mark)},}}[ \t\r]*$", re.MULTILINE).search(text, start)
+        if closing is None:
+            return [*blocks, None]
+        at = closing.end()
+        blocks.append(CodeBlock(Piece(opening.start(), at), Piece(start, max(start, closing.start() - 1))))
+    return blocks
 
 
 def sentences(text: str) -> list[Piece]:
@@ -186,7 +204,7 @@ def breaks_off(text: str) -> str | None:
     said = text.rstrip()
     if not said or _SMILEY.search(said):
         return None
-    if _open_fence(said):
+    if None in code_blocks(said):
         return "a block of code that is not closed"
     kept = _without_ornaments(said)
     if not kept or kept[-1] in _END_MARKS:
@@ -206,15 +224,6 @@ def breaks_off(text: str) -> str | None:
     if len(words) <= SIGNATURE_WORDS and len(lines) > 1 and last[:1].isupper():
         return None
     return shown if len(sentences(said)) > LONG_SENTENCES else None
-
-
-def _open_fence(text: str) -> bool:
-    fence = ""
-    for line in text.split("\n"):
-        mark = line.strip()[:3]
-        if mark in ("```", "~~~"):
-            fence = mark if not fence else "" if mark == fence else fence
-    return bool(fence)
 
 
 def _without_ornaments(text: str) -> str:
@@ -257,12 +266,20 @@ _SAY_SOMETHING = re.compile(r"[^\W_]")
 
 
 def first_loop(text: str) -> tuple[int, str] | None:
-    """Where the first loop that is found begins to be one, and what goes round; None where there is none."""
+    """Where the first loop that is found begins to be one, and what goes round; None where there is none.
+
+    In the lines of tables only characters are compared.
+    """
     ends = [0] if len(text) <= MAX_SCANNED else [0, max(MAX_SCANNED, len(text) - MAX_SCANNED)]
     for start in ends:
         part = text[start : start + MAX_SCANNED]
+        prose = _TABLE_LINE.sub(lambda line: " " * len(line.group()), part)
         loop = (
-            _same_character(part) or _by_words(part) or _by_characters(part) or _by_sentences(part) or _by_variety(part)
+            _same_character(part)
+            or _by_words(prose)
+            or _by_characters(part)
+            or _by_sentences(prose)
+            or _by_variety(prose)
         )
         if loop is not None:
             return start + loop[0], loop[1]
@@ -275,9 +292,8 @@ def _same_character(text: str) -> tuple[int, str] | None:
 
 
 def _by_words(text: str) -> tuple[int, str] | None:
-    """By words alone, so that a number that goes up hides no loop. Lines of tables are left out."""
-    prose = _TABLE_LINE.sub(lambda line: " " * len(line.group()), text)
-    spoken = [(match.start(), match.group().lower()) for match in _WORD.finditer(prose)]
+    """By words alone, so that a number that goes up hides no loop."""
+    spoken = [(match.start(), match.group().lower()) for match in _WORD.finditer(text)]
     sequences = (
         (spoken[at][0], tuple(word for _, word in spoken[at : at + SEQUENCE_WORDS]))
         for at in range(len(spoken) - SEQUENCE_WORDS + 1)
@@ -292,14 +308,13 @@ def _by_characters(text: str) -> tuple[int, str] | None:
 
 
 def _by_sentences(text: str) -> tuple[int, str] | None:
-    """The same sentence, or the same paragraph, again and again; lines of tables and of code count for nothing."""
-    prose = _TABLE_LINE.sub(lambda line: " " * len(line.group()), text)
+    """The same sentence, or the same paragraph, again and again."""
     for pieces, least, often in (
         (_SENTENCE, SENTENCE_WORDS, SENTENCE_TIMES),
         (_LINE, PARAGRAPH_WORDS, PARAGRAPH_TIMES),
     ):
         seen: Counter[tuple[str, ...]] = Counter()
-        for match in pieces.finditer(prose):
+        for match in pieces.finditer(text):
             words = tuple(word.lower() for word in _WORD.findall(match.group()))
             if len(words) >= least and not _DIGIT.search(match.group()):
                 seen[words] += 1
@@ -311,7 +326,7 @@ def _by_sentences(text: str) -> tuple[int, str] | None:
 def _by_variety(text: str) -> tuple[int, str] | None:
     """A long stretch with few different words."""
     stems: list[tuple[int, str]] = []
-    for match in _SENTENCE.finditer(_TABLE_LINE.sub(lambda line: " " * len(line.group()), text)):
+    for match in _SENTENCE.finditer(text):
         if not _DIGIT.search(match.group()):
             words = _WORD.finditer(text, match.start(), match.end())
             stems += [(word.start(), word.group().lower()[:STEM_LETTERS]) for word in words]

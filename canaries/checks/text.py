@@ -6,7 +6,7 @@ forbids it; in code, white space counts, indentation and ends of lines included.
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -23,7 +23,7 @@ from q36eval.canaries.checks.base import (
     shown,
     text_code,
 )
-from q36eval.canaries.checks.prose import Piece, trimmed
+from q36eval.canaries.checks.prose import CodeBlock, Piece, code_blocks, trimmed
 
 _QUOTES = (
     ("„", "“"), ("„", "”"), ("“", "”"), ("‚", "‘"), ("‘", "’"), ("»", "«"), ("«", "»"), ('"', '"'), ("'", "'"),
@@ -48,7 +48,7 @@ def value_within(text: str, start: int = 0, end: int | None = None) -> Piece:
         if not stopped and end - start > 1 and text[end - 1] == "." and text[end - 2] != ".":
             end, stopped = end - 1, True
             continue
-        pair = next((pair for pair in (*_EMPHASIS, *_QUOTES) if _around(text, start, end, pair)), None)
+        pair = _pair_around(text, start, end)
         if pair is None:
             return Piece(start, end)
         start, end = start + len(pair[0]), end - len(pair[1])
@@ -57,7 +57,7 @@ def value_within(text: str, start: int = 0, end: int | None = None) -> Piece:
 
 def within_one_pair(text: str, start: int, end: int) -> Piece:
     """Where `text[start:end]` stands without one pair of quotes or emphasis around all of it, if it has one."""
-    pair = next((pair for pair in (*_EMPHASIS, *_QUOTES) if _around(text, start, end, pair)), None)
+    pair = _pair_around(text, start, end)
     if pair is None or any(mark in text[start + len(pair[0]) : end - len(pair[1])] for mark in pair):
         return Piece(start, end)
     return Piece(start + len(pair[0]), end - len(pair[1]))
@@ -69,13 +69,13 @@ def without_layout(text: str) -> str:
     return text if mark is None else _LAYOUT_END.sub("", text[mark.end() :])
 
 
-def _around(text: str, start: int, end: int, pair: tuple[str, str]) -> bool:
-    opening, closing = pair
-    return (
-        end - start > len(opening) + len(closing)
-        and text.startswith(opening, start, end)
-        and text.endswith(closing, start, end)
-    )
+def _pair_around(text: str, start: int, end: int) -> tuple[str, str] | None:
+    """The marks of emphasis or quotes that begin and end `text[start:end]`."""
+    for opening, closing in (*_EMPHASIS, *_QUOTES):
+        longer = end - start > len(opening) + len(closing)
+        if longer and text.startswith(opening, start, end) and text.endswith(closing, start, end):
+            return opening, closing
+    return None
 
 
 _LINE = re.compile(r"\S[^\n]*")
@@ -136,7 +136,7 @@ def _exact_text(text: str, expected: ExpectedText, tools: Tools) -> Iterator[Fai
 
 def _exact_lines(text: str, expected: ExpectedLines, tools: Tools) -> Iterator[Failure]:
     said = [match.span() for match in _LINE.finditer(text)]
-    if expected.formatting and _is_in_block(text, said, expected.lines):
+    if expected.formatting and _is_in_block(text, expected.lines):
         message = "the values stand in a block of code: is that a copy?"
         yield Failure("exact_lines", "code_marks", "answer", message, unreadable=True)
         return
@@ -152,13 +152,10 @@ def _exact_lines(text: str, expected: ExpectedLines, tools: Tools) -> Iterator[F
             yield _text_failure("exact_lines", "different_value", text, start, line, wanted)
 
 
-def _is_in_block(text: str, said: list[tuple[int, int]], wanted: list[str]) -> bool:
-    """Whether just these lines stand between the marks of one block of code."""
-    lines = [text[start:end].rstrip() for start, end in said]
-    return len(lines) > 2 and _OPENS.fullmatch(lines[0]) is not None and lines[-1] == "```" and lines[1:-1] == wanted
-
-
-_OPENS = re.compile(r"```[a-zA-Z]*")
+def _is_in_block(text: str, wanted: list[str]) -> bool:
+    """Whether the answer is one block of code with just these lines."""
+    block, fenced = _block(text)
+    return fenced and [line.group().rstrip() for line in _LINE.finditer(text, *block)] == wanted
 
 
 def _value(text: str, exactly: bool) -> Piece:
@@ -280,12 +277,6 @@ enum_member = Check("enum_member", ExpectedMember, _enum_member, _decide_member)
 ordered_list = Check("ordered_list", ExpectedList, _ordered_list, _decide_list)
 
 
-_WHOLE_FENCE = re.compile(r"\s*?(```|~~~)[ \t]*[\w+#.-]{0,30}[ \t]*\n")
-
-
-_FENCE_OPENS = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
-
-
 class ExpectedCode(Expected):
     """`code`: the exact code, blank lines around it aside. `fence`: whether it may stand in one code fence.
 
@@ -305,63 +296,40 @@ class ExpectedCode(Expected):
         return code
 
 
-class _Block(NamedTuple):
-    start: int
-    end: int
-    fenced: bool
+def _block(text: str) -> tuple[Piece, bool]:
+    """Where the code is, without a fence around all of it and blank lines before and after; whether it is fenced."""
+    match code_blocks(text):
+        case [CodeBlock(outer, inner)] if trimmed(text, *outer) == trimmed(text, 0, len(text)):
+            return _without_blank_lines(text, *inner), True
+    return _without_blank_lines(text, 0, len(text)), False
 
 
-def _block(text: str) -> _Block:
-    """Where the code stands: without one fence around all of it, without blank lines before and after."""
-    start, end = 0, len(text.rstrip())
-    fence = _WHOLE_FENCE.match(text)
-    fenced = fence is not None and text[:end].endswith("\n" + fence.group(1), fence.end() - 1)
-    if fence is not None and fenced:
-        start, end = fence.end(), max(fence.end(), end - len(fence.group(1)))
-    return _Block(*_without_blank_lines(text, start, end if fenced else len(text)), fenced)
-
-
-def _blocks(text: str) -> list[_Block | None]:
-    """The fenced blocks of an answer, after CommonMark; None for one that is not closed."""
-    blocks: list[_Block | None] = []
-    at = 0
-    while opening := _FENCE_OPENS.search(text, at):
-        mark = opening.group(1)
-        start = min(len(text), opening.end() + 1)
-        closing = re.compile(rf"^ {{0,3}}{mark[0]}{{{len(mark)},}}[ \t\r]*$", re.MULTILINE).search(text, start)
-        if closing is None:
-            return [*blocks, None]
-        blocks.append(_Block(start, max(start, closing.start() - 1), True))
-        at = closing.end()
-    return blocks
-
-
-def _without_blank_lines(text: str, start: int, end: int) -> tuple[int, int]:
+def _without_blank_lines(text: str, start: int, end: int) -> Piece:
     """The lines from the first to the last that is not blank, without the last one's line end."""
     first = re.compile(r"\S").search(text, start, end)
     if first is None:
-        return end, end
+        return Piece(end, end)
     begin = max(start, text.rfind("\n", start, first.start()) + 1)
     last = start + len(text[start:end].rstrip())
     line_end = text.find("\n", last, end)
-    return begin, end if line_end < 0 else line_end
+    return Piece(begin, end if line_end < 0 else line_end)
 
 
 def _exact_code(text: str, expected: ExpectedCode, tools: Tools) -> Iterator[Failure]:
-    block, wanted = _block(text), expected.code
+    (block, fenced), wanted = _block(text), expected.code
     if expected.one_block:
-        blocks = _blocks(text)
+        blocks = code_blocks(text)
         if len(blocks) != 1 or blocks[0] is None:
             code, message = "wrong_blocks", f"{len(blocks)} blocks of code instead of one"
             if None in blocks:
                 code, message = "unclosed_block", "a block of code is not closed"
             yield Failure("exact_code", code, "answer", message)
             return
-        block = blocks[0]
+        block = blocks[0].inner
     else:
         begin, end = _without_blank_lines(wanted, 0, len(wanted))
         wanted = wanted[begin:end]
-        if block.fenced and not expected.fence:
+        if fenced and not expected.fence:
             yield Failure("exact_code", "fenced", "line 1", "the code stands in a fence instead of bare")
     said = text[block.start : block.end]
     if said == wanted:
@@ -374,9 +342,9 @@ def _exact_code(text: str, expected: ExpectedCode, tools: Tools) -> Iterator[Fai
 
 def _decide_code(text: str, expected: ExpectedCode, tools: Tools) -> list[Decision]:
     """Every line that is not blank, indentation included."""
-    block, decided, at = _block(text), [], 0
+    (block, _), decided, at = _block(text), [], 0
     if expected.one_block:
-        block = next(block for block in _blocks(text) if block is not None)
+        block = next(block.inner for block in code_blocks(text) if block is not None)
     for line in text[: block.end].split("\n"):
         if at >= block.start and line.strip():
             decided.append(Decision("line", at, at + len(line)))

@@ -16,8 +16,9 @@ SHORT_CHARACTERS = 250
 
 ADVISER = SYSTEMS[0]
 
-MIN_CHARACTERS, MAX_CHARACTERS = 500, 9_000
-"""Of a long answer; asked for are 200 to 350 words, about 1,300 to 2,300 characters."""
+MAX_CHARACTERS = 9_000
+MIN_CHARACTERS_PER_WORD = 2
+"""Of a long answer: a third of the requested length, since a Czech word takes six characters with its space."""
 
 SUBJECTS = (
     "údržba dřevěného plotu", "pěstování rajčat", "stěhování do menšího bytu", "první zimní výprava do hor",
@@ -37,7 +38,6 @@ FORMS = (
 FRAME = "{form} Text zasaď do {town} a ať v něm vystupuje {person}. Piš česky, asi {words} slov, bez nadpisů."
 LANGUAGE = {
     "scripts": ["Latin"],
-    "min_characters": MIN_CHARACTERS,
     "max_characters": MAX_CHARACTERS,
     "language": "cs",
     "headings": False,
@@ -74,7 +74,9 @@ def _long_question(rng: random.Random) -> tuple[str, str, str]:
 def stability(rng: random.Random) -> ChatExample:
     """A text of a few hundred words; judged is whether it stays sound and ends, not what it says."""
     key, prompt, answer = _long_question(rng)
-    expected = {"stable": LANGUAGE, "style": {"mentions": key.split(":")[1:3]}}
+    _, city, name, words, _ = key.split(":")
+    stable = LANGUAGE | {"min_characters": MIN_CHARACTERS_PER_WORD * int(words)}
+    expected = {"stable": stable, "style": {"mentions": [city, name]}}
     return question(f"stability:{key}", prompt, answer, expected)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from q36eval.canaries.checks import Failure, Outcome, run_checks
+from q36eval.canaries.generators.free_form import LANGUAGE, MIN_CHARACTERS_PER_WORD
 from q36eval.canaries.specification import load_specs
 
 FOLDER = Path(__file__).parent / "answers"
@@ -92,10 +93,11 @@ def _of_its_words(entry: dict[str, Any]) -> dict[str, Any]:
         stable = {"scripts": ["Latin"], "min_characters": 1, "max_characters": 4_000}
         return {"style": style, "stable": stable | {"finished": True}}
     if entry["check"] == "stability":
-        names = re.search(r"v místě (.+), vystupuje v něm (\w+)\.", question)
-        assert names is not None
-        stable = entry["facts"]["stable"] | {"language": "cs", "headings": False, "finished": True}
-        return {"stable": stable, "style": {"mentions": list(names.groups())}}
+        asked = re.search(r"v místě (.+), vystupuje v něm (\w+)\. Piš česky, asi (\d+) slov", question)
+        assert asked is not None
+        *names, number_of_words = asked.groups()
+        stable = LANGUAGE | {"min_characters": MIN_CHARACTERS_PER_WORD * int(number_of_words)}
+        return {"stable": stable, "style": {"mentions": names}}
     return {}
 
 

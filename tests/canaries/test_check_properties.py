@@ -45,6 +45,7 @@ TEXTS = st.one_of(st.text(), st.lists(st.one_of(FRAGMENTS, st.text(max_size=4)),
 @example(text="9" * 100_000)
 @example(text="1 - 0 / 0 = 5, 0 % z 0 = 1, 1,2,3 = 4, 5 × = 6")
 @example(text='{"name":{"name":[' * 300)
+@example(text="0.000,0 word \ud800")
 def test_no_text_makes_a_checker_raise_or_gives_what_cannot_be_stored(text: str) -> None:
     for check, question in ASKED.items():
         failures = run_checks(text, [check], question.expected, question.tools)

@@ -5,8 +5,18 @@ import re
 
 import pytest
 
+from q36eval.canaries.checks import run_checks
 from q36eval.canaries.generators import GENERATORS
-from q36eval.canaries.generators.words import CITIES, FIRST_NAMES_F, SURNAMES_F, TOWN_OF, TOWNS, declined_person
+from q36eval.canaries.generators.words import (
+    CITIES,
+    FIRST_NAMES_F,
+    FIRST_NAMES_M,
+    SURNAMES_F,
+    SURNAMES_M,
+    TOWN_OF,
+    TOWNS,
+    declined_person,
+)
 from q36eval.canaries.specification import FixedPrompt, load_specs
 
 SPECS = load_specs(skills=None)
@@ -52,3 +62,11 @@ def test_people_are_declined_in_agreement() -> None:
             assert (last[-1], name.genitive[-1], name.dative[-1]) == ("á", "é", "é")
         else:
             assert all(first != form.split()[0] and last != form.split()[1] for form in (name.genitive, name.dative))
+
+
+def test_towns_and_people_are_mentioned_in_every_form() -> None:
+    forms = {town.nominative: (town.nominative, town.genitive, town.origin, town.place) for town in TOWN_OF.values()}
+    forms |= {name.nominative: name for name in (*FIRST_NAMES_F, *FIRST_NAMES_M, *SURNAMES_F, *SURNAMES_M)}
+    for name, said in forms.items():
+        for form in said:
+            assert run_checks(f"Text: {form}.", ["style"], {"style": {"mentions": [name]}}) == [], (name, form)

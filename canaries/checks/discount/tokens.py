@@ -183,7 +183,8 @@ def number_value(number: str) -> Fraction:
     """2 450, 2.450 and 2,450 are thousands (three digits follow), 2450,50 and 0,125 have a decimal comma."""
     if re.match(r"[1-9][0-9]{0,2}(?:[ .,][0-9]{3})+(?![0-9])", number):
         number = re.sub(r"[ .,](?=[0-9]{3})", "", number)
-    return Fraction(number.replace(",", ".").replace(" ", ""))
+    digits = number.replace(",", ".").replace(" ", "")
+    return Fraction(digits.replace(".", "", digits.count(".") - 1))  # of several, as in 0.000,5, the last is decimal
 
 
 def lines_of(text: str) -> list[list[Token]]:
