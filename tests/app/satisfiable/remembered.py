@@ -14,11 +14,9 @@ from pydantic import BaseModel
 from q36eval.records import Measurement
 
 PURE = (
-    "q36eval.canaries.paired.summarize",
+    "q36eval.stats.summarize",
     "q36eval.evals.figures.recovery",
     "q36eval.evals.figures.summarize",
-    "q36eval.evals.figures.summarize",
-    "q36eval.kl.measurements.summarize",
     "q36eval.gate.evidence.judge",
 )
 
