@@ -217,7 +217,7 @@ def outliers(groups: Grouped, plain: frozenset[str]) -> list[Finding]:
                     f"costs {math.exp(value - centre):.3g} times the median over the {len(quantized)} {stored} weights "
                     f"of class {kind} (z = {z:.0f})."
                 )
-                certain = member.usage is None or not member.usage.compensated or is_beyond(member)
+                certain = is_beyond(member) or not _is_compensated(quantized)
                 findings.append(_far(Section.OUTLIERS, "error-outlier", member, message, certain))
     return findings
 
@@ -231,10 +231,13 @@ def beyond_scheme(errors: Iterable[WeightError]) -> list[Finding]:
     the reference to nearest costs, not what the file is off by.
     """
     findings: list[Finding] = []
+    errors = list(errors)
+    compensated = {key for key, members in grouped(errors).items() if _is_compensated(members)}
     for error in errors:
         fault = _beyond(error)
         if fault is not None:
             sentence, certain = fault
+            certain = certain or (error.tensor_class, error.stored) not in compensated
             findings.append(_far(Section.BOUNDS, "beyond-scheme", error, f"{error.name}: {sentence}", certain))
     return findings
 
@@ -245,6 +248,11 @@ def _far(section: Section, rule: str, error: WeightError, message: str, certain:
         return Finding(section=section, rule=rule, subject=error.name, message=message)
     message += " GPTQ can do that to a weight that it rounds: KL and canaries tell what it costs."
     return Finding(section=section, rule=rule, subject=error.name, message=message, severity=Severity.ADVISORY)
+
+
+def _is_compensated(members: Sequence[WeightError]) -> bool:
+    """Whether most weights of a class were not rounded to nearest; GPTQ does not explain one such weight among others."""
+    return 2 * sum(member.usage is not None and member.usage.compensated for member in members) > len(members)
 
 
 def is_beyond(error: WeightError | None) -> bool:
