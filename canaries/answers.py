@@ -9,7 +9,7 @@ from q36eval.canaries.checks import (
     Failure,
     NotJudgedError,
     Outcome,
-    call_facts,
+    calls_fit,
     decisions,
     first_loop,
     outcome_of,
@@ -95,7 +95,7 @@ def _of_calls(case: Case, text: str) -> dict[str, Any]:
     if not TOOL_CHECKS & set(case.checks):
         return {}
     _, answer = answer_of(case, text)
-    return {"schema_ok": call_facts(answer, case.tools).schema_ok}
+    return {"schema_ok": calls_fit(answer, case.tools)}
 
 
 def branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:

@@ -118,6 +118,8 @@ def gate(
         unknown: list[Problem] = []
         with collecting(unknown):
             rules = load_policy(policy, chosen, paths, suite_name)
+            if unjudged := [each.value for each in lane or () if each not in rules.lanes]:
+                raise UsageError("lane-not-judged", f"Policy {rules.name} has no criterion for {', '.join(unjudged)}.")
         if unknown:  # report at once which other names are
             unknown += branches.resolve()
             with collecting(unknown):

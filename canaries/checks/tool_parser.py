@@ -1,7 +1,7 @@
 """Tool calls read from raw text (Qwen's XML and the older Hermes JSON), their arguments typed by the tools' schemas.
 
 Server-side parsers have bugs of their own, so a model is judged on what it wrote. Nothing here knows the right calls:
-`call_facts` says what holds of any call, `same_calls` whether a server's parser read the same ones.
+`calls_fit` says what holds of any call, `same_calls` whether a server's parser read the same ones.
 """
 
 import re
@@ -278,31 +278,20 @@ def _read(raw: str, kind: str) -> Any:
     return value if isinstance(value, {"array": list, "object": dict}.get(kind, object)) else _UNREADABLE
 
 
-@dataclass(frozen=True)
-class CallFacts:
-    """`called`: whether a call was made, well formed or not. `schema_ok`: whether every call was well formed, of an
-    offered tool, and within that tool's schema; None where no call was made.
-    """
-
-    called: bool
-    schema_ok: bool | None
-
-
-def call_facts(text: str, tools: Tools) -> CallFacts:
-    """The facts that vendor verifiers count: trigger agreement and schema accuracy. Pure.
+def calls_fit(text: str, tools: Tools) -> bool | None:
+    """Whether every call is well formed, of an offered tool, and within that tool's schema; None without a call. Pure.
 
     Raises:
         NotJudgedError: a pattern of a tool's schema ran out of time.
     """
     reply, offered = parse_reply(text), schemas_by_name(tools)
     if not reply.tries_a_call:
-        return CallFacts(called=False, schema_ok=None)
+        return None
     well_formed = not any(code != "text_between_calls" for code, _, _ in reply.problems)
-    ok = well_formed and all(
+    return well_formed and all(
         call.name in offered and not schema_failures("", typed_arguments(call, offered[call.name]), offered[call.name])
         for call in reply.calls
     )
-    return CallFacts(called=True, schema_ok=ok)
 
 
 def same_calls(text: str, tools: Tools, served: Sequence[Mapping[str, Any]]) -> bool:

@@ -289,5 +289,6 @@ class Policy(PolicyModel):
         except ValidationError as error:
             raise UsageError(
                 "lane-not-judged",
-                f"Policy {self.name} does not judge {' and '.join(lanes)} alone: {error.errors()[0]['msg']}.",
+                f"Policy {self.name} judges {' and '.join(self.lanes)}, and cannot judge {' and '.join(lanes)} alone; "
+                f"name another --lane or --policy.",
             ) from error

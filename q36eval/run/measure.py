@@ -261,12 +261,9 @@ def _reopen(
             f"Run {run.id} was made for another request of {run.branch} (family, suite or policy differ); repeat its "
             f"options, or start a new run.",
         )
-    limit = run.provenance.get("max_items", "all")
-    if limit != (request.max_items or "all"):
-        given = "no --max-items" if limit == "all" else f"--max-items {limit}"
+    if run.provenance.get("max_items", "all") != (request.max_items or "all"):
         raise UsageError(
-            "run-of-another-request",
-            f"Run {run.id} was begun with {given}; resume it with the same, or start a new run.",
+            "run-of-another-request", f"Run {run.id} was begun with another number of items; start a new run."
         )
     begun = recorded_template(run.provenance)
     if (None if begun is None else begun.sha256) != (None if template is None else template.sha256):

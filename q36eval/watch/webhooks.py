@@ -5,7 +5,7 @@ Standard Webhooks (https://www.standardwebhooks.com), whose libraries verify the
 only their host is ever named. Pauses are kept on disk, so that they survive a restart.
 """
 
-import binascii
+import base64
 import hashlib
 import json
 import os
@@ -18,7 +18,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx
-from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
+from standardwebhooks.webhooks import Webhook
 
 from q36eval.errors import UsageError
 from q36eval.watch.incidents import Event
@@ -26,6 +26,7 @@ from q36eval.watch.store import Delivery, Store
 from q36eval.watch.verdicts import sentence
 
 Kind = Literal["json", "slack"]
+LEAST_SECRET_BYTES = 24
 SECRET, WEBHOOKS, SLACK = "Q36EVAL_WATCH_SECRET", "Q36EVAL_WATCH_WEBHOOKS", "Q36EVAL_WATCH_SLACK"
 """Environment variables: the secret of the signature, and addresses of receivers, with blanks between."""
 TIMEOUT_S = 10.0
@@ -90,14 +91,20 @@ def _signing(secret: str | None) -> Webhook | None:
     """What signs with that secret.
 
     Raises:
-        UsageError: it is not base64.
+        UsageError: it is not base64, or shorter than Standard Webhooks asks for.
     """
+    if secret is None:
+        return None
     try:
-        return None if secret is None else Webhook(secret)
-    except (binascii.Error, EmptyWebhookSecretError) as error:
+        length = len(base64.b64decode(secret.removeprefix("whsec_"), validate=True))
+    except ValueError:
+        length = 0
+    if length < LEAST_SECRET_BYTES:
         raise UsageError(
-            "webhook-secret-invalid", f"{SECRET} is not base64; make one with: openssl rand -base64 32."
-        ) from error
+            "webhook-secret-invalid",
+            f"{SECRET} is not base64 of at least {LEAST_SECRET_BYTES} bytes; make one with: openssl rand -base64 32.",
+        )
+    return Webhook(secret)
 
 
 class Courier:

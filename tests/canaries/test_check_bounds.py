@@ -2,7 +2,7 @@
 
 import pytest
 
-from q36eval.canaries.checks import CHECKS, MAX_FAILURES, call_facts, decisions, run_checks
+from q36eval.canaries.checks import CHECKS, MAX_FAILURES, calls_fit, decisions, run_checks
 from tests.canaries.labelled_answers import labelled_answers
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}
@@ -24,7 +24,7 @@ def test_long_texts_of_one_unit_are_judged_and_told_briefly(unit: str) -> None:
         failures = run_checks(text, [check], question.expected, question.tools)
         assert len(failures) <= MAX_FAILURES + 1
         assert all(len(failure.message) < 1000 for failure in failures)
-    call_facts(text, ASKED["tool_call"].tools)
+    calls_fit(text, ASKED["tool_call"].tools)
 
 
 @pytest.mark.parametrize("check", sorted(CHECKS))

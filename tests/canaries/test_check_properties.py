@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
-from q36eval.canaries.checks import CHECKS, call_facts, decisions, run_checks
+from q36eval.canaries.checks import CHECKS, calls_fit, decisions, run_checks
 from tests.canaries.labelled_answers import labelled_answers
 from tests.profiles import sized
 
@@ -52,7 +52,7 @@ def test_no_text_makes_a_checker_raise_or_gives_what_cannot_be_stored(text: str)
         json.dumps([failure.as_dict() for failure in failures], ensure_ascii=False).encode("utf-8")
         assert all(len(failure.message) < 1000 and len(failure.place) < 1000 for failure in failures)
         assert bool(failures) or decisions(text, [check], question.expected, question.tools) is not None
-    call_facts(text, ASKED["tool_call"].tools)
+    calls_fit(text, ASKED["tool_call"].tools)
 
 
 EDITED_INTO = list('{}[]":, \n\t\\/0123456789.-+eEtruefalsn<>=_ABCabcěÁ\u0301\u00a0')

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from q36eval.canaries.checks import (
     NotJudgedError,
-    call_facts,
+    calls_fit,
     check_tools,
     decisions,
     parse_reply,
@@ -136,23 +136,22 @@ def test_parsing_keeps_prose_and_every_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "called", "schema_ok"),
+    ("text", "fit"),
     [
-        (RIGHT, True, True),
-        (RIGHT + HERMES, True, True),
-        ("Hned.\n" + RIGHT + "\nHotovo.", True, True),
-        (RIGHT.replace("3", "tři"), True, False),
-        (RIGHT.replace("half", "none"), True, False),
-        (RIGHT.replace("=book", "=reserve"), True, False),
-        (RIGHT.removesuffix("</tool_call>"), True, False),
-        (RIGHT + HERMES.replace("3", '"3"'), True, False),
-        ("<function=book>\n</function>", True, False),
-        ("Na to nemám nástroj.", False, None),
+        (RIGHT, True),
+        (RIGHT + HERMES, True),
+        ("Hned.\n" + RIGHT + "\nHotovo.", True),
+        (RIGHT.replace("3", "tři"), False),
+        (RIGHT.replace("half", "none"), False),
+        (RIGHT.replace("=book", "=reserve"), False),
+        (RIGHT.removesuffix("</tool_call>"), False),
+        (RIGHT + HERMES.replace("3", '"3"'), False),
+        ("<function=book>\n</function>", False),
+        ("Na to nemám nástroj.", None),
     ],
 )
-def test_call_facts(text: str, called: bool, schema_ok: bool | None) -> None:
-    facts = call_facts(text, TOOLS)
-    assert (facts.called, facts.schema_ok) == (called, schema_ok)
+def test_calls_fit_their_schemas(text: str, fit: bool | None) -> None:
+    assert calls_fit(text, TOOLS) is fit
 
 
 SERVED = {"name": "book", "arguments": ARGUMENTS}

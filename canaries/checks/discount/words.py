@@ -50,7 +50,6 @@ class Meaning(StrEnum):
     IF = "if"
     POINTS = "points"
     """Here, there, this one: what was named before."""
-    COPULA = "copula"
 
 
 def word_set(listed: str) -> frozenset[str]:
@@ -159,7 +158,6 @@ _LEMMAS: dict[tuple[Meaning, str], str] = {
     (Meaning.RANKING, _EXACT): "pořadí seřazeno seřazené seřadíme žebříček",
     (Meaning.POINTS, _EXACT): """tam tady zde tento tato toto tuto této tomto tohoto jeho její ten ta onen tuhle tenhle
         tudy takto sem""",
-    (Meaning.COPULA, _EXACT): "je jsou jsme jste bude činí dělá znamená tvoří představuje byla byl bylo má dává",
 }
 _STEMS: dict[str, list[tuple[Meaning, str]]] = {}
 for _entry, _stems in _LEMMAS.items():

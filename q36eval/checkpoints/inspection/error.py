@@ -251,7 +251,7 @@ def _far(section: Section, rule: str, error: WeightError, message: str, certain:
 
 
 def _is_compensated(members: Sequence[WeightError]) -> bool:
-    """Whether most weights of a class were not rounded to nearest; GPTQ does not explain one such weight among others."""
+    """Whether most weights of a class were not rounded to nearest; of one among others, GPTQ explains nothing."""
     return 2 * sum(member.usage is not None and member.usage.compensated for member in members) > len(members)
 
 

@@ -57,6 +57,21 @@ def test_a_drift_names_what_changed_with_it(changed, said) -> None:
     assert [one.run_id for one in found.points if one.identity_changes] == (["r02"] if said else [])
 
 
+@pytest.mark.parametrize(("errored", "state"), [(2, DriftState.STABLE), (3, DriftState.INCOMPARABLE)])
+def test_items_without_a_figure_hide_no_loss(errored: int, state: DriftState) -> None:
+    whole = failures(2)
+    assert whole.clusters is not None
+    lost = range(ITEMS - errored, ITEMS)
+    update = {
+        name: tuple((missing if n in lost else kept) for n, kept in enumerate(getattr(whole.clusters, name)))
+        for name, missing in (("units", 0), ("branch", 0.0), ("reference", 0.0), ("errored", 1))
+    }
+    clusters = whole.clusters.model_copy(update=update)
+    newest = whole.model_copy(update={"clusters": clusters, "counts": clusters.counts()})
+    (found,) = followed([ran(0, 2), ran(1, newest)])
+    assert found.state is state, found.statement
+
+
 def test_a_run_that_does_not_compare_is_shown_apart_and_skipped() -> None:
     runs = [*line(2, 60), *line(2, start=2, engine="sglang"), *line(60, start=3)]
     (found,) = followed(runs)

@@ -17,7 +17,7 @@ from q36eval.watch.webhooks import SECRET, SLACK, Courier, Receiver, payload, po
 from tests.q36eval.openai.server import listening
 from tests.raising import raises
 
-HUSH = "whsec_aHVzaCwgdGhpcyBpcyBhIHNlY3JldA=="
+HUSH = "whsec_aHVzaCwgdGhpcyBpcyBhIHNlY3JldCBvZiB0ZXN0cw=="
 EVENT = Event(
     number=3, kind=EventKind.OPENED, at=datetime(2026, 11, 20, tzinfo=UTC), reason="lost 6 of 6", incident="i"
 )
@@ -97,10 +97,11 @@ def test_slack_reads_a_text_and_who_never_takes_it_is_given_up(tmp_path: Path, t
     assert (store.pending(), store.counts()["webhook", "given_up"]) == (0, 1)
 
 
-def test_a_secret_that_is_not_base64_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("secret", ["hushx", "hushž", "whsec_QQ==", "whsec_aHVzaCwgdGhpcyBpcyBhIHNlY3JldA-_"])
+def test_a_secret_that_is_short_or_not_base64_is_refused(secret: str, tmp_path: Path) -> None:
     with raises(UsageError, "webhook-secret-invalid") as told:
-        Courier(Store(tmp_path), [], print, secret="hushx")
-    assert "hushx" not in str(told.value)
+        Courier(Store(tmp_path), [], print, secret=secret)
+    assert secret not in str(told.value)
 
 
 def test_addresses_come_from_a_file_and_environment_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
