@@ -390,6 +390,4 @@ def _point(row: Any, run: SeriesRun, metric: Any, reading: Any) -> SeriesPoint:
         value=value,
         effect=effect,
         effect_interval=Interval(lower=lower, upper=upper, level=reading.level, method=reading.method),
-        scored=row.scored,
-        errored=row.errored,
     )

@@ -249,8 +249,6 @@ class SeriesPoint:
     value: float
     effect: float
     effect_interval: Interval
-    scored: int
-    errored: int
 
     @property
     def suite_sha256(self) -> str | None:

@@ -58,8 +58,6 @@ def ran(day: int, what: int | Measurement, *, suite: str = "s", reference=IDENTI
         value=measurement.value,
         effect=measurement.effect,
         effect_interval=measurement.effect_interval,
-        scored=measurement.counts.scored,
-        errored=measurement.counts.errored,
     )
     return Ran(point, measurement)
 
