@@ -40,7 +40,7 @@ from q36eval.canaries.checks.text import enum_member, exact_code, exact_lines, e
 from q36eval.canaries.checks.tool_calls import QWEN3_XML, no_tool_call, tool_call, tool_calls
 from q36eval.canaries.checks.tool_parser import Call, Reply, calls_fit, check_tools, parse_reply, same_calls
 
-CHECKS_VERSION = 5
+CHECKS_VERSION = 6
 """Part of the suite's hash: raised with every change by which some text is judged differently, each with what changed.
 
 Captures of another version are of other questions, and are made again. A change of code alone is no such change:
@@ -54,6 +54,8 @@ places or the decisions moved and the version did not.
 5. Price comparisons are judged by each shop's final price and by the conclusion, as last stated;
    a mark of reasoning is wrong in any answer where thinking is off; lingua tells the language of sentences
    without function words; a town is mentioned by its adjective too, and by no other word that begins as it does.
+6. In price comparisons, a later correction or hedge is not passed over, a last sentence about a shop that is not
+   understood is unreadable, and a final price that is swapped when stated again is wrong.
 """
 
 CHECKS: dict[str, Check[Any]] = {

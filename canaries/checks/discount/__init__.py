@@ -121,16 +121,17 @@ def _price_failures(text: str, reading: _Reading, shop: Shop, expected: Expected
 
 
 def _conclusion_failures(text: str, reading: _Reading, expected: ExpectedDiscount) -> Iterator[Failure]:
-    decided = next((one for one in reversed(reading.conclusions) if one.decides), None)
-    if decided is not None and decided.decides != expected.decision:
-        place = place_of(text, reading.plain.original(decided.token.end - 1))
-        message = f"decides for {decided.decides}, right is {expected.decision}"
-        yield Failure("discount", WRONG_CONCLUSION, place, message)
-    elif decided is None and reading.conclusions:
+    if not reading.conclusions:
+        yield Failure("discount", NO_CONCLUSION, "end", "no shop is named as the cheaper one")
+        return
+    last = reading.conclusions[-1]
+    if not last.decides:
         message = "something is said of the shops, and which is the cheaper one cannot be told"
         yield Failure("discount", NO_CONCLUSION, "end", message, unreadable=True)
-    elif decided is None:
-        yield Failure("discount", NO_CONCLUSION, "end", "no shop is named as the cheaper one")
+    elif last.decides != expected.decision:
+        place = place_of(text, reading.plain.original(last.token.end - 1))
+        message = f"decides for {last.decides}, right is {expected.decision}"
+        yield Failure("discount", WRONG_CONCLUSION, place, message)
 
 
 def _last_line_failures(text: str, expected: ExpectedDiscount) -> Iterator[Failure]:
@@ -170,7 +171,7 @@ def _conclusion_decision(text: str, reading: _Reading, expected: ExpectedDiscoun
         start, end = text.rstrip().rfind(LAST_LINE) + len(LAST_LINE), len(text.rstrip())
         others = [*expected.offers, TIE_ON_LAST_LINE]
         return Decision("conclusion", start, end, tuple(other for other in others if other != text[start:end]))
-    decided = next(one for one in reversed(reading.conclusions) if one.decides)
+    decided = reading.conclusions[-1]
     if decided.decides == TIE:
         # a tie is decided at the sentence's first word: there the answer could have begun to name a shop
         cheaper = "Levnější" if len(expected.offers) == 2 else "Nejlevnější"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import dropwhile, pairwise, takewhile
 
 from q36eval.canaries.checks.discount.offers import TIE
-from q36eval.canaries.checks.discount.prices import is_row, shops_in
+from q36eval.canaries.checks.discount.prices import is_dash, is_row, shops_in
 from q36eval.canaries.checks.discount.tokens import Kind, Token
 from q36eval.canaries.checks.discount.words import ARTICLES, JOINS, Meaning, word_set
 
@@ -78,6 +78,12 @@ def read_conclusions(lines: Sequence[Sequence[Token]], shops: frozenset[str]) ->
             else:
                 read += _read_sentence(sentence, state)
             before = state
+    if not read and joined and not is_row(joined[-1]):
+        *_, last = _sentences(joined[-1])
+        means = {meaning for token in last for meaning in token.word.meanings}
+        said = means & _COMPARES or not any(token.is_money for token in last)
+        if said and Meaning.DISCOUNT not in means and shops_in(last) and "?" not in last[-1].text:
+            read = [Conclusion("", last[0], last[0].start)]
     order = list(dict.fromkeys(token.shop for line in lines for token in line if token.shop and not token.ordinal))
     return [replace(one, decides="") if one.token.ordinal and order != sorted(order) else one for one in read]
 
@@ -98,10 +104,8 @@ def _sentences(line: Sequence[Token]) -> Iterator[list[Token]]:
     start = 0
     for at, token in enumerate(line, start=1):
         if token.kind is Kind.STOP or at == len(line):
-            sentence = list(
-                dropwhile(lambda one: one.kind in (Kind.OPERATOR, Kind.STOP), line[start:at])
-            )  # "- Vyjde …"
-            if sentence:
+            sentence = list(dropwhile(lambda one: one.kind in (Kind.OPERATOR, Kind.STOP), line[start:at]))
+            if sentence:  # without the dash of "- Vyjde …"
                 yield sentence
             start = at
 
@@ -117,7 +121,8 @@ def _read_sentence(sentence: list[Token], state: _Sentence) -> list[Conclusion]:
     explained = {at for at in range(len(sentence)) if _is_explained(sentence, at)}
     sentence = _real([one for at, one in enumerate(sentence) if not {at, at - 1} & explained])
     if any(token.word.means(Meaning.UNREAL) for token in sentence):
-        return []
+        advises = any(token.word.means(Meaning.LABEL) or token.lower == "kdybych" for token in sentence)
+        return [_unclear(sentence, state)] if advises and shops_in(sentence) else []
     state.alone = state.alone and not any(token.is_money for token in sentence)
     hedged = sentence[-1].text in ("…", "...") or any(token.word.means(Meaning.HEDGE) for token in sentence)
     ranking = _ranking(sentence, state)
@@ -131,8 +136,9 @@ def _read_sentence(sentence: list[Token], state: _Sentence) -> list[Conclusion]:
         if supposed:
             continue
         read += _read_clause(clause, state)
-        any_predicate = any_predicate or (not _is_aside(clause) and _predicate(clause) is not None)
-    if any_predicate and not read and shops_in(sentence):
+        predicate = None if _is_aside(clause) else _predicate(clause)
+        any_predicate = any_predicate or (predicate is not None and not predicate.token.word.means(Meaning.SAVE))
+    if (any_predicate or hedged) and not read and shops_in(sentence):
         read = [_unclear(sentence, state)]
     return [replace(one, decides="") for one in read] if hedged else read
 
@@ -169,9 +175,7 @@ def _ranking(sentence: list[Token], state: _Sentence) -> Conclusion | None:
     words = sentence[heads[0] : sentence.index(order[0])]
     if any(token.word.means(Meaning.BAD) or token.lower == "sestupně" for token in words):
         order = order[::-1]
-    elif not any(
-        token.word.means(Meaning.GOOD, Meaning.LESS) or token.lower in ("vzestupně", "místo") for token in words
-    ):
+    elif not any(one.word.means(Meaning.GOOD, Meaning.LESS) or one.lower in ("vzestupně", "místo") for one in words):
         return None
     return Conclusion(order[0].shop, order[0], state.start)
 
@@ -200,15 +204,10 @@ def _clauses_of(tokens: Sequence[Token]) -> Iterator[list[Token]]:
                 yield from (clause, *inner)
                 clause, inner = [], []
             clause.append(token)
-            if token.kind in _ENDS_CLAUSE or _is_dash(tokens, at):
+            if token.kind in _ENDS_CLAUSE or is_dash(tokens, at):
                 yield from (clause, *inner)
                 clause, inner = [], []
     yield from (one for one in (clause, *inner) if one)
-
-
-def _is_dash(tokens: Sequence[Token], at: int) -> bool:
-    around = (*tokens[at - 1 : at], *tokens[at + 1 : at + 2])
-    return tokens[at].text == "-" and len(around) > 1 and any(one.kind in (Kind.WORD, Kind.SHOP) for one in around)
 
 
 def _is_complete(tokens: Sequence[Token]) -> bool:
@@ -221,11 +220,17 @@ _SAYS_NOTHING = ARTICLES | word_set(
     """jednoznačně jasně určitě rozhodně konkrétně tak proto takže nakonec právě opět zde cena kč obchod nákup
     samozřejmě celkově těsně a i ano"""
 )
+_COMPARES = {Meaning.GOOD, Meaning.BAD, Meaning.LESS, Meaning.MORE, Meaning.FAVOUR, Meaning.CHOOSE}
+_CORRECTIONS = word_set("pardon oprava opravuji omyl chyba chybně špatně nesprávně spletl spletla omlouvám opak")
+_THEREFORE = word_set("tedy takže proto čili")
 
 
 def _read_clause(clause: list[Token], state: _Sentence) -> Iterator[Conclusion]:
     targets, than, denied = _roles(clause)
-    aside = _is_aside(clause) or any(token.lower in ("aby", "abyste", "abychom") for token in clause[:3])
+    words = {token.lower for token in clause}
+    if words & _CORRECTIONS or (targets and state.named and words & {"ne", "vlastně", "respektive"}):
+        yield _unclear(clause, state)  # "pardon", "(ne, B)"
+    aside = _is_aside(clause)
     predicate = None if aside else _predicate(clause)
     if predicate is not None and state.denied:
         predicate = replace(predicate, denied=not predicate.denied)
@@ -238,8 +243,9 @@ def _read_clause(clause: list[Token], state: _Sentence) -> Iterator[Conclusion]:
         yield from _without_predicate(clause, targets, state)
     if predicate is None or not predicate.denied:
         state.named += targets
-    words = {token.lower for token in clause}
-    state.denied = bool(words & {"nelze", "neplatí"}) or {"není", "pravda"} <= words
+    state.denied = bool(words & {"nelze", "neplatí"} or ("není" in words and words & {"pravda", "správně"}))
+    if state.denied and "to" in words:
+        yield _unclear(clause, state)  # "to není pravda"
     label = any(token.word.means(Meaning.LABEL) for token in clause) or clause[-1].kind is Kind.ARROW
     state.labelled = (label or state.labelled) and not targets
 
@@ -273,13 +279,11 @@ def _statement(predicate: _Predicate, chosen: list[Token], than: list[Token], st
     others = state.shops - letters
     compared = shops_in(than) & others
     if predicate.cheaper and not predicate.denied:
-        complete = len(letters) == 1 and (not compared or compared == others)
-        decides = chosen[0].shop if complete else None
+        preferred = letters if not compared or compared == others else set()
     else:
-        complete = len(others) == 1 and (predicate.cheaper or not predicate.denied)
-        decides = next(iter(others)) if complete else None
-    if decides is not None:
-        yield Conclusion(decides, chosen[0], state.start)
+        preferred = set(others) if predicate.cheaper or not predicate.denied else set()
+    if len(preferred) == 1:
+        yield Conclusion(next(iter(preferred)), chosen[0], state.start)
 
 
 def _referred(clause: Sequence[Token], state: _Sentence) -> list[Token] | None:
@@ -306,7 +310,9 @@ def _without_predicate(clause: Sequence[Token], targets: list[Token], state: _Se
         state.pending = None
         return
     alone = not colon and not works_out and clause[0].kind is not Kind.OPEN and len(others) <= 1
-    if alone and (state.labelled or (state.alone and not state.named)):
+    ends = clause[-1].kind in (Kind.SHOP, Kind.STOP) and not any(token.is_money for token in clause)
+    follows = ends and not others and any(token.lower in _THEREFORE for token in clause)
+    if alone and (state.labelled or follows or (state.alone and not state.named)):
         yield Conclusion(targets[0].shop, targets[0], state.start)
 
 
@@ -342,9 +348,8 @@ def _predicate(clause: Sequence[Token]) -> _Predicate | None:
     at = min(ranked)[1]
     word = clause[at].word
     dearer = word.means(Meaning.BAD, Meaning.MORE) and not word.means(Meaning.GOOD, Meaning.SAVE, Meaning.FAVOUR)
-    if any(one.lower in ("méně", "míň", "nejméně") for one in clause[max(0, at - 2) : at]) and not word.means(
-        Meaning.LESS
-    ):
+    less = any(one.lower in ("méně", "míň", "nejméně") for one in clause[max(0, at - 2) : at])
+    if less and not word.means(Meaning.LESS):
         dearer = not dearer
     return _Predicate(clause[at], not dearer, _negations(clause, at) % 2 == 1)
 
@@ -374,13 +379,11 @@ def _is_of_discount_or_number(clause: Sequence[Token], at: int) -> bool:
         return not any(one.lower == "o" for one in clause[max(0, at - 2) : at])
     if not clause[at].word.means(Meaning.LESS, Meaning.MORE):
         return False
-    subject = [
-        one
-        for one in range(max(0, at - MAX_TOKENS), at)
-        if clause[one].word.means(Meaning.DISCOUNT, Meaning.COST, Meaning.PAY)
-    ]
-    after_po = bool(subject) and any(one.lower in ("po", "se") for one in clause[max(0, subject[-1] - 3) : subject[-1]])
-    return bool(subject) and clause[subject[-1]].word.means(Meaning.DISCOUNT) and not after_po
+    for back in range(at - 1, max(0, at - MAX_TOKENS) - 1, -1):
+        if clause[back].word.means(Meaning.DISCOUNT, Meaning.COST, Meaning.PAY):
+            after_po = any(one.lower in ("po", "se") for one in clause[max(0, back - 3) : back])
+            return clause[back].word.means(Meaning.DISCOUNT) and not after_po
+    return False
 
 
 def _negations(clause: Sequence[Token], predicate_at: int) -> int:
@@ -401,6 +404,8 @@ def _equality_word(clause: Sequence[Token], predicate: _Predicate | None) -> Tok
     denied = _negations(clause, -1) % 2 == 1
     if any(token.lower in ("jako", "téměř", "skoro", "velký", "výrazný") for token in clause):
         return None  # "rozdíl není velký"
+    words = {token.lower for token in clause}
+    nobody = (words & {"žádný", "žádná"} or words >= {"ani", "jeden"}) and not words & {"jiný", "další"}
     for at, token in enumerate(clause):
         word = token.word
         nothing = any(
@@ -411,6 +416,7 @@ def _equality_word(clause: Sequence[Token], predicate: _Predicate | None) -> Tok
             (word.means(Meaning.SAME) and not word.negated and not denied)
             or (word.means(Meaning.DIFFER) and (word.negated or denied))
             or (word.means(Meaning.DIFFERENCE) and nothing)
+            or (word.means(Meaning.GOOD, Meaning.BAD) and denied and nobody)
         ):
             return token
     return None
@@ -425,10 +431,8 @@ def _is_aside(clause: Sequence[Token]) -> bool:
     for one, other in pairwise([*clause, *clause[-1:]]):
         if one.word.means(Meaning.ASIDE) or (one.lower == "i" and other.lower == "když"):
             return True
-        before = one.word.means(Meaning.ORIGINAL) or (
-            one.lower in ("před", "bez") and other.word.means(Meaning.DISCOUNT)
-        )
-        if before and not outright:
+        undiscounted = one.lower in ("před", "bez") and other.word.means(Meaning.DISCOUNT)
+        if (undiscounted or one.word.means(Meaning.ORIGINAL)) and not outright:
             return True
     return False
 

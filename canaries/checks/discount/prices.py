@@ -86,7 +86,8 @@ def _of_line(line: Sequence[Token], owner: str) -> Iterator[Amount]:
         elif token.is_money:
             after = line[at + 1 : at + 3]
             follows = bool(after) and after[0].lower in ("v", "ve", "u", "(")  # "810 Kč v A je víc než 760 Kč v B"
-            yield Amount(token, (after[-1].shop if follows else "") or current, _role(line, at, unreal))
+            shop, role = (after[-1].shop if follows else ""), _role(line, at, unreal)
+            yield Amount(token, shop or current, Role.NAMED if shop and role is Role.PLAIN else role)
         elif token.kind is Kind.STOP:
             current = subject  # "o 400 Kč méně než v obchodě A. Po slevě …"
 
@@ -136,13 +137,13 @@ _COUNTED = 20
 """Smaller numbers without a unit count things ("2 obchody")."""
 _OPENS_TERM = (Kind.NUMBER, Kind.CLOSE, Kind.PERCENT)
 _FROM = word_set("o z ze od než místo oproti proti ne nikoli nikoliv nad pod do přes alespoň aspoň minimálně")
-_BINDS = word_set("za stojí vyjde vychází na je u v ve s cenou cena kč")
+_BINDS = word_set("má za stojí vyjde vychází na je u v ve s cenou cena kč")
 _EXPRESSION = (*_OPENS_TERM, Kind.OPERATOR, Kind.EQUALS, Kind.OPEN)
 
 
 def _role(line: Sequence[Token], at: int, unreal: bool) -> Role:
-    """From the words right after an amount, else from those before it or before the equation that makes it."""
-    if _is_operand(line, at) or _is_called_otherwise(line, at):
+    """From the words before an amount or before the equation that makes it."""
+    if _is_operand(line, at):
         return Role.NONE
     first = at
     worked_out = any(token.kind is Kind.OPERATOR for token in line[max(0, at - _LOOK_BACK) : at])
@@ -163,9 +164,9 @@ def _is_operand(line: Sequence[Token], at: int) -> bool:
     """Whether it belongs to a sum, a comparison of two numbers, a percentage, or is too small for a price."""
     token = line[at]
     before, after = line[max(0, at - 2) : at], line[at + 1 : at + 3]
-    if after and after[0].kind is Kind.OPERATOR and not _is_dash(line, at + 1):
+    if after and after[0].kind is Kind.OPERATOR and not is_dash(line, at + 1):
         return True
-    if before and before[-1].kind is Kind.OPERATOR and not _is_dash(line, at - 1):
+    if before and before[-1].kind is Kind.OPERATOR and not is_dash(line, at - 1):
         return True
     if any(one.kind is Kind.RELATION for one in (*before[-1:], *after[:1])):
         return True
@@ -173,7 +174,7 @@ def _is_operand(line: Sequence[Token], at: int) -> bool:
     return not token.unit and not equals and (token.value <= _COUNTED or token.value.denominator != 1)
 
 
-def _is_dash(line: Sequence[Token], at: int) -> bool:
+def is_dash(line: Sequence[Token], at: int) -> bool:
     """Whether a sign of subtraction only separates: "Obchod A – 6 980 Kč", "1 090 Kč – pardon, …"."""
     if line[at].text != "-":
         return False
@@ -181,14 +182,6 @@ def _is_dash(line: Sequence[Token], at: int) -> bool:
     if not before or before[0].kind not in _OPENS_TERM or not after:
         return True
     return after[0].kind not in (Kind.NUMBER, Kind.OPEN)
-
-
-def _is_called_otherwise(line: Sequence[Token], at: int) -> bool:
-    """ "690 Kč dolů", "760 Kč (sleva)"."""
-    following = line[at + 1 : at + 4]
-    if following and following[0].kind is Kind.OPEN and following[-1].kind is Kind.CLOSE:
-        following = following[1:]
-    return bool(following) and following[0].word.means(Meaning.DISCOUNT)
 
 
 def _role_of_words(line: Sequence[Token], at: int) -> Role:
@@ -205,11 +198,8 @@ def _role_of_words(line: Sequence[Token], at: int) -> Role:
             bound = False
             continue
         if _ends_clause(token) or token.is_money or (token.kind is Kind.EQUALS and back != at - 1):
-            return (
-                Role.FINAL
-                if token.kind is Kind.ARROW and back and line[back - 1].is_money
-                else Role(Role.PLAIN + named)
-            )
+            follows = token.kind is Kind.ARROW and back and line[back - 1].is_money
+            return Role.FINAL if follows else Role(Role.PLAIN + named)
         if token.unit == PERCENT:
             between += 1
         if token.kind is Kind.WORD:

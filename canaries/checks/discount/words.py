@@ -96,16 +96,18 @@ _PARADIGMS = {_VERBS: _VERB, _ADJECTIVES: _ADJECTIVE, _NOUNS: _NOUN, _EXACT: _WH
 _LEMMAS: dict[tuple[Meaning, str], str] = {
     (Meaning.GOOD, _ADJECTIVES): """levn lacin výhodn přízniv úsporn ekonomičt ekonomick rozumn chytř lep optimáln
         ideáln šetrn dostupn zajímavějš atraktivnějš""",
-    (Meaning.GOOD, _EXACT): """lépe líp nejlépe nejlíp nejlepší lepší lepšího lepším lepšímu dobře vhodnější
-        nejvhodnější""",
+    (Meaning.GOOD, _EXACT): "lépe líp nejlépe nejlíp nejlepší dobře vhodnější nejvhodnější",
     (Meaning.BAD, _ADJECTIVES): "drah draž hor předražen",
     (Meaning.BAD, _EXACT): "hůř hůře nejhůře nejhůř draze dráž dráže",
     (Meaning.CHOOSE, _VERBS): """kup koup nakup nakoup zakup zakoup poříd pořiď pořiz objedn objednáv zvol vyber vyb
         vybír vybr vybeř vezm vza ber sáh sáhn zajd zajdě zamíř zamiř vyraz preferuj preferov upřednostn upřednostň
         upřednostňuj směřuj nasměruj nasměrov směřov navštiv přikloň přiklán přiklon využij využ využív dopřej pojď
         utíkej""",
-    (Meaning.CHOOSE, _EXACT): """jít jdi jděte jděme jdu zajít brát bral brala vzít běž běžte vydej vydejte volte volím
-        volíme volit volil volila voli rozhodněte rozhodni rozhodnout rozhodl rozhodla rozhodněme""",
+    (
+        Meaning.CHOOSE,
+        _EXACT,
+    ): """jít jdi jděte jděme jdu šel šla zajít brát bral brala vzít běž běžte vydej vydejte volte
+        volím volíme volit volil volila voli rozhodněte rozhodni rozhodnout rozhodl rozhodla rozhodněme""",
     (Meaning.FAVOUR, _VERBS): """doporuč doporučuj doporučov poraď favorizuj vítěz zvítěz vyhr vyhráv vyhraj ved vedl
         vést dominuj triumfuj boduj zaboduj vyplat vyplác""",
     (Meaning.FAVOUR, _EXACT): "navrch jedničkou jednička přednost tip dobru mluví hovoří",
@@ -123,13 +125,13 @@ _LEMMAS: dict[tuple[Meaning, str], str] = {
         většího větším největší největšího navíc výš výše nejvýše nejvýš""",
     (Meaning.PAY, _VERBS): """plat zaplat plať utrat utrác stoj stá stál vyjd vyjí vyj vyš vycház přijd přij přicház
         vyd vydá vydáv necháv nech necht dát""",
-    (Meaning.PAY, _EXACT): "dáte dám dáš stojí stojící stát stálo stála vyšel vyšla vyšlo necháte nechám dá",
+    (Meaning.PAY, _EXACT): "dám dáš stojící dá",
     (Meaning.DISCOUNT, _NOUNS): "slev slevov rabat hranic limit podmínk práh prah minimáln",
     (Meaning.COST, _NOUNS): "cen částk výdaj náklad účet účt sum částek",
-    (Meaning.COST, _EXACT): "peněz peníze cenově cenou cenu ceny",
+    (Meaning.COST, _EXACT): "peněz peníze cenově",
     (Meaning.SAME, _ADJECTIVES): "stejn shodn totožn identick rovnocenn vyrovnan nastejno",
     (Meaning.SAME, _EXACT): """nastejno nerozhodně totéž remíza remízou plichta rovnají rovny rovni rovnost rovnítko
-        srovnatelně stejně fuk tolikéž stejno""",
+        srovnatelně fuk tolikéž""",
     (Meaning.DIFFER, _VERBS): "liš odlišuj",
     (Meaning.DIFFERENCE, _NOUNS): "rozdíl diferenc",
     (Meaning.NOT, _EXACT): """ne není nejsou nebude nebudou nebyl nebyla nebylo nikoli nikoliv ani nelze nemá nemají
@@ -137,8 +139,8 @@ _LEMMAS: dict[tuple[Meaning, str], str] = {
     (Meaning.HEDGE, _EXACT): """buď snad možná asi patrně těžko sotva stěží třeba nejspíš nejspíše pravděpodobně mohl
         mohla mohlo mohli hm hmm prý údajně těžce""",
     (Meaning.ASIDE, _EXACT): """zatímco ačkoli ačkoliv přestože jakkoli jakkoliv třebaže sice byť ač navzdory zdánlivě
-        původně výchozí startuje láká lákavě lákavá lákavější vypadá vypadal vypadala nevypadá zdá zdála zdál nezdá
-        zdálo působí klame pohled""",
+        původně startuje láká lákavě lákavá lákavější vypadá vypadal vypadala nevypadá zdá zdála zdál nezdá zdálo
+        působí klame pohled""",
     (Meaning.UNREAL, _EXACT): "kdyby kdybyste kdybychom kdybych kdybys",
     (Meaning.IF, _EXACT): "pokud jestliže jestli když zda li jakmile",
     (Meaning.THAN, _EXACT): "než oproti proti vůči srovnání porovnání místo namísto vedle kromě nežli mimo versus vs",
@@ -146,16 +148,15 @@ _LEMMAS: dict[tuple[Meaning, str], str] = {
     (Meaning.LABEL, _EXACT): """závěr závěrem odpověď rozhodnutí verdikt doporučení vítěz vítězem volba výsledek
         shrnutí resumé""",
     (Meaning.BOTH, _EXACT): "oba obě obou oběma všechny všech všude oboje obojí",
-    (Meaning.FINAL, _ADJECTIVES): "konečn výsledn fináln",
+    (Meaning.FINAL, _ADJECTIVES): "konečn výsledn fináln nov",
     (Meaning.FINAL, _VERBS): "zaplat zaplac doplat zbýv zbud zůst zůstáv",
-    (Meaning.FINAL, _EXACT): """platíte platím platíme platíš zaplatit výsledek výsledkem vyjde vychází vyjdou nová
-        nové novou novém""",
+    (Meaning.FINAL, _EXACT): "platíte platím platíme platíš výsledek výsledkem vyjde vychází vyjdou",
     (Meaning.ORIGINAL, _ADJECTIVES): "původn výchoz základn běžn plná ceníkov katalogov počátečn pln",
-    (Meaning.ORIGINAL, _EXACT): "základ původní výchozí výchozím základu základem",
+    (Meaning.ORIGINAL, _EXACT): "základ základu základem",
     (Meaning.DISCOUNT, _VERBS): "odečt odečít odečet strh strhn srazí odpad odejd",
-    (Meaning.DISCOUNT, _EXACT): "dolů odečteme odečtu odečtete odečtením odečtení strhne srazí odečítáme",
+    (Meaning.DISCOUNT, _EXACT): "dolů",
     (Meaning.RANKING, _NOUNS): "pořad žebříč",
-    (Meaning.RANKING, _EXACT): "pořadí seřazeno seřazené seřadíme žebříček",
+    (Meaning.RANKING, _EXACT): "seřazeno seřazené seřadíme",
     (Meaning.POINTS, _EXACT): """tam tady zde tento tato toto tuto této tomto tohoto jeho její ten ta onen tuhle tenhle
         tudy takto sem""",
 }
