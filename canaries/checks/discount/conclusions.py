@@ -78,8 +78,8 @@ def read_conclusions(lines: Sequence[Sequence[Token]], shops: frozenset[str]) ->
             else:
                 read += _read_sentence(sentence, state)
             before = state
-    if not read and joined and not is_row(joined[-1]):
-        *_, last = _sentences(joined[-1])
+    final = list(_sentences(joined[-1])) if joined and not read and not is_row(joined[-1]) else []
+    for last in final[-1:]:
         means = {meaning for token in last for meaning in token.word.meanings}
         said = means & _COMPARES or not any(token.is_money for token in last)
         if said and Meaning.DISCOUNT not in means and shops_in(last) and "?" not in last[-1].text:
