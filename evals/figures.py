@@ -28,7 +28,7 @@ from q36eval.records import (
     Measurement,
     ProbeName,
 )
-from q36eval.stats import mcnemar, summarize
+from q36eval.stats import mcnemar
 
 ACCURACY = METRICS[ProbeName.EVALS, "accuracy"]
 RECOVERY = METRICS[ProbeName.EVALS, "recovery"]
@@ -113,15 +113,8 @@ def hidden_changes(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_P
     if any(outcome.branch.text is not None for outcome in outcomes):
         clusters = paired_clusters(outcomes, _changed, bounds=(0.0, 1.0), weights=plan.weights)
         clusters = clusters.model_copy(update={"reference": None})
-        value, _, effect, interval = summarize(clusters, ANSWERS_CHANGED.estimator)
-        yield ANSWERS_CHANGED.measured(
-            name,
-            value=value,
-            effect=effect,
-            effect_interval=interval,
-            counts=clusters.counts(),
-            clusters=clusters,
-            note="another choice or text than the reference's, right or wrong",
+        yield ANSWERS_CHANGED.summarized(
+            clusters, name, note="another choice or text than the reference's, right or wrong"
         )
 
 

@@ -17,7 +17,7 @@ from q36eval.errors import CorruptCheckpointError
 SECONDS = 3.0
 """For one pattern and all names. One as producers write it takes microseconds for each of 120,000 names."""
 SECONDS_OF_ALL, LEAST_SECONDS = 30.0, 0.05
-"""For all patterns together; of each the latter is left when these have passed."""
+"""For all patterns together; once these have passed, each match has the latter."""
 SLOW_SECONDS = 0.001
 """A match that takes less does not count."""
 MOST_PATTERNS = 1024

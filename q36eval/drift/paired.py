@@ -7,13 +7,11 @@ from q36eval.drift.records import PairedDifference
 from q36eval.gate.blessed_run import against_blessed
 from q36eval.gate.noise import floor_metric
 from q36eval.records import Interval, Measurement, Reason
-from q36eval.stats import summarize
+from q36eval.stats import summarize, why_not_measured
 
 ALPHA = 0.05
 """Chance that a stable branch is reported as drifting, over all watched metrics of one comparison together."""
 
-LEAST_SCORED = 0.99
-"""Share of the items that need a figure: errors are no answers, and a difference without them could hide any loss."""
 RATIOS = ("ratio", "perplexity")
 
 
@@ -32,9 +30,9 @@ def paired_difference(
         return f"Cannot be paired with the blessed run: {paired.text}."
     clusters, level, no_change = paired.clusters, 1.0 - ALPHA / metrics, 1.0 if paired.estimator in RATIOS else 0.0
     assert clusters is not None
-    counts = clusters.counts()
-    if counts.scored < LEAST_SCORED * counts.total:
-        return f"Only {counts.scored:,} of {counts.total:,} items gave a figure in both runs."
+    missing = why_not_measured(clusters, paired.estimator)
+    if missing is not None:
+        return f"Cannot be paired with the blessed run: {missing.text}."
     if clusters.branch == clusters.reference and not any(clusters.errored):
         effect, interval = no_change, Interval(lower=no_change, upper=no_change, level=level, method="identical")
     else:

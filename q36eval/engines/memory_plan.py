@@ -247,7 +247,7 @@ class MemoryPlan:
     short: bool = False
     """Limits are below those of this device where nothing else uses it."""
     unused: tuple[str, ...] = ()
-    """What the model cannot do, so that it is computed without."""
+    """What the model does not support: it is computed without."""
 
     @property
     def worth_sharing(self) -> int:

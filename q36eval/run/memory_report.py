@@ -27,7 +27,7 @@ def batches_line(plan: MemoryPlan) -> str:
     answers = "" if plan.room.placement == LAYERS else f" and {plan.rows} answers"
     line = f"Batches on {plan.room.device}: {plan.score_tokens:,} tokens scored{answers} at a time; "
     line += f"{_WEIGHTS[plan.room.placement]} take {size(plan.room.weights)} of {size(_whole(plan))}."
-    line += f" Not used, since this model cannot: {', '.join(plan.unused)}." if plan.unused else ""
+    line += f" This model does not support {' and '.join(plan.unused)}." if plan.unused else ""
     return f"{line} {SHORT}" if plan.short else line
 
 

@@ -340,6 +340,8 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     if "model_type" in kept:  # a wrapper's text model may be named by either; a GGUF calls Mistral a Llama
         kind = str(kept["model_type"]).removesuffix("_text")
         kept["model_type"] = "llama" if kind == "mistral" else kind
+        if kind == "mistral" and "sliding_window" not in kept:  # a Llama has none, and transformers gives it one
+            kept["sliding_window"] = _text_class(settings)().sliding_window
     if is_of_qwen(settings) and ("num_hidden_layers" in settings or "layer_types" in settings):
         kept["layer_types"] = layer_types(settings)
         kept.pop("full_attention_interval", None)

@@ -246,7 +246,7 @@ def _far(section: Section, rule: str, error: WeightError, message: str, certain:
     """A weight further from the reference than others; where GPTQ may have moved it there, measuring has to tell."""
     if certain:
         return Finding(section=section, rule=rule, subject=error.name, message=message)
-    message += " GPTQ can do that to a weight that it rounds: KL and canaries tell what it costs."
+    message += " GPTQ can move a weight that far; KL and canaries measure what it costs."
     return Finding(section=section, rule=rule, subject=error.name, message=message, severity=Severity.ADVISORY)
 
 

@@ -16,7 +16,6 @@ from q36eval.records import Measurement
 PURE = (
     "q36eval.stats.summarize",
     "q36eval.evals.figures.recovery",
-    "q36eval.evals.figures.summarize",
     "q36eval.gate.evidence.judge",
 )
 

@@ -83,6 +83,15 @@ def test_another_model_type_is_another_computation(tmp_path: Path) -> None:
     assert ("blocking", "computation-differs") in rules(inspect_checkpoint(branch, reference, weights_workers=1))
 
 
+@pytest.mark.parametrize(("settings", "blocks"), [({"sliding_window": None}, False), ({}, True)])
+def test_a_mistral_with_a_window_is_no_llama(settings: dict[str, None], blocks: bool, tmp_path: Path) -> None:
+    branch = written("llama", tmp_path / "branch")
+    reference = Path(shutil.copytree(branch, tmp_path / "reference"))
+    mistral = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], **settings}
+    (reference / "config.json").write_text(json.dumps(json.loads((reference / "config.json").read_text()) | mistral))
+    assert (("blocking", "computation-differs") in rules(inspect_checkpoint(branch, reference))) is blocks
+
+
 @pytest.mark.parametrize(("factor", "found"), [(1.0, set()), (2.0, {("blocking", "tied-head")})])
 def test_a_tied_head_that_is_stored_too_is_the_embeddings(
     factor: float, found: set[tuple[str, str]], tmp_path: Path
