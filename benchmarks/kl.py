@@ -292,7 +292,8 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     times: dict[str, list[float]] = {"forward": [], "probe": []}
     with tempfile.TemporaryDirectory() as place:
         reference = local_reference(folder / "bf16", Path(place), EngineOptions())
-        captures = reference.captures(works, Silent())
+        answers = reference.answers(works, Silent())
+        answers.answer([(work, work.items) for work in works])
         for _ in range(rounds):
             started = time.perf_counter()
             for _each in engine.score(requests):
@@ -300,7 +301,7 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
             times["forward"].append(time.perf_counter() - started)
             started = time.perf_counter()
             sink = Outcomes()
-            measure_branch(engine, works, captures, sink, Silent())
+            measure_branch(lambda: engine, works, answers, sink, Silent())
             times["probe"].append(time.perf_counter() - started)
     print(f"sandbox, {branch}: {len(requests)} windows, {tokens} tokens, bare forward {spread(times['forward'])} s")
     print(

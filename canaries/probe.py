@@ -245,8 +245,7 @@ class CanaryProbe(Probe):
 
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
         """Count what the reference can do, and which prompts stay on the absolute list; the items are as they were."""
-        missing = Digest(error="the reference could not be measured on this item")
-        self._planned = tuple(self._planned_item(item, digests.get(item.key, missing)) for item in items)
+        self._planned = tuple(self._planned_item(item, digests[item.key]) for item in items if item.key in digests)
         return items
 
     def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:

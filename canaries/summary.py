@@ -60,7 +60,7 @@ class PlannedFigure:
     of_answers: bool = True
 
     def measured(self, outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem] | None) -> Measurement | None:
-        """From the outcomes so far, with what the reference can do of all that is planned; None without a question."""
+        """From the outcomes so far, with what the reference can do of the stages begun; None without a question."""
         specs = {spec.id: spec for spec in self.specs}
         own = [outcome for outcome in outcomes if outcome.group in specs]
         if self.off_list:
@@ -92,7 +92,7 @@ def summarize_outcomes(
 ) -> Iterator[Measurement]:
     """All measurements of the probe; a figure without a single question is left out, hence not measured.
 
-    `planned` is what the reference makes of every item that is planned; None where that is not known.
+    `planned` is what the reference makes of every item of the stages begun; None where that is not known.
     """
     for figure in planned_figures(specs):
         measurement = figure.measured(outcomes, planned)

@@ -4,10 +4,13 @@ A family is a task at a length where a group has lengths (RULER: a model reads 4
 whole group: one subject of MMLU has too few questions to say whether a model can do it. An item is informative where
 the reference gets full marks within its budget of tokens: of a partial score, as RULER gives for three of four values,
 nobody knows whether the reference can do the task or was lucky with a part of it.
+
+It is counted over what the reference answers before the branch is asked anything: of items that are only scored over
+all, of those with generated answers over the first blocks, until they hold `SAMPLE` of each family (`sampled`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from q36eval.evals.paired_clusters import PlannedItem
@@ -17,21 +20,29 @@ from q36eval.records import Answer, Clusters, FailureCauses, FamilyCompetence, I
 LENGTH_FIELDS = ("length", "max_length")
 """Slice fields that hold a number of tokens: of the sandbox's RULER documents, and of those that lm-eval makes."""
 
+SAMPLE = 20
+"""So many items of a family say what the reference can do of it. One of which it solves four in five fails half of a
+sample 6 times in 10,000 (binomial); only of a family near a policy's share may the sample decide otherwise than all."""
+
 CUT_OFF, UNREADABLE, WRONG, ERRORED = "cut_off", "unreadable", "wrong", "errored"
 """Why an answer is not right: it ended at its budget, no answer was found in it, it is another one, there is none."""
 
 
 @dataclass(frozen=True)
 class KnownAnswer:
-    """The reference's answer to an item of a family: why it is not right (None: it is), and what guessing gets."""
+    """The reference's answer to an item of a family: why it is not right (None: it is), and what guessing gets.
+
+    `asked` is false where the reference is asked it when the branch is, so that nothing counts of it here.
+    """
 
     family: str
     cause: str | None
     chance: float
+    asked: bool = True
 
 
 Known = Mapping[str, KnownAnswer]
-"""The reference's answers to all planned items, by item key."""
+"""What is known of the reference's answers to all planned items, by item key."""
 
 
 def cause_of(answer: Answer) -> str | None:
@@ -47,6 +58,19 @@ def cause_of(answer: Answer) -> str | None:
 def family_of(group: TaskGroup, stratum: str) -> str:
     """The family of a group's items of that stratum."""
     return f"{group.name}/{stratum}" if set(group.slice_fields) & set(LENGTH_FIELDS) else group.name
+
+
+def sampled(items: Sequence[PlannedItem], family: Callable[[PlannedItem], str]) -> list[str]:
+    """The keys of the first blocks of a group's items, until they hold `SAMPLE` items of each family, or all of it."""
+    lacking = Counter({name: min(SAMPLE, size) for name, size in Counter(map(family, items)).items()})
+    keys: list[str] = []
+    for block in sorted({item.block for item in items}):
+        if not any(count > 0 for count in lacking.values()):
+            break
+        own = [item for item in items if item.block == block]
+        lacking.subtract(map(family, own))
+        keys += [item.key for item in own]
+    return keys
 
 
 def merged(planned: Sequence[PlannedItem], known: Known) -> dict[str, KnownAnswer]:
@@ -67,10 +91,12 @@ def merged(planned: Sequence[PlannedItem], known: Known) -> dict[str, KnownAnswe
 
 
 def competence(planned: Iterable[PlannedItem], known: Known) -> tuple[FamilyCompetence, ...]:
-    """What the reference can do of the families of these items, each counted over those of it that are among them."""
+    """What the reference can do of the families of these items, each counted over those of it that are among them and
+    that it was asked."""
     by_family: dict[str, list[KnownAnswer]] = {}
-    for item in planned:
-        by_family.setdefault(known[item.key].family, []).append(known[item.key])
+    for answer in (known[item.key] for item in planned):
+        if answer.asked:
+            by_family.setdefault(answer.family, []).append(answer)
     return tuple(
         FamilyCompetence(
             name=family,

@@ -56,11 +56,11 @@ class Plan:
     """What a unit of each cluster counts, where items were drawn by margin and not all are evaluated."""
 
     @cached_property
-    def right(self) -> frozenset[str] | None:
-        """Keys of the items that the reference gets right; None where that is not known."""
-        return (
-            None if self.known is None else frozenset(key for key, answer in self.known.items() if answer.cause is None)
-        )
+    def right(self) -> Mapping[str, bool] | None:
+        """Of the items that the reference was asked first whether it gets them right; None where that is not known."""
+        if self.known is None:
+            return None
+        return {key: answer.cause is None for key, answer in self.known.items() if answer.asked}
 
     def family_of(self, item: PlannedItem) -> str:
         """The family of items that a planned one belongs to; "" where none is known."""

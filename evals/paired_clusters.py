@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from q36eval.records import Clusters, ItemOutcome, PlannedClusters, Schedule
@@ -48,16 +48,16 @@ def scheduled(
     outcomes: Iterable[ItemOutcome],
     planned: Sequence[PlannedItem],
     family_of: Callable[[PlannedItem], str] = lambda item: "",
-    right: Collection[str] | None = None,
+    right: Mapping[str, bool] | None = None,
     *,
     partial: bool = False,
 ) -> Clusters:
     """The same clusters with the block each was asked in and what was planned, known before any answer of the branch.
 
     `clusters` are those of `outcomes`, in the order of their first ones; `family_of` a planned item is the family of
-    its cluster, `right` are the keys of those that the reference gets right, `partial` says that a part of the items
-    was planned. As they are where the plan is not known, or a cluster lies in several blocks: then only one look may be
-    taken.
+    its cluster, `right` says of the items that the reference was asked beforehand whether it gets them right, `partial`
+    that a part of the items was planned. As they are where the plan is not known, or a cluster lies in several blocks:
+    then only one look may be taken.
     """
     blocks: dict[str, set[int]] = {}
     for item in planned:
@@ -77,7 +77,7 @@ def scheduled(
         if not drawn or one_of[name].block <= drawn[name].last_bet
     }
     largest = planned_largest(list(weighted.values()))
-    solved = None if right is None else Counter(item.cluster for item in planned if item.key in right)
+    solved = None if right is None else _right_shares(planned, family_of, right)
     schedule = Schedule(
         largest=largest,
         blocks=tuple(one_of[name].block for name in names),
@@ -96,18 +96,34 @@ def _by_family(
     one_of: Mapping[str, PlannedItem],
     family_of: Callable[[PlannedItem], str],
     largest: float,
-    solved: Mapping[str, int] | None = None,
+    solved: Mapping[str, tuple[int, int]] | None = None,
 ) -> dict[str, PlannedClusters]:
-    """What was planned of each family's clusters; `one_of` has an item of each, `solved` counts right items."""
+    """What was planned of each family's clusters; `one_of` has an item of each, `solved` is of each family how many of
+    how many items the reference gets right."""
     by_family: dict[str, list[str]] = {}
     for name in sizes:
         by_family.setdefault(family_of(one_of[name]), []).append(name)
     planned = {}
     for family, names in sorted(by_family.items()):
         plan = planned_clusters([sizes[name] for name in names], largest)
-        right = None if solved is None else float(sum(solved.get(name, 0) for name in names))
+        right = None
+        if solved is not None and family in solved:
+            count, of = solved[family]
+            right = plan.units * count / of  # exact where all were asked
         planned[family] = plan.model_copy(update={"right": right})
     return planned
+
+
+def _right_shares(
+    planned: Iterable[PlannedItem], family_of: Callable[[PlannedItem], str], right: Mapping[str, bool]
+) -> dict[str, tuple[int, int]]:
+    """Of each family how many items the reference gets right, and how many it was asked."""
+    shares: dict[str, tuple[int, int]] = {}
+    for item in planned:
+        if item.key in right:
+            count, of = shares.get(family_of(item), (0, 0))
+            shares[family_of(item)] = count + right[item.key], of + 1
+    return shares
 
 
 def estimate_weights(outcomes: Iterable[ItemOutcome], planned: Sequence[PlannedItem]) -> dict[str, float] | None:

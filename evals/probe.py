@@ -12,7 +12,7 @@ from typing import Any
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.evals.blocks import draws_by_margin, in_blocks
-from q36eval.evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
+from q36eval.evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged, sampled
 from q36eval.evals.encoding import Encoded, Encoder, NotAmongLikeliestError, is_cut_off, responses, with_shared_prefixes
 from q36eval.evals.figures import UNITS, Plan
 from q36eval.evals.lm_tasks import Document, load_documents
@@ -147,24 +147,37 @@ class EvalsProbe(Probe):
             return item
         return in_group(replace(item, scores=own.scores, generations=own.generations), self.name)
 
+    def answered_first(self, items: Sequence[WorkItem]) -> Sequence[WorkItem]:
+        """All that is only scored, since its order hangs on it; of generated answers a sample (`evals.competence`)."""
+        own = {item.key: item for item in items}
+        first = []
+        for group in self._loaded.groups:
+            planned = [item for item in self._planned if item.group == group.name and item.key in own]
+            if any(own[item.key].generations for item in planned):
+                keys = sampled(planned, lambda item, group=group: family_of(group, item.stratum))
+            else:
+                keys = [item.key for item in planned]
+            first += [own[key] for key in keys]
+        return first
+
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
-        """Count what the reference gets right of all that is planned; see `evals.competence`."""
-        missing = Digest(error="the reference could not be measured on this item")
+        """Count what the reference gets right of what it was asked first; see `evals.competence`."""
         self._known = {}
         for group in self._loaded.groups:
             if group.measure == "accuracy":
                 planned = [item for item in self._planned if item.group == group.name]
-                known = {}
-                for item in planned:
-                    document, encoded = self._encoded[item.key]
-                    answer = _answer(document, encoded, digests.get(item.key, missing))
-                    known[item.key] = KnownAnswer(family_of(group, item.stratum), cause_of(answer), document.chance)
+                known = {item.key: self._known_answer(group, item, digests.get(item.key)) for item in planned}
                 self._known |= merged(planned, known)
         self._draw_by_margin(digests)
         block_of = {item.key: item.block for item in self._planned}
         order = {item.key: place for place, item in enumerate(self._planned)}
         laid_out = [in_block(item, block_of[item.key], self.name) for item in items]
         return sorted(laid_out, key=lambda item: order[item.key])
+
+    def _known_answer(self, group: TaskGroup, item: PlannedItem, digest: Digest | None) -> KnownAnswer:
+        document, encoded = self._encoded[item.key]
+        cause = None if digest is None else cause_of(_answer(document, encoded, digest))
+        return KnownAnswer(family_of(group, item.stratum), cause, document.chance, asked=digest is not None)
 
     def _draw_by_margin(self, digests: Mapping[str, Digest]) -> None:
         """Lay out anew the groups that are drawn by the reference's margin.

@@ -170,11 +170,19 @@ class Probe(ABC):
         """
         return None
 
+    def answered_first(self, items: Sequence[WorkItem]) -> Sequence[WorkItem]:
+        """Which of these items of one stage the reference answers before the branch is asked any of them: all of them.
+
+        A probe may name fewer, in whole blocks: then the reference answers the others as the branch comes to them.
+        """
+        return items
+
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
-        """Receive the reference's digests by item key, once all are captured and before the branch is evaluated.
+        """Receive the reference's digests by item key of all that `answered_first` names of the stages begun so far;
+        called as a stage begins, before the branch is asked any of it.
 
         Returns the same items; their blocks may be laid out anew by what the reference answered, and by nothing else.
-        An item whose digest is missing or errored is one that the reference could not be measured on.
+        A digest with an error is one of an item that the reference could not be measured on.
         """
         return items
 

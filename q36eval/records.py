@@ -116,7 +116,8 @@ class PlannedClusters(Record):
     """Clusters as they were planned, known before any answer of the branch.
 
     How many, their `units`, the sum of the `squares` of their sizes, the units beyond `Schedule.largest`, which bets
-    leave out (`cut`), and, where it is known, how many units the reference gets `right`.
+    leave out (`cut`), and, where it is known, how many units the reference gets `right`, by the share of those that it
+    answered before the branch was asked.
     """
 
     clusters: int = Field(ge=1)
@@ -247,10 +248,10 @@ def _schedule_of(schedule: Schedule, rows: Sequence[int], kept: Collection[str])
 class FamilyCompetence(Record):
     """What the reference can do of one family of items: a canary, a task, a task at a length.
 
-    Counted over all `items` planned, before the branch is evaluated. An item is `informative` where the reference
-    answers it right within its budget, so that a worse branch could lose it. `causes` says of the others why they are
-    not, by cause ("cut_off", "errored", "wrong"); they add up to `items - informative`. `chance` is the share of items
-    that guessing gets right, 0 where answers are free.
+    Counted over the `items` that the reference answers before the branch is asked. An item is `informative` where the
+    reference answers it right within its budget, so that a worse branch could lose it. `causes` says of the others why
+    they are not, by cause ("cut_off", "errored", "wrong"); they add up to `items - informative`. `chance` is the share
+    of items that guessing gets right, 0 where answers are free.
     """
 
     name: str

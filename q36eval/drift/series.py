@@ -51,7 +51,7 @@ def _of_reference(before: SeriesPoint, after: SeriesPoint) -> list[str]:
 
 
 def _items(answers: str) -> str:
-    """Of how many items the hash is: other items have other answers, which says nothing of the reference."""
+    """Of which items the hash is: other items have other answers, which says nothing of the reference."""
     return answers.partition(":")[0]
 
 

@@ -1,7 +1,8 @@
 """What the reference can do of what a criterion compares: a gate before any comparison, never a filter of items. Pure.
 
 A comparison in which the reference fails says nothing. So a family of items that the reference cannot do drops out
-whole, by what it answered to all that is planned, never by what the branch answered; within a family every item stays.
+whole, by what it answered before the branch was asked, never by what the branch answered; within a family every item
+stays.
 """
 
 import math
@@ -29,9 +30,9 @@ NAMED = 3
 
 
 class Competence(Record):
-    """What the reference can do of what a criterion judges, over all items planned.
+    """What the reference can do of what a criterion judges, over the items that it was asked before the branch.
 
-    `items` are those behind the figure, `informative` those that the reference answers right, `remaining` those in
+    `items` are those, `informative` those that the reference answers right, `remaining` those in
     families that it can do. `left_out` are the other families, by name: none of their items was judged.
     """
 
@@ -114,7 +115,7 @@ def _refusal(
         )
     names = [family.name for family in measurement.competence]
     known = set((measurement.clusters and measurement.clusters.families) or ())
-    if len(set(names)) < len(names) or not known <= set(names) or competence.items < measurement.counts.total:
+    if len(set(names)) < len(names) or not known <= set(names):
         return Reason("competence-unknown", "the probe does not report for every item whether the reference solves it")
     if not kept or competence.remaining < rule.min_weight * competence.items - 1e-9:
         share = f"{competence.remaining:,} of {competence.items:,} items lie in families that the reference can do"

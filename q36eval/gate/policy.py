@@ -132,7 +132,7 @@ class Informative(PolicyModel):
     An item is informative where the reference answers it right within its budget. A family of items drops out whole
     where fewer than `min_items` or less than `min_share` of its items are; the share is what guessing leaves,
     (right / items - chance) / (1 - chance). The criterion is not measured where less than `min_weight` of its items lie
-    in the families that remain. All of it is counted over what is planned, before the branch is evaluated.
+    in the families that remain. All of it is counted over what the reference answers before the branch is asked.
 
     The defaults: a reference that solves less than half of a task is mostly compared where both sides fail. Of a
     family with 5 informative items a branch that lost half of what the reference solves shows none of it 3 times in 100

@@ -6,11 +6,11 @@ The order of a run, and where each step lives:
 2. `preflight`: everything that is missing or impossible, reported at once before any work, by what the probes declare
    (`declared_figures`) and the room on disk (`disk`). `probe_set`: the probes of a run (`suites` finds the files of a
    suite, `material` what the KL probe scores).
-3. `reference`: the reference deployment or its pack; `capture` records its answers once, `floor` its noise floor,
-   `pack` makes a pack of both for other machines.
+3. `reference`: the reference deployment or its pack; `capture` has it answer what the branch is asked next, and keeps
+   each answer; `floor` its noise floor, `pack` makes a whole pack of both for other machines.
 4. `branch`: the branch inspected (`weights`), loaded and evaluated. `rounds` goes through all probes stage by stage
-   until a rule says that the verdict stands; `items` hands the engine's results out item by item; `order_check`
-   evaluates the first items again at the end.
+   until a rule says that the verdict stands, the reference one round ahead; `items` hands the engine's results out
+   item by item; `order_check` evaluates the first items again at the end.
 5. `measure`: the whole run: begins or resumes it in history, calls all of the above, decides, records, closes.
 6. `progress` follows along; `drift` keeps where the branch stands now.
 

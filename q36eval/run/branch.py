@@ -12,20 +12,21 @@ from q36eval.checkpoints.inspection import Section
 from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.engines import Engine, EngineSettings, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
-from q36eval.gate import PolicyRule, Stage, StageState
+from q36eval.files import json_sha256
+from q36eval.gate import Policy, PolicyRule, Stage, StageState
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
 from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
 from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.capture import PASSES
+from q36eval.run.capture import PASSES, ReferenceAnswers
 from q36eval.run.floor import FloorKeeper
 from q36eval.run.items import SECOND, Work
 from q36eval.run.memory_report import BATCHES, batches_line, limits, other_batches, split_line
 from q36eval.run.preflight import problems_after_capture, problems_of_plan, refuse
 from q36eval.run.progress import note
-from q36eval.run.reference import Reference
+from q36eval.run.reference import Loader, Reference
 from q36eval.run.request import Request, asks_endpoint, judges_serving_kl
 from q36eval.run.rounds import Planned, TokenizedDifferentlyError, not_evaluated_after, plan_once, run_probes
 from q36eval.run.serving_divergence import ServingAdds
@@ -36,7 +37,6 @@ from q36eval.served.declared_server import SERVING_KL
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.kl.corpus import CorpusDocument
-    from q36eval.run.capture import OpenCaptures
 
 WEIGHTS_STAGE = ProbeName.WEIGHTS.value
 SET_UP = "set-up"
@@ -71,10 +71,10 @@ class RunSink(Sink):
 
 @dataclass(frozen=True)
 class AskedBefore:
-    """The reference's part of a run, done before the branch is read: its captures, its noise floor, the seconds."""
+    """What the reference did before the branch is read: its first answers, its noise floor, the seconds."""
 
     planned: Planned
-    captures: "OpenCaptures"
+    answers: ReferenceAnswers
     floor: Sequence[Measurement]
     seconds: float
 
@@ -102,14 +102,24 @@ class Running:
 
     _faults: list[str] | None = field(default=None, init=False)
 
+    _asked: ReferenceAnswers | None = field(default=None, init=False)
+    _judged_scales: str | None = field(default=None, init=False)
+    """The cache scales that this run chose."""
+
     def __post_init__(self) -> None:
         self.sink = RunSink(self.history, self.run.id)
+        self._branch = Loader(self._open)
+
+    @property
+    def _one_at_a_time(self) -> bool:
+        """Whether the device does not hold branch and reference at once."""
+        return self.request.engine.device not in HOLD_BOTH
 
     @property
     def deployment(self) -> EngineSettings:
         """The branch as it is opened; a resumed run keeps the cache scales that it judged."""
         settings, begun = self.request.deployment, self.run.identity
-        judged = None if begun is None else begun.settings.get("kv_scales")
+        judged = self._judged_scales if begun is None else begun.settings.get("kv_scales")
         return settings if judged is None or settings.kv_scales is not None else replace(settings, kv_scales=judged)
 
     def measure(self) -> None:
@@ -134,21 +144,21 @@ class Running:
             of = (self.request, self.history, self.run.id, self.reference.identity, self.sink, self.texts)
             adding = ServingAdds(*of)
             adding.decode_first(self.progress)  # before an engine that takes what memory it finds
-        branch = self._loaded(inspection)
-        if branch is not None:
-            self._compare(branch, inspection, asked, adding)
+        if self._loaded(inspection):
+            self._compare(inspection, asked, adding)
 
     def _reference_first(self) -> AskedBefore | None:
-        """Where both models do not fit, capture the reference, and measure its floor, before the branch is read.
+        """Where both models do not fit, have the reference answer what each stage needs first, and measure its floor,
+        before the branch is read.
 
-        Nothing is asked of it afterwards. None where both fit, or where the branch is known to fail: that is reported
-        where the branch is loaded and compared, and waits for no reference.
+        None where both fit, or where the branch is known to fail: that is reported where the branch is loaded and
+        compared, and waits for no reference.
 
         Raises:
             UsageError: the reference cannot be used, or the branch is refused.
         """
         reference, request = self.reference, self.request
-        if request.engine.device in HOLD_BOTH or reference.load is None or reference.tokenizer is None:
+        if not self._one_at_a_time or reference.load is None or reference.tokenizer is None:
             return None
         started = time.monotonic()
         try:
@@ -163,10 +173,25 @@ class Running:
         except TemplateLimitError as error:
             raise UsageError(error.code, f"The reference cannot be used: {error}") from error
         refuse(problems_of_plan(request.policy, whole.works, request, reference, generates=self.generates))
-        captures = reference.captures(whole.works, self.progress)
-        floor = self._floor(whole.works, captures)
+        answers = self._answers(whole.works)
+        stages = [(work, work.of_stage(stage)) for work in whole.works for stage in work.stages]
+        answers.answer([(work, work.probe.answered_first(items)) for work, items in stages])
+        floor = self._floor(whole.works, answers)
         reference.load.forget()
-        return AskedBefore(whole, captures, floor, time.monotonic() - started)
+        answers.seconds = 0.0
+        return AskedBefore(whole, answers, floor, time.monotonic() - started)
+
+    def _answers(self, works: Sequence[Work]) -> ReferenceAnswers:
+        """The reference's answers to what is planned, for which the branch gives way where both models do not fit."""
+        loader = self.reference.load
+
+        def load() -> Engine:
+            assert loader is not None, "it is called only where the reference can be loaded"
+            if self._one_at_a_time:
+                self._branch.forget()
+            return loader()
+
+        return self.reference.answers(works, self.progress, load=load, one_at_a_time=self._one_at_a_time)
 
     def _floor(self, works: Sequence[Work], captures: Captures) -> list[Measurement]:
         """The reference's noise floor on what is planned, measured now if need be."""
@@ -174,30 +199,38 @@ class Running:
         keeper = FloorKeeper(reference.identity, reference.root, reference.load, self.progress, most)
         return keeper.figures(works, captures)
 
-    def _loaded(self, inspection: "Inspection | None") -> Engine | None:
-        """The branch; None where its checkpoint cannot be loaded, which is written down as the proven fault it is."""
+    def _open(self) -> Engine:
+        """The branch's engine; where both models do not fit, the reference's memory is its own from here on."""
+        if self._one_at_a_time and self.reference.load is not None:
+            self.reference.load.forget()
+        branch = open_engine(self.deployment)
+        branch.report_to(self._told)
+        branch.keep_in(self.files.state / PASSES, partial(self.progress.within, "layer"))
+        return branch
+
+    def _loaded(self, inspection: "Inspection | None") -> bool:
+        """Load the branch; False where it cannot be, which is written down as the proven fault it is."""
         from q36eval.run.cache_scales import CACHE_SCALES, judge_worse_scales
 
         self.progress.stage("reading the checkpoint", 1)
         started = time.monotonic()
         try:
-            branch = open_engine(self.deployment)
+            branch = self._branch()
         except CorruptCheckpointError as error:
             self._write([integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)]))
             self._skip(f"the checkpoint could not be loaded: {error}")
-            return None
+            return False
         losses = judge_worse_scales(branch, self.deployment, self.texts)
         if losses is not None:
+            self._judged_scales = losses.judged
             run = self.history.get_run(self.run.id)
             self.history.update_run(self.run.id, provenance=run.provenance | {CACHE_SCALES: str(losses)})
             self.progress.stage(str(losses), 0)
         self._note_batches(branch)
         self._note_workers(branch)
-        branch.report_to(self._told)
-        branch.keep_in(self.files.state / PASSES, partial(self.progress.within, "layer"))
         self.progress.advance()
         self.timings[SET_UP] = time.monotonic() - started
-        return branch
+        return True
 
     def _note_batches(self, branch: Engine) -> None:
         """Say what is computed together, and whether the run was begun otherwise."""
@@ -226,10 +259,9 @@ class Running:
         self.progress.note(sentence)
         note(self.history, self.run.id, EventKind.RETRY, sentence)
 
-    def _compare(
-        self, branch: Engine, inspection: "Inspection | None", asked: AskedBefore | None, adding: ServingAdds | None
-    ) -> None:
+    def _compare(self, inspection: "Inspection | None", asked: AskedBefore | None, adding: ServingAdds | None) -> None:
         """Everything that needs both deployments."""
+        branch = self._branch()
         faults = self._identified(branch.identity)
         known = [] if inspection is None else self._static(inspection, branch.ignores_activation_quantization, faults)
         if faults:
@@ -240,7 +272,8 @@ class Running:
             self.timings[SERVING_KL] = adding.seconds
         if asks_endpoint(self.request):
             known += self._served()
-        self._evaluate(branch, known, asked)
+        del branch  # which gives way where the reference is asked and both do not fit
+        self._evaluate(known, asked)
 
     def _template(self) -> DeclaredTemplate | None:
         """The declaration of a chat template of its own; None where the branch has the reference's, or no declaration.
@@ -323,26 +356,11 @@ class Running:
             Stage(name=WEIGHTS_STAGE, state=StageState.MEASURED, items=items, planned=items, settled=stands_by)
         )
 
-    def _evaluate(self, branch: Engine, known: Sequence[Measurement], asked: AskedBefore | None) -> None:
-        """Everything that needs answers of the branch, against what is captured of the reference."""
+    def _evaluate(self, known: Sequence[Measurement], asked: AskedBefore | None) -> None:
+        """Everything that needs answers of the branch, against the reference's."""
         reference, policy = self.reference, self.request.policy
         if policy is not None:
             policy = margins_held(policy, known).policy
-
-        def captures_of(works: Sequence[Work]) -> Captures:
-            if asked is None:
-                refuse(problems_of_plan(policy, works, self.request, reference, generates=self.generates))
-                captures = reference.captures(works, self.progress)
-            else:
-                captures = asked.captures
-            self._keep_reference_answers(works, captures)
-            floor = self._floor(works, captures) if asked is None else asked.floor
-            if reference.load is not None:
-                reference.load.forget()  # its memory is the branch's from here on
-            if policy is not None:
-                refuse(problems_after_capture(policy, works, captures, floor))
-            self._write(floor)
-            return captures
 
         def keep_prompts(by_probe: Mapping[ProbeName, OwnPrompts]) -> None:
             run = self.history.get_run(self.run.id)
@@ -357,12 +375,12 @@ class Running:
             )
 
         template = self._template()
-        tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
+        tokenizer = self._branch().tokenizer if reference.tokenizer is None else reference.tokenizer()
         try:
             evaluated = run_probes(
-                branch,
+                self._branch,
                 tokenizer,
-                captures_of,
+                partial(self._answers_of, policy, asked),
                 self.probes,
                 self.sink,
                 self.progress,
@@ -370,6 +388,7 @@ class Running:
                 known,
                 None if template is None else keep_prompts,
                 None if asked is None else asked.planned,
+                partial(self._answered, policy, asked),
             )
         except (TokenizedDifferentlyError, TemplateLimitError) as error:
             self._write([integrity([str(error)])])
@@ -379,19 +398,43 @@ class Running:
             self._write([integrity([str(error)])])
             self._skip(f"the checkpoint could not be loaded: {error}")
             return
-        if branch.splits:
-            self._told(split_line(branch.splits))
+        finally:
+            if reference.load is not None:
+                reference.load.forget()
+            reference.mark_used()
+        if splits := self._branch().splits:
+            self._told(split_line(splits))
+        self._keep_reference_answers()
         self.stages += evaluated.stages
         self.timings[SET_UP] += evaluated.seconds.pop("reference") + (0.0 if asked is None else asked.seconds)
         self.timings |= evaluated.seconds
 
-    def _keep_reference_answers(self, works: Sequence[Work], captures: "OpenCaptures") -> None:
+    def _answers_of(self, policy: Policy | None, before: AskedBefore | None, works: Sequence[Work]) -> ReferenceAnswers:
+        """The reference's answers to these works, to be captured as they are needed."""
+        if before is None:
+            refuse(problems_of_plan(policy, works, self.request, self.reference, generates=self.generates))
+        self._asked = self._answers(works) if before is None else before.answers
+        return self._asked
+
+    def _answered(self, policy: Policy | None, before: AskedBefore | None, work: Work) -> None:
+        """What the reference answered first of a stage can show the policy; the noise floor is measured with the KL."""
+        assert self._asked is not None, "the reference has answered"
+        name, floor = work.probe.name, list[Measurement]()
+        if name is ProbeName.KL:
+            floor += self._floor([work], self._asked) if before is None else before.floor
+        if policy is not None:
+            asked = self._asked.asked(name).keys()
+            refuse(problems_after_capture(policy, work, asked, self._asked[name], floor))
+        self._write(floor)
+
+    def _keep_reference_answers(self) -> None:
         """Which answers of the reference the branch is held against: captured anew they may be others."""
+        assert self._asked is not None, "the reference has answered"
         known = {}
-        for work in (work for work in works if work.failed is None):
-            capture = captures[work.probe.name]
-            keys = [key for item in work.items for key in (item.key, item.key + SECOND) if key in capture]
-            known[work.probe.name.value] = f"{len(work.items)}:{capture.content_sha256(keys)}"
+        for name, capture in self._asked.items():
+            asked = sorted(self._asked.asked(name))
+            keys = [key for item in asked for key in (item, item + SECOND) if key in capture]
+            known[name.value] = f"{json_sha256(asked)[:16]}:{capture.content_sha256(keys)}"
         run = self.history.get_run(self.run.id)
         self.history.update_run(self.run.id, provenance=run.provenance | {REFERENCE_ANSWERS: known})
 

@@ -1,6 +1,7 @@
 """Captures a reference: requests what no capture holds yet, and keeps every answer as it comes."""
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
@@ -10,20 +11,22 @@ from pathlib import Path
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.locks import exclusive
-from q36eval.probes import Digest, Probe, Progress, WorkItem
+from q36eval.probes import Digest, ItemResults, Probe, Progress, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, cannot_write, captures_in
 from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_up, refuse_unanswerable, second_items
 from q36eval.run.memory_report import batches_line, split_line
 
-OpenCaptures = Mapping[ProbeName, Capture]
-
-
 PASSES = "passes"
 """The folder beside captures from which long computations of an engine are resumed."""
 
+CAPTURING = "capturing the reference"
+
 _NOT_REQUESTED = ("key", "group", "shared", "likeliest", "whole")
 """Fields of a request that are names, or say what it has in common with others or how much of its answer is read."""
+
+Wanted = Sequence[tuple[Work, Sequence[WorkItem]]]
+"""Items of each probe that the reference is to have answered."""
 
 
 def requested_sha256(item: WorkItem) -> str:
@@ -36,48 +39,202 @@ def requested_sha256(item: WorkItem) -> str:
     return hashlib.sha256(repr(requested).encode()).hexdigest()
 
 
+class ReferenceAnswers(Mapping[ProbeName, Capture]):
+    """The reference's answers to the items of `works`, by probe: read where they were captured, else captured now.
+
+    `answer` has the reference answer what is needed next, so that it answers no more than the branch is asked. Requests
+    of different stages, tasks or blocks never share a batch, so its answers do not depend on the order of these calls.
+    A capture that holds all its probe's items is sealed; every answer is kept as it comes, so that the next run or
+    process goes on with it. `seconds` is the time that was spent here.
+    """
+
+    def __init__(
+        self,
+        works: Sequence[Work],
+        open_capture: Callable[[Probe], Capture],
+        load_reference: Callable[[], Engine] | None,
+        progress: Progress,
+        *,
+        keep_head: bool = True,
+        one_at_a_time: bool = False,
+    ) -> None:
+        """`load_reference` is None where only a pack is at hand, which must hold all items.
+
+        With `one_at_a_time` the device does not hold branch and reference: asking the reference unloads the branch.
+
+        Raises:
+            UsageError: the pack lacks items.
+        """
+        self.one_at_a_time = one_at_a_time
+        self.seconds = 0.0
+        self.quietly = False
+        """Tell progress within another stage, the branch's."""
+        self._open, self._load, self._progress, self._keep_head = open_capture, load_reference, progress, keep_head
+        self._planned = {work.probe.name: list(work.items) for work in works}
+        self._captures = {work.probe.name: open_capture(work.probe) for work in works}
+        self._answered: dict[ProbeName, dict[str, WorkItem]] = {work.probe.name: {} for work in works}
+        if load_reference is None:
+            for work in works:
+                self._check_whole(work)
+
+    def __getitem__(self, name: ProbeName) -> Capture:
+        return self._captures[name]
+
+    def __iter__(self) -> Iterator[ProbeName]:
+        return iter(self._captures)
+
+    def __len__(self) -> int:
+        return len(self._captures)
+
+    def asked(self, name: ProbeName) -> Mapping[str, WorkItem]:
+        """The items that the reference was asked so far, by key, as a branch with its chat template gets them: with
+        what follows from the reference's answers."""
+        return self._answered[name]
+
+    def answer(self, wanted: Wanted) -> None:
+        """Have the reference answer these items and what follows from its answers; each is requested once.
+
+        What is captured is only read. Where something is missing, captures are locked and read again: another process
+        may have captured it meanwhile.
+
+        Raises:
+            UsageError: the reference cannot be used, or an item was captured with other tokens than it has now.
+        """
+        started = time.monotonic()
+        fresh = []
+        for work, items in wanted:
+            known = self._answered[work.probe.name]
+            of_reference = {item.key: item for item in self._planned[work.probe.name]}
+            new = [of_reference[item.key] for item in items if item.key not in known]
+            if new and work.failed is None:
+                fresh.append(Work(work.probe, new))
+        if self._load is not None:
+            self._capture(fresh, self._load)
+        for work in fresh:
+            capture = self._captures[work.probe.name]
+            second = second_items(work, capture)
+            _check_tokens(capture, [*work.items, *second])
+            self._answered[work.probe.name] |= {item.key: item for item in followed_up(work.items, second)}
+        self.seconds += time.monotonic() - started
+
+    def _capture(self, works: Sequence[Work], load: Callable[[], Engine]) -> None:
+        """Capture what is missing of these items, by one process at a time."""
+        absent = self._unfinished(works)
+        if not absent:
+            return
+        count = sum(len(work.todo) for work in absent)
+        with ExitStack() as locks:
+            # always in the same order, so that no two wait for each other
+            for path in sorted(self._captures[work.probe.name].lock_file for work in absent):
+                locks.enter_context(_locked(path, self._waiting(count)))
+            for work in absent:
+                capture = self._captures[work.probe.name] = self._open(work.probe)
+                _adopt_parts(Work(work.probe, self._planned[work.probe.name]), capture)
+            absent = self._unfinished(absent)
+            if any(work.todo or _missing_second(work, self._captures[work.probe.name]) for work in absent):
+                try:
+                    capture_reference(
+                        load(), absent, self._captures, self._progress, self._keep_head, quietly=self.quietly
+                    )
+                except CorruptCheckpointError as error:  # its layers are decoded while it is evaluated
+                    raise UsageError(error.code, f"The reference cannot be used: {error}") from error
+            for work in absent:
+                self._seal(work.probe)
+
+    def _waiting(self, count: int) -> Callable[[], None]:
+        title = "waiting for another run to capture the reference"
+        return partial(self._progress.note, title) if self.quietly else partial(self._progress.stage, title, count)
+
+    def _seal(self, probe: Probe) -> None:
+        """Seal the capture where the reference has answered all that is planned."""
+        capture, planned = self._captures[probe.name], self._planned[probe.name]
+        if all(item.key in capture for item in planned):
+            second = second_items(Work(probe, planned), capture)
+            capture.finish([item.key for item in [*planned, *second]])
+
+    def _unfinished(self, works: Sequence[Work]) -> list[Work]:
+        """The works whose captures lack these items, or a seal that they could have; what is captured is done."""
+        unfinished = []
+        for work in works:
+            capture = self._captures[work.probe.name]
+            known = Work(work.probe, work.items, done=frozenset(capture))
+            sealable = capture.manifest is None and len(work.items) == len(self._planned[work.probe.name])
+            if known.todo or sealable or _missing_second(work, capture):
+                unfinished.append(known)
+        return unfinished
+
+    def _check_whole(self, work: Work) -> None:
+        capture = self._captures[work.probe.name]
+        lacking = {item.key for item in work.items if item.key not in capture}
+        lacking |= {first_key(item.key) for item in second_items(work, capture) if item.key not in capture}
+        if lacking:
+            raise UsageError(
+                "pack-lacks-items",
+                f"The reference pack's {capture.folder} lacks {len(lacking)} of the {len(work.items)} items "
+                f"of this run; capture it with this version of q36eval.",
+            )
+        _check_tokens(capture, [*work.items, *second_items(work, capture)])
+
+
 def capture_reference(
-    engine: Engine, works: Sequence[Work], captures: OpenCaptures, progress: Progress, keep_head: bool = True
+    engine: Engine,
+    works: Sequence[Work],
+    captures: Mapping[ProbeName, Capture],
+    progress: Progress,
+    keep_head: bool = True,
+    *,
+    quietly: bool = False,
 ) -> None:
     """Capture the digests of all items in `works`, each written at once, then those of the second steps.
 
-    What errors is left out, to be requested again next time; a capture that holds all its items is sealed.
+    What errors is left out, to be requested again next time.
     """
     refuse_unanswerable(engine.generates, works, "reference")
     folder = next(iter(captures.values())).folder.parent / PASSES
     engine.keep_in(folder, partial(progress.within, "layer"))
     engine.report_to(progress.note)
     plan = engine.batches()
-    if plan is not None:
+    if plan is not None and not quietly:
         progress.note(f"The reference: {batches_line(plan)}")
     for work in works:
         capture = captures[work.probe.name]
         if work.probe.kind == "hidden-states" and not capture.has_shared:
             capture.share(work.probe.shared_tensors(engine), keep=keep_head)
-    progress.stage("capturing the reference", sum(len(work.todo) for work in works))
-    for work, item, results in finished_items(engine, works):
+    for work, item, results in _told(engine, works, progress, CAPTURING, quietly=quietly):
         if results.error is None:
             _keep(captures[work.probe.name], item, work.probe.digest(engine, item, results))
-        progress.advance()
     for work in works:
-        _capture_second(engine, work, captures[work.probe.name], progress)
+        _capture_second(engine, work, captures[work.probe.name], progress, quietly=quietly)
     if engine.splits:
         progress.note(split_line(engine.splits))
 
 
-def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Progress) -> None:
+def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Progress, *, quietly: bool) -> None:
     """The second steps of a probe, as `capture_reference` does the first."""
     probe = work.probe
     if not probe.follows_up:
         return
     first = {item.key: item for item in work.items}
     second = Work(probe, second_items(work, capture), done=frozenset(capture))
-    progress.stage("scoring the reference's answers", len(second.todo))
-    for _, item, results in finished_items(engine, [second]):
+    for _, item, results in _told(engine, [second], progress, "scoring the reference's answers", quietly=quietly):
         if results.error is None:
             key = first_key(item.key)
             _keep(capture, item, probe.digest_follow_up(engine, first[key], capture[key], results))
-        progress.advance()
+
+
+def _told(
+    engine: Engine, works: Sequence[Work], progress: Progress, title: str, *, quietly: bool
+) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
+    """The finished items of the reference; progress hears of each."""
+    total = sum(len(work.todo) for work in works)
+    if not quietly:
+        progress.stage(title, total)
+    for done, finished in enumerate(finished_items(engine, works), 1):
+        yield finished
+        if quietly:
+            progress.within(title, done, total)
+        else:
+            progress.advance()
 
 
 def _keep(capture: Capture, item: WorkItem, digest: Digest) -> None:
@@ -85,72 +242,17 @@ def _keep(capture: Capture, item: WorkItem, digest: Digest) -> None:
         capture.add(item.key, digest, requested_sha256(item))
 
 
-def captured(
-    works: Sequence[Work],
-    open_capture: Callable[[Probe], Capture],
-    load_reference: Callable[[], Engine] | None,
-    progress: Progress,
-    keep_head: bool = True,
-) -> OpenCaptures:
-    """The captures of all items in `works`; what is missing is captured first, by one process at a time.
-
-    The items of `works` then hold all that the branch is to answer: what follows from the reference's answers too.
-
-    A complete capture is only read. One that is not is locked and read again: another may have captured it meanwhile.
-
-    Raises:
-        UsageError: an item is missing and there is no reference to ask (`load_reference` is None), or an item was
-            captured with other tokens than it has now.
-    """
-    captures = {work.probe.name: open_capture(work.probe) for work in works}
-    absent = _unfinished(captures, works)
-    if absent and load_reference is None:
-        work, capture = absent[0], captures[absent[0].probe.name]
-        lacking = {item.key for item in work.todo}
-        lacking |= {first_key(item.key) for item in second_items(work, capture) if item.key not in capture}
-        raise UsageError(
-            "pack-lacks-items",
-            f"The reference pack's {capture.folder} lacks {len(lacking)} of the {len(work.items)} items "
-            f"of this run; capture it with this version of q36eval.",
-        )
-    if absent and load_reference is not None:
-        count = sum(len(work.todo) for work in absent)
-        with ExitStack() as locks:
-            # always in the same order, so that no two wait for each other
-            for path in sorted(captures[work.probe.name].lock_file for work in absent):
-                locks.enter_context(_locked(path, progress, count))
-            captures |= {work.probe.name: open_capture(work.probe) for work in absent}
-            for work in absent:
-                _adopt_parts(work, captures[work.probe.name])
-            absent = _unfinished(captures, absent)
-            if any(work.todo or _missing_second(work, captures[work.probe.name]) for work in absent):
-                try:
-                    capture_reference(load_reference(), absent, captures, progress, keep_head)
-                except CorruptCheckpointError as error:  # its layers are decoded while it is evaluated
-                    raise UsageError(error.code, f"The reference cannot be used: {error}") from error
-            for work in absent:
-                capture = captures[work.probe.name]
-                wanted = [*work.items, *second_items(work, capture)]
-                capture.finish([item.key for item in wanted])
-    for work in works:
-        capture = captures[work.probe.name]
-        second = second_items(work, capture)
-        _check_tokens(capture, [*work.items, *second])
-        work.items = followed_up(work.items, second)
-    return captures
-
-
 def _adopt_parts(work: Work, capture: Capture) -> None:
-    """Take over what a finished capture of the same reference holds of the same parts of a suite.
+    """Take over what another capture of the same reference holds of the same parts of a suite.
 
     So a canary of one's own costs the reference its own answer, and not all the others' again.
     """
     probe, header = work.probe, capture.header
     if len(capture):
         return
-    for folder, other, manifest in captures_in(capture.folder.parent):
+    for folder, other, _ in captures_in(capture.folder.parent):
         alike = (other.probe, other.identity, other.kind) == (header.probe, header.identity, header.kind)
-        if folder == capture.folder or manifest is None or not alike:
+        if folder == capture.folder or not alike:
             continue
         parts = {name for name, value in probe.suite_fields.items() if value and other.suite.get(name) == value}
         wanted = [item.key for item in work.items if probe.part_of(item.key) in parts and item.key not in capture]
@@ -167,31 +269,18 @@ def _missing_second(work: Work, capture: Capture) -> bool:
 
 
 @contextmanager
-def _locked(path: Path, progress: Progress, count: int) -> Iterator[None]:
-    """Hold a capture's lock, awaiting another's turn first.
+def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold a capture's lock; `waiting` is called where another process holds it first.
 
     Raises:
         UsageError: its folder cannot be written to.
     """
     with ExitStack() as held:
         try:
-            waiting = partial(progress.stage, "waiting for another run to capture the reference", count)
             held.enter_context(exclusive(path, waiting))
         except OSError as error:
             raise cannot_write(path.parent, error) from error
         yield
-
-
-def _unfinished(captures: OpenCaptures, works: Sequence[Work]) -> list[Work]:
-    """The works whose captures lack items or their manifest, those that are captured marked as done."""
-    known = [Work(work.probe, work.items, done=frozenset(captures[work.probe.name])) for work in works]
-    return [
-        work
-        for work in known
-        if work.todo
-        or (work.items and captures[work.probe.name].manifest is None)
-        or _missing_second(work, captures[work.probe.name])
-    ]
 
 
 def _check_tokens(capture: Capture, items: Sequence[WorkItem]) -> None:

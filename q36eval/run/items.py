@@ -5,7 +5,7 @@ have a second step, requested when the reference's answer to the first is known;
 own key.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -169,17 +169,20 @@ def known_of(captures: Mapping[str, Digest], key: str) -> Digest | None:
     return Digest(first.values | second.values, first.tensors | second.tensors, first.error)
 
 
-class BothSteps(Mapping[str, Digest]):
-    """What is captured of items, both steps as one digest, read from disk only where it is looked up."""
+MISSING = Digest(error="the reference could not be measured on this item")
 
-    def __init__(self, captures: Mapping[str, Digest], keys: Sequence[str]) -> None:
-        self._captures, self._keys = captures, [key for key in keys if key in captures]
+
+class BothSteps(Mapping[str, Digest]):
+    """What is captured of the items of these keys, both steps as one digest, `MISSING` where nothing is; read from disk
+    only where it is looked up."""
+
+    def __init__(self, captures: Mapping[str, Digest], keys: Collection[str]) -> None:
+        self._captures, self._keys = captures, dict.fromkeys(keys)
 
     def __getitem__(self, key: str) -> Digest:
-        digest = known_of(self._captures, key)
-        if digest is None:
+        if key not in self._keys:
             raise KeyError(key)
-        return digest
+        return known_of(self._captures, key) or MISSING
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys)

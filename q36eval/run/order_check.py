@@ -12,9 +12,9 @@ from scipy.special import bdtrc
 from q36eval.engines.base import Engine
 from q36eval.gate.integrity import ENGINE_DRIFT
 from q36eval.metrics import METRICS
-from q36eval.probes import Captures, Digest, Progress, WorkItem
+from q36eval.probes import Captures, Progress, WorkItem
 from q36eval.records import Answer, Counts, ItemOutcome, Measurement, ProbeName
-from q36eval.run.items import Work, finished_items, known_of
+from q36eval.run.items import MISSING, Work, finished_items, known_of
 from q36eval.stats import DEFAULT_LEVEL, proportion_interval
 
 ITEMS = 64
@@ -99,12 +99,12 @@ def check_order(
 
 def _evaluated_again(engine: Engine, work: Work, keys: Collection[str], captures: Captures) -> Iterator[ItemOutcome]:
     """The outcomes of those items, evaluated anew round by round; all others are named to the engine as known."""
-    probe, missing = work.probe, Digest(error="the reference could not be measured on this item")
+    probe = work.probe
     wanted: list[WorkItem] = [item for item in work.items if item.key in keys]
     rest = frozenset(item.key for item in work.items if item.key not in keys)
     for place in sorted({(item.stage, item.block) for item in wanted}):
         for _, item, results in finished_items(engine, [Work(probe, work.items, done=rest)], place):
-            reference = known_of(captures[probe.name], item.key) or missing
+            reference = known_of(captures[probe.name], item.key) or MISSING
             yield from probe.compare(engine, item, results, reference)
 
 

@@ -141,7 +141,9 @@ def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announc
     estimate = _estimate(works, reference, request)
     announce(estimate)
     estimate.check()
-    captures = reference.captures(works, progress, request.keep_head)
+    captures = reference.answers(works, progress, keep_head=request.keep_head)
+    captures.answer([(work, work.items) for work in works])
+    reference.mark_used()
     for work in works:
         _check_whole(captures[work.probe.name], work)
     # the floor belongs to the reference too: where only the pack is at hand it cannot be measured

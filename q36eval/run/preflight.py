@@ -4,7 +4,7 @@
 (`problems_of_plan`), what only the reference's answers can show once those are captured (`problems_after_capture`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from q36eval.gate.judgement import judge
 from q36eval.gate.noise import margins_below_floor
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.planning import Material, refuse_reserved_slices
-from q36eval.probes import Captures, Digest, Probe, Progress
+from q36eval.probes import Digest, Probe, Progress
 from q36eval.records import ItemOutcome, Measurement, ProbeName
 from q36eval.references import captures_in
 from q36eval.run.declared_figures import (
@@ -38,7 +38,7 @@ from q36eval.run.declared_figures import (
 )
 from q36eval.run.disk import CROWDED, LEAST_BYTES, file_system, lacking_room, size_in
 from q36eval.run.floor import known_floor
-from q36eval.run.items import Work, refuse_unanswerable
+from q36eval.run.items import MISSING, Work, refuse_unanswerable
 from q36eval.run.materials import context_and_overlap, corpus_of, on_policy_prompts
 from q36eval.run.pack import size_of, widths
 from q36eval.run.probe_set import Limits, Scored, build_probes, limits_of, material
@@ -294,11 +294,18 @@ def problems_of_plan(
 
 
 def problems_after_capture(
-    policy: Policy, works: Sequence[Work], captures: Captures, floor: Sequence[Measurement]
+    policy: Policy,
+    work: Work,
+    asked: Collection[str],
+    answers: Mapping[str, Digest],
+    floor: Sequence[Measurement],
 ) -> list[Problem]:
     """What only the reference's answers show: margins below its noise `floor`, and what a branch that answers each item
-    as the reference did would not pass."""
-    return [*_below_floor(policy, floor), *_unshowable(policy, works, captures)]
+    as the reference did would not pass.
+
+    `asked` are the keys of the items that it was asked: a criterion over others too is not looked at.
+    """
+    return [*_below_floor(policy, floor), *_unshowable(policy, work, asked, answers)]
 
 
 def _below_floor(policy: Policy, floor: Sequence[Measurement]) -> list[Problem]:
@@ -405,22 +412,23 @@ def _planned_room(works: Sequence[Work], reference: Reference) -> str | None:
     return lacking_room(planned - present, reference.root)
 
 
-def _unshowable(policy: Policy, works: Sequence[Work], captures: Captures) -> Iterator[Problem]:
+def _unshowable(policy: Policy, work: Work, asked: Collection[str], answers: Mapping[str, Digest]) -> Iterator[Problem]:
     """Blocking criteria that a branch would not pass that answers each item as the reference did."""
-    blocking = [criterion for criterion in policy.criteria if criterion.tier == "blocking"]
-    for work in works:
-        keys = [criterion.key for criterion in blocking if criterion.probe == work.probe.name]
-        figures = {measurement.key: measurement for measurement in _lossless(work, captures, keys)}
-        for criterion in blocking:
-            why = None if criterion.key not in figures else _not_shown(policy, criterion, figures[criterion.key])
-            if why is not None:
-                yield Problem("margin-not-shown", why)
+    open_tasks = {item.task for item in work.items if item.key not in asked}
+    of_probe = [each for each in policy.criteria if each.tier == "blocking" and each.probe == work.probe.name]
+    criteria = [each for each in of_probe if not work.probe.tasks_of(each.key) & open_tasks]
+    known = replace(work, items=[item for item in work.items if item.key in asked])
+    figures = {measurement.key: measurement for measurement in _lossless(known, answers, [c.key for c in criteria])}
+    for criterion in criteria:
+        why = None if criterion.key not in figures else _not_shown(policy, criterion, figures[criterion.key])
+        if why is not None:
+            yield Problem("margin-not-shown", why)
 
 
-def _lossless(work: Work, captures: Captures, keys: Sequence[str]) -> Iterator[Measurement]:
+def _lossless(work: Work, answers: Mapping[str, Digest], keys: Sequence[str]) -> Iterator[Measurement]:
     """The measurements of those keys of a branch that is the reference."""
     probe = work.probe
-    outcomes = lossless_outcomes(work, captures[probe.name]) if keys and work.failed is None else []
+    outcomes = lossless_outcomes(work, answers) if keys and work.failed is None else []
     if not outcomes:
         return
     figures = list(probe.look(outcomes, keys))
@@ -430,12 +438,11 @@ def _lossless(work: Work, captures: Captures, keys: Sequence[str]) -> Iterator[M
         yield from (measurement for measurement in work.probe.summarize(outcomes) if measurement.key in rest)
 
 
-def lossless_outcomes(work: Work, digests: Mapping[str, Digest]) -> list[ItemOutcome]:
+def lossless_outcomes(work: Work, answers: Mapping[str, Digest]) -> list[ItemOutcome]:
     """The outcomes of a branch that is the reference; none where the probe cannot say. Missing answers are errored."""
-    missing = Digest(error="the reference could not be measured on this item")
     outcomes = []
     for item in work.items:
-        outcome = work.probe.lossless(item, digests.get(item.key, missing))
+        outcome = work.probe.lossless(item, answers.get(item.key, MISSING))
         if outcome is None:
             return []
         outcomes.append(outcome)

@@ -16,7 +16,7 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.probes import Probe, Progress
 from q36eval.records import DeploymentIdentity
 from q36eval.references import Capture, Pack, mark_used, pack_folder
-from q36eval.run.capture import OpenCaptures, captured
+from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.items import Work
 from q36eval.run.request import Request, Target
 from q36eval.run.templates import keep_templates, packed_templates, tokenizer_with
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """Loads the reference's engine once, until it is forgotten."""
+    """Loads an engine once, until it is forgotten."""
 
     def __init__(self, load: Callable[[], Engine]) -> None:
         self._load = load
@@ -108,13 +108,24 @@ class Reference:
                     f"name the reference's folder with --reference, or capture the pack without --no-head.",
                 )
 
-    def captures(self, works: Sequence[Work], progress: Progress, keep_head: bool = True) -> OpenCaptures:
-        """The captures of all items; see `q36eval.run.capture.captured`."""
-        captures = captured(works, self.open, self.load, progress, keep_head)
+    def answers(
+        self,
+        works: Sequence[Work],
+        progress: Progress,
+        *,
+        load: Callable[[], Engine] | None = None,
+        keep_head: bool = True,
+        one_at_a_time: bool = False,
+    ) -> ReferenceAnswers:
+        """Its answers to the items of `works`, captured as they are needed; `load` is called instead of its own."""
+        load = None if self.load is None else load or self.load
+        return ReferenceAnswers(works, self.open, load, progress, keep_head=keep_head, one_at_a_time=one_at_a_time)
+
+    def mark_used(self) -> None:
+        """Keep the chat templates with what was captured, and when it was used last."""
         if self.load is not None and self.folder is not None and self.root.is_dir():
             keep_templates(self.root, chat_templates(self.folder))
         mark_used(self.root)
-        return captures
 
     def _head(self) -> "dict[str, torch.Tensor]":
         from q36eval.engines.head import stored_head

@@ -19,9 +19,10 @@ from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.gate.integrity import drifts
 from q36eval.gate.report import CERTAIN, Stage, StageState
 from q36eval.gate.sequential import PolicyRule
-from q36eval.probes import Captures, Digest, ItemResults, OwnPrompts, Probe, Progress, Sink, WorkItem, in_group
+from q36eval.probes import ItemResults, OwnPrompts, Probe, Progress, Sink, WorkItem, in_group
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.items import BothSteps, Work, finished_items, known_of
+from q36eval.run.capture import ReferenceAnswers
+from q36eval.run.items import MISSING, BothSteps, Work, finished_items, known_of
 from q36eval.run.order_check import check_order
 
 AGAIN = "evaluating again"
@@ -69,9 +70,9 @@ class TokenizedDifferentlyError(Q36Error):
 
 
 def run_probes(
-    branch: Engine,
+    branch: Callable[[], Engine],
     reference_tokenizer: Any,
-    captures_of: Callable[[Sequence[Work]], Captures],
+    answers_of: Callable[[Sequence[Work]], ReferenceAnswers],
     probes: Sequence[Probe],
     sink: Sink,
     progress: Progress,
@@ -79,15 +80,18 @@ def run_probes(
     measured: Sequence[Measurement] = (),
     own_template: Callable[[Mapping[ProbeName, OwnPrompts]], None] | None = None,
     planned: Planned | None = None,
+    answered: Callable[[Work], None] | None = None,
 ) -> Evaluated:
-    """Measure `branch` against its reference with all `probes`; with a `rule`, until the verdict stands.
+    """Measure the branch against its reference with all `probes`; with a `rule`, until the verdict stands.
 
-    With `own_template` the branch has a chat template of its own, by which its prompts are written; it is called with
-    what differs.
+    `branch` gives its engine, which may be another object after the reference was asked (`one_at_a_time`). With
+    `own_template` the branch has a chat template of its own, by which its prompts are written; it is called with what
+    differs.
 
-    `measured` is what was measured before. Returns the stages, and the seconds of each and of the "reference" before
-    them. `captures_of` gives the reference's digests of all items (see `q36eval.run.capture`) before the branch is
-    evaluated; what it raises ends the run. `planned` is what was planned before, as the reference was captured then.
+    `measured` is what was measured before. Returns the stages, and the seconds of each and of the "reference".
+    `answers_of` gives the reference's answers to what is planned, each stage's before the branch is asked it and each
+    later round's before the branch comes to it; `answered` is called with each probe as its stages begin. What either
+    raises ends the run. `planned` is what was planned before, as the reference was captured then.
 
     Raises:
         TokenizedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
@@ -95,7 +99,8 @@ def run_probes(
         UsageError: the reference's cannot be.
     """
     started = time.monotonic()
-    branch_tokens, tokenizer = None, branch.tokenizer
+    branch_tokens, own_tokenizer = None, branch().tokenizer
+    tokenizer = own_tokenizer
     if own_template is not None:  # what remains to be compared is how text becomes tokens
         tokenizer = copy(tokenizer)
         tokenizer.chat_template = reference_tokenizer.chat_template
@@ -116,21 +121,21 @@ def run_probes(
             f"the branch's tokenizer or chat template turns {differing} of {len(tokens)} requests into other tokens "
             f"than the reference's",
         )
-    captures = captures_of(works)
-    _leave_out_unscored(branch, works, sink)
-    seconds = time.monotonic() - started
+    _leave_out_unscored(branch(), works, sink)
+    answers = answers_of(works)
     done = {
         (outcome.probe, outcome.item_key)
         for outcome in sink.known_items()
         if outcome.branch.error is None and outcome.reference.error is None
     }
     for work in works:
-        _lay_out_by_reference(work, captures, sink)
         work.done = frozenset(key for probe, key in done if probe == work.probe.name)
     if own_template is not None:
-        own_template({work.probe.name: _in_own_template(work, branch.tokenizer, sink) for work in works})
-    evaluated = measure_branch(branch, works, captures, sink, progress, rule, measured)
-    evaluated.seconds["reference"] = seconds
+        own_template({work.probe.name: _in_own_template(work, own_tokenizer, sink) for work in works})
+    seconds = time.monotonic() - started
+    own_tokenizer = None if own_template is None else own_tokenizer
+    evaluated = measure_branch(branch, works, answers, sink, progress, rule, measured, own_tokenizer, answered)
+    evaluated.seconds["reference"] += seconds
     return evaluated
 
 
@@ -175,81 +180,124 @@ def same_tokenizer(one: Any, other: Any) -> bool:
 
 
 def _leave_out_unscored(engine: Engine, works: Sequence[Work], sink: Sink) -> None:
-    """Drop the divergence where its logits cannot be had, and scores that a probe can do without."""
-    if engine.scores == "states":
-        return
+    """Drop the divergence where its logits cannot be had."""
     for work in works:
-        if work.probe.name is ProbeName.KL:
+        if work.probe.name is ProbeName.KL and engine.scores != "states":
             work.items, work.failed = [], NO_LOG_PROBS if engine.scores == "nothing" else LIKELIEST_ALONE
             sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="unmeasurable"))
-        elif work.probe.does_without_scores:
-            work.items = [replace(item, scores=()) if item.generations else item for item in work.items]
-
-
-def _lay_out_by_reference(work: Work, captures: Captures, sink: Sink) -> None:
-    """Hand a probe the reference's answers to all that is planned, and take over the blocks it makes of that."""
-    if work.failed is not None:
-        return
-    keys = [item.key for item in work.items]
-    with recording_crash(work, sink):
-        items = list(work.probe.know_reference(work.items, BothSteps(captures[work.probe.name], keys)))
-        if len(items) != len(keys) or {item.key for item in items} != set(keys):
-            raise ValueError("what the reference answered may change the order of the items, never which there are")
-        work.items = items
 
 
 def _in_own_template(work: Work, tokenizer: Any, sink: Sink) -> OwnPrompts:
-    """What the branch's own template makes of a probe's items, which are from here on asked so."""
+    """What the branch's own template makes of a probe's items."""
     own = OwnPrompts(work.items)
     if work.failed is None:
         with recording_crash(work, sink):
             own = work.probe.in_own_template(work.items, tokenizer)
-            work.items = list(own.items)
     return own
 
 
 def measure_branch(
-    engine: Engine,
+    branch: Callable[[], Engine],
     works: Sequence[Work],
-    captures: Captures,
+    answers: ReferenceAnswers,
     sink: Sink,
     progress: Progress,
     rule: PolicyRule | None = None,
     measured: Sequence[Measurement] = (),
+    own_tokenizer: Any = None,
+    answered: Callable[[Work], None] | None = None,
 ) -> Evaluated:
     """Judge the items of every probe, stage by stage; write each outcome, and each finished probe's figures, at once.
 
     A probe that crashes is recorded and the others go on. After each round `rule` says which tasks are resolved early,
     and whether the verdict stands by what is measured so far and `measured`: then nothing more is evaluated, and every
     probe that was not evaluated whole is recorded as skipped. Without a rule everything is evaluated, and so it is of
-    an engine that generates nothing: that reads all weights for every pass, and one pass scores everything.
+    an engine that generates nothing: that reads all weights for every pass, and one pass scores everything. With
+    `own_tokenizer` the prompts are written by that one's chat template.
     """
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
     for work in works:
         for item in work.todo:
             progress.expect(_task_name(work, item), item.tokens)
-    evaluation = _Evaluation(engine, captures, sink, progress, rule, list(measured), list(sink.known_items()))
-    if not engine.generates:
+    answers.quietly = True
+    asking = _Asking(answers, own_tokenizer, answered)
+    evaluation = _Evaluation(branch, asking, sink, progress, rule, list(measured), list(sink.known_items()))
+    if not branch().generates:
         started = time.monotonic()
         evaluation.in_one_pass(works)
         evaluation.evaluated.seconds[ONE_PASS] = time.monotonic() - started
+    of_reference = 0.0
     for work in works:
         for stage in work.stages or [""]:
-            started = time.monotonic()
+            started, before = time.monotonic(), answers.seconds
             record = evaluation.stage(work, stage)
             evaluation.evaluated.stages.append(record)
-            evaluation.evaluated.seconds[record.name] = time.monotonic() - started
+            of_reference += answers.seconds - before
+            evaluation.evaluated.seconds[record.name] = time.monotonic() - started - (answers.seconds - before)
     for work in works:
         evaluation.check_order(work)
+    evaluation.evaluated.seconds["reference"] = of_reference
     return evaluation.evaluated
+
+
+@dataclass
+class _Asking:
+    """What the reference answers as a branch comes to it, and the items as the branch is asked them."""
+
+    answers: ReferenceAnswers
+    own_tokenizer: Any
+    """Whose chat template writes the branch's prompts; None where it is the reference's."""
+    answered: Callable[[Work], None] | None
+    first: dict[ProbeName, list[str]] = field(default_factory=dict)
+    """The keys of all that was answered before the branch was asked any of its stage, by probe."""
+    begun: set[tuple[ProbeName, str]] = field(default_factory=set)
+
+    def begin(self, work: Work, stage: str, engine: Callable[[], Engine]) -> None:
+        """Have the reference answer what a stage needs before the branch is asked any of it, and lay its items out."""
+        name, probe = work.probe.name, work.probe
+        if work.failed is not None or (name, stage) in self.begun:
+            return
+        self.begun.add((name, stage))
+        needed = list(probe.answered_first(work.of_stage(stage)))
+        self.answers.answer([(work, needed)])
+        self.first.setdefault(name, []).extend(item.key for item in needed)
+        work.items = self._followed_up(work, needed)
+        if self.answered is not None:
+            self.answered(work)
+        items = list(probe.know_reference(work.items, BothSteps(self.answers[name], self.first[name])))
+        if len(items) != len(work.items) or {item.key for item in items} != {item.key for item in work.items}:
+            raise ValueError("what the reference answered may change the order of the items, never which there are")
+        work.items = items
+        if self.own_tokenizer is not None:
+            work.items = list(probe.in_own_template(work.items, self.own_tokenizer).items)
+        if probe.does_without_scores and engine().scores != "states":
+            work.items = [replace(item, scores=()) if item.generations else item for item in work.items]
+
+    def round(self, work: Work, stage: str, number: int) -> None:
+        """Have the reference answer a round before the branch is asked it.
+
+        Where the device holds one model at a time, the rounds up to twice that one too: each change of models takes
+        minutes.
+        """
+        known = self.answers.asked(work.probe.name)
+        ahead = [item for item in work.of_stage(stage) if item.block >= number and item.task not in work.resolved]
+        if all(item.key in known for item in ahead if item.block == number):
+            return
+        last = 2 * number if self.answers.one_at_a_time else number
+        self.answers.answer([(work, [item for item in ahead if item.block <= last])])
+
+    def _followed_up(self, work: Work, needed: Sequence[WorkItem]) -> list[WorkItem]:
+        """All items, those that are needed with what follows from the reference's answers."""
+        keys, known = {item.key for item in needed}, self.answers.asked(work.probe.name)
+        return [known[item.key] if item.key in keys else item for item in work.items]
 
 
 @dataclass
 class _Evaluation:
     """A branch under evaluation, and what is known of it so far."""
 
-    engine: Engine
-    captures: Captures
+    branch: Callable[[], Engine]
+    asking: _Asking
     sink: Sink
     progress: Progress
     rule: PolicyRule | None
@@ -261,12 +309,18 @@ class _Evaluation:
     """Why nothing more is evaluated; empty while the verdict is open."""
     evaluated: Evaluated = field(default_factory=Evaluated)
 
+    @property
+    def engine(self) -> Engine:
+        """The branch's engine as it is now."""
+        return self.branch()
+
     def stage(self, work: Work, stage: str) -> Stage:
         """Evaluate one stage of a probe, unless the verdict stands already."""
         name, items = stage or work.probe.name.value, work.of_stage(stage)
         if self.stands:
             self._leave_out(work, items, self.stands)
             return Stage(name=name, state=StageState.NOT_EVALUATED, items=0, planned=len(items))
+        self._begin(work, stage)
         stands_by = self._rounds(work, stage)
         self._confirm(work)
         if stands_by:  # within a stage
@@ -289,8 +343,21 @@ class _Evaluation:
         state = StageState.PARTLY if work.failed is not None or errored or not items else StageState.MEASURED
         return Stage(name=name, state=state, items=len(judged), planned=len(items), settled=stands_by)
 
+    def _begin(self, work: Work, stage: str) -> None:
+        """Have the reference answer what is needed first; what then follows from it is expected of the branch too."""
+        before = {item.key: item.tokens for item in work.items}
+        with recording_crash(work, self.sink):
+            self.asking.begin(work, stage, self.branch)
+        for item in work.todo:
+            if more := item.tokens - before[item.key]:
+                self.progress.expect(_task_name(work, item), more)
+
     def in_one_pass(self, works: Sequence[Work]) -> None:
         """Evaluate all that is not done yet; stages then find it done, and look at whole tasks alone."""
+        self.asking.answers.answer([(work, work.items) for work in works if work.failed is None])
+        for work in works:
+            for stage in work.stages:
+                self._begin(work, stage)
         evaluated: dict[ProbeName, set[str]] = {work.probe.name: set() for work in works}
         for work, item, results in finished_items(self.engine, works, retried=self.progress.retried):
             self._take(work, item, results)
@@ -302,7 +369,9 @@ class _Evaluation:
         """Evaluate a probe's first items again; an engine that is not what it was ends the probe as a crash does."""
         figure = None
         with recording_crash(work, self.sink):
-            figure = check_order(self.engine, work, own_outcomes(work, self.outcomes), self.captures, self.progress)
+            figure = check_order(
+                self.engine, work, own_outcomes(work, self.outcomes), self.asking.answers, self.progress
+            )
         figures = self._write([] if figure is None else [figure])
         for drift in drifts(figures):
             reason = f"the engine does not repeat itself: {drift.note}"
@@ -312,7 +381,8 @@ class _Evaluation:
         """Evaluate all blocks of a stage, or until the verdict stands; returns what it stands by."""
         blocks = work.blocks(stage)
         looked_at: dict[str, Measurement] = {}
-        for number in blocks:
+        for number in blocks if work.failed is None else ():
+            self.asking.round(work, stage, number)
             for _, item, results in finished_items(self.engine, [work], (stage, number), self.progress.retried):
                 self._take(work, item, results)
             if self.rule is None or number == blocks[-1]:
@@ -336,8 +406,7 @@ class _Evaluation:
 
     def _compare(self, work: Work, item: WorkItem, results: ItemResults) -> Sequence[ItemOutcome]:
         """The outcomes of one item, written at once; none where the probe crashed, which is recorded."""
-        missing = Digest(error="the reference could not be measured on this item")
-        reference = known_of(self.captures[work.probe.name], item.key) or missing
+        reference = known_of(self.asking.answers[work.probe.name], item.key) or MISSING
         compared: Sequence[ItemOutcome] = ()
         with recording_crash(work, self.sink):
             outcomes = work.probe.compare(self.engine, item, results, reference)

@@ -87,7 +87,7 @@ class ScheduledEvidence:
 
     @cached_property
     def right_share(self) -> float:
-        """The share of all units planned that the reference gets right, of which a recovery is; 1 where unknown."""
+        """The share of all units planned that the reference gets right, by what it answered first; 1 where unknown."""
         plans = list((self.schedule.planned or {}).values())
         known = [plan.right for plan in plans if plan.right is not None]
         return sum(known) / sum(plan.units for plan in plans) if len(known) == len(plans) else 1.0

@@ -14,7 +14,7 @@ from q36eval.engines.logits import OutputHead
 from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
-from q36eval.run.capture import captured
+from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.rounds import run_probes
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
@@ -80,10 +80,10 @@ def run_of(
     def open_capture(probe: Probe) -> Capture:
         return Capture(place, asked.identity, probe.name, probe.suite_sha256)
 
-    def captures(works: Any) -> Any:
-        return captured(works, open_capture, None if reference is None else lambda: reference, sink)
+    def answers(works: Any) -> ReferenceAnswers:
+        return ReferenceAnswers(works, open_capture, None if reference is None else lambda: reference, sink)
 
-    run_probes(branch, asked.tokenizer, captures, [probe], sink, sink, own_template=own_template)
+    run_probes(lambda: branch, asked.tokenizer, answers, [probe], sink, sink, own_template=own_template)
     assert not sink.failures
     return sink
 

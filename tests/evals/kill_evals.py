@@ -24,7 +24,7 @@ from q36eval.history import History
 from q36eval.probes import Progress, Sink, WorkItem
 from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.run.rounds import run_probes
-from tests.evals.small_suite import ROOT, captures_in, write_small_suite
+from tests.evals.small_suite import ROOT, answers_in, write_small_suite
 from tests.kills import killed_after, whole
 
 COUNTS = {f"mmlu{kind}/{name}.jsonl": 15 for kind in ("", "_dev") for name in ("geology", "law", "botany")}
@@ -85,7 +85,8 @@ def measure(place: Path, probe: EvalsProbe, engine: Engine, captures: Path, last
     run = begun[0] if begun else history.start_run(family="f", branch="b", identity=None, reference_identity=None)
 
     sink = LoggingSink(history, run.id, place.with_suffix(".asked"), last)
-    run_probes(engine, engine.tokenizer, captures_in(captures, engine), [probe], sink, Progress(), PolicyRule(policy()))
+    answers = answers_in(captures, engine)
+    run_probes(lambda: engine, engine.tokenizer, answers, [probe], sink, Progress(), PolicyRule(policy()))
     history.close()
 
 

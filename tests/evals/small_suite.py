@@ -8,9 +8,9 @@ import yaml
 
 from q36eval.engines import Engine
 from q36eval.evals.frozen import write_frozen
-from q36eval.probes import Captures, Probe, Progress
+from q36eval.probes import Probe, Progress
 from q36eval.references import Capture
-from q36eval.run.capture import captured
+from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.items import Work
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,10 +38,10 @@ def write_small_suite(folder: Path, counts: dict[str, int], **settings: object) 
     return path
 
 
-def captures_in(place: Path, reference: Engine) -> Callable[[Sequence[Work]], Captures]:
+def answers_in(place: Path, reference: Engine) -> Callable[[Sequence[Work]], ReferenceAnswers]:
     """Gives what the reference answers, captured below `place`."""
 
     def open_capture(probe: Probe) -> Capture:
         return Capture(place, reference.identity, probe.name, probe.suite_sha256)
 
-    return lambda works: captured(works, open_capture, lambda: reference, Progress())
+    return lambda works: ReferenceAnswers(works, open_capture, lambda: reference, Progress())

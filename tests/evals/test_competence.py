@@ -1,4 +1,4 @@
-"""What the reference can do of each family: counted over all that is planned, from what it really answered."""
+"""What the reference can do of each family: counted over what it answers first, from what it really answered."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from q36eval.evals.competence import KnownAnswer, competence, merged
+from q36eval.evals.competence import KnownAnswer, competence, merged, sampled
 from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.probe import EvalsProbe
 from q36eval.probes import Digest, WorkItem
@@ -55,7 +55,7 @@ def test_a_random_model_is_cut_off_and_solves_next_to_nothing(answered: Answered
     for item, score in zip(mmlu, (1, 1, 1, 0, 0, 0, 0), strict=True):
         digests[item.key] = scored(digests[item.key], "acc", score)
     digests[ruler[0].key] = scored(digests[ruler[0].key], "string_match_all", 0.5)
-    known = {key: digest for key, digest in digests.items() if key != answers[0].key}
+    known = digests | {answers[0].key: Digest(error="gone")}
     assert list(probe.know_reference(answered.items, known)) == list(answered.items)
     outcomes = [probe.lossless(item, digests[item.key]) for item in answered.items[:3]]
     found = answered.summary([probe.lossless(item, digests[item.key]) for item in answered.items])
@@ -93,6 +93,29 @@ def test_causes_are_told_of_both_sides(answered: Answered) -> None:
     assert figure.causes.branch == {"wrong": 1}, "nothing is known of how an older answer ended"
     (figure,) = answered.probe.look([answered.outcome(item, Digest(error="gone"))], ["evals.accuracy[ruler]"])
     assert figure.causes.branch == {"errored": 1}
+
+
+def test_of_generated_answers_the_first_blocks_say_what_the_reference_can_do(answered: Answered) -> None:
+    """Until they hold `SAMPLE` of each family, or all of it; what it answers later changes nothing."""
+    sizes = {"large": 100, "small": 3}
+    planned = [
+        PlannedItem(f"{name}{n}", "g", f"{name}{n}", name, n * 10 // size)
+        for name, size in sizes.items()
+        for n in range(size)
+    ]
+    first = set(sampled(planned, lambda item: item.stratum))
+    blocks = {item.block for item in planned if item.key in first}
+    assert blocks == set(range(7)), "the third of the small family stands in block 6, and 20 of the large in 0 and 1"
+    assert first == {item.key for item in planned if item.block in blocks}
+
+    probe, short = answered.probe, answered.of("short_answers")
+    probe.know_reference(answered.items, {item.key: answered.digests[item.key] for item in short[:2]})
+    outcomes = [answered.outcome(item, answered.digests[item.key]) for item in short]
+    (figure,) = (each for each in answered.summary(outcomes).values() if each.key == "evals.accuracy[short_answers]")
+    assert figure.counts.total == 3
+    (family,) = figure.competence or ()
+    assert family.items == 2
+    assert figure.clusters.schedule.planned[family.name].right == 3 * family.informative / 2
 
 
 def test_families_that_share_a_cluster_are_one() -> None:

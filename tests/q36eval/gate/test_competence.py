@@ -115,7 +115,6 @@ def test_right_by_guessing_is_no_knowledge() -> None:
         {"competence": None},
         {"competence": ()},
         {"competence": (FamilyCompetence(name="other", items=400, informative=400),)},
-        {"competence": (FamilyCompetence(name="easy", items=399, informative=399),)},
     ],
 )
 def test_what_the_probe_does_not_say_proves_nothing(changes: dict[str, object]) -> None:

@@ -22,7 +22,7 @@ from q36eval.records import (
     ProbeName,
 )
 from q36eval.references import Capture
-from q36eval.run.capture import captured
+from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.rounds import Evaluated, run_probes
 
 IDENTITY = DeploymentIdentity(
@@ -179,12 +179,12 @@ def run(
     def open_capture(own: Probe) -> Capture:
         return Capture(folder, IDENTITY, own.name, own.suite_sha256, suite=dict(own.suite_fields))
 
-    def captures_of(works: Any) -> Any:
+    def answers_of(works: Any) -> ReferenceAnswers:
         load = None if pack_alone else lambda: reference or CountingEngine()
-        return captured(works, open_capture, load, progress)
+        return ReferenceAnswers(works, open_capture, load, progress)
 
     several = [probes] if isinstance(probes, Probe) else probes
-    return Ran(branch, sink, run_probes(branch, None, captures_of, several, sink, progress, rule))
+    return Ran(branch, sink, run_probes(lambda: branch, None, answers_of, several, sink, progress, rule))
 
 
 def kept(folder: Path, probe: ProbeName = ProbeName.KL, suite: str = "suite") -> Capture:

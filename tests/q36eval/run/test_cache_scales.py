@@ -98,9 +98,11 @@ def test_nothing_is_measured_where_there_is_no_choice(tmp_path: Path) -> None:
 
 def test_a_resumed_run_keeps_the_scales_that_it_judged() -> None:
     identity = identity_of(EngineSettings(SANDBOX, kv_cache_dtype="fp8_e4m3", kv_scales="ignored"))
-    for begun, named, expected in ((identity, None, "ignored"), (identity, "stored", "stored"), (None, None, None)):
+    cases = ((identity, None, None, "ignored"), (identity, None, "stored", "stored"), (None, None, None, None))
+    for begun, judged, named, expected in (*cases, (None, "stored", None, "stored")):
         settings = EngineSettings(SANDBOX, kv_cache_dtype="fp8_e4m3", kv_scales=named)
         running = SimpleNamespace(request=SimpleNamespace(deployment=settings), run=SimpleNamespace(identity=begun))
+        running._judged_scales = judged  # by this very run, whose engine is opened again
         assert Running.deployment.fget(running).kv_scales == expected  # type: ignore[attr-defined]
 
 

@@ -1,7 +1,9 @@
 """The first items again at the end: where an engine is not what it was, a run is not measured and no branch wrong."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -9,12 +11,12 @@ import pytest
 
 from q36eval.engines import Generated, GenerationRequest
 from q36eval.gate import decide
-from q36eval.probes import Digest, ItemResults, Probe, Progress, WorkItem
+from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict
 from q36eval.run.order_check import FALSE_ALARMS, ITEMS, PROBES, STATED_RATE, most_disagreements
-from q36eval.run.rounds import run_probes
 from tests.q36eval.gate.evidence import accuracy, only
 from tests.q36eval.run.runner import CountingEngine, MemorySink, outcome
+from tests.q36eval.run.runner import run as run_with
 
 POLICY = only("min_recovery", 0.9, id="right", probe="evals", metric="accuracy", lanes=tuple(Lane))
 
@@ -69,12 +71,9 @@ def _answer(text: str) -> Answer:
 
 
 def run(engine: Any, probe: AnswersProbe | None = None, sink: MemorySink | None = None) -> MemorySink:
-    asking, found = probe or AnswersProbe(), sink or MemorySink()
-    captures: Mapping[ProbeName, Mapping[str, Digest]] = {
-        asking.name: {item.key: Digest(values={"text": "right"}) for item in asking.plan(None)}
-    }
-    run_probes(engine, None, lambda works: captures, [asking], found, Progress())
-    return found
+    with TemporaryDirectory() as folder:
+        asking = probe or AnswersProbe()
+        return run_with(Path(folder), asking, engine, CountingEngine(says="right"), sink or MemorySink()).sink
 
 
 def drift(sink: MemorySink) -> Measurement:

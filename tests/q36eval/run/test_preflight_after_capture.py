@@ -10,7 +10,6 @@ from q36eval.errors import UsageError
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Policy
 from q36eval.probes import Digest, WorkItem
-from q36eval.records import ProbeName
 from q36eval.run.items import Work
 from q36eval.run.preflight import problems_after_capture, refuse
 from tests.evals.small_suite import ROOT, write_small_suite
@@ -61,17 +60,16 @@ def policy(metric: str, part: str, kind: str, value: float) -> Policy:
 def test_what_the_reference_itself_would_not_pass_is_refused_and_nothing_else(
     work: Work, asked: Any, expected: tuple[str, ...]
 ) -> None:
-    captures = {ProbeName.EVALS: {item.key: answered(item) for item in work.items}}
+    answers = {item.key: answered(item) for item in work.items}
     with raises(UsageError, *expected) if expected else nullcontext():
-        refuse(problems_after_capture(policy(*asked), [work], captures, []))
+        refuse(problems_after_capture(policy(*asked), work, answers.keys(), answers, []))
 
 
 def test_neither_an_advisory_criterion_nor_a_reference_that_errored_is_refused(work: Work) -> None:
     """That much of the reference could not be measured is what the verdict must say."""
-    captures = {ProbeName.EVALS: {item.key: answered(item) for item in work.items}}
+    answers = {item.key: answered(item) for item in work.items}
     narrow = policy("accuracy", "mmlu", "min_recovery", 0.99).criteria[0]
     wide = policy("accuracy", "mmlu", "min_recovery", 0.7).criteria[0].model_copy(update={"id": "two"})
     both = Policy(name="test", criteria=(narrow.model_copy(update={"tier": "advisory"}), wide))
-    refuse(problems_after_capture(both, [work], captures, []))
-    errored = {ProbeName.EVALS: {}}
-    refuse(problems_after_capture(policy("accuracy", "mmlu", "min_recovery", 0.99), [work], errored, []))
+    refuse(problems_after_capture(both, work, answers.keys(), answers, []))
+    refuse(problems_after_capture(policy("accuracy", "mmlu", "min_recovery", 0.99), work, answers.keys(), {}, []))

@@ -99,13 +99,16 @@ def test_without_a_reference_what_is_missing_is_refused_and_what_is_there_judged
 
 
 class Watched(Progress):
-    """Calls `then` at every stage whose title begins with `title`."""
+    """Calls `then` whenever it is told of what begins with `title`."""
 
     def __init__(self, title: str, then: Callable[[], object]) -> None:
         self.title, self.then = title, then
 
-    def stage(self, title: str, total: int) -> None:
-        if title.startswith(self.title):
+    def within(self, what: str, done: int, total: int) -> None:
+        self.note(what)
+
+    def note(self, sentence: str) -> None:
+        if sentence.startswith(self.title):
             self.then()
 
 

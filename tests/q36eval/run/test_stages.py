@@ -1,6 +1,6 @@
 """Cheap evidence first, and nothing asked once the verdict stands: which items, which figures, what is said."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,14 @@ import pytest
 
 from q36eval.engines import ScoreRequest
 from q36eval.gate import StageState
-from q36eval.probes import Probe, Progress, WorkItem
+from q36eval.probes import Digest, Probe, Progress, WorkItem
 from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeName, Schedule
+from q36eval.references import Capture
+from q36eval.run.capture import ReferenceAnswers
+from q36eval.run.items import Work
 from q36eval.run.progress import Estimate
-from tests.q36eval.run.runner import LengthProbe, MemorySink, measured, run, scoring
+from q36eval.run.rounds import run_probes
+from tests.q36eval.run.runner import CountingEngine, LengthProbe, MemorySink, kept, measured, run, scoring
 
 
 class Staged(LengthProbe):
@@ -119,6 +123,71 @@ def test_within_a_stage_only_what_was_laid_out_for_early_looks_is_kept(tmp_path:
     assert [each.key for each in ran.sink.measurements] == ["evals.count[b]"]
     assert (ran.evaluated.stages[0].items, ran.evaluated.stages[0].planned) == (1, 2)
     assert "evaluated no further" in ran.sink.failures[0].reason
+
+
+class Sampled(Staged):
+    """Needs the first block of the reference alone before the branch is asked."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__(ProbeName.EVALS, [""], laid_out=True)
+        self.blocks = blocks
+        self.known: list[list[str]] = []
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        return [scoring(f"item{number}", task="t", block=number) for number in range(self.blocks)]
+
+    def answered_first(self, items: Sequence[WorkItem]) -> Sequence[WorkItem]:
+        return [item for item in items if item.block == 0]
+
+    def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
+        self.known.append(list(digests))
+        return items
+
+
+def test_the_reference_answers_only_what_the_branch_is_asked(tmp_path: Path) -> None:
+    """Stage by stage and round by round; the next run of it goes on, and a whole capture changes nothing."""
+    reference = CountingEngine()
+    first = run(tmp_path / "parts", canaries_then_kl(), reference=reference, rule=StandsAt(2))
+    assert sorted(reference.asked) == sorted(first.branch.asked)
+    reference, probe = CountingEngine(), Sampled(6)
+    part = run(tmp_path / "parts", probe, reference=reference, rule=StandsAt(3))
+    assert reference.asked == part.branch.asked == ["item0", "item1", "item2"]
+    assert kept(tmp_path / "parts", ProbeName.EVALS, "staged").manifest is None
+    more = run(tmp_path / "parts", Sampled(6), reference=reference)
+    assert reference.asked == more.branch.asked == [f"item{number}" for number in range(6)]
+    assert kept(tmp_path / "parts", ProbeName.EVALS, "staged").manifest is not None
+    again = Sampled(6)
+    whole = run(tmp_path / "parts", again, rule=StandsAt(3), pack_alone=True)
+    assert (whole.sink.items, whole.sink.measurements) == (part.sink.items, part.sink.measurements)
+    assert again.known == probe.known == [["item0"]], "what is known first does not depend on what is captured"
+
+
+@pytest.mark.parametrize(("one_at_a_time", "turns"), [(False, 9), (True, 4)])
+def test_where_one_model_fits_the_reference_answers_ahead(tmp_path: Path, one_at_a_time: bool, turns: int) -> None:
+    """Its first block, then 1 and 2, 3 to 6, 7 and 8: a change of models costs minutes. Nothing else differs."""
+    asked, alive = list[int](), list[str]()
+
+    def load(name: str, engine: CountingEngine) -> CountingEngine:
+        if not alive or alive[-1] != name:
+            alive.append(name)
+        return engine
+
+    reference, branch, sink = CountingEngine(), CountingEngine(), MemorySink()
+
+    def answers_of(works: Sequence[Work]) -> ReferenceAnswers:
+        def opened(probe: Probe) -> Capture:
+            return kept(tmp_path, probe.name, probe.suite_sha256)
+
+        def loaded() -> CountingEngine:
+            asked.append(len(reference.asked))
+            return load("reference", reference)
+
+        return ReferenceAnswers(works, opened, loaded, Progress(), one_at_a_time=one_at_a_time)
+
+    run_probes(lambda: load("branch", branch), None, answers_of, [Sampled(9)], sink, Progress())
+    assert len(asked) == turns == alive.count("reference")
+    assert reference.asked == branch.asked
+    assert [item.branch.score for item in sink.items] == [1.0] * 9
 
 
 class Lost(Staged):
