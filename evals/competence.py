@@ -10,7 +10,7 @@ all, of those with generated answers over the first blocks, until they hold `SAM
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from q36eval.evals.paired_clusters import PlannedItem
@@ -60,15 +60,16 @@ def family_of(group: TaskGroup, stratum: str) -> str:
     return f"{group.name}/{stratum}" if set(group.slice_fields) & set(LENGTH_FIELDS) else group.name
 
 
-def sampled(items: Sequence[PlannedItem], family: Callable[[PlannedItem], str]) -> list[str]:
-    """The keys of the first blocks of a group's items, until they hold `SAMPLE` items of each family, or all of it."""
-    lacking = Counter({name: min(SAMPLE, size) for name, size in Counter(map(family, items)).items()})
+def sampled(families: Mapping[PlannedItem, str]) -> list[str]:
+    """The keys of the first blocks of a group's items (item -> family), until they hold `SAMPLE` items of each family,
+    or all of it."""
+    lacking = Counter({name: min(SAMPLE, size) for name, size in Counter(families.values()).items()})
     keys: list[str] = []
-    for block in sorted({item.block for item in items}):
+    for block in sorted({item.block for item in families}):
         if not any(count > 0 for count in lacking.values()):
             break
-        own = [item for item in items if item.block == block]
-        lacking.subtract(map(family, own))
+        own = [item for item in families if item.block == block]
+        lacking.subtract(families[item] for item in own)
         keys += [item.key for item in own]
     return keys
 

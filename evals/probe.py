@@ -154,7 +154,7 @@ class EvalsProbe(Probe):
         for group in self._loaded.groups:
             planned = [item for item in self._planned if item.group == group.name and item.key in own]
             if any(own[item.key].generations for item in planned):
-                keys = sampled(planned, lambda item, group=group: family_of(group, item.stratum))
+                keys = sampled({item: family_of(group, item.stratum) for item in planned})
             else:
                 keys = [item.key for item in planned]
             first += [own[key] for key in keys]

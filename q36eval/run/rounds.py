@@ -276,14 +276,14 @@ class _Asking:
     def round(self, work: Work, stage: str, number: int) -> None:
         """Have the reference answer a round before the branch is asked it.
 
-        Where the device holds one model at a time, the rounds up to twice that one too: each change of models takes
-        minutes.
+        Where the device holds one model at a time, half as many more rounds as were asked before: each change of models
+        takes minutes, and each round too many does.
         """
         known = self.answers.asked(work.probe.name)
         ahead = [item for item in work.of_stage(stage) if item.block >= number and item.task not in work.resolved]
         if all(item.key in known for item in ahead if item.block == number):
             return
-        last = 2 * number if self.answers.one_at_a_time else number
+        last = number + number // 2 if self.answers.one_at_a_time else number
         self.answers.answer([(work, [item for item in ahead if item.block <= last])])
 
     def _followed_up(self, work: Work, needed: Sequence[WorkItem]) -> list[WorkItem]:
