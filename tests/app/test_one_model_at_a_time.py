@@ -4,7 +4,7 @@ import gc
 import json
 import shutil
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,17 @@ from safetensors.torch import load_file, save_file
 
 from q36eval.config import Paths
 from q36eval.engines import Scored, open_engine
+from q36eval.evals.probe import EvalsProbe
 from q36eval.history import History, RunRecord
 from q36eval.kl.probe import KLProbe
+from q36eval.probes import Probe
 from q36eval.records import ProbeName, Verdict
 from q36eval.run import branch as branching
 from q36eval.run import preflight
 from q36eval.run import reference as referring
 from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
 from tests.app.test_reference_packs import DOCUMENTS, POLICY
+from tests.evals.small_suite import write_small_suite
 
 pytestmark = pytest.mark.long
 
@@ -64,12 +67,13 @@ def judged(
     branch: Path = SANDBOX / "fp8-head",
     probes: tuple[ProbeName, ...] = (ProbeName.WEIGHTS, ProbeName.KL),
     unscored: bool = False,
+    asking: Callable[[], Probe] = lambda: KLProbe(DOCUMENTS[::14]),
 ) -> tuple[RunRecord, Opened]:
     opened = Opened(unscored)
     state.mkdir()
     for module in (branching, referring):
         monkeypatch.setattr(module, "open_engine", opened)
-    monkeypatch.setattr(preflight, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
+    monkeypatch.setattr(preflight, "build_probes", lambda *_: [asking()])
     return Gates(state, POLICY)(branch, probes=probes), opened
 
 
@@ -88,6 +92,25 @@ def test_neither_model_is_loaded_beside_the_other_and_nothing_else_differs(
         for path, run in zip(paths, (both, one), strict=True)
     ]
     assert figures[0] == figures[1]
+
+
+def test_the_models_take_turns_in_later_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of six blocks of short answers the reference answers two first, then one and one more, then the last."""
+    subjects = ("anatomy", "astronomy", "botany", "geology", "law", "music")
+    counts = {f"short_answers/{subject}.jsonl": 15 for subject in subjects}
+    counts |= {f"short_answers_dev/{subject}.jsonl": 5 for subject in subjects}
+    suite = write_small_suite(tmp_path / "suite", counts, block_items=15)
+    runs = {}
+    for name, devices in (("both", branching.HOLD_BOTH), ("one", frozenset[str]())):
+        monkeypatch.setattr(branching, "HOLD_BOTH", devices)
+        probes = (ProbeName.WEIGHTS, ProbeName.EVALS)
+        run, opened = judged(tmp_path / name, monkeypatch, probes=probes, asking=lambda: EvalsProbe(suite))
+        history = History.open(Paths(REPOSITORY, tmp_path / name).history)
+        items = {item.item_key: (item.branch.text, item.reference.text) for item in history.items(run.id)}
+        runs[name] = (len(items), items, {each.key: each for each in history.measurements(run.id)}, run.verdict)
+    assert opened.beside == [("bf16", []), ("fp8-head", [])] * 3
+    assert runs["one"] == runs["both"]
+    assert runs["one"][0] > 75
 
 
 def test_what_the_reference_cannot_score_is_not_asked_again_beside_the_branch(
