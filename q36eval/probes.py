@@ -292,6 +292,31 @@ class Progress:
         """So many requests errored, one of them with these words, and are requested again."""
 
 
+class Within(Progress):
+    """Tells of stages as steps of the stage that `progress` is in, which waits for them."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._title, self._done, self._total = "", 0, 0
+
+    def stage(self, title: str, total: int) -> None:
+        self._title, self._done, self._total = title, 0, total
+        self._progress.within(title, 0, total)
+
+    def advance(self, count: int = 1) -> None:
+        self._done += count
+        self._progress.within(self._title, self._done, self._total)
+
+    def within(self, what: str, done: int, total: int) -> None:
+        self._progress.within(what, done, total)
+
+    def note(self, sentence: str) -> None:
+        self._progress.note(sentence)
+
+    def retried(self, count: int, error: str) -> None:
+        self._progress.retried(count, error)
+
+
 def in_group(item: WorkItem, probe: str) -> WorkItem:
     """The item with its requests kept apart from other probes', stages', tasks' and blocks'; a probe may part further.
 

@@ -18,7 +18,7 @@ from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
 from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
-from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
+from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink, Within
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.capture import PASSES, ReferenceAnswers
 from q36eval.run.floor import FloorKeeper
@@ -176,7 +176,7 @@ class Running:
         answers = self._answers(whole.works)
         stages = [(work, work.of_stage(stage)) for work in whole.works for stage in work.stages]
         answers.answer([(work, work.probe.answered_first(items)) for work, items in stages])
-        floor = self._floor(whole.works, answers)
+        floor = self._floor(whole.works, answers, self.progress)
         reference.load.forget()
         answers.seconds = 0.0
         return AskedBefore(whole, answers, floor, time.monotonic() - started)
@@ -193,10 +193,10 @@ class Running:
 
         return self.reference.answers(works, self.progress, load=load, one_at_a_time=self._one_at_a_time)
 
-    def _floor(self, works: Sequence[Work], captures: Captures) -> list[Measurement]:
+    def _floor(self, works: Sequence[Work], captures: Captures, progress: Progress) -> list[Measurement]:
         """The reference's noise floor on what is planned, measured now if need be."""
         reference, most = self.reference, self.request.floor_documents
-        keeper = FloorKeeper(reference.identity, reference.root, reference.load, self.progress, most)
+        keeper = FloorKeeper(reference.identity, reference.root, reference.load, progress, most)
         return keeper.figures(works, captures)
 
     def _open(self) -> Engine:
@@ -421,7 +421,7 @@ class Running:
         assert self._asked is not None, "the reference has answered"
         name, floor = work.probe.name, list[Measurement]()
         if name is ProbeName.KL:
-            floor += self._floor([work], self._asked) if before is None else before.floor
+            floor += self._floor([work], self._asked, Within(self.progress)) if before is None else before.floor
         if policy is not None:
             asked = self._asked.asked(name).keys()
             refuse(problems_after_capture(policy, work, asked, self._asked[name], floor))

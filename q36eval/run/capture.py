@@ -11,7 +11,7 @@ from pathlib import Path
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.locks import exclusive
-from q36eval.probes import Digest, ItemResults, Probe, Progress, WorkItem
+from q36eval.probes import Digest, Probe, Progress, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, cannot_write, captures_in
 from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_up, refuse_unanswerable, second_items
@@ -19,8 +19,6 @@ from q36eval.run.memory_report import batches_line, split_line
 
 PASSES = "passes"
 """The folder beside captures from which long computations of an engine are resumed."""
-
-CAPTURING = "capturing the reference"
 
 _NOT_REQUESTED = ("key", "group", "shared", "likeliest", "whole")
 """Fields of a request that are names, or say what it has in common with others or how much of its answer is read."""
@@ -67,9 +65,9 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
         """
         self.one_at_a_time = one_at_a_time
         self.seconds = 0.0
-        self.quietly = False
-        """Tell progress within another stage, the branch's."""
-        self._open, self._load, self._progress, self._keep_head = open_capture, load_reference, progress, keep_head
+        self.progress = progress
+        self._open, self._load, self._keep_head = open_capture, load_reference, keep_head
+        self._announced = False
         self._planned = {work.probe.name: list(work.items) for work in works}
         self._captures = {work.probe.name: open_capture(work.probe) for work in works}
         self._answered: dict[ProbeName, dict[str, WorkItem]] = {work.probe.name: {} for work in works}
@@ -126,24 +124,28 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
         with ExitStack() as locks:
             # always in the same order, so that no two wait for each other
             for path in sorted(self._captures[work.probe.name].lock_file for work in absent):
-                locks.enter_context(_locked(path, self._waiting(count)))
+                waiting = partial(self.progress.stage, "waiting for another run to capture the reference", count)
+                locks.enter_context(_locked(path, waiting))
             for work in absent:
                 capture = self._captures[work.probe.name] = self._open(work.probe)
                 _adopt_parts(Work(work.probe, self._planned[work.probe.name]), capture)
             absent = self._unfinished(absent)
             if any(work.todo or _missing_second(work, self._captures[work.probe.name]) for work in absent):
                 try:
-                    capture_reference(
-                        load(), absent, self._captures, self._progress, self._keep_head, quietly=self.quietly
-                    )
+                    engine = load()
+                    self._announce(engine)
+                    capture_reference(engine, absent, self._captures, self.progress, self._keep_head)
                 except CorruptCheckpointError as error:  # its layers are decoded while it is evaluated
                     raise UsageError(error.code, f"The reference cannot be used: {error}") from error
             for work in absent:
                 self._seal(work.probe)
 
-    def _waiting(self, count: int) -> Callable[[], None]:
-        title = "waiting for another run to capture the reference"
-        return partial(self._progress.note, title) if self.quietly else partial(self._progress.stage, title, count)
+    def _announce(self, engine: Engine) -> None:
+        """Say once what the reference computes together."""
+        plan = None if self._announced else engine.batches()
+        if plan is not None:
+            self.progress.note(f"The reference: {batches_line(plan)}")
+        self._announced = True
 
     def _seal(self, probe: Probe) -> None:
         """Seal the capture where the reference has answered all that is planned."""
@@ -182,8 +184,6 @@ def capture_reference(
     captures: Mapping[ProbeName, Capture],
     progress: Progress,
     keep_head: bool = True,
-    *,
-    quietly: bool = False,
 ) -> None:
     """Capture the digests of all items in `works`, each written at once, then those of the second steps.
 
@@ -193,48 +193,34 @@ def capture_reference(
     folder = next(iter(captures.values())).folder.parent / PASSES
     engine.keep_in(folder, partial(progress.within, "layer"))
     engine.report_to(progress.note)
-    plan = engine.batches()
-    if plan is not None and not quietly:
-        progress.note(f"The reference: {batches_line(plan)}")
     for work in works:
         capture = captures[work.probe.name]
         if work.probe.kind == "hidden-states" and not capture.has_shared:
             capture.share(work.probe.shared_tensors(engine), keep=keep_head)
-    for work, item, results in _told(engine, works, progress, CAPTURING, quietly=quietly):
+    progress.stage("capturing the reference", sum(len(work.todo) for work in works))
+    for work, item, results in finished_items(engine, works):
         if results.error is None:
             _keep(captures[work.probe.name], item, work.probe.digest(engine, item, results))
+        progress.advance()
     for work in works:
-        _capture_second(engine, work, captures[work.probe.name], progress, quietly=quietly)
+        _capture_second(engine, work, captures[work.probe.name], progress)
     if engine.splits:
         progress.note(split_line(engine.splits))
 
 
-def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Progress, *, quietly: bool) -> None:
+def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Progress) -> None:
     """The second steps of a probe, as `capture_reference` does the first."""
     probe = work.probe
     if not probe.follows_up:
         return
     first = {item.key: item for item in work.items}
     second = Work(probe, second_items(work, capture), done=frozenset(capture))
-    for _, item, results in _told(engine, [second], progress, "scoring the reference's answers", quietly=quietly):
+    progress.stage("scoring the reference's answers", len(second.todo))
+    for _, item, results in finished_items(engine, [second]):
         if results.error is None:
             key = first_key(item.key)
             _keep(capture, item, probe.digest_follow_up(engine, first[key], capture[key], results))
-
-
-def _told(
-    engine: Engine, works: Sequence[Work], progress: Progress, title: str, *, quietly: bool
-) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
-    """The finished items of the reference; progress hears of each."""
-    total = sum(len(work.todo) for work in works)
-    if not quietly:
-        progress.stage(title, total)
-    for done, finished in enumerate(finished_items(engine, works), 1):
-        yield finished
-        if quietly:
-            progress.within(title, done, total)
-        else:
-            progress.advance()
+        progress.advance()
 
 
 def _keep(capture: Capture, item: WorkItem, digest: Digest) -> None:

@@ -19,7 +19,7 @@ from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.gate.integrity import drifts
 from q36eval.gate.report import CERTAIN, Stage, StageState
 from q36eval.gate.sequential import PolicyRule
-from q36eval.probes import ItemResults, OwnPrompts, Probe, Progress, Sink, WorkItem, in_group
+from q36eval.probes import ItemResults, OwnPrompts, Probe, Progress, Sink, Within, WorkItem, in_group
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.items import MISSING, BothSteps, Work, finished_items, known_of
@@ -219,7 +219,7 @@ def measure_branch(
     for work in works:
         for item in work.todo:
             progress.expect(_task_name(work, item), item.tokens)
-    answers.quietly = True
+    answers.progress = Within(progress)
     asking = _Asking(answers, own_tokenizer, answered)
     evaluation = _Evaluation(branch, asking, sink, progress, rule, list(measured), list(sink.known_items()))
     if not branch().generates:
