@@ -427,17 +427,15 @@ def _inspect(request: Request) -> "Inspection | None":
     if ProbeName.WEIGHTS not in request.probes:
         return None
     from q36eval.checkpoints.inspection import inspect_checkpoint
-    from q36eval.checkpoints.inspection.servability import measured_as_served
 
     with hold(request.branch.folder).hashed_ahead():
-        inspection = inspect_checkpoint(
+        return inspect_checkpoint(
             request.branch.folder,
             None if request.reference is None else request.reference.folder,
             promises=promises_of(request.family, request.branch.name),
             template=family_template(request.family, request.branch.name),
             device=request.deployment.device,
         )
-    return measured_as_served(inspection, request.deployment.as_served)
 
 
 def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity, *, own_template: bool = False) -> list[str]:

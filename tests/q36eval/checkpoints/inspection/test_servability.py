@@ -10,12 +10,10 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.fused import fused_groups
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.servability import TOLERATED, as_fused, measured_as_served
+from q36eval.checkpoints.inspection.servability import TOLERATED, as_fused, fused_groups, grouped_rows
 from q36eval.checkpoints.scheme import Scheme
-from q36eval.checkpoints.served_arithmetic import grouped_scales
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from tests.branches import folder_of
 
@@ -63,19 +61,6 @@ def test_of_other_modules_the_largest_stored_scale_counts(folder: Path, factor: 
 
 
 @pytest.mark.long
-def test_what_is_measured_as_it_is_served_blocks_no_more(folder: Path) -> None:
-    """Of several rules that one alone: nothing else is emulated."""
-    edit_tensors(folder, rescale(f"{EXPERT}.up_proj", 0.5))
-    edit_json(folder, "config.json", lambda config: config.update(norm_topk_prob=False))
-    inspection = inspect_checkpoint(folder, SANDBOX / "bf16")
-    assert {one.rule for one in inspection.blocking} == {"fused-global-scales", "engines-read-otherwise"}
-    assert measured_as_served(inspection, None) == inspection
-    served = measured_as_served(inspection, "vllm")
-    assert {one.rule for one in served.blocking} == {"engines-read-otherwise"}
-    assert len(served.findings) == len(inspection.findings)
-
-
-@pytest.mark.long
 def test_scales_of_experts_are_told_with_the_gpus_that_reorder_them() -> None:
     (one,) = found(folder_of("gptq-int4"))
     assert (one.rule, one.severity) == ("expert-scales-reordered", Severity.ADVISORY)
@@ -106,8 +91,8 @@ def test_on_how_many_gpus_experts_of_a_shape_are_reordered(
     checkpoint = open_checkpoint(SANDBOX / "bf16")
 
     def found_of(scheme: Scheme, **changed: TensorEntry) -> int | None:
-        grouped = grouped_scales(LogicalWeight(checkpoint, name, tuple((entries | changed).items()), scheme))
-        return None if grouped is None else grouped.gpus
+        grouped = grouped_rows(LogicalWeight(checkpoint, name, tuple((entries | changed).items()), scheme))
+        return None if grouped is None else grouped[0] // grouped[1]
 
     assert found_of(scheme) == gpus
     assert found_of(replace(scheme, settings=(("bits", 4), ("group_size", group), ("sym", False)))) is None
