@@ -122,7 +122,7 @@ class InProcessEngine(ResidentEngine):
                     loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows
                 )
             engine.draft_head, engine.draft_fault = _draft_head(loaded, settings)
-            held.check(after_reading=True)  # so what was loaded is what the identity is of
+            held.check()  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
 
