@@ -21,7 +21,6 @@ from q36eval.checkpoints.inspection.findings import OF_ITSELF
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from tests.branches import folder_of
-from tests.profiles import LONG
 from tests.raising import raises
 
 from . import damages, tiny
@@ -90,7 +89,6 @@ def promised(name: str) -> tuple[Promise, ...]:
     [
         pytest.param(case, id=case.id, marks=[] if case.checkpoint.startswith("tiny") else [pytest.mark.long])
         for case in CASES
-        if case.quick or LONG
     ],
 )
 def test_damage_is_named_and_blocks(
@@ -170,8 +168,7 @@ def test_what_files_do_not_show_is_not_called_damage(
 
 def test_cases_have_ids_of_their_own_and_cover_every_format() -> None:
     assert len({case.id for case in CASES}) == len(CASES)
-    formats = {case.checkpoint for case in CASES if case.quick}
-    assert formats >= {*tiny.MANIFEST}, "every format is damaged in the quick profile"
+    assert {case.checkpoint for case in CASES} >= {*tiny.MANIFEST}, "every format is damaged"
 
 
 @pytest.mark.long
