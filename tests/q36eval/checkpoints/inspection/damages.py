@@ -134,16 +134,17 @@ def left_out(folder: Path) -> None:
     edit_json(folder, "config.json", lambda document: document["quantization_config"]["ignore"].append(module))
 
 
-def _all_poisoned(tensors: Tensors) -> None:
-    for name in [name for name in tensors if ".experts." in name and name.endswith("weight_global_scale")]:
-        tensors[name] = tensors[name] / 1.1
-
-
+GLOBAL = f"{EXPERT}.up_proj.weight_global_scale"
 INPUT, KEYS = f"{EXPERT}.up_proj.input_global_scale", f"{FULL}.k_scale"
 OF_LINEAR, TWICE, CACHE = "model.layers.0.self_attn.k_scale", f"{FULL}.k_proj.k_scale", "kv-cache-scale"
 QUANTIZED = [
     ("two experts exchanged", exchanged(EXPERT, TWIN), f"{EXPERT}.down_proj.weight", f"{BEYOND} error-outlier"),
-    ("every expert a tenth too large", edit(_all_poisoned), f"{EXPERT}.up_proj.weight", BEYOND),
+    (
+        "an expert a tenth too large",
+        one(f"{EXPERT}.up_proj.weight_global_scale", lambda t: t / 1.1),
+        f"{EXPERT}.up_proj.weight",
+        BEYOND,
+    ),
     ("an input scale far from all others", one(INPUT, lambda t: t * 1000), INPUT, "activation-scale"),
     ("two input scales", one(INPUT, lambda t: t.repeat(2)), INPUT, "activation-scale"),
     ("a scale of the KV cache NaN", one(KEYS, lambda t: t * NAN), KEYS, f"{CACHE} non-finite"),
@@ -171,16 +172,12 @@ LEFT_OUT = [
 FUSED, DOWN = f"{MLP}.experts.gate_up_proj", f"{MLP}.experts.down_proj"
 
 
-def _not_a_number(tensor: Tensor) -> None:
-    tensor[3, 0, 0] = NAN
-
-
 GATE, DOWN_OF_EXPERT = f"{EXPERT}.gate_proj.weight", f"{EXPERT}.down_proj.weight"
 SURPLUS_EXPERT = f"{MLP}.experts.4.gate_proj.weight"
 FUSED_EXPERTS = [
     ("gate and up exchanged", one(FUSED, lambda t: torch.cat([t[:, 32:], t[:, :32]], 1)), GATE, CHANGED),
     ("experts transposed", one(DOWN, lambda t: t.transpose(1, 2)), DOWN_OF_EXPERT, "shape"),
-    ("one value NaN", one(DOWN, in_place(_not_a_number)), DOWN_OF_EXPERT, f"{BEYOND} {CHANGED}"),
+    ("one value NaN", one(DOWN, in_place(lambda t: t[3, 0, :1].fill_(NAN))), DOWN_OF_EXPERT, f"{BEYOND} {CHANGED}"),
     ("one expert too few", one(DOWN, lambda t: t[:-1]), DOWN_OF_EXPERT, "missing-tensor"),
     ("one expert too many", one(FUSED, lambda t: torch.cat([t, t[:1]])), SURPLUS_EXPERT, "unexpected-tensor"),
 ]
@@ -198,21 +195,18 @@ def without(key: str) -> Damage:
     return lambda folder: edit_json(folder, "config.json", lambda document: document.pop(key))
 
 
-def nested(**outside: Any) -> Damage:
-    """As the whole model's configuration holds the text model's, with entries outside of that."""
+def nested(text: Any = None, **outside: Any) -> Damage:
+    """As a whole model's configuration holds the text model's, with a quantization there and entries outside of it."""
 
     def change(document: dict[str, Any]) -> None:
-        text = {key: document.pop(key) for key in list(document) if key not in ("architectures", "quantization_config")}
-        document.update(text_config=text, model_type="qwen3_5_moe", architectures=[NESTED])
+        inner = {
+            key: document.pop(key) for key in list(document) if key not in ("architectures", "quantization_config")
+        }
+        inner |= {} if text is None else {"quantization_config": text}
+        document.update(text_config=inner, model_type="qwen3_5_moe", architectures=[NESTED])
         document.update(outside)
 
     return lambda folder: edit_json(folder, "config.json", change)
-
-
-def quantized_twice(folder: Path) -> None:
-    nested()(folder)
-    inner = {"quant_method": "fp8"}
-    edit_json(folder, "config.json", lambda document: document["text_config"].update(quantization_config=inner))
 
 
 def head_declared(folder: Path) -> None:
@@ -256,7 +250,7 @@ OF_ITSELF = [
     ),
     ("another end of answers than generation_config's", config(eos_token_id=2), "ends-contradict"),
     ("another end of answers outside the text model's entries", nested(eos_token_id=5), "ends-contradict"),
-    ("another quantization outside the text model's entries", quantized_twice, "declared-twice"),
+    ("another quantization outside the text model's entries", nested(text={"quant_method": "fp8"}), "declared-twice"),
 ]
 """Entries of config.json that contradict each other or what is measured, whatever the reference's are."""
 NESTED, ARCHITECTURE = "Qwen3_5MoeForConditionalGeneration", "architecture"
@@ -508,16 +502,8 @@ def _of_a_format(kind: Kind, checkpoint: str, golden: Path) -> Case:
 
 EXPERTS, UP = "model.layers.0.mlp.experts", f"{MINE}.up_proj.weight"
 ACTIVATIONS = f"{MINE}.up_proj.activation_scale"
-SCALES = f"{EXPERTS}.gate_up_proj_scale_inv"
-
-
-def other_version(folder: Path) -> None:
-    """GPTQ's zero-points read by the other version's rule: one off."""
-
-    def change(document: dict[str, Any]) -> None:
-        document["quantization_config"]["checkpoint_format"] = "gptq_v2"
-
-    edit_json(folder, "config.json", change)
+SCALES, SIGNED = f"{EXPERTS}.gate_up_proj_scale_inv", f"{MINE}.up_proj.scales"
+IN_16_BITS = quantization(extra_config={f"{MINE}.up_proj": {"bits": 16}})
 
 
 def static_inputs(folder: Path) -> None:
@@ -543,39 +529,29 @@ def of_a_layer(folder: Path) -> None:
     edit_json(folder, OWN_FILE, change)
 
 
-def by_nobody(folder: Path) -> None:
-    edit_json(folder, "config.json", lambda document: document["quantization_config"].pop("provider"))
-
-
-def in_16_bits(folder: Path) -> None:
-    change = {f"{MINE}.up_proj": {"bits": 16}}
-    edit_json(folder, "config.json", lambda document: document["quantization_config"]["extra_config"].update(change))
-
-
-def stacked(change: Callable[[Tensor], object]) -> Damage:
-    """A change of the scales of all experts in one tensor."""
-    return edit(lambda tensors: change(tensors[SCALES]))
-
-
-def _reciprocal(scales: Tensor) -> None:
-    scales.reciprocal_()
-
-
-def _one_nan(scales: Tensor) -> None:
-    scales[1, 0, 0] = NAN
-
-
 GOLDEN_ALONE = [
-    ("zero-points read by the other version's rule", "gptq-v1", other_version, UP, BEYOND),
+    ("zero-points read by the other version's rule", "gptq-v1", quantization(checkpoint_format="gptq_v2"), UP, BEYOND),
     ("a head declared quantized", "gptq-v1", quantization(lm_head=True), HEAD, "declared-against-stored"),
     ("another algorithm in its own file", "modelopt-nvfp4", other_algorithm, OWN_FILE, "declared-twice"),
     ("another algorithm of a layer in its own file", "modelopt-mixed", of_a_layer, OWN_FILE, "declared-twice"),
-    ("scales with a sign of another producer", "autoround-gptq", by_nobody, f"{MINE}.up_proj.scales", "negative-scale"),
-    ("a layer of 16 bits in the entry alone", "autoround-sym", in_16_bits, f"{MINE}.up_proj", "not-as-declared"),
+    (
+        "scales with a sign of another producer",
+        "autoround-gptq",
+        quantization(provider=None),
+        f"{MINE}.up_proj.scales",
+        "negative-scale",
+    ),
+    (
+        "a layer of 16 bits in the entry alone",
+        "autoround-sym",
+        quantization(extra_config={f"{MINE}.up_proj": {"bits": 16}}),
+        f"{MINE}.up_proj",
+        "not-as-declared",
+    ),
     ("groups of other sizes declared", "autoround-awq", quantization(group_size=32), UP, "declared-against-stored"),
     ("a static input scale below zero", "tf-fp8-per-expert", static_inputs, ACTIVATIONS, "activation-scale"),
-    ("scales that divide instead of multiply", "tf-fp8-fused", stacked(_reciprocal), UP, BEYOND),
-    ("one scale of the tensor of all NaN", "tf-fp8-fused", stacked(_one_nan), SCALES, "non-finite"),
+    ("scales that divide instead of multiply", "tf-fp8-fused", one(SCALES, torch.reciprocal), UP, BEYOND),
+    ("one scale of the tensor of all NaN", "tf-fp8-fused", one(SCALES, value(NAN)), SCALES, "non-finite"),
     ("all values zero", "ct-fp8-embeddings", one(EMBEDDINGS, zero), EMBEDDINGS, BEYOND),
 ]
 
