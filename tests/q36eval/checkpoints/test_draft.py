@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from q36eval.checkpoints import open_checkpoint
@@ -125,14 +124,3 @@ def test_what_is_not_a_whole_head_is_told_and_leaves_the_model_alone(
 def test_a_checkpoint_without_one_has_none() -> None:
     assert loaded(SANDBOX) is None
     assert not open_engine(EngineSettings(SANDBOX)).drafts
-
-
-@pytest.mark.long
-def test_it_moves_nothing_of_the_model(tmp_path: Path) -> None:
-    from q36eval.checkpoints import load_model
-
-    plain, branch = load_model(SANDBOX), load_model(with_head(tmp_path / "branch", head_tensors(256)))
-    assert plain.report.formats == branch.report.formats
-    assert len(branch.report.left_out["multi-token prediction"]) == len(
-        load_file(tmp_path / "branch/model_mtp.safetensors")
-    )

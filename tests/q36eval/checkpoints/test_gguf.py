@@ -19,7 +19,7 @@ from q36eval.checkpoints.inspection.findings import Severity
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.tokenizer import chat_template_sha256
 from q36eval.checkpoints.weights import index_weights
-from q36eval.errors import ChangedError, CorruptCheckpointError, UsageError
+from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.commands import q36eval
 from tests.q36eval.checkpoints.gguf_files import Gguf, take_apart
 from tests.raising import raises
@@ -70,24 +70,6 @@ def test_every_weight_is_the_reference_s_bit_for_bit(reference: Path) -> None:
     assert {name.rpartition(".")[2] for name in inexact} <= {"A_log"}
 
 
-def test_the_order_of_heads_is_one_that_would_show() -> None:
-    """Else a reader that leaves the tiled order as it is would pass."""
-    checkpoint = open_checkpoint(PLAIN)
-    tiled = {
-        name.rpartition("linear_attn.")[2]
-        for name, entry in checkpoint.tensors.items()
-        if isinstance(entry, GgufEntry) and (entry.row_heads or entry.column_heads)
-    }
-    assert tiled == {
-        *(f"in_proj_{which}.weight" for which in ("qkv", "z", "a", "b")),
-        *("A_log", "dt_bias", "conv1d.weight", "out_proj.weight"),
-    }
-    heads = {
-        entry.row_heads or entry.column_heads for entry in checkpoint.tensors.values() if entry.name == "blk.0.ssm_a"
-    }
-    assert heads == {(2, 2, 1)}
-
-
 @pytest.mark.usefixtures("measured_against")
 def test_the_multi_token_head_is_left_out_by_name_and_is_the_reference_s(reference: Path) -> None:
     mine, theirs = open_checkpoint(PLAIN), open_checkpoint(reference)
@@ -96,14 +78,6 @@ def test_the_multi_token_head_is_left_out_by_name_and_is_the_reference_s(referen
     for name in left_out:
         if ".experts." not in name:
             assert torch.equal(mine.read(name).float(), theirs.read(name).float()), name
-
-
-@pytest.mark.usefixtures("measured_against")
-def test_the_model_gives_the_same_logits(reference: Path) -> None:
-    mine, theirs = load_model(PLAIN), load_model(reference)
-    ids = torch.arange(40).reshape(2, 20)
-    with torch.no_grad():
-        assert torch.equal(mine.model(input_ids=ids).logits, theirs.model(input_ids=ids).logits)
 
 
 @pytest.mark.usefixtures("measured_against")
@@ -321,20 +295,6 @@ def test_a_folder_holds_one_model_and_perhaps_a_vision_tower(reference: Path, tm
     with raises(UsageError, "gguf-ambiguous"):
         open_checkpoint(tmp_path)
     assert open_checkpoint(tmp_path / "a.gguf").config["num_experts"] == 2
-
-
-def test_a_file_that_changes_while_it_is_judged_is_found(tmp_path: Path) -> None:
-    file = tmp_path / "x.gguf"
-    file.write_bytes(PLAIN.read_bytes())
-    with opened_once() as folders:
-        held = folders.hold(file)
-        checkpoint_sha256(held)
-        held.check()
-        with file.open("r+b") as stream:
-            stream.seek(-100, 2)
-            stream.write(b"x" * 40)
-        with raises(ChangedError, "files-changed"):
-            folders.verify()
 
 
 def test_numbers_in_f16_are_the_reference_s(reference: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import struct
-import tracemalloc
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -139,35 +138,6 @@ def test_schemes_are_called_as_llama_cpp_calls_them(references: dict[str, Path])
     written = {told.split()[0] for told in MANIFEST["mixed"]["decoded"].values()}
     assert {*inspection.schemes} == {f"{name}_A16" if name == "NVFP4" else name for name in written}
     assert parts_of_scheme(" + ".join(inspection.schemes)) == {*inspection.schemes}
-
-
-@pytest.mark.long
-def test_a_large_weight_takes_little_beside_itself() -> None:
-    """The package alone would take twice the decoded weight, for the head of Qwen3.6 4 GB."""
-    block, scheme = BY_NAME["Q4_K"], Scheme("gguf", settings=(("type", "Q4_K"),))
-    stored = torch.zeros((2**14, 2048 // block.values * block.n_bytes), dtype=torch.uint8)
-    decoder.decode({"weight": stored[:16]}, scheme)  # what importing the package takes is not asked
-    tracemalloc.start()
-    try:
-        whole = decoder.decode({"weight": stored}, scheme)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 4 * whole.numel() + 2**26  # the slabs' copies: 64 bytes for each of 2^20 values
-
-
-def test_an_expert_is_read_alone() -> None:
-    """Of the stacked tensor its bytes and no more."""
-    weights = index_weights(open_checkpoint(GOLDEN / "q8_0.gguf")).weights
-    parsed = take_apart(GOLDEN / "q8_0.gguf")
-    for projection in ("gate", "up", "down"):
-        stacked = parsed.tensors[f"blk.0.ffn_{projection}_exps.weight"].data
-        for expert in (0, 1):
-            weight = weights[f"model.layers.0.mlp.experts.{expert}.{projection}_proj.weight"]
-            assert weight.stored_bytes == len(stacked) // 2
-            assert weight.stored_names == (f"blk.0.ffn_{projection}_exps.weight[{expert}]",)
-            half = stacked[expert * len(stacked) // 2 :][: len(stacked) // 2]
-            assert weight.read_parts()["weight"].numpy().tobytes() == half
 
 
 def test_experts_and_attention_that_were_fused_are_the_same_model(tmp_path: Path) -> None:

@@ -138,10 +138,11 @@ GLOBAL = f"{EXPERT}.up_proj.weight_global_scale"
 INPUT, KEYS = f"{EXPERT}.up_proj.input_global_scale", f"{FULL}.k_scale"
 OF_LINEAR, TWICE, CACHE = "model.layers.0.self_attn.k_scale", f"{FULL}.k_proj.k_scale", "kv-cache-scale"
 QUANTIZED = [
+    ("an expert left unquantized", left_out, f"{EXPERT}.up_proj.weight", "expert-left-out"),
     ("two experts exchanged", exchanged(EXPERT, TWIN), f"{EXPERT}.down_proj.weight", f"{BEYOND} error-outlier"),
     (
         "an expert a tenth too large",
-        one(f"{EXPERT}.up_proj.weight_global_scale", lambda t: t / 1.1),
+        one(GLOBAL, lambda t: t / 1.1),
         f"{EXPERT}.up_proj.weight",
         BEYOND,
     ),
@@ -538,13 +539,13 @@ GOLDEN_ALONE = [
         "scales with a sign of another producer",
         "autoround-gptq",
         quantization(provider=None),
-        f"{MINE}.up_proj.scales",
+        SIGNED,
         "negative-scale",
     ),
     (
         "a layer of 16 bits in the entry alone",
         "autoround-sym",
-        quantization(extra_config={f"{MINE}.up_proj": {"bits": 16}}),
+        IN_16_BITS,
         f"{MINE}.up_proj",
         "not-as-declared",
     ),
