@@ -59,11 +59,6 @@ def test_gptq_rules_exclude_and_override_in_order() -> None:
     assert resolve(config, EXPERT).format == "plain"  # what is stored plain is plain: no list says otherwise
 
 
-@pytest.mark.parametrize(("layout", "offset"), [("gptq", 1), ("gptq_v2", 0)])
-def test_gptq_versions_differ_in_their_zero_points(layout: str, offset: int) -> None:
-    assert resolve(GPTQ | {"checkpoint_format": layout}, EXPERT, QWEIGHT).setting("zero_offset") == offset
-
-
 AUTO_ROUND = {
     "quant_method": "auto-round",
     "packing_format": "auto_round",
@@ -93,15 +88,6 @@ def test_auto_round_takes_a_layer_by_name_before_the_first_pattern_and_blocks_la
     assert resolve(AUTO_ROUND, "model.language_model.layers.3.mlp.gate").format == "plain"  # no linear layer
     assert resolve(AUTO_ROUND | {"block_name_to_quantize": "model.layers.4,model.layers.5"}, QUERY).format == "plain"
     assert resolve(AUTO_ROUND | {"block_name_to_quantize": ["model.layers.3"]}, QUERY).format == "gptq"
-
-
-@pytest.mark.parametrize(
-    ("packing", "layout", "offset"),
-    [("auto_round", "gptq", 0), ("auto_round:auto_gptq", "gptq", 1), ("auto_round:auto_awq", "awq", 0)],
-)
-def test_auto_rounds_packings(packing: str, layout: str, offset: int) -> None:
-    scheme = resolve(AUTO_ROUND | {"packing_format": packing}, QUERY)
-    assert (scheme.format, scheme.setting("zero_offset")) == (layout, offset)
 
 
 @pytest.mark.parametrize(

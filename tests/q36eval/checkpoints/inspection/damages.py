@@ -302,17 +302,8 @@ def sharded(change: Callable[[Path, dict[str, str]], object]) -> Damage:
     return damage
 
 
-def _without_index(folder: Path) -> None:
-    sharded(lambda folder, files: None)(folder)
-    (folder / INDEX).unlink()
-
-
 def _cut_short(folder: Path, files: dict[str, str]) -> None:
     (folder / TWO).write_bytes((folder / TWO).read_bytes()[:-100])
-
-
-def _outside(folder: Path, files: dict[str, str]) -> None:
-    files[HEAD] = "../reference/model.safetensors"
 
 
 def _other_ends(folder: Path) -> None:
@@ -321,12 +312,6 @@ def _other_ends(folder: Path) -> None:
 
 def _not_text(header: dict[str, Any]) -> None:
     header["__metadata__"] = {"format": 1}
-
-
-def _twice_in_the_index(folder: Path) -> None:
-    names = list(load_file(folder / WEIGHTS))
-    entries = [f'"{names[0]}": "other.safetensors"', *(f'"{name}": "{WEIGHTS}"' for name in names)]
-    (folder / INDEX).write_text(f'{{"weight_map": {{{", ".join(entries)}}}}}')
 
 
 def _stored_twice(folder: Path) -> None:
@@ -340,10 +325,6 @@ FILES = [
     ("a file missing", sharded(lambda folder, files: (folder / ONE).unlink()), ONE, "missing-file"),
     ("an index that names a lost tensor", sharded(lambda folder, files: files.update({OLD: ONE})), OLD, "index"),
     ("an index that leaves a tensor out", sharded(lambda folder, files: files.pop(HEAD)), HEAD, "index"),
-    ("an index that names the other file", sharded(lambda folder, files: files.update({HEAD: TWO})), HEAD, "index"),
-    ("an index that leads out of the folder", sharded(_outside), INDEX, "index"),
-    ("an index that names a tensor twice", _twice_in_the_index, INDEX, "unreadable-file"),
-    ("files without their index", _without_index, WEIGHTS, "empty-file missing-file"),
     ("a file that belongs to nothing", stray_file, "extra.safetensors", "stray-file"),
     ("a tensor in two files", _stored_twice, HEAD, "stored-twice"),
     ("no tensors", lambda folder: (folder / WEIGHTS).write_bytes(NO_TENSORS), WEIGHTS, "empty-file"),

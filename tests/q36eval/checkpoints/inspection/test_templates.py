@@ -33,11 +33,6 @@ def in_file(folder: Path, template: str) -> str:
     return "chat_template.jinja"
 
 
-def in_settings(folder: Path, template: str) -> str:
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
-    return "tokenizer_config.json"
-
-
 def among_settings(folder: Path, template: str) -> str:
     listed = [{"name": "default", "template": "fine"}, {"name": "tool_use", "template": template}]
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": listed}))
@@ -68,7 +63,7 @@ def found(folder: Path, declared: str | None = None, reference: Path | None = SA
     return template_findings(hold(folder), None if reference is None else hold(reference), declared)
 
 
-WRITERS = [in_file, in_settings, among_settings, additional, of_a_processor, in_a_processors_settings]
+WRITERS = [in_file, among_settings, additional, of_a_processor, in_a_processors_settings]
 
 
 @pytest.mark.long
