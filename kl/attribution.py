@@ -55,21 +55,6 @@ class Blame(Record):
     clusters: Clusters
 
 
-class AsServed(Record):
-    """The branch's KL as an engine is known to compute it, where `weights` of it get other scales than their own.
-
-    `extra` is what that adds to the branch's KL as it is stored, in nats/token, paired and clustered by document.
-    """
-
-    engine: str
-    weights: int
-    kl: float
-    kl_interval: Interval
-    extra: float
-    extra_interval: Interval
-    clusters: Clusters
-
-
 class Attribution(Record):
     """The branch's KL on the chosen documents, and who is to blame for it."""
 
@@ -81,8 +66,6 @@ class Attribution(Record):
     identical: tuple[str, ...]
     """Classes of tensors in which branch and reference compute alike; their share is zero by definition."""
     blames: tuple[Blame, ...]
-    as_served: AsServed | None = None
-    """None where all members of a module have one global scale."""
 
 
 def suspects(parts: Sequence["Part"], bands: int, *, grid: bool) -> list[Suspect]:
@@ -247,24 +230,6 @@ def blame(
         share=share,
         share_interval=share_interval,
         clusters=clusters,
-    )
-
-
-def as_served(
-    engine: str, weights: int, units: Sequence[int], total: Sequence[float], served: Sequence[float]
-) -> AsServed:
-    """The figures of the pass as that engine computes; `total` and `served` are KL sums per document."""
-    paired = kl_clusters(units, served, total)
-    _, _, kl, kl_interval = summarize(kl_clusters(units, served), "mean")
-    _, _, extra, extra_interval = summarize(paired, "paired_mean")
-    return AsServed(
-        engine=engine,
-        weights=weights,
-        kl=kl,
-        kl_interval=kl_interval,
-        extra=extra,
-        extra_interval=extra_interval,
-        clusters=paired,
     )
 
 

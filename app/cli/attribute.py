@@ -97,8 +97,7 @@ def attribute(
         attribution = run(plan, progress)
     run_id = record(attribution, chosen.name, target.name, corpus_sha256(plan.documents), history, paths)
     if as_json:
-        clusters = {"clusters"}
-        body = json.loads(attribution.model_dump_json(exclude={"blames": {"__all__": clusters}, "as_served": clusters}))
+        body = json.loads(attribution.model_dump_json(exclude={"blames": {"__all__": {"clusters"}}}))
         print_json({"run": run_id, "branch": target.name, **body})
     elif not Quiet.wanted:
         _print(attribution, branch_title(chosen.name, target.name))
@@ -118,7 +117,7 @@ def _tell_apart(plan: "ServingPlan", family: str, branch: str, paths: Paths, as_
     run_id = record(told, family, branch, corpus_sha256(plan.documents), history, paths)
     if as_json:
         without: dict[str, Any] = {name: {"clusters"} for name in ("checkpoint", "serving", "whole", "floor")}
-        without |= {"paired": True, "known": {"rest": {"clusters"}}}
+        without["paired"] = True
         body = json.loads(error.model_dump_json(exclude=without))
         print_json({"run": run_id, "branch": branch, "at_fault": error.at_fault, **body})
     elif not Quiet.wanted:
@@ -150,15 +149,6 @@ def _print(attribution: "Attribution", title: str) -> None:
             console.print(
                 plain_table((heading, "restored, KL falls", "share", "alone, KL is", "share"), rows, right=())
             )
-    if attribution.as_served is not None:
-        served = attribution.as_served
-        lower, upper = served.extra_interval.lower, served.extra_interval.upper
-        console.print(
-            Text(
-                f"as {served.engine} computes it: KL {served.kl:.4g} nats/token, {served.extra:+.3g} [{lower:.3g}, "
-                f"{upper:.3g}], since {served.weights:,} weights get other scales than their own"
-            )
-        )
     if attribution.identical:
         console.print(Text(f"identical to the reference: {', '.join(attribution.identical)}"))
 

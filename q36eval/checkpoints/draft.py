@@ -102,7 +102,7 @@ def load_draft_head(
         torch.set_default_dtype(before)
     head.config.dtype = dtype
     outline = Outline(head, mapped_as=Architecture.of(checkpoint).empty(dtype))
-    decoder = Decoder(head, outline, checkpoint, device, dtype, {})
+    decoder = Decoder(head, outline, checkpoint, device, dtype)
     plan = plan_of(outline, checkpoint, index, below="mtp.")
     decoder.fill(stacked(plan))
     compute_buffers(head, device)

@@ -15,7 +15,6 @@ from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.packed import pack
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED, check_placement
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
-from q36eval.checkpoints.served_arithmetic import changes_as_served, check_as_served
 from q36eval.checkpoints.weight_slots import Decoder, Sizes, StoredLayers, places_in, plan_of, stacked
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights
 from q36eval.errors import UsageError
@@ -28,8 +27,7 @@ class LoadReport:
     `formats` counts logical weights by class of tensor and stored format; `left_out` names the stored tensors that are
     no part of the text model, by reason; `quantized_inputs` counts the modules whose activation quantization is
     emulated, `ignored_inputs` those whose quantization was switched off; `kv_cache_dtype` is what keys and values are
-    stored in, as emulated; `as_served` counts the weights that were decoded from something else than what is stored, as
-    an engine does.
+    stored in, as emulated.
     """
 
     formats: dict[str, dict[str, int]]
@@ -37,7 +35,6 @@ class LoadReport:
     quantized_inputs: int = 0
     ignored_inputs: int = 0
     kv_cache_dtype: str = "auto"
-    as_served: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,6 @@ def load_model(
     dtype: torch.dtype = torch.bfloat16,
     emulate_activations: bool = True,
     kv_cache_dtype: str | None = None,
-    as_served: str | None = None,
     kv_scales: str | None = None,
     recurrent_state_dtype: str | None = None,
     conv_state_dtype: str | None = None,
@@ -67,10 +63,8 @@ def load_model(
     """Decode a checkpoint folder into the causal model of its architecture.
 
     `kv_cache_dtype` is one of `q36eval.checkpoints.kv_cache.KV_CACHE_DTYPES`; None takes what the checkpoint declares.
-    `as_served` is as in `q36eval.checkpoints.served_arithmetic`: weights that this engine is known to compute from
-    something else than what is stored are decoded from that; None takes each as it is stored. `kv_scales` is one of
-    `q36eval.checkpoints.kv_cache.KV_SCALES`; None takes those that are stored. The state dtypes are of
-    `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the recurrent state in float32 and that of the
+    `kv_scales` is one of `q36eval.checkpoints.kv_cache.KV_SCALES`; None takes those that are stored. The state dtypes
+    are of `q36eval.checkpoints.state_dtypes.STATE_DTYPES`; None keeps the recurrent state in float32 and that of the
     convolution in the model's dtype. `placement` is one of `q36eval.checkpoints.placements.PLACEMENTS`; None takes the
     first that fits into the device's free memory.
 
@@ -78,13 +72,11 @@ def load_model(
         UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.
         CorruptCheckpointError: a tensor is missing, unexpected, used twice, of the wrong shape, or cannot be decoded.
     """
-    check_as_served(as_served)
     check_placement(placement)
     kv_cache.check_kv_scales(kv_scales)
     checkpoint = open_checkpoint(path)
     architecture = Architecture.of(checkpoint)
     index = index_weights(checkpoint)
-    changes = changes_as_served(index.weights, as_served)
     model = _empty_model(architecture, checkpoint, dtype)
     outline = Outline(model)
     cache_dtype = kv_cache_dtype or declared_kv_cache_dtype(checkpoint)
@@ -93,7 +85,7 @@ def load_model(
     ignored = 0 if emulate_activations else _count_quantized_inputs(index)
     plan = plan_of(outline, checkpoint, index)
     placement = placement or Sizes.of(plan, outline, dtype).first_that_fits(torch.device(device))
-    decoder = Decoder(model, outline, checkpoint, torch.device(device), dtype, changes, placement == PACKED)
+    decoder = Decoder(model, outline, checkpoint, torch.device(device), dtype, placement == PACKED)
     stacks = stacked(plan)
     layers = StoredLayers(decoder, stacks) if placement == LAYERS else None
     decoder.fill(stacks if layers is None else layers.around)
@@ -104,7 +96,7 @@ def load_model(
     delta_states.install(model, recurrent_state_dtype, conv_state_dtype)
     pack(model, decoder.packed)
     model.eval().requires_grad_(False)
-    report = _report(index, len(schemes), ignored, cache_dtype, len(changes))
+    report = _report(index, len(schemes), ignored, cache_dtype)
     return LoadedModel(model, report, checkpoint, layers)
 
 
@@ -197,9 +189,9 @@ def compute_buffers(model: Any, device: torch.device) -> None:
             )
 
 
-def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str, as_served: int) -> LoadReport:
+def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str) -> LoadReport:
     formats: dict[str, Counter[str]] = defaultdict(Counter)
     for weight in index.weights.values():
         formats[weight.tensor_class][weight.scheme.format] += 1
     by_class = {name: dict(counts) for name, counts in formats.items()}
-    return LoadReport(by_class, index.left_out, used, ignored, cache_dtype, as_served)
+    return LoadReport(by_class, index.left_out, used, ignored, cache_dtype)

@@ -1,9 +1,8 @@
-"""A checkpoint's files as they were opened: each held by one descriptor, and read, hashed and looked at through it.
+"""A checkpoint's files as they were opened: each held by one descriptor, and read and hashed through it.
 
 A file that is replaced by another leaves the descriptor with the old one, so nothing read mixes the two. One that is
-written to in place does not: so its status (size, times, inode) is compared before and after every use. What counts is
-the contents: a file that was only touched, linked or replaced by one of the same contents, after it was hashed, is the
-file that was judged.
+written to in place does not: so its status (inode, size, times) is compared with that at opening after every use, and a
+file that was written to, touched or replaced is refused, whatever it holds.
 """
 
 import hashlib
@@ -61,15 +60,13 @@ class HeldFile:
         self.path = path
         try:
             self._descriptor = os.open(path, os.O_RDONLY)
-            self._opened = os.fstat(self._descriptor)
+            status = os.fstat(self._descriptor)
         except OSError as error:
             raise _unreadable(path, error) from error
         weakref.finalize(self, os.close, self._descriptor)
-        self.size = self._opened.st_size
-        self._seen = self._there = _status(self._opened)
+        self.size, self._opened = status.st_size, _status(status)
         self._hashing = threading.Lock()
         self._sha256 = ""
-        self._vouched = False
 
     def read_into(self, target: memoryview, begin: int) -> int:
         """Fill `target` with the bytes from `begin` on; returns how many there were.
@@ -93,66 +90,42 @@ class HeldFile:
         data = bytearray(max(0, self.size - begin) if size is None else size)
         return bytes(data[: self.read_into(memoryview(data), begin)])
 
-    def sha256(self, stop: threading.Event | None = None) -> str:
-        """SHA-256 of its bytes, in hexadecimal; computed once, whoever asks. `stop` ends it early, with no hash.
+    def sha256(self) -> str:
+        """SHA-256 of its bytes, in hexadecimal; computed once.
 
         Raises:
             ChangedError: it is shorter than when it was opened.
         """
         with self._hashing:
             if not self._sha256:
-                digest = self._hexdigest(stop)
-                self._vouched = _status(os.fstat(self._descriptor)) == _status(self._opened)
-                self._sha256 = digest
+                running, begin = hashlib.sha256(), 0
+                chunk = memoryview(bytearray(min(CHUNK_BYTES, self.size)))
+                while begin < self.size:
+                    count = self.read_into(chunk[: self.size - begin], begin)
+                    if not count:
+                        raise _changed(self.path, "was truncated")
+                    running.update(chunk[:count])
+                    begin += count
+                self._sha256 = running.hexdigest()
             return self._sha256
 
-    def _hexdigest(self, stop: threading.Event | None = None) -> str:
-        """SHA-256 of what it holds now."""
-        running, begin = hashlib.sha256(), 0
-        chunk = memoryview(bytearray(min(CHUNK_BYTES, self.size)))
-        while begin < self.size:
-            if stop is not None and stop.is_set():
-                return ""
-            count = self.read_into(chunk[: self.size - begin], begin)
-            if not count:
-                raise self.changed("was truncated")
-            running.update(chunk[:count])
-            begin += count
-        return running.hexdigest()
-
-    def check(self, *, after_reading: bool = False) -> None:
-        """Look at its status, and where that is another one, at its contents.
-
-        What was written to before it was hashed, or while it was read, may have been read half old, half new, whatever
-        it holds now: that is refused too, the latter where `after_reading` says that it was read since the last look.
+    def check(self) -> None:
+        """Compare its status with that at opening.
 
         Raises:
-            ChangedError: it is gone, or was truncated, replaced or overwritten.
+            ChangedError: it is gone, or was truncated, replaced, written to or touched.
         """
         now = _status(os.fstat(self._descriptor))
         try:
             there = _status(self.path.stat())
         except OSError as error:
-            raise self.changed("was removed") from error
-        if (now, there) == (self._seen, self._there):
-            return
-        if now[0] != self.size:
-            raise self.changed("was truncated" if now[0] < self.size else "was written to")
-        replaced = there[3:] != now[3:]
-        how = "was replaced" if replaced else "was overwritten"
-        if now != self._seen:
-            written = now[1] != self._seen[1]
-            if not self._vouched or (written and after_reading):
-                raise self.changed(how if replaced else "was touched or written to while it was read")
-            if self._hexdigest() != self._sha256:
-                raise self.changed(how)
-        if replaced and HeldFile(self.path).sha256() != self.sha256():
-            raise self.changed(how)
-        self._seen, self._there = now, there
-
-    def changed(self, how: str) -> ChangedError:
-        """The sentence about what became of it."""
-        return _changed(self.path, how)
+            raise _changed(self.path, "was removed") from error
+        if there[:2] != now[:2]:
+            raise _changed(self.path, "was replaced")
+        if now[2] < self.size:
+            raise _changed(self.path, "was truncated")
+        if now != self._opened:
+            raise _changed(self.path, "was written to or touched")
 
 
 class MadeFile(HeldFile):
@@ -166,15 +139,15 @@ class MadeFile(HeldFile):
         target[: len(chunk)] = chunk
         return len(chunk)
 
-    def sha256(self, stop: threading.Event | None = None) -> str:
+    def sha256(self) -> str:
         return hashlib.sha256(self._data).hexdigest()
 
-    def check(self, *, after_reading: bool = False) -> None:
+    def check(self) -> None:
         """Nothing can write to it."""
 
 
 def _status(stat: os.stat_result) -> tuple[int, int, int, int, int]:
-    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev
+    return stat.st_ino, stat.st_dev, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def _changed(path: Path, how: str) -> ChangedError:
@@ -301,20 +274,6 @@ class HeldFolder:
                     ) from error
             yield Path(place)
 
-    @contextmanager
-    def hashed_ahead(self) -> Iterator[None]:
-        """Threads hash all files meanwhile, in order: what reads them after that finds them in memory."""
-        stop = threading.Event()
-        with ThreadPoolExecutor(_threads(), thread_name_prefix="hashing") as pool:
-            try:
-                for name, file in self.files.items():
-                    if not self._is_too_large(name):
-                        pool.submit(file.sha256, stop)
-                yield
-            except BaseException:
-                stop.set()
-                raise
-
     def sha256(self, names: list[str]) -> dict[str, str]:
         """SHA-256 of those files, by name; each is read for it once, however often it is asked for.
 
@@ -323,22 +282,18 @@ class HeldFolder:
             CorruptCheckpointError: one is no weights' and larger than any text of a checkpoint.
         """
         self._check_sizes(names)
-        stop = threading.Event()
-        with ThreadPoolExecutor(_threads(), thread_name_prefix="hashing") as pool:
-            try:
-                return dict(zip(names, pool.map(lambda name: self.files[name].sha256(stop), names), strict=True))
-            except BaseException:
-                stop.set()
-                raise
+        threads = min(HASHING_THREADS, len(os.sched_getaffinity(0)))
+        with ThreadPoolExecutor(threads, thread_name_prefix="hashing") as pool:
+            return dict(zip(names, pool.map(lambda name: self.files[name].sha256(), names), strict=True))
 
-    def check(self, *, after_reading: bool = False) -> None:
-        """Look at every file's status; cheap while nothing happened. `after_reading` is that of `HeldFile.check`.
+    def check(self) -> None:
+        """Compare every file's status with that at opening.
 
         Raises:
             ChangedError: a file changed, is gone, or came; it is named.
         """
         for file in self.files.values():
-            file.check(after_reading=after_reading)
+            file.check()
         came = sorted({*self._present()} - self.files.keys())
         if came:
             raise _changed(self.path / came[0], "came into the folder")
@@ -354,13 +309,9 @@ class HeldFolder:
         try:
             yield
         except Exception:
-            self.check(after_reading=True)
+            self.check()
             raise
-        self.check(after_reading=True)
-
-
-def _threads() -> int:
-    return min(HASHING_THREADS, len(os.sched_getaffinity(0)))
+        self.check()
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,7 +27,6 @@ from q36eval.checkpoints.packed import PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import PLAIN
-from q36eval.checkpoints.served_arithmetic import Change
 from q36eval.checkpoints.stored_groups import Parts, give_back_pinned, read_ahead
 from q36eval.checkpoints.weights import SLAB_ELEMENTS, UNDECODABLE, LogicalWeight, WeightIndex, lacks_memory
 from q36eval.errors import CorruptCheckpointError
@@ -164,14 +163,13 @@ def free_bytes(device: torch.device) -> float:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes weights into a model's parameters, those that are named with another content of a part than their own."""
+    """Decodes weights into a model's parameters."""
 
     model: nn.Module
     outline: Outline
     checkpoint: Checkpoint
     device: torch.device
     dtype: torch.dtype
-    changes: Mapping[str, Change]
     packs: bool = False
     """Whether quantized weights stay packed."""
     packed: dict[str, PackedWeight] = field(default_factory=dict)
@@ -230,7 +228,7 @@ class Decoder:
 
     def _placed(self, stack: Stack, read: Callable[[], Parts], shape: torch.Size) -> tuple[Stack, Parts, bool]:
         """A stack, its parts on the device, which fit, and whether they are decoded together; raises as `decode`."""
-        parts = self._of_model(stack, read())
+        parts = read()
         needed = _rows_of(stack.places[0], shape)
         stack.weights[0].check_shape({part: tensor[0] for part, tensor in parts.items()}, needed)
         is_one = can_be_stacked(parts, stack.scheme, needed[0] if needed else 1)  # asked where they lie in host memory
@@ -238,18 +236,6 @@ class Decoder:
             for at, weight in enumerate(stack.weights):
                 weight.check_shape({part: tensor[at] for part, tensor in parts.items()}, needed)
         return stack, {part: tensor.to(self.device, non_blocking=True) for part, tensor in parts.items()}, is_one
-
-    def _of_model(self, stack: Stack, parts: Parts) -> Parts:
-        """A stack's parts, with what its weights are given in the place of their own."""
-        changed = dict(parts)
-        for at, weight in enumerate(stack.weights):
-            change = self.changes.get(weight.name)
-            if change is not None:
-                part = change.part
-                changed[part] = changed[part].clone() if changed[part] is parts[part] else changed[part]
-                with weight.named_faults():
-                    changed[part][at] = change.of(parts[part][at])
-        return changed
 
     def _pack(self, name: str, of_parameter: list[Stack], placed: list[tuple[Stack, Parts, bool]]) -> None:
         """Keep a parameter's parts on the device, after decoding it once to see that it can be; raises as `decode`."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, check_kv_scales
 from q36eval.checkpoints.placements import check_placement
-from q36eval.checkpoints.served_arithmetic import check_as_served
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.errors import EngineError, UsageError
 from q36eval.records import DeploymentIdentity
@@ -166,15 +165,6 @@ class EngineOptions:
         check=check_state_dtype,
         of_branch=True,
     )
-    as_served: str | None = _option(
-        None,
-        "Measure the branch as this engine computes it: vllm, or vllm:4 for four GPUs that split every layer; "
-        "as it is stored by default.",
-        "ENGINE",
-        check=check_as_served,
-        of_branch=True,
-    )
-    """The engine whose fusing is emulated: `vllm` gives members of a module one global scale; None: each its own."""
 
     @classmethod
     def described(cls) -> dict[str, Option]:

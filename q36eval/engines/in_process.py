@@ -30,7 +30,6 @@ from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.placements import LAYERS, check_placement
 from q36eval.checkpoints.reader import one_line
-from q36eval.checkpoints.served_arithmetic import check_as_served
 from q36eval.checkpoints.state_dtypes import check_state_dtype
 from q36eval.engines import cpu_products
 from q36eval.engines.abilities import tried
@@ -49,7 +48,7 @@ from q36eval.records import DeploymentIdentity
 KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")
 """Where they are installed, transformers computes Gated DeltaNet with them, and other numbers come out."""
 
-TRACED = ("kv_scales", "recurrent_state_dtype", "conv_state_dtype", "as_served", "batch_rows")
+TRACED = ("kv_scales", "recurrent_state_dtype", "conv_state_dtype", "batch_rows")
 """Options that stand in the identity's settings where they are set."""
 
 
@@ -123,7 +122,7 @@ class InProcessEngine(ResidentEngine):
                     loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows
                 )
             engine.draft_head, engine.draft_fault = _draft_head(loaded, settings)
-            held.check(after_reading=True)  # so what was loaded is what the identity is of
+            held.check()  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
 
@@ -156,7 +155,7 @@ class InProcessEngine(ResidentEngine):
         """From the files, the settings and the version of our numbers.
 
         Raises:
-            UsageError: a KV cache or an engine's fusing that is not emulated.
+            UsageError: a KV cache that is not emulated.
         """
         settings = as_settings(settings)
         _check_values(settings)
@@ -194,7 +193,6 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
             device=settings.device,
             emulate_activations=settings.emulate_activations,
             kv_cache_dtype=settings.kv_cache_dtype,
-            as_served=settings.as_served,
             kv_scales=settings.kv_scales,
             recurrent_state_dtype=settings.recurrent_state_dtype,
             conv_state_dtype=settings.conv_state_dtype,
@@ -224,7 +222,6 @@ def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> tuple[Any, str
 
 def _check_values(settings: EngineSettings) -> None:
     """Refuse a value that an option does not have."""
-    check_as_served(settings.as_served)
     check_placement(settings.placement)
     check_kv_scales(settings.kv_scales)
     check_state_dtype(settings.recurrent_state_dtype)

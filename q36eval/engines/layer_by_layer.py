@@ -106,13 +106,13 @@ class LayerByLayerEngine(ResidentEngine):
             segments,
             owner=owner,
             folder=self._folder,
-            unchanged=lambda: self._held.check(after_reading=True),
+            unchanged=self._held.check,
             chunk=self.plan.chunk,
         )
         started = time.monotonic()
         with self._held.being_read():
             layer_pass.run(self._advanced)
-        self._held.check(after_reading=True)  # what was computed is of the bytes that the identity is of
+        self._held.check()  # what was computed is of the bytes that the identity is of
         seconds = time.monotonic() - started
         tokens = sum(segment.ids.numel() for segment in segments)
         for batch, place, prefix in zip(batches, places, prefixes, strict=True):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from q36eval.chat import TemplateLimitError
 from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate, prompts_of, recorded_template
 from q36eval.checkpoints.inspection import Section
-from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.engines import Engine, EngineSettings, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.files import json_sha256
@@ -470,17 +469,13 @@ def _inspect(request: Request) -> "Inspection | None":
     if ProbeName.WEIGHTS not in request.probes:
         return None
     from q36eval.checkpoints.inspection import inspect_checkpoint
-    from q36eval.checkpoints.inspection.servability import measured_as_served
 
-    with hold(request.branch.folder).hashed_ahead():
-        inspection = inspect_checkpoint(
-            request.branch.folder,
-            None if request.reference is None else request.reference.folder,
-            promises=promises_of(request.family, request.branch.name),
-            template=family_template(request.family, request.branch.name),
-            device=request.deployment.device,
-        )
-    return measured_as_served(inspection, request.deployment.as_served)
+    return inspect_checkpoint(
+        request.branch.folder,
+        None if request.reference is None else request.reference.folder,
+        promises=promises_of(request.family, request.branch.name),
+        template=family_template(request.family, request.branch.name),
+    )
 
 
 def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity, *, own_template: bool = False) -> list[str]:

@@ -41,7 +41,6 @@ OTHERS = {
     "kv_scales": "ignored",
     "recurrent_state_dtype": "bfloat16",
     "conv_state_dtype": "float16",
-    "as_served": "vllm",
     "placement": "packed",
     "batch_rows": 4,
     "engine_python": "/usr/bin/python3",
@@ -160,7 +159,6 @@ def test_the_reference_is_opened_by_the_same_engine_batched_as_that_likes() -> N
         kv_scales="ignored",
         recurrent_state_dtype="float16",
         conv_state_dtype="float16",
-        as_served="vllm",
         batch_rows=3,
     )
     chosen = replace(quantized, device="cuda:1", emulate_activations=False)

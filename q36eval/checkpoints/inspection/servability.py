@@ -4,26 +4,41 @@ An engine fuses modules that this gate runs one by one, and leaves tensors unrea
 which engine does so, what users see, and where it was reported. The checks look at names and at tensors of one value.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from q36eval.checkpoints.fused import FUSED, GLOBAL_SCALES, fused_groups, one_scale
+from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settings
-from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored_schemes import is_weight_only, kind_of, quantizes_inputs
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.schemes import leave_inputs, quantization_config
-from q36eval.checkpoints.served_arithmetic import ENGINE, MOST_GPUS, GroupedScales, engine_of, grouped_scales
 from q36eval.checkpoints.state_dtypes import STATE_DTYPES
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError
 
 TOLERATED = 0.01
 """An error of all values of a weight by so much is shown; a larger one blocks. NVFP4 itself costs about 0.1."""
+GLOBAL_SCALES = {"weight_global_scale": -1, "weight_scale_2": 1}
+"""The one scale of an NVFP4 weight, and the power in which its values take it: compressed-tensors divides by it."""
+FUSED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
+    "in_proj_ba": ("in_proj_b", "in_proj_a"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
+"""Modules that vLLM holds as one (vllm/model_executor/models/qwen3_5.py, `stacked_params_mapping`), the first first."""
+_FUSED_OF = {part: fused for fused, parts in FUSED.items() for part in parts}
 MOST_NAMED = 3
+MOST_GPUS = 8
+"""More GPUs of one machine are not foreseen."""
+MARLIN_BITS, MARLIN_GROUPS, MARLIN_COLUMNS = (4, 8), (32, 64, 128), 128
+"""The bits and group sizes that vLLM's kernel Marlin computes, and the multiple that the columns must be."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -130,32 +145,39 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, LogicalWeig
     ]
 
 
-MEASURED_AS_SERVED = {"vllm": ("fused-global-scales",)}
-"""By engine (`as_served`): what a measurement as it serves a branch contains, and so is no difference from it."""
-
-
-def measured_as_served(inspection: Inspection, engine: str | None) -> Inspection:
-    """The inspection of a branch that is measured as an engine serves it: what is measured is told, and blocks no
-    more."""
-    measured = MEASURED_AS_SERVED.get(engine_of(engine) or "", ())
-    findings = [
-        finding.model_copy(update={"severity": Severity.ADVISORY}) if finding.rule in measured else finding
-        for finding in inspection.findings
-    ]
-    return inspection.model_copy(update={"findings": tuple(findings)})
+def fused_groups(weights: Mapping[str, LogicalWeight]) -> dict[str, list[LogicalWeight]]:
+    """The weights that an engine holds as one, by the name that it has there, in its order; whole groups alone."""
+    groups: dict[str, dict[str, LogicalWeight]] = defaultdict(dict)
+    for name, weight in weights.items():
+        module, _, part = name.removesuffix(".weight").rpartition(".")
+        if part in _FUSED_OF:
+            groups[f"{module}.{_FUSED_OF[part]}"][part] = weight
+    ordered = {name: FUSED[name.rpartition(".")[2]] for name in groups}
+    return {
+        name: [members[part] for part in ordered[name]]
+        for name, members in groups.items()
+        if len(members) == len(ordered[name])
+    }
 
 
 def as_fused(members: Sequence[LogicalWeight]) -> list[float] | None:
-    """By which factor each member's values come out of an engine that takes one global scale for all of them.
+    """The factors by which each member's values are off in an engine that takes one global scale for all of them.
 
-    Of routed experts that is the first member's, the gate's; of others the largest number that is stored (the smallest
-    multiplier, where the number is divided by). None where not all have one finite, positive global scale.
+    vLLM takes the first member's, the gate's, for routed experts
+    (vllm/model_executor/layers/quantization/modelopt.py, `w13_weight_scale_2[:, 0]`), and for others the largest number
+    that is stored (`weight_global_scale.max()`, `weight_scale_2.max()`). None where not all have one finite, positive
+    global scale in the same part.
     """
-    scales = one_scale(members)
-    if scales is None:
+    parts = [dict(weight.parts) for weight in members]
+    part = next((name for name in GLOBAL_SCALES if all(name in own for own in parts)), None)
+    if part is None or any(math.prod(own[part].shape) != 1 for own in parts):
         return None
-    part, stored, chosen = scales
-    return [(chosen / value) ** GLOBAL_SCALES[part] for value in stored]
+    entries = [(weight, own[part]) for weight, own in zip(members, parts, strict=True)]
+    stored = [float(weight.checkpoint.read_entry(entry).float()) for weight, entry in entries]
+    if not all(math.isfinite(value) and value > 0 for value in stored):
+        return None
+    taken = stored[0] if members[0].tensor_class == "routed experts" else max(stored)
+    return [(taken / value) ** GLOBAL_SCALES[part] for value in stored]
 
 
 def _global_scales(groups: Mapping[str, Sequence[LogicalWeight]]) -> Iterator[Finding]:
@@ -183,20 +205,67 @@ def _global_scales(groups: Mapping[str, Sequence[LogicalWeight]]) -> Iterator[Fi
 
 def _expert_scales(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
     """Integers in groups of columns; which kernel computes them on how many GPUs is not in the files."""
-    by_gpus: dict[int, dict[str, GroupedScales]] = defaultdict(dict)
+    by_gpus: dict[int, dict[str, tuple[int, int]]] = defaultdict(dict)
     for name, unit in units.items():
-        grouped = grouped_scales(unit)
-        if grouped is not None and grouped.gpus <= MOST_GPUS:
-            by_gpus[grouped.gpus][name] = grouped
+        grouped = grouped_rows(unit)
+        if grouped is not None and grouped[0] // grouped[1] <= MOST_GPUS:
+            by_gpus[grouped[0] // grouped[1]][name] = grouped
     for gpus, found in by_gpus.items():
-        name = next(iter(found))
+        name, (rows, group) = next(iter(found.items()))
         where = "on one GPU" if gpus == 1 else f"on {gpus} GPUs that split every layer (tensor parallel)"
-        measured = f"--engine-arg as_served={ENGINE}" if gpus == 1 else f"--engine-arg as_served={ENGINE}:{gpus}"
         message = (
-            f"{len(found):,} gate and up projections of experts have {found[name].rows} rows and groups of "
-            f"{found[name].group}: {where} a share of them is as large as a group ({measured} measures that)"
+            f"{len(found):,} gate and up projections of experts have {rows} rows and groups of {group}: {where} a "
+            f"share of them is as large as a group (--engine vllm measures that)"
         )
         yield _finding("expert-scales-reordered", name, message)
+
+
+def grouped_rows(weight: LogicalWeight) -> tuple[int, int] | None:
+    """Rows and group size of an expert's gate or up projection in integers with several groups of columns.
+
+    None for any other weight, and where Marlin does not compute it. vLLM reorders the scales where a GPU's share of the
+    rows is as large as a group (`size_k=layer.intermediate_size_per_partition` in
+    vllm/model_executor/layers/fused_moe/oracle/int_wna16.py of 0.26 to 0.33); a smaller share it refuses or gives to
+    another kernel (`check_moe_marlin_supports_layer`).
+    """
+    projection = weight.name.removesuffix(".weight").rpartition(".")[2]
+    if weight.tensor_class != "routed experts" or projection not in ("gate_proj", "up_proj"):
+        return None
+    entries = dict(weight.parts)
+    sizes = _by_columns(weight.scheme, entries) if "qweight" in entries else _by_rows(weight.scheme, entries)
+    if sizes is None:
+        return None
+    rows, columns, groups = sizes
+    group = columns // groups if groups > 1 and columns % groups == 0 else 0
+    if group not in MARLIN_GROUPS or columns % MARLIN_COLUMNS or rows % group or not rows:
+        return None
+    return rows, group
+
+
+def _by_columns(scheme: Scheme, entries: Mapping[str, TensorEntry]) -> tuple[int, int, int] | None:
+    """Rows, columns and groups of GPTQ and AWQ; vLLM has no GPTQ with zero points in Marlin."""
+    bits, scales, words = scheme.setting("bits"), entries.get("scales"), entries["qweight"].shape
+    if bits not in MARLIN_BITS or scales is None or len(scales.shape) != 2 or len(words) != 2:
+        return None
+    groups, rows = scales.shape
+    if scheme.format == "awq":
+        return (rows, words[0], groups) if words[1] * 32 // int(bits) == rows else None
+    if scheme.format != "gptq" or not scheme.setting("sym") or words[1] != rows:
+        return None
+    return rows, words[0] * 32 // int(bits), groups
+
+
+def _by_rows(scheme: Scheme, entries: Mapping[str, TensorEntry]) -> tuple[int, int, int] | None:
+    """The same of compressed-tensors, weight-only and symmetric: vLLM gives others to other methods."""
+    weights = getattr(scheme.compressed, "weights", None)
+    bits, values, scales = getattr(weights, "num_bits", None), entries.get("weight_packed"), entries.get("weight_scale")
+    if values is None or scales is None or values.dtype != "I32" or weights is None or bits not in MARLIN_BITS:
+        return None
+    if not weights.symmetric or scheme.compressed.input_activations is not None:
+        return None
+    if len(values.shape) != 2 or len(scales.shape) != 2 or scales.shape[0] != values.shape[0]:
+        return None
+    return values.shape[0], values.shape[1] * 32 // int(bits), scales.shape[1]
 
 
 def _schemes(groups: Mapping[str, Sequence[LogicalWeight]], shapes: Shapes) -> Iterator[Finding]:

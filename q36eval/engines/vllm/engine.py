@@ -116,7 +116,7 @@ class VLLMEngine(Engine):
                 opened = worker.ask("open", "it opened the checkpoint", arguments=_arguments(settings, there))
             except AskError as error:
                 raise EngineError("engine-not-opened", f"vLLM does not open {settings.folder}: {error}.") from error
-            held.check(after_reading=True)  # what vLLM loaded is what the identity is of
+            held.check()  # what vLLM loaded is what the identity is of
         window_tokens = CPU_WINDOW_TOKENS if there.on_cpu else WINDOW_TOKENS
         engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, window_tokens)
         check_states(engine, worker)

@@ -83,7 +83,7 @@ class WorkersEngine(Engine):
             expected = identity_of(theirs) if here is theirs else None
             # before workers plan by what memory it leaves them
             head, tokenizer = Head.of(here), load_tokenizer(held)
-            held.check(after_reading=True)
+            held.check()
             pool = pool_at(place)
             replica = Replica(pool.new_number(), theirs, expected)
             opened = pool.open(replica)

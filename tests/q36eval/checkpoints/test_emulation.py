@@ -114,19 +114,6 @@ def test_microscaled_inputs_of_model_optimizer_group_by_group(kind: str, top: in
                 assert torch.equal((ours / power - values).abs(), nearest)
 
 
-@pytest.mark.parametrize(
-    ("largest", "near", "up"),
-    [(6.0, [6.0, 0.5], [6.0, 0.5]), (6.5, [6.0, 0.5], [6.0, 0.0]), (7.0, [8.0, 0.0], [8.0, 0.0])],
-)
-def test_rules_for_the_shared_exponent_differ_between_two_limits(
-    largest: float, near: list[float], up: list[float]
-) -> None:
-    """Under a power of 1 the half is kept, under 2 it lies between 0 and 1 and goes to the even one."""
-    x = torch.tensor([[largest, 0.5, *[0.0] * 30]])
-    assert emulation.fake_quantize_mx(x, "mxfp4", "near")[0, :2].tolist() == near
-    assert emulation.fake_quantize_mx(x, "mxfp4", "up")[0, :2].tolist() == up
-
-
 class Experts(Qwen3_5MoeExperts):  # type: ignore[misc]  # transformers has no types
     """Four experts of random weights."""
 
@@ -220,11 +207,6 @@ def test_experts_of_several_kinds_are_refused() -> None:
     mixed = [ActivationScheme("fp8", WHOLE_ROW), ActivationScheme("fp8", WHOLE_ROW, static_scale=1.0)]
     with raises(CorruptCheckpointError, "quantization-mixed"):
         emulation.InputQuantizer(mixed, 128, "cpu")
-
-
-def test_a_width_that_does_not_divide_is_refused() -> None:
-    with raises(CorruptCheckpointError, "group-size-mismatch", "of 128"):
-        emulation.InputQuantizer([ActivationScheme("fp8", 128)], 200, "cpu")
 
 
 def test_inputs_stay_as_they_are_until_a_block_ends() -> None:

@@ -63,14 +63,11 @@ def test_every_expert_is_a_weight_of_its_own_that_reads_its_own_bytes_only() -> 
     ("change", "code", "named"),
     [
         (without(f"{DOWN}_scale_inv"), "tensor-missing", f"{DOWN}_scale_inv"),
-        (without(DOWN), "tensor-missing", DOWN),
         (without(DOWN, f"{DOWN}_scale_inv"), "tensor-missing", DOWN),
         (lambda t: t | {f"{DOWN}_zero": torch.zeros(2)}, "tensor-unexpected", f"{DOWN}_zero"),
         (lambda t: t | {f"{EXPERTS}.1.up_proj.weight": torch.zeros(32, 32)}, "tensor-missing", "weight_scale_inv"),
         (with_scale(DOWN, lambda scale: scale[:1]), "tensor-shape", "2 experts"),
-        (with_scale(DOWN, lambda scale: scale[:, :1]), "tensor-shape", "(1, 2), (2, 2)"),
         (with_scale(GATE_UP, lambda scale: scale[:, :3]), "tensor-shape", "3 rows"),
-        (with_scale(GATE_UP, lambda scale: scale.transpose(1, 2)[:, :, :2]), "tensor-shape", "(1, 2), (2, 2)"),
         (lambda t: t | {DOWN: t[DOWN][0], f"{DOWN}_scale_inv": t[f"{DOWN}_scale_inv"][0]}, "tensor-shape", DOWN),
         (
             lambda t: {n: v.repeat(2, 1, 1) if n.startswith(EXPERTS) else v for n, v in t.items()},
@@ -78,7 +75,7 @@ def test_every_expert_is_a_weight_of_its_own_that_reads_its_own_bytes_only() -> 
             DOWN,
         ),
     ],
-    ids=range(11),
+    ids=range(8),
 )
 def test_parts_that_do_not_fit_are_refused(
     tmp_path: Path, change: Callable[[Tensors], Tensors], code: str, named: str
@@ -149,29 +146,6 @@ def test_fused_experts_left_in_bf16_must_be_excluded(tmp_path: Path) -> None:
         load_model(changed(tmp_path / "declared", plain))
     listed = {"modules_to_not_convert": ["lm_head", "shared_expert_gate", EXPERTS]}
     assert load_model(changed(tmp_path / "excluded", plain, **listed)).report.quantized_inputs == 4 + 3
-
-
-def test_inspection_judges_each_expert_apart(tmp_path: Path) -> None:
-    """One scale of one expert's up projection doubled: only that weight is named, fused or not."""
-    clean = inspect_checkpoint(FUSED, APART)
-    assert [finding for finding in clean.findings if finding.rule in ("beyond-scheme", "missing-tensor")] == []
-    per_expert = index_weights(open_checkpoint(APART)).weights
-    fused = index_weights(open_checkpoint(FUSED)).weights
-    assert per_expert.keys() == fused.keys()
-
-    def doubled(scale: Tensor) -> Tensor:
-        scale[1, 2:] *= 2
-        return scale
-
-    damaged = inspect_checkpoint(changed(tmp_path / "doubled", with_scale(GATE_UP, doubled)), APART)
-    named = {finding.subject for finding in damaged.findings if finding.rule == "beyond-scheme"}
-    assert named == {f"{EXPERTS}.1.up_proj.weight"}
-
-
-def test_inspection_reports_a_missing_fused_scale_once(tmp_path: Path) -> None:
-    found = inspect_checkpoint(changed(tmp_path / "missing", without(f"{DOWN}_scale_inv")))
-    named = [f.subject for f in found.findings if f.rule in ("missing-tensor", "not-as-declared", "undecodable")]
-    assert named == [DOWN]
 
 
 def test_scales_stored_as_powers_of_two(tmp_path: Path) -> None:

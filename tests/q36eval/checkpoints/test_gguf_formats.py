@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import struct
-import tracemalloc
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -25,7 +24,6 @@ from q36eval.checkpoints.open_checkpoints import opened_once
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
-from q36eval.schemes import parts_of as parts_of_scheme
 from tests.q36eval.checkpoints.gguf_files import Gguf, RawTensor, take_apart
 from tests.raising import raises
 
@@ -133,43 +131,6 @@ def test_no_rounding_of_llama_cpp_leaves_what_rounding_can_cost(name: str, refer
     assert all(kind in told for kind in usages)
 
 
-def test_schemes_are_called_as_llama_cpp_calls_them(references: dict[str, Path]) -> None:
-    inspection = inspect_checkpoint(GOLDEN / "mixed.gguf", references["wide"])
-    assert inspection.schemes is not None
-    written = {told.split()[0] for told in MANIFEST["mixed"]["decoded"].values()}
-    assert {*inspection.schemes} == {f"{name}_A16" if name == "NVFP4" else name for name in written}
-    assert parts_of_scheme(" + ".join(inspection.schemes)) == {*inspection.schemes}
-
-
-@pytest.mark.long
-def test_a_large_weight_takes_little_beside_itself() -> None:
-    """The package alone would take twice the decoded weight, for the head of Qwen3.6 4 GB."""
-    block, scheme = BY_NAME["Q4_K"], Scheme("gguf", settings=(("type", "Q4_K"),))
-    stored = torch.zeros((2**14, 2048 // block.values * block.n_bytes), dtype=torch.uint8)
-    decoder.decode({"weight": stored[:16]}, scheme)  # what importing the package takes is not asked
-    tracemalloc.start()
-    try:
-        whole = decoder.decode({"weight": stored}, scheme)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 4 * whole.numel() + 2**26  # the slabs' copies: 64 bytes for each of 2^20 values
-
-
-def test_an_expert_is_read_alone() -> None:
-    """Of the stacked tensor its bytes and no more."""
-    weights = index_weights(open_checkpoint(GOLDEN / "q8_0.gguf")).weights
-    parsed = take_apart(GOLDEN / "q8_0.gguf")
-    for projection in ("gate", "up", "down"):
-        stacked = parsed.tensors[f"blk.0.ffn_{projection}_exps.weight"].data
-        for expert in (0, 1):
-            weight = weights[f"model.layers.0.mlp.experts.{expert}.{projection}_proj.weight"]
-            assert weight.stored_bytes == len(stacked) // 2
-            assert weight.stored_names == (f"blk.0.ffn_{projection}_exps.weight[{expert}]",)
-            half = stacked[expert * len(stacked) // 2 :][: len(stacked) // 2]
-            assert weight.read_parts()["weight"].numpy().tobytes() == half
-
-
 def test_experts_and_attention_that_were_fused_are_the_same_model(tmp_path: Path) -> None:
     """`--fuse-gate-up-exps` and `--fuse-qkv` of the converter put one above the other."""
     parsed = take_apart(GOLDEN / "bf16.gguf")
@@ -226,8 +187,6 @@ def test_a_scale_of_the_whole_weight_counts(stored: str, tmp_path: Path) -> None
     ("golden", "stored", "told"),
     [
         ("bf16", "ffn_down_shexp", "blk.0.ffn_down_shexp.weight is BF16"),
-        ("mixed", "ssm_norm", "blk.0.ssm_norm.weight is F32"),
-        ("mixed", "ffn_up_exps", "blk.0.ffn_up_exps.weight is Q6_K"),
         ("mixed", "ffn_down", "blk.0.ffn_down.weight"),
     ],
 )
@@ -307,28 +266,18 @@ def four_higher(data: bytes) -> bytes:
 DAMAGED: dict[str, tuple[str, Damage]] = {
     "a scale times 16 (Q8_0)": ("q8_0", times_sixteen(EXPERT, 5)),
     "a scale times 16 (Q4_K)": ("q4_k_m", times_sixteen("blk.0.attn_gate.weight", 7)),
-    "a scale times 16 (Q5_K)": ("mixed", times_sixteen("blk.0.attn_qkv.weight", 7)),
     "a scale times 16 (Q6_K)": ("mixed", times_sixteen("blk.0.ffn_up_exps.weight", 7)),
     "a scale times 16 (IQ4_XS)": ("mixed", times_sixteen(EXPERT, 7)),
-    "a scale times 16 (Q3_K)": ("mixed", times_sixteen("blk.0.ffn_gate_shexp.weight", 7)),
     "a scale times 16 (Q2_K)": ("mixed", times_sixteen(SHARED, 7)),
-    "a scale times 16 (IQ4_NL)": ("mixed", times_sixteen("blk.0.ffn_down_exps.weight", 7)),
-    "a scale times 16 (Q5_1)": ("mixed", times_sixteen("blk.0.ffn_down_shexp.weight", 7)),
-    "a scale times 16 (Q5_0)": ("mixed", times_sixteen("blk.0.ssm_out.weight", 7)),
     "a scale times 16 (Q4_0)": ("mixed", times_sixteen("blk.0.ssm_alpha.weight", 7)),
-    "a scale times 16 (Q4_1)": ("mixed", times_sixteen("blk.0.ssm_beta.weight", 7)),
     "an exponent four higher (MXFP4)": ("mxfp4", with_data(EXPERT, four_higher)),
     "a local scale of zero (NVFP4)": ("mixed", with_data("output.weight", lambda data: data[:36] + b"\0" + data[37:])),
     "a scale of NaN": ("q4_k_m", with_data("output.weight", lambda data: data[:208] + b"\1\x7e" + data[210:])),
-    "a scale of zero": ("q8_0", with_data(EXPERT, lambda data: data[:34] + b"\0\0" + data[36:])),
     "swapped experts": ("q8_0", with_data(EXPERT, halves_exchanged)),
     "a norm exchanged": ("q8_0", exchanged("blk.0.attn_norm.weight", "blk.1.attn_norm.weight")),
     "shifted by a byte": ("q4_k_m", with_data(SHARED, lambda data: data[1:] + data[:1])),
-    "zeroed": ("q4_k_m", with_data(SHARED, lambda data: bytes(len(data)))),
     "heads in another order": ("q8_0", with_data("blk.0.ssm_alpha.weight", halves_exchanged)),
-    "A_log not as it was": ("q8_0", with_data("blk.0.ssm_a", lambda data: data[4:] + data[:4])),
     "another type of equal size (IQ4_NL as Q4_0)": ("mixed", of_type("blk.0.ffn_down_exps.weight", 2)),
-    "another type of equal size (BF16 as F16)": ("bf16", of_type(EXPERT, 1)),
     "rows and columns exchanged": ("q8_0", lambda parsed: parsed.tensors["blk.0.attn_qkv.weight"].sizes.reverse()),
 }
 

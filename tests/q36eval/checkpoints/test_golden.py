@@ -3,8 +3,6 @@
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import torch
@@ -14,14 +12,9 @@ from torch import Tensor
 from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.architecture import Outline
 from q36eval.checkpoints.formats import FORMATS
-from q36eval.checkpoints.inspection import Section, inspect_checkpoint
 from q36eval.checkpoints.weights import index_weights
-from q36eval.engines.base import Engine
-from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import CorruptCheckpointError
 from tests.raising import raises
-
-from .inspection import tiny
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 MANIFEST = json.loads((GOLDEN / "MANIFEST.json").read_text())
@@ -65,16 +58,6 @@ def test_weights_equal_the_producers_own_decoding(name: str) -> None:
         assert torch.equal(ours.to(expected[key].dtype), expected[key]), key
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_inspection_finds_nothing_wrong_with_what_a_producer_wrote(name: str) -> None:
-    """Beside the tokenizer these folders lack; their matrices are smaller than a block, and some than a group."""
-    inspection = inspect_checkpoint(GOLDEN / name)
-    assert {finding.section for finding in inspection.blocking} <= {Section.CONFIGURATION}
-    quantized = [row for row in inspection.coverage if row.declared != "unquantized"]
-    assert quantized
-    assert all(row.declared == row.stored for row in quantized)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
@@ -88,31 +71,6 @@ def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
         assert torch.equal(place, expected.bfloat16()), key
     with torch.no_grad():
         assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20)).logits).all()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
-def test_its_parts_can_be_blamed_and_restored(name: str, tmp_path: Path) -> None:
-    """What attribution does: every part that holds a quantized weight differs, and with all of them lent by the
-    unquantized start nothing of the damage is left."""
-    emulate = name not in GROUPS_WIDER_THAN_THE_MODEL
-    branch = load_model(GOLDEN / name, emulate_activations=emulate, kv_cache_dtype="auto").model
-    tiny.golden(name, tmp_path)
-    reference = load_model(tmp_path / "reference").model
-    if name.startswith(tiny.FROM_OTHERS):  # equal to the branch otherwise
-        for parameter in reference.parameters():
-            parameter.data.mul_(1.03)
-    mine, theirs = (cast("Engine", SimpleNamespace(model=model)) for model in (branch, reference))
-    parts = [part.module for part in parts_of(mine)]
-    differing = [module for module in parts if differs(mine, theirs, module)]
-    quantized = {key.removesuffix(".weight") for key in decoded_by_producer(name)}
-    assert {module for module in parts if any(f"{key}.".startswith(f"{module}.") for key in quantized)} <= {*differing}
-    ids = torch.arange(40).reshape(2, 20)
-    with torch.no_grad():
-        needed = reference(input_ids=ids).logits
-        assert not torch.equal(branch(input_ids=ids).logits, needed)
-        with borrowing(mine, theirs, differing):
-            assert torch.equal(branch(input_ids=ids).logits, needed)
 
 
 @pytest.mark.parametrize(
@@ -130,15 +88,6 @@ def test_two_serializations_of_the_same_codes_are_the_same_model(one: str, other
         plain = load_model(GOLDEN / one, emulate_activations=False)
         differ = not torch.equal(first.model(input_ids=ids).logits, plain.model(input_ids=ids).logits)
     assert differ == (first.report.quantized_inputs > 0)
-
-
-def test_columns_ordered_by_activation_are_not_in_order() -> None:
-    """Else a decoder that ignores their order would pass."""
-    parts = {"ct-w4a16-ordered": "weight_g_idx", "gptq-v1": "g_idx", "gptq-v2": "g_idx"}
-    for name, part in parts.items():
-        stored = load_file(GOLDEN / name / "model.safetensors")
-        orders = [tensor for key, tensor in stored.items() if key.endswith(f".{part}")]
-        assert any(bool((order.diff() < 0).any()) for order in orders), name
 
 
 @pytest.mark.parametrize("name", GROUPS_WIDER_THAN_THE_MODEL)

@@ -137,26 +137,6 @@ def test_each_entry_means_what_comparing_name_by_name_says(
         assert dead_patterns(declared, modules) == ([] if meant else [entry])
 
 
-def test_the_longest_name_of_a_mixed_recipe_counts(tmp_path: Path) -> None:
-    layers = {
-        "model.language_model.layers.0.mlp.experts": {"quant_algo": "W4A16_NVFP4"},
-        "model.layers.0.mlp.experts.1": {"quant_algo": "FP8"},
-        "model.layers.0.mlp.experts.1.up_proj": {"quant_algo": "MXFP8", "group_size": 32},
-        "model.layers.0.mlp.experts.11": {"quant_algo": "MXFP4", "group_size": 32},
-    }
-    mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
-    prefix = "model.language_model.layers.0.mlp.experts"
-    expected = {
-        f"{prefix}.0.up_proj": "modelopt-nvfp4",
-        f"{prefix}.1.down_proj": "modelopt-fp8",
-        f"{prefix}.1.up_proj": "modelopt-mxfp8",
-        f"{prefix}.11.up_proj": "modelopt-mxfp4",
-        "model.language_model.layers.0.mlp.gate": "plain",
-        "model.language_model.layers.1.mlp.experts.0.up_proj": "plain",
-    }
-    assert formats(mixed, list(expected), tmp_path) == expected
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["compressed-tensors", "modelopt", "mixed", "fp8", "auto-round"])
 def test_lists_of_every_module_come_to_an_end_at_the_full_shape(method: str, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Weights that stay packed give the bits of decoded ones, in every format, take less, and are refused as strictly."""
 
-import copy
 import json
 import shutil
 from pathlib import Path
@@ -20,7 +19,6 @@ from tests.raising import raises
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 GGUFS = GOLDEN.with_name("ggufs")
 NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
-SANDBOX = Path(__file__).parents[3] / "data" / "sandbox"
 WIDER_THAN_THE_MODEL = ("ct-fp8-block", "ct-mixed")
 """Groups of 128 features do not divide a hidden size of 64: no engine serves these inputs."""
 
@@ -73,25 +71,6 @@ def test_each_kernel_of_experts_computes_with_packed_ones(sandbox: tuple[Any, An
     for model in sandbox:
         model.set_experts_implementation(kernels)
     assert torch.equal(logits(sandbox[1]), logits(sandbox[0]))
-
-
-def test_experts_of_a_layer_are_decoded_at_once_and_in_portions(
-    sandbox: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from q36eval.checkpoints import packed as module
-
-    experts = sandbox[1].model.layers[1].mlp.experts
-    decoded = sandbox[0].model.layers[1].mlp.experts
-    for values in (2**26, 1, 3 * 256 * 128):
-        monkeypatch.setattr(module, "DECODED_AT_ONCE", values)
-        assert torch.equal(experts.gate_up_proj, decoded.gate_up_proj)
-        assert torch.equal(experts.down_proj, decoded.down_proj)
-    assert experts.packed_gate_up_proj.fp4 is not None
-
-
-@pytest.mark.long
-def test_a_copy_of_a_packed_model_is_one(sandbox: tuple[Any, Any]) -> None:
-    assert torch.equal(logits(copy.deepcopy(sandbox[1])), logits(sandbox[0]))
 
 
 @pytest.mark.parametrize(

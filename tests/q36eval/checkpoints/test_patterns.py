@@ -9,27 +9,15 @@ from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.errors import CorruptCheckpointError
 from tests.raising import raises
 
-HONEST = r"experts\.\d+\.(gate|up|down)_proj$"
 NAME = "model.layers.3.mlp.experts.4.up_proj"
 
 
-@pytest.fixture(autouse=True)
-def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    patterns._slow.clear()
+def test_a_pattern_that_works_without_end_is_refused_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "SECONDS", 0.5)
-
-
-def test_a_pattern_that_works_without_end_is_refused_and_not_tried_again() -> None:
     endless, name = r"(?:\w|\.|[a-z])+\Z(?<=[0-9])", NAME * 3
     begun = time.thread_time()
     for _ in range(100):
         with raises(CorruptCheckpointError, "pattern-too-slow"):
             matches_pattern(endless, name)
     assert time.thread_time() - begun < 100 * patterns.SECONDS, "once, not for every name"
-
-
-def test_a_quick_pattern_does_not_count() -> None:
-    patterns._slow.update({"slow": 0.6, HONEST: 0.4})
-    with raises(CorruptCheckpointError, "pattern-too-slow"):
-        matches_pattern("slow", NAME)
-    assert matches_pattern(HONEST, NAME, anywhere=True)
+    assert matches_pattern(r"experts\.\d+\.(gate|up|down)_proj$", NAME, anywhere=True)

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from q36eval.app.targets import load_family
 from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.extra_modules import SHIPPED
-from q36eval.config import Paths
-from q36eval.run.weights import measurements, promises_of
+from q36eval.run.weights import measurements
 
 from .damage import Tensors, edit_tensors
 
@@ -144,24 +141,3 @@ def test_without_the_reference_a_matrix_of_zeros_is_found(branch: Path) -> None:
     edit_tensors(branch, lambda tensors: tensors.update({HEAD: zeroed(tensors[HEAD])}))
     (finding,) = found(branch, None, *BOTH)
     assert (finding.rule, finding.subject) == ("shipped-zero", HEAD)
-
-
-def test_the_families_say_what_the_cards_ship() -> None:
-    parts = {}
-    for name in ("qwen3.6-35b-a3b", "qwen3.5-35b-a3b"):
-        family = load_family(name, Paths.default())
-        for branch in family.branches:
-            ships = [one for one in promises_of(family, branch) if one.tensors in SHIPPED.values()]
-            parts[branch] = {one.tensors.partition(" ")[0]: one.stored for one in ships}
-            assert all(one.source.endswith("model card") for one in ships)
-    both = {"vision": "unquantized", "multi-token": "unquantized"}
-    assert parts == {
-        "bf16": {},
-        "main": both,
-        "fp8-head": both,
-        "w4a16": both | {"vision": "INT4"},
-        "gptq-int4": both,
-        "nvfp4-modelopt": {"vision": "unquantized"},
-        "nvidia-nvfp4": {},
-        "nvfp4": {"vision": "unquantized"},
-    }

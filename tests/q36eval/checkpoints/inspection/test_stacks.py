@@ -1,31 +1,25 @@
-"""Weights alike examined together come out as each alone, on a device as on the CPU, whole or some rows at a time."""
+"""Weights alike examined together come out as each alone, whole or some rows at a time."""
 
 import json
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.formats.stacked import can_be_stacked, decode_stacked
-from q36eval.checkpoints.inspection import comparison, inspect_checkpoint, stacks
+from q36eval.checkpoints.inspection import comparison, inspect_checkpoint
 from q36eval.checkpoints.inspection.comparison import WeightError
 from q36eval.checkpoints.inspection.error import Examined, Pass, examine
-from q36eval.checkpoints.inspection.stacks import Stack, examine_all, read_both, stacks_of
-from q36eval.checkpoints.reader import Checkpoint, TensorEntry
+from q36eval.checkpoints.inspection.stacks import examine_all
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 
 from . import tiny
 
 GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
 NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
-ONE_BY_ONE = {"ct-fp8-block", "ct-fp8-embeddings", "modelopt-fp8-block"}
-"""Weights that are lower than a block of scales, or of which there is one alone."""
 
 
 def units_in(folder: Path) -> dict[str, LogicalWeight]:
@@ -40,26 +34,6 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tiny.golden(name, place / "golden" / name)
         (place / name).symlink_to(place / "golden" / name / "reference")
     return place
-
-
-def quantized_stacks(units: dict[str, LogicalWeight], how: Pass) -> list[Stack]:
-    return [one for one in stacks_of(list(units.values()), how) if len(one.units) > 1 and not one.units[0].is_plain]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stack_decodes_to_the_bits_of_each_weight(name: str) -> None:
-    there = quantized_stacks(units_in(GOLDEN / name), Pass({}, {}))
-    decoded = 0
-    for stack in there:
-        parts, _ = read_both(stack)
-        alone = [unit.decode(unit.read_parts()) for unit in stack.units]
-        scheme = stack.units[0].scheme
-        if can_be_stacked(parts, scheme, alone[0].shape[0]):
-            together = decode_stacked(parts, scheme).reshape(len(alone), *alone[0].shape)
-            assert together.dtype == alone[0].dtype
-            assert all(torch.equal(one, other) for one, other in zip(together, alone, strict=True))
-            decoded += 1
-    assert bool(decoded) == (name not in ONE_BY_ONE)
 
 
 def alike(one: Sequence[Examined], other: Sequence[Examined], tolerance: float = 1e-5) -> None:
@@ -77,19 +51,9 @@ def figures(error: WeightError) -> list[float]:
     return [error.relative_error, error.gain, error.honest or 0.0, error.honest_gain, *used]
 
 
-def on_device(units: Sequence[LogicalWeight], how: Pass) -> list[Examined]:
-    """By the way that a GPU goes, on CPU tensors."""
-    made = stacks_of(units, how)
-    with ThreadPoolExecutor(2) as pool:
-        examined = stacks._examine_on_device(made, how, torch.device("cpu"), pool)
-    pairs = [zip(stack.units, outcomes, strict=True) for stack, outcomes in zip(made, examined, strict=True)]
-    by_name = {unit.name: outcome for pair in pairs for unit, outcome in pair}
-    return [by_name[unit.name] for unit in units]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-def test_together_on_a_device_or_by_rows_the_figures_are_those_of_each_alone(
+def test_together_or_by_rows_the_figures_are_those_of_each_alone(
     name: str, references: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     units, how = units_in(GOLDEN / name), Pass({}, units_in(references / name))
@@ -97,10 +61,9 @@ def test_together_on_a_device_or_by_rows_the_figures_are_those_of_each_alone(
     alone = [examine(unit, how) for unit in all_of_them]
     assert all(one.error is not None for one in alone)
     alike(examine_all(all_of_them, how, 2), alone)
-    alike(on_device(all_of_them, how), alone)
-    monkeypatch.setattr(comparison, "SLAB", {"cpu": 2**10})  # the least number of rows at once
+    monkeypatch.setattr(comparison, "SLAB", 2**10)  # the least number of rows at once
     monkeypatch.setattr(comparison, "ROWS_MULTIPLE", 32)
-    alike(on_device(all_of_them, how), alone)
+    alike(examine_all(all_of_them, how, 2), alone)
     without = Pass({}, {})
     alike(examine_all(all_of_them, without, 2), [examine(unit, without) for unit in all_of_them])
 
@@ -128,7 +91,6 @@ def test_damage_to_one_of_a_stack_is_told_of_that_one(
     units, how = units_in(tmp_path), Pass({}, units_in(references / "ct-nvfp4"))
     alone = [examine(unit, how) for unit in units.values()]
     alike(examine_all(list(units.values()), how, 2), alone)
-    alike(on_device(list(units.values()), how), alone)
     damaged = inspect_checkpoint(tmp_path, references / "ct-nvfp4")
     assert any(finding.subject.startswith(stored.removesuffix("_scale")) for finding in damaged.blocking)
 
@@ -145,36 +107,3 @@ def test_errors_are_those_of_a_plain_computation_in_float64(name: str, reference
             assert math.isclose(
                 outcome.error.gain, float((branch * wanted).sum() / wanted.square().sum()), rel_tol=1e-6
             )
-
-
-def test_a_stack_is_as_large_as_a_slab(references: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one layer, one shape and one format; what is not alike is apart."""
-    units = units_in(GOLDEN / "ct-nvfp4")
-    size = 2 * next(unit.stored_bytes for name, unit in units.items() if name.endswith("experts.0.up_proj.weight"))
-    monkeypatch.setattr(stacks, "SLAB", {"cpu": 2 * size})
-    made = stacks_of(list(units.values()), Pass({}, units_in(references / "ct-nvfp4")))
-    assert sorted(unit.name for stack in made for unit in stack.units) == sorted(units)
-    experts = [stack for stack in made if ".experts." in stack.units[0].name]
-    assert experts
-    assert all(len(stack.units) == 2 for stack in experts)
-    for stack in made:
-        assert len({tuple(unit.name.split(".")[:3]) for unit in stack.units}) == 1
-        assert [one.name for one in stack.units] == [one.name for one in stack.references]
-
-
-def test_every_stored_tensor_is_read_once(references: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order; how much is read ahead is what `test_stacking.py` asks."""
-    units, how = units_in(GOLDEN / "ct-nvfp4"), Pass({}, units_in(references / "ct-nvfp4"))
-    made = stacks_of(list(units.values()), how)
-    reads: list[str] = []
-    read_into = Checkpoint.read_into
-
-    def counted(self: Checkpoint, entry: TensorEntry, target: memoryview) -> None:
-        reads.append(f"{self.path} {entry.name}")
-        read_into(self, entry, target)
-
-    monkeypatch.setattr(Checkpoint, "read_into", counted)
-    assert [stack for stack, read in stacks.read_stacks_ahead(made, pinned=False) if read()] == made
-    both_sides = [unit for stack in made for unit in (*stack.units, *stack.references)]
-    stored = [f"{unit.checkpoint.path} {name}" for unit in both_sides for name in unit.stored_names]
-    assert sorted(reads) == sorted(stored)
