@@ -238,10 +238,8 @@ def _kl() -> Iterator[Metric]:
         name="kl_p99",
         label="99 % quantile of KL divergence",
         meaning="The KL divergence that 99 % of all tokens do not exceed.",
-        estimator="quantile",
-        bounds=POSITIVE,
+        estimator="derived",
         short="99 % of tokens below",
-        floor_unit="nats/token",
     )
     yield replace(
         nats,
