@@ -369,15 +369,6 @@ def _evals() -> Iterator[Metric]:
             "perplexity" if of == "token" else f"perplexity per {of}",
             estimator="perplexity",
         )
-    yield Metric(
-        EVALS,
-        "effective_length",
-        "effective length",
-        "The longest length in tokens up to which the branch keeps enough of the reference's accuracy.",
-        "tokens",
-        HIGHER,
-        "derived",
-    )
 
 
 def _canaries() -> Iterator[Metric]:
@@ -541,15 +532,6 @@ def _served() -> Iterator[Metric]:
         "rejects.",
         bounds=POSITIVE,
     )
-    yield Metric(
-        SERVED,
-        "rejected_drafts_by_prompt",
-        "draft tokens rejected of a prompt, against a second server",
-        "Mean over prompts of the share of draft tokens that is rejected; judged over a second server's for the same "
-        "prompts.",
-        estimator="paired_mean",
-        bounds=POSITIVE,
-    )
 
 
 def _watch() -> Iterator[Metric]:
@@ -568,23 +550,6 @@ def _watch() -> Iterator[Metric]:
         "Items of one round that the deployment answers worse than in its own first rounds.",
         "items",
         estimator="census",
-    )
-    yield Metric(
-        SERVED,
-        "watch_evidence",
-        "evidence that a watched deployment has changed",
-        "Logarithm of the evidence of a change, over all rounds, as a share of the alarm's threshold: 1 is the alarm.",
-        "of the threshold",
-        estimator="derived",
-    )
-    yield Metric(
-        SERVED,
-        "watch_divergence",
-        "KL divergence of a watched deployment from its own first rounds",
-        "Mean over a round's documents of the KL divergence from the same endpoint's first rounds, by its likeliest "
-        "tokens: a lower bound.",
-        "nats/token",
-        estimator="derived",
     )
 
 

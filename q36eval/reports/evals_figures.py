@@ -9,7 +9,6 @@ from q36eval.paired_figures import EffectiveLength, RecoveryAt, effective_length
 from q36eval.records import Interval, Measurement, ProbeName, Record
 from q36eval.reports.story import NOT_RIGHT, not_right_cell
 from q36eval.reports.text import number
-from q36eval.stats import mcnemar
 
 SUITE = "suite"
 DEFAULT_RECOVERY = 0.97
@@ -30,11 +29,6 @@ class GroupFigures:
     gained: int | None = None
     answers_changed: Measurement | None = None
     planned: int | None = None
-
-    @property
-    def mcnemar(self) -> float | None:
-        """Exact two-sided p-value that losses and gains are equally likely."""
-        return None if self.lost is None or self.gained is None else mcnemar(self.lost, self.gained)
 
 
 @dataclass(frozen=True)
@@ -87,7 +81,7 @@ class EvalsFigures:
 
     def groups_with_lengths(self) -> list[str]:
         """The groups whose items come at several lengths."""
-        return self._slices("effective_length")
+        return [group.name for group in self.groups() if self.lengths(group.name)]
 
     def lengths(self, group: str) -> list[LengthFigures]:
         """Each length of such a group, ascending."""
@@ -182,7 +176,6 @@ def group_cells(group: GroupFigures) -> dict[str, str]:
         "recovery [95 %]": recovery_words(group.recovery),
         "lost": number(group.lost),
         "gained": number(group.gained),
-        "McNemar p": number(group.mcnemar),
         "answers changed": percent(None if changed is None else changed.value),
         "items": _used_words(group),
         "errored": str(group.accuracy.counts.errored),
@@ -227,7 +220,6 @@ class EvalGroup(Record):
     reference_score: float | None
     items_lost: int | None
     items_gained: int | None
-    mcnemar_p: float | None
     answers_changed: float | None
     recovery: float | None
     recovery_interval: tuple[float, float] | None
@@ -254,7 +246,7 @@ class EvalsSection(Record):
 
 
 def evals_section(figures: EvalsFigures, at_least: Mapping[str, float] | float = DEFAULT_RECOVERY) -> EvalsSection:
-    """Recovery, flips, McNemar's p and counts by group, and effective lengths.
+    """Recovery, flips and counts by group, and effective lengths.
 
     `at_least` is what a length must recover to count, of all groups or by group.
     """
@@ -281,7 +273,6 @@ def _eval_group(group: GroupFigures) -> EvalGroup:
         reference_score=group.accuracy.reference_value,
         items_lost=group.lost,
         items_gained=group.gained,
-        mcnemar_p=group.mcnemar,
         answers_changed=None if changed is None else changed.value,
         recovery=None if recovery is None else recovery.value,
         recovery_interval=bounds,

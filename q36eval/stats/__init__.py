@@ -28,7 +28,6 @@ from q36eval.stats._power import as_expected, can_show
 from q36eval.stats._proportion import (
     ShareBeyond,
     least_clusters,
-    mcnemar,
     proportion_interval,
     unseen_share,
 )
@@ -57,7 +56,6 @@ __all__ = [
     "least_clusters",
     "loss_limit",
     "margin_test",
-    "mcnemar",
     "planned_clusters",
     "planned_largest",
     "proportion_interval",

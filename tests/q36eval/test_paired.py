@@ -1,4 +1,4 @@
-"""Recovery, McNemar's test and the effective length against other ways to them."""
+"""Recovery and the effective length against other ways to them."""
 
 import math
 

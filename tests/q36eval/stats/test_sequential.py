@@ -7,7 +7,7 @@ from q36eval.gate import Criterion, Policy, decide
 from q36eval.gate import Margin as GateMargin
 from q36eval.metrics import METRICS
 from q36eval.records import Clusters, Direction, Lane, Measurement, ProbeName, Schedule
-from q36eval.stats import margin_test, mcnemar, planned_largest, resolved_early, summarize
+from q36eval.stats import margin_test, planned_largest, resolved_early, summarize
 from tests.q36eval.gate.evidence import competence_of
 from tests.q36eval.stats.evidence import items
 from tests.q36eval.stats.simulated_looks import margin_looks
@@ -198,9 +198,3 @@ def test_an_mmlu_sized_branch_without_loss_is_settled_by_few_items_and_passes_of
     passed, _, evaluated = margin_row(Scenario(0.06, 0.0, RECOVERY), 200, 6, by_margin=True)
     assert evaluated <= 0.45
     assert passed >= 0.93
-
-
-def test_mcnemar_is_the_binomial_test_of_the_flips() -> None:
-    assert mcnemar(1, 9) == mcnemar(9, 1) == pytest.approx(2 * (1 + 10) / 2**10)
-    assert mcnemar(0, 0) == 1.0
-    assert mcnemar(0, 5) == pytest.approx(2 / 2**5)
