@@ -20,11 +20,12 @@ from q36eval.stats._margin import (
     MarginKind,
     MarginLike,
     MarginTest,
+    as_expected,
+    can_show,
     loss_limit,
     margin_test,
     why_not_measured,
 )
-from q36eval.stats._power import as_expected, can_show
 from q36eval.stats._proportion import (
     ShareBeyond,
     least_clusters,
