@@ -7,8 +7,8 @@ prompt of the list is judged among the fixed prompts' rate, by name. Both are kn
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
+from q36eval.canaries.details import Details
 from q36eval.canaries.outcomes import failure_causes, least_margin, question_name
 from q36eval.metrics import DeclaredFigure
 from q36eval.records import Answer, Clusters, ItemOutcome, Measurement
@@ -70,14 +70,13 @@ def standing(outcome: ItemOutcome) -> Standing:
 
 def repeat_scores(answer: Answer) -> list[float | None]:
     """Of the same question in other batches, in the order of asking."""
-    repeats: Sequence[dict[str, Any]] = answer.detail.get("repeats") or ()
-    return [repeat.get("score") for repeat in repeats]
+    return [repeat.score for repeat in Details.of(answer).repeats]
 
 
 def _unreadable_batches(answer: Answer) -> int:
     """In how many batches, the first included, it cannot be told what it says."""
-    repeats: Sequence[dict[str, Any]] = answer.detail.get("repeats") or ()
-    return sum(reason is not None for reason in (answer.unreadable, *(one.get("unreadable") for one in repeats)))
+    repeats = Details.of(answer).repeats
+    return sum(reason is not None for reason in (answer.unreadable, *(repeat.unreadable for repeat in repeats)))
 
 
 def _scores(answer: Answer) -> list[float | None]:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
+from q36eval.canaries.details import Details
 from q36eval.records import Answer, FailureCauses, FamilyCompetence, ItemOutcome
 
 KEY_CHARACTERS = 8
@@ -29,8 +29,8 @@ AT_RISK_NATS = 0.5
 
 def least_margin(answer: Answer) -> float | None:
     """The least decisive margin in nats; None where nothing decides or nothing was scored."""
-    margin: dict[str, Any] | None = answer.detail.get("margin")
-    return None if margin is None else float(margin["nats"])
+    margin = Details.of(answer).margin
+    return None if margin is None else margin.nats
 
 
 ERRORED, UNREADABLE, LOOP, CUT_OFF, NO_END, WRONG = "errored", "unreadable", "loop", "cut_off", "no_end", "wrong"
@@ -55,10 +55,11 @@ def cause_of(answer: Answer) -> str | None:
         return ERRORED
     if answer.score == 1.0:
         return None
-    codes = {_BY_CODE.get(failure.get("code")) for failure in answer.detail.get("failures", ())}
+    details = Details.of(answer)
+    codes = {_BY_CODE.get(code) for code in details.codes}
     if LOOP in codes:
         return LOOP
-    if answer.detail.get("finish_reason") == "length":
+    if details.cut_off:
         return CUT_OFF
     return NO_END if NO_END in codes else WRONG
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from q36eval.canaries.checks import WRONG_CONCLUSION
+from q36eval.canaries.details import Details
 from q36eval.canaries.outcomes import failure_causes, least_margin, question_name
 from q36eval.metrics import DeclaredFigure
 from q36eval.records import Answer, Clusters, FailureCauses, Interval, ItemOutcome, Measurement
@@ -23,36 +24,35 @@ def failed(answer: Answer) -> float | None:
 
 def cut_off(answer: Answer) -> float | None:
     """Whether it had no end within its budget; None where the engine gave no answer."""
-    return None if answer.error is not None else float(answer.detail.get("finish_reason") == "length")
+    return None if answer.error is not None else float(Details.of(answer).cut_off)
 
 
 def right_numbers_wrong_conclusion(answer: Answer) -> float | None:
     """Whether the only fault of an answer is its final comparison."""
-    codes = {failure["code"] for failure in answer.detail.get("failures", ())}
-    return None if answer.score is None else float(codes == {WRONG_CONCLUSION})
+    return None if answer.score is None else float(Details.of(answer).codes == {WRONG_CONCLUSION})
 
 
 def meets_schema(answer: Answer) -> float | None:
     """Whether the calls that it makes meet their tools' schemas; None where it makes none."""
-    met = answer.detail.get("schema_ok")
+    met = Details.of(answer).schema_ok
     return None if met is None else float(met)
 
 
 def unended(answer: Answer) -> float | None:
     """Whether its reasoning, or the answer after it, never ends; None where the engine gave no answer."""
-    codes = {failure["code"] for failure in answer.detail.get("failures", ())}
-    ended = "no_answer" not in codes and answer.detail.get("finish_reason") != "length"
-    return None if answer.error is not None else float(not ended)
+    details = Details.of(answer)
+    return None if answer.error is not None else float(details.cut_off or "no_answer" in details.codes)
 
 
 def loops(answer: Answer) -> float | None:
     """Whether it goes round, in its reasoning or after; None where the engine gave no answer."""
-    return None if answer.error is not None else float(bool(answer.detail.get("loops")))
+    return None if answer.error is not None else float(Details.of(answer).loops)
 
 
 def budget_used(answer: Answer) -> float | None:
     """The share of its budget that it took, reasoning included; None where the engine gave no answer."""
-    return None if answer.error is not None else min(1.0, answer.detail["tokens"] / answer.detail["budget"])
+    details = Details.of(answer)
+    return None if details.budget is None else min(1.0, details.tokens / details.budget)
 
 
 Pair = Callable[[ItemOutcome], tuple[float, float] | None]

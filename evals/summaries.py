@@ -1,8 +1,7 @@
 """From item outcomes to measurements: each group, its slices, RULER's lengths, and the suite as a whole."""
 
-import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from q36eval.evals.competence import LENGTH_FIELDS, Known, merged
@@ -21,22 +20,14 @@ from q36eval.evals.figures import (
     items_planned,
     perplexities,
 )
-from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scored
+from q36eval.evals.paired_clusters import PlannedItem, estimate_weights
 from q36eval.evals.suite import TaskGroup
 from q36eval.gate.judgement import most_effective_clusters
-from q36eval.metrics import METRICS, DeclaredFigure, Metric
-from q36eval.paired_figures import RecoveryAt, effective_length
-from q36eval.records import Counts, Interval, ItemOutcome, Measurement, ProbeName
-from q36eval.stats import DEFAULT_LEVEL
+from q36eval.metrics import DeclaredFigure, Metric
+from q36eval.records import ItemOutcome, Measurement
 
 SUITE = "suite"
 """The slice that holds every item of the suite that is scored right or wrong."""
-
-EFFECTIVE_RECOVERY = 0.97
-"""What must be kept at a length for it to be effective: the cards' RULER recovery."""
-
-
-EFFECTIVE_LENGTH = METRICS[ProbeName.EVALS, "effective_length"]
 
 
 def suite_measurements(
@@ -75,20 +66,14 @@ def suite_measurements(
 
 def measurements(group: TaskGroup, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
     """The group as a whole, then each value of each of its slice fields; slices without an item give nothing."""
-    lengths: dict[int, RecoveryAt] = {}
     for part in _slices(group, outcomes):
         if group.measure == "perplexity":
             yield from perplexities(part.place.name, part.outcomes)
             continue
         place = part.place
-        of_items, recovery = accuracy(place.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan))
-        yield from (of_items, recovery)
+        yield from accuracy(place.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan))
         if place.field is None:
             yield from hidden_changes(place.name, part.outcomes, plan)
-        elif place.length is not None:
-            lengths[place.length] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
-    if lengths:
-        yield _effective_length(group.slice, lengths, outcomes)
 
 
 def accuracies(
@@ -155,12 +140,9 @@ def _declared_of_file(group: TaskGroup) -> Iterator[DeclaredFigure]:
         for length in lengths:
             items = None if group.items is None else group.items // len(lengths)
             yield from (_declared(figure, _below(group, str(length)), items, None) for figure in (ACCURACY, RECOVERY))
-        if lengths:
-            yield _declared(EFFECTIVE_LENGTH, group.slice, group.items, None)
 
 
 def _declared_of_plan(group: TaskGroup, planned: Sequence[PlannedItem]) -> Iterator[DeclaredFigure]:
-    lengths = False
     for place in _places(group, {item.stratum for item in planned}):
         own = [item for item in planned if place.holds(item.stratum)]
         clusters = len({item.cluster for item in own})
@@ -170,9 +152,6 @@ def _declared_of_plan(group: TaskGroup, planned: Sequence[PlannedItem]) -> Itera
             metrics = tuple(UNITS) if group.measure == "perplexity" else (ACCURACY, RECOVERY)
             figures = (_declared(metric, place.name, len(own), clusters) for metric in metrics)
         yield from (replace(figure, effective_clusters=_effective(figure.metric.name, own)) for figure in figures)
-        lengths = lengths or (group.measure == "accuracy" and place.length is not None)
-    if lengths:
-        yield _declared(EFFECTIVE_LENGTH, group.slice, len(planned), None)
 
 
 def _effective(metric: str, planned: Sequence[PlannedItem]) -> int | None:
@@ -210,11 +189,6 @@ class _Place:
     def holds(self, stratum: str) -> bool:
         """Whether an item of that stratum is in it."""
         return self.field is None or stratum.split("/")[self.position] == self.value
-
-    @property
-    def length(self) -> int | None:
-        """The number of tokens that it is of; None where it is of no length."""
-        return int(self.value) if self.field in LENGTH_FIELDS and self.value.isdigit() else None
 
 
 def _places(group: TaskGroup, strata: Collection[str]) -> Iterator[_Place]:
@@ -256,25 +230,3 @@ def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[_Slic
 
 def _natural(value: str) -> tuple[int, str]:
     return (int(value), "") if value.isdigit() else (0, value)
-
-
-def _effective_length(name: str, lengths: Mapping[int, RecoveryAt], outcomes: Sequence[ItemOutcome]) -> Measurement:
-    """The longest length up to which recovery holds: by point estimates, and from below by their lower bounds.
-
-    0 is said of a group that keeps too little at its shortest length, NaN where no length was measured.
-    """
-    longest = effective_length(lengths, EFFECTIVE_RECOVERY)
-    value = float(longest.by_value or 0) if longest.measured else math.nan
-    lower = float(longest.by_lower_bound or 0) if longest.measured else math.nan
-    upper = math.inf if longest.measured else math.nan
-    scored = sum(is_scored(outcome) for outcome in outcomes)
-    return EFFECTIVE_LENGTH.measured(
-        name,
-        value=value,
-        effect=value,
-        effect_interval=Interval(
-            lower=lower, upper=upper, level=DEFAULT_LEVEL, method="none above: lower bounds of recovery"
-        ),
-        counts=Counts(total=len(outcomes), scored=scored, errored=len(outcomes) - scored),
-        note=f"recovery of at least {EFFECTIVE_RECOVERY:.4g} at this and every shorter length of {sorted(lengths)}",
-    )

@@ -1,28 +1,25 @@
 """Every metric that is measured: its unit, its direction, how it is estimated, and what it is in plain words.
 
-A metric is described here and nowhere else. Probes build their measurements and declarations from it; policies,
-reports, model cards, drift and pages read it. To add one: an entry in `METRICS`, and the code that computes it. Slices
-(families, tasks, lanes, kinds of tokens) are data, not metrics.
+A metric is described in `metrics.yaml` and nowhere else. Probes build their measurements and declarations from it;
+policies, reports, model cards, drift and pages read it. To add one: an entry there, and the code that computes it.
+Slices (families, tasks, lanes, kinds of tokens) are data, not metrics.
 
 `python -m q36eval.metrics` prints it as a table; `make pages` writes that to a file.
 """
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
-from q36eval.records import Clusters, Counts, Direction, Estimator, Interval, Measurement, ProbeName
+from pydantic import ConfigDict, TypeAdapter
 
-LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
-WEIGHTS, KL, EVALS, CANARIES = ProbeName.WEIGHTS, ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES
-SERVED = ProbeName.SERVED
+from q36eval.files import read_our_yaml
+from q36eval.records import Clusters, Counts, Direction, Estimator, Interval, Measurement, ProbeName
 
 ALL = "all"
 """The slice that holds everything."""
 
-SHARE, POSITIVE = (0.0, 1.0), (0.0, math.inf)
-PAIRED: tuple[Estimator, ...] = ("paired_mean", "paired_proportions")
 NOISE_FLOOR = "_noise_floor"
 
 FloorUnit = Literal["nats/token", "fraction"]
@@ -43,12 +40,14 @@ class Metric:
     label: str
     meaning: str
     unit: str = "fraction"
-    direction: Direction = LOWER
+    direction: Direction = Direction.LOWER_IS_BETTER
     estimator: Estimator = "mean"
     bounds: tuple[float, float] | None = None
     short: str = ""
     floor_unit: FloorUnit | None = None
     assumed_mean: float | None = None
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     @property
     def title(self) -> str:
@@ -58,7 +57,7 @@ class Metric:
     @property
     def higher_is_better(self) -> bool:
         """Whether more of it is better."""
-        return self.direction is HIGHER
+        return self.direction is Direction.HIGHER_IS_BETTER
 
     @property
     def better(self) -> str:
@@ -88,7 +87,7 @@ class Metric:
     @property
     def moved_by_noise(self) -> bool:
         """Whether the reference differs from itself in it, so that a noise floor belongs to it, measured or not."""
-        return (self.probe is KL and self.estimator != "census") or self.floor_unit is not None
+        return (self.probe is ProbeName.KL and self.estimator != "census") or self.floor_unit is not None
 
     def titled(self, slice: str = ALL) -> str:
         """A heading for one slice: `KL divergence from the reference (czech)`."""
@@ -157,440 +156,16 @@ class DeclaredFigure:
         return f"{self.metric.probe}.{self.metric.name}[{self.slice}]"
 
 
-def _registry(metrics: Iterable[Metric]) -> dict[tuple[ProbeName, str], Metric]:
-    by_key: dict[tuple[ProbeName, str], Metric] = {}
-    for metric in metrics:
-        if by_key.setdefault((metric.probe, metric.name), metric) is not metric:
-            raise ValueError(f"the metric {metric.probe}.{metric.name} is described twice")
-    return by_key
+def _registry() -> dict[tuple[ProbeName, str], Metric]:
+    checked = TypeAdapter(Metric)
+    return {
+        (ProbeName(probe), name): checked.validate_python({"probe": probe, "name": name, **fields})
+        for probe, metrics in read_our_yaml(Path(__file__).with_suffix(".yaml")).items()
+        for name, fields in metrics.items()
+    }
 
 
-def _weights() -> Iterator[Metric]:
-    for name, label, meaning in (
-        (
-            "integrity_faults",
-            "stored tensors that are damaged, missing or surplus",
-            "Tensors that are not used exactly once, and parameters that are not filled exactly once.",
-        ),
-        (
-            "coverage_faults",
-            "parts quantized otherwise than declared",
-            "Modules whose stored form is not the one that the configuration declares.",
-        ),
-        (
-            "error_outliers",
-            "weights whose error stands out in their class",
-            "Weights whose error against the reference is far from that of their like, such as an expert with a wrong "
-            "scale.",
-        ),
-        (
-            "errors_beyond_scheme",
-            "weights further from the reference's than their scheme can take them",
-            "Weights whose error against the reference is more than rounding to their stored grid can cost.",
-        ),
-        (
-            "unquantized_differences",
-            "unquantized tensors that differ from the reference's",
-            "Tensors that are stored unquantized and are not equal to the reference's, bit for bit.",
-        ),
-        (
-            "configuration_differences",
-            "differences in configuration, tokenizer or chat template",
-            "What of configuration, tokenizer, chat template and generation config is not as the reference's.",
-        ),
-        (
-            "served_differences",
-            "places where serving engines are known to read the files otherwise",
-            "Places where serving engines are known to make another model of the files than the one that was measured.",
-        ),
-    ):
-        yield Metric(WEIGHTS, name, label, meaning, "faults", estimator="census")
-    yield Metric(
-        WEIGHTS,
-        "quantized_tensors",
-        "quantized tensors",
-        "How many tensors are stored quantized, in all and by scheme.",
-        "tensors",
-        estimator="census",
-    )
-
-
-def _kl() -> Iterator[Metric]:
-    nats = Metric(KL, "", "", "", "nats/token")
-    yield replace(
-        nats,
-        name="kl_divergence",
-        label="KL divergence from the reference",
-        meaning="Mean over tokens of KL(reference || branch), the divergence of the branch's next-token distribution.",
-        short="KL(ref‖branch), mean",
-        floor_unit="nats/token",
-    )
-    yield replace(
-        nats,
-        name="reverse_kl_divergence",
-        label="KL divergence the other way",
-        meaning="Mean over tokens of KL(branch || reference).",
-        short="KL(branch‖ref), mean",
-        floor_unit="nats/token",
-    )
-    yield replace(
-        nats,
-        name="kl_p99",
-        label="99 % quantile of KL divergence",
-        meaning="The KL divergence that 99 % of all tokens do not exceed.",
-        estimator="quantile",
-        bounds=POSITIVE,
-        short="99 % of tokens below",
-        floor_unit="nats/token",
-    )
-    yield replace(
-        nats,
-        name="kl_max",
-        label="greatest KL divergence of a token",
-        meaning="The greatest KL divergence of any token seen; it bounds that of other texts from below only.",
-        estimator="maximum",
-        bounds=POSITIVE,
-        short="greatest",
-        floor_unit="nats/token",
-    )
-    yield replace(
-        nats,
-        name="kl_document_max",
-        label="mean KL divergence of each source's worst document",
-        meaning="Of every source its worst document's mean KL divergence, by which catastrophes are counted.",
-        estimator="maximum",
-        bounds=POSITIVE,
-    )
-    yield Metric(
-        KL,
-        "top1_agreement",
-        "share of tokens with the reference's likeliest token",
-        "How often branch and reference hold the same token likeliest.",
-        direction=HIGHER,
-        bounds=SHARE,
-        short="same likeliest token",
-        floor_unit="fraction",
-    )
-    yield Metric(
-        KL,
-        "perplexity",
-        "perplexity per token",
-        "Perplexity of the branch on the same texts; judged as its ratio to the reference's.",
-        "perplexity",
-        estimator="perplexity",
-        short="perplexity",
-        floor_unit="nats/token",
-    )
-    yield Metric(
-        KL,
-        "draft_acceptance",
-        "share of the draft head's guesses that the model accepts",
-        "How often speculative decoding accepts what the checkpoint's draft head (MTP) guesses so many tokens ahead.",
-        direction=HIGHER,
-        estimator="paired_mean",
-        bounds=SHARE,
-        short="guesses accepted",
-    )
-    yield Metric(
-        KL,
-        "non_finite_tokens",
-        "tokens without finite figures",
-        "Scored tokens at which the branch's figures are NaN or infinite.",
-        "tokens",
-        estimator="census",
-    )
-    yield replace(
-        nats,
-        name="attributed_kl",
-        label="KL divergence attributed to a part of the model",
-        meaning="What quantizing one class of tensors or one run of layers alone costs, or restoring it gives back.",
-    )
-    yield replace(
-        nats,
-        name="kl_noise_floor",
-        label="KL divergence of the reference from itself",
-        meaning="The KL divergence of the reference from itself under one perturbation of how it is computed.",
-    )
-
-
-def _evals() -> Iterator[Metric]:
-    yield Metric(
-        EVALS,
-        "accuracy",
-        "accuracy",
-        "Mean score over items: a task weighs by its size.",
-        direction=HIGHER,
-        estimator="paired_mean",
-        bounds=SHARE,
-        assumed_mean=0.8,
-    )
-    yield Metric(
-        EVALS,
-        "recovery",
-        "recovery of accuracy",
-        "Accuracy of the branch over that of the reference; 1 = nothing lost.",
-        "of the reference",
-        HIGHER,
-        "derived",
-    )
-    count = Metric(EVALS, "", "", "", "items", estimator="census")
-    yield replace(
-        count,
-        name="items_lost",
-        label="items lost",
-        meaning="Items with full marks under the reference and fewer under the branch.",
-    )
-    yield replace(
-        count,
-        name="items_gained",
-        label="items gained",
-        meaning="Items with full marks under the branch and fewer under the reference.",
-        direction=HIGHER,
-    )
-    yield replace(
-        count,
-        name="items_planned",
-        label="items planned",
-        meaning="How many items the suite has; fewer were evaluated where an answer was certain earlier.",
-        direction=HIGHER,
-    )
-    yield Metric(
-        EVALS,
-        "answers_changed",
-        "share of answers that changed, right or wrong",
-        "Share of items with another choice or another text than the reference's.",
-        "share of items",
-        bounds=SHARE,
-    )
-    for name, of in (("perplexity", "token"), ("word_perplexity", "word")):
-        yield Metric(
-            EVALS,
-            name,
-            f"perplexity per {of}",
-            f"Perplexity of whole documents per {of}; judged as its ratio to the reference's.",
-            "perplexity" if of == "token" else f"perplexity per {of}",
-            estimator="perplexity",
-        )
-    yield Metric(
-        EVALS,
-        "effective_length",
-        "effective length",
-        "The longest length in tokens up to which the branch keeps enough of the reference's accuracy.",
-        "tokens",
-        HIGHER,
-        "derived",
-    )
-
-
-def _canaries() -> Iterator[Metric]:
-    rate = Metric(CANARIES, "", "", "", estimator="paired_proportions", bounds=SHARE)
-    yield replace(
-        rate,
-        name="failure_rate",
-        label="share of wrong answers",
-        meaning="Share of the drawn prompts that are answered wrong.",
-        assumed_mean=0.05,
-    )
-    yield replace(
-        rate,
-        name="cut_off_rate",
-        label="share of answers without an end",
-        meaning="Share of the drawn prompts whose answer does not end within its budget.",
-    )
-    yield replace(
-        rate,
-        name="right_numbers_wrong_conclusion",
-        label="share of answers with right amounts and a wrong comparison",
-        meaning="Share of discount prompts whose amounts are right and whose comparison of them is wrong.",
-        assumed_mean=0.02,
-    )
-    yield replace(
-        rate,
-        name="schema_accuracy",
-        label="share of tool calls that meet their schema",
-        meaning="Share of tool calls whose arguments meet the tool's schema.",
-        direction=HIGHER,
-        assumed_mean=0.95,
-    )
-    yield replace(
-        rate,
-        name="fixed_prompt_failure_rate",
-        label="share of wrong answers to other fixed prompts",
-        meaning="Share of fixed prompts off the absolute list that are answered wrong.",
-    )
-    yield Metric(
-        CANARIES,
-        "decisive_margin_ratio",
-        "preference for the right choice, share kept",
-        "Mean over answers of the least lead of the right token over the best wrong one, over the reference's; it "
-        "shrinks before answers flip.",
-        "ratio",
-        HIGHER,
-        "ratio",
-    )
-    prompts = Metric(CANARIES, "", "", "", "prompts", estimator="census")
-    yield replace(
-        prompts,
-        name="must_pass_flips",
-        label="must-pass prompts that flipped",
-        meaning="Prompts of the absolute list that the branch answers wrong in every batch, and the reference in none.",
-    )
-    yield replace(
-        prompts,
-        name="must_pass_unstable",
-        label="prompts that flipped in some batches only",
-        meaning="Fixed prompts that the branch answers wrong in some batches and right in others.",
-    )
-    thinking = Metric(CANARIES, "", "", "", estimator="paired_mean", bounds=SHARE)
-    for name, label, meaning in (
-        (
-            "failure_rate",
-            "share of wrong answers with reasoning, sampled",
-            "Share of sampled answers with reasoning that are wrong.",
-        ),
-        (
-            "unended_rate",
-            "share of answers whose reasoning never ends",
-            "Share of sampled answers whose reasoning does not end within its budget.",
-        ),
-        (
-            "loop_rate",
-            "share of answers whose reasoning goes in circles",
-            "Share of sampled answers whose reasoning repeats itself.",
-        ),
-        (
-            "budget_used",
-            "share of the budget that an answer with reasoning takes",
-            "Mean over sampled answers of the tokens taken over the tokens allowed.",
-        ),
-    ):
-        yield replace(thinking, name=f"thinking_{name}", label=label, meaning=meaning)
-
-
-def _engine() -> Iterator[Metric]:
-    for probe in (EVALS, CANARIES):
-        yield Metric(
-            probe,
-            "engine_drift",
-            "answers that the engine did not repeat",
-            "Items evaluated again at the end of a run that came out otherwise than at its beginning.",
-            "items",
-            estimator="census",
-        )
-
-
-def _served() -> Iterator[Metric]:
-    yield Metric(
-        SERVED,
-        "answer_differences",
-        "share of prompts that a served model answers otherwise when one thing is changed",
-        "Share of prompts answered otherwise, beyond near ties, when one thing is changed; judged over the share "
-        "answered otherwise when nothing is.",
-        "share of prompts",
-        estimator="paired_proportions",
-        bounds=SHARE,
-    )
-    faults = Metric(SERVED, "", "", "", "answers", estimator="census")
-    yield replace(
-        faults,
-        name="prompt_differences",
-        label="chat prompts that the server writes otherwise",
-        meaning="Chat prompts whose tokens are not those that the branch's own template and tokenizer write.",
-        unit="prompts",
-    )
-    yield replace(
-        faults,
-        name="parser_faults",
-        label="chat answers that a parser changes",
-        meaning="Chat answers that do not say what the model wrote for them, by what is changed.",
-    )
-    yield replace(
-        faults,
-        name="stream_faults",
-        label="streamed answers that arrive otherwise",
-        meaning="Streamed answers whose pieces do not add up to the whole answer of the same tokens.",
-    )
-    yield replace(
-        faults,
-        name="greedy_faults",
-        label="greedy answers that take a less likely token",
-        meaning="Greedy answers with a token that the server's own log-probabilities put behind another.",
-    )
-    yield Metric(
-        SERVED,
-        "call_failure_rate",
-        "share of wrong tool calls as served",
-        "Share of requests for tools whose calls are wrong as the chat endpoint gives them; judged over the share that "
-        "is wrong in raw completions.",
-        estimator="paired_proportions",
-        bounds=SHARE,
-    )
-    yield Metric(
-        SERVED,
-        "serving_kl",
-        "KL divergence of what is served from the same weights decoded here",
-        "Mean over tokens of KL(branch decoded in this process || branch as served): what the serving engine adds, "
-        "whatever the checkpoint lost.",
-        "nats/token",
-        floor_unit="nats/token",
-    )
-    # no finite bounds: a bet between 0 and 1 allows for prompts of which all is rejected, and 64 would show little
-    yield Metric(
-        SERVED,
-        "rejected_drafts",
-        "share of draft tokens that the server rejects",
-        "Of the tokens that the server drafts for greedy answers (MTP, speculative decoding), the share that it "
-        "rejects.",
-        bounds=POSITIVE,
-    )
-    yield Metric(
-        SERVED,
-        "rejected_drafts_by_prompt",
-        "draft tokens rejected of a prompt, against a second server",
-        "Mean over prompts of the share of draft tokens that is rejected; judged over a second server's for the same "
-        "prompts.",
-        estimator="paired_mean",
-        bounds=POSITIVE,
-    )
-
-
-def _watch() -> Iterator[Metric]:
-    yield Metric(
-        SERVED,
-        "watch_incidents",
-        "confirmed incidents of a watched deployment",
-        "Incidents that are confirmed and not closed, by what was lost; its counts are those of one round.",
-        "incidents",
-        estimator="census",
-    )
-    yield Metric(
-        SERVED,
-        "watch_lost",
-        "items of a round that a watched deployment lost",
-        "Items of one round that the deployment answers worse than in its own first rounds.",
-        "items",
-        estimator="census",
-    )
-    yield Metric(
-        SERVED,
-        "watch_evidence",
-        "evidence that a watched deployment has changed",
-        "Logarithm of the evidence of a change, over all rounds, as a share of the alarm's threshold: 1 is the alarm.",
-        "of the threshold",
-        estimator="derived",
-    )
-    yield Metric(
-        SERVED,
-        "watch_divergence",
-        "KL divergence of a watched deployment from its own first rounds",
-        "Mean over a round's documents of the KL divergence from the same endpoint's first rounds, by its likeliest "
-        "tokens: a lower bound.",
-        "nats/token",
-        estimator="derived",
-    )
-
-
-METRICS = _registry((*_weights(), *_kl(), *_evals(), *_canaries(), *_engine(), *_served(), *_watch()))
+METRICS = _registry()
 """Every metric by its probe and name."""
 
 
@@ -607,7 +182,7 @@ def metric_of(probe: ProbeName, name: str) -> Metric:
             label=f"noise floor of {floored.label}",
             meaning=f"What the reference differs from itself by in this: {floored.meaning}",
             unit=floored.floor_unit or floored.unit,
-            direction=LOWER,
+            direction=Direction.LOWER_IS_BETTER,
             estimator="mean",
             short="",
         )

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from q36eval.records import Clusters, Direction, Interval
+from q36eval.records import Clusters, Direction, Interval, Record
 from q36eval.stats import DEFAULT_LEVEL, Limit, margin_test
 
 
@@ -29,50 +28,44 @@ def recovery(clusters: Clusters) -> tuple[float, Interval]:
     return value, Interval(lower=1.0 - loss.upper, upper=1.0 - loss.lower, level=DEFAULT_LEVEL, method=method)
 
 
-@dataclass(frozen=True)
-class RecoveryAt:
-    """Recovery at one length, and the lower bound of its interval; NaN where it was not measured."""
-
-    value: float
-    lower: float
-
-
-@dataclass(frozen=True)
-class EffectiveLength:
+class EffectiveLength(Record):
     """The longest length, in tokens, up to which recovery holds at every measured length; None: at not even the first.
 
     `by_value` asks the point estimates, `by_lower_bound` their lower bounds (then each length was shown, not just seen,
     to hold: a claim of all of them fails only where one does, so it needs no correction). `measured` are the lengths
-    with a recovery, `missing` those without one: neither count can reach past the first missing length.
+    with a recovery, `not_measured` those without one: neither count can reach past the first missing length.
     """
 
     at_least: float
     by_value: int | None
     by_lower_bound: int | None
     measured: tuple[int, ...]
-    missing: tuple[int, ...]
+    not_measured: tuple[int, ...]
 
     @property
     def is_whole(self) -> bool:
         """Whether recovery held at the longest length, so that the true figure may lie beyond it."""
-        return bool(self.measured) and self.by_value == max((*self.measured, *self.missing))
+        return bool(self.measured) and self.by_value == max((*self.measured, *self.not_measured))
 
 
-def effective_length(recoveries: Mapping[int, RecoveryAt], at_least: float) -> EffectiveLength:
-    """The effective length (Hsieh et al., "RULER", arXiv 2404.06654, section 4), with recovery in the score's place."""
+def effective_length(recoveries: Mapping[int, tuple[float, float]], at_least: float) -> EffectiveLength:
+    """The effective length (Hsieh et al., "RULER", arXiv 2404.06654, section 4), with recovery in the score's place.
+
+    `recoveries` are by length the value and the lower bound of its interval; NaN where it was not measured.
+    """
     by_value: int | None = None
     by_lower_bound: int | None = None
     value_holds = lower_holds = True
-    for length, recovery in sorted(recoveries.items()):
-        value_holds = value_holds and recovery.value >= at_least
-        lower_holds = lower_holds and recovery.lower >= at_least
+    for length, (value, lower) in sorted(recoveries.items()):
+        value_holds = value_holds and value >= at_least
+        lower_holds = lower_holds and lower >= at_least
         by_value = length if value_holds else by_value
         by_lower_bound = length if lower_holds else by_lower_bound
-    missing = tuple(sorted(length for length, recovery in recoveries.items() if math.isnan(recovery.value)))
+    missing = tuple(sorted(length for length, (value, _) in recoveries.items() if math.isnan(value)))
     return EffectiveLength(
         at_least=at_least,
         by_value=by_value,
         by_lower_bound=by_lower_bound,
         measured=tuple(sorted(set(recoveries) - set(missing))),
-        missing=missing,
+        not_measured=missing,
     )

@@ -57,7 +57,7 @@ def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["Render
         yield Text("No item was scored.")
     groups = group_rows(figures, seconds)
     if groups:
-        yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 8, 9, 10))
+        yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 8, 9))
     for line in answer_words(figures):
         yield Text(plain(line))
     for group in figures.groups_with_lengths():

@@ -131,10 +131,10 @@ def _print_flips(comparison: "Comparison", limit: int) -> None:
         if not counts.both:
             print_plain(f"{counts.probe}: no item was answered in both runs ({', '.join(alone)}).")
             continue
-        more = f"; {', '.join(alone)}" if alone else ""
+        more = f" ({', '.join(alone)})" if alone else ""
         print_plain(
             f"{counts.probe}: of {counts.both} items answered in both runs {counts.lost} lost and {counts.gained} "
-            f"gained from A to B (McNemar p = {counts.p_value:.2g}{more})."
+            f"gained from A to B{more}."
         )
     for flip in comparison.flipped[:limit]:
         print_plain(f"  {flip.way}  {flip.probe}  {flip.group}  {flip.cluster}  {flip.item_key[:12]}")

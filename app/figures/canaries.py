@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from q36eval.app.figures.answers import shortened
-from q36eval.app.figures.canary_items import at_risk, divergence_of, failures_of, flips, margin_of, reasons, scores_of
+from q36eval.app.figures.canary_items import at_risk, details_of, flips, reasons, scores_of
 from q36eval.app.figures.canary_lanes import FLIPS, LANES
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.metrics import metric_of
@@ -206,7 +206,7 @@ def failures_by_check(items: Iterable[ItemOutcome]) -> list[tuple[str, str, int,
     counted = {name: Counter[tuple[str, str]]() for name in ("branch", "reference")}
     for item in items:
         for name, answer in (("branch", item.branch), ("reference", item.reference)):
-            counted[name].update({(f["check"] or "?", f["code"] or "?") for f in failures_of(answer)})
+            counted[name].update({(f.check, f.code) for f in details_of(answer).failures})
     kinds = set(counted["branch"]) | set(counted["reference"])
     rows = [(*kind, counted["branch"][kind], counted["reference"][kind]) for kind in kinds]
     return sorted(rows, key=lambda row: (-row[2], -row[3], row[:2]))
@@ -231,7 +231,9 @@ def canaries_json(run: CanaryRun) -> dict[str, Any]:
 
 def _item_json(item: ItemOutcome, *, whole: bool = False) -> dict[str, Any]:
     """One item with both margins and what failed; `whole`: with prompt, answers and where they part."""
-    margins = {side: margin_of(answer) for side, answer in (("reference", item.reference), ("branch", item.branch))}
+    margins = {
+        side: details_of(answer).margin for side, answer in (("reference", item.reference), ("branch", item.branch))
+    }
     body: dict[str, Any] = {
         "canary": item.group,
         "name": item.cluster,
@@ -245,7 +247,7 @@ def _item_json(item: ItemOutcome, *, whole: bool = False) -> dict[str, Any]:
     }
     if not whole:
         return body
-    parting = divergence_of(item.branch)
+    parting = details_of(item.branch).divergence
     sides = {
         side: json.loads(answer.model_dump_json())
         for side, answer in (("reference", item.reference), ("branch", item.branch))

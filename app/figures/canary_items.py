@@ -1,17 +1,18 @@
 """Single questions of canaries: margins, where two answers part, repeats, outcomes to choose by. Pure.
 
-History keeps records of every age, and their details come from files: what is not there, or not of the shape it should
-have, is None and never an error.
+Histories are imported too: details that are not of the shape they should have are nothing and never an error.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from pydantic import ValidationError
 
 from q36eval.app.figures.answers import Choice, Held
 from q36eval.app.figures.canary_lanes import CanaryLanes
+from q36eval.canaries.details import Details, Divergence
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.metrics import ALL
@@ -19,66 +20,17 @@ from q36eval.records import Answer, ItemOutcome
 from q36eval.reports.text import number
 
 
-@dataclass(frozen=True)
-class DecisiveMargin:
-    """By how many nats the right choice leads the best wrong one, where that lead is least in the reference's answer.
-
-    `decision` is what is decided there (a conclusion, a tool's name), `position` the token of the answer.
-    """
-
-    nats: float
-    decision: str
-    right: str
-    wrong: str
-    position: int | None
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """What one model said at the first token where the two answers part, and its likeliest tokens with log-probs."""
-
-    position: int
-    said: str
-    top: tuple[tuple[str, float], ...]
-
-
-def margin_of(answer: Answer) -> DecisiveMargin | None:
-    """The least decisive margin of this side; None where it was not measured."""
-    margin = answer.detail.get("margin")
-    if not isinstance(margin, dict):
-        return None
-    nats = _float(margin.get("nats"))
-    if nats is None:
-        return None
-    right, wrong, decision = (_text(margin.get(name)) for name in ("right", "wrong", "decision"))
-    return DecisiveMargin(nats, decision, right, wrong, _int(margin.get("position")))
-
-
-def divergence_of(answer: Answer) -> Divergence | None:
-    """What this side said where the two part; None where they do not, or it was not measured."""
-    divergence = answer.detail.get("divergence")
-    if not isinstance(divergence, dict):
-        return None
-    position = _int(divergence.get("position"))
-    if position is None:
-        return None
-    pairs = divergence.get("top")
-    top = [_choice(pair) for pair in pairs] if isinstance(pairs, list | tuple) else []
-    return Divergence(position, _text(divergence.get("said")), tuple(choice for choice in top if choice is not None))
-
-
-def _choice(pair: object) -> tuple[str, float] | None:
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
-        return None
-    log_prob = _float(pair[1])
-    return None if log_prob is None or math.isnan(log_prob) else (_text(pair[0]), log_prob)
+def details_of(answer: Answer) -> Details:
+    """What was kept of this side; nothing where an imported history holds another shape."""
+    try:
+        return Details.of(answer)
+    except ValidationError:
+        return Details()
 
 
 def scores_of(answer: Answer) -> list[float | None]:
     """This side's score and those of its repeats in other batches; None is errored."""
-    repeats = answer.detail.get("repeats")
-    again = [repeat for repeat in repeats if isinstance(repeat, dict)] if isinstance(repeats, list | tuple) else []
-    return [answer.score, *(_float(repeat.get("score")) for repeat in again)]
+    return [answer.score, *(repeat.score for repeat in details_of(answer).repeats)]
 
 
 def flips(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
@@ -91,35 +43,12 @@ def at_risk(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
     """Items that both still answer rightly and that may turn next: the branch's least margins first."""
     risky = []
     for item in items:
-        margin = margin_of(item.branch)
+        margin = details_of(item.branch).margin
         right = item.branch.score == 1.0 and item.reference.score == 1.0
         if right and margin is not None and not margin.nats >= AT_RISK_NATS:
             # a margin that is no number is the worst that there can be
             risky.append((-math.inf if math.isnan(margin.nats) else margin.nats, item.cluster, item))
     return [item for _, _, item in sorted(risky, key=lambda entry: entry[:2])]
-
-
-def failures_of(answer: Answer) -> list[dict[str, str]]:
-    """The failed checks: `check`, `code`, `place`, `message`; a failure of another shape is all message."""
-    failures = answer.detail.get("failures")
-    if failures is None:
-        return []
-    listed = failures if isinstance(failures, list | tuple) else [failures]
-    names = ("check", "code", "place", "message")
-    return [
-        {name: _text(entry.get(name)) for name in names}
-        if isinstance(entry, dict)
-        else {"check": "", "code": "", "place": "", "message": _text(entry)}
-        for entry in listed
-    ]
-
-
-def failure_words(failure: dict[str, str]) -> str:
-    """One failed check as a sentence."""
-    if not failure["check"] and not failure["code"]:
-        return failure["message"]
-    where = f" at {failure['place']}" if failure["place"] else ""
-    return f"{failure['check'] or '?'}/{failure['code'] or '?'}{where}: {failure['message']}"
 
 
 def reasons(answer: Answer) -> list[str]:
@@ -128,35 +57,17 @@ def reasons(answer: Answer) -> list[str]:
         return [f"errored: {answer.error}"]
     if answer.unreadable is not None:
         return [f"cannot be read: {answer.unreadable}"]
-    return [failure_words(failure) for failure in failures_of(answer)]
+    return [failure.words for failure in details_of(answer).failures]
 
 
 def margin_words(item: ItemOutcome) -> str | None:
     """`margin 2.1 → 0.3 nats at 'B' against 'A' (conclusion)`; None where it was not measured."""
-    before, after = margin_of(item.reference), margin_of(item.branch)
+    before, after = (details_of(side).margin for side in (item.reference, item.branch))
     if before is None or after is None:
         return None
     what = f" ({after.decision})" if after.decision else ""
     at = f" at {after.right!r} against {after.wrong!r}" if after.right or after.wrong else ""
     return f"margin {before.nats:.3g} → {after.nats:.3g} nats{at}{what}"
-
-
-def _float(value: Any) -> float | None:
-    """A number, also one that JSON had to write as text; None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _int(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
 
 
 OUTCOMES: dict[str, Callable[[ItemOutcome], bool]] = {
@@ -261,7 +172,7 @@ def margin_points(items: Sequence[ItemOutcome]) -> tuple[list[MarginPoint], int]
     """The margins that can be drawn, and how many questions have margins that cannot (infinite, or no number)."""
     points, undrawn = [], 0
     for item in items:
-        reference, branch = margin_of(item.reference), margin_of(item.branch)
+        reference, branch = (details_of(side).margin for side in (item.reference, item.branch))
         if reference is None or branch is None:
             continue
         if not (math.isfinite(reference.nats) and math.isfinite(branch.nats)):
@@ -275,15 +186,17 @@ def margin_points(items: Sequence[ItemOutcome]) -> tuple[list[MarginPoint], int]
 
 def choices(item: ItemOutcome) -> list[Choice]:
     """Both models' likeliest tokens where the answers part, the likeliest of either first. Empty where unknown."""
-    sides = [_held(divergence_of(answer)) for answer in (item.reference, item.branch)]
+    sides = [_held(details_of(answer).divergence) for answer in (item.reference, item.branch)]
     tokens = dict.fromkeys(token for side in sides for token in side)
-    tokens_held = [Choice(_visible(token), sides[0].get(token), sides[1].get(token)) for token in tokens]
+    tokens_held = [Choice(repr(token), sides[0].get(token), sides[1].get(token)) for token in tokens]
     return sorted(tokens_held, key=lambda c: -max(held.share for held in (c.reference, c.branch) if held is not None))
 
 
 def _held(side: Divergence | None) -> dict[str, Held]:
     held: dict[str, Held] = {}
     for text, log_prob in () if side is None else side.top:
+        if math.isnan(log_prob):
+            continue
         share = math.exp(min(log_prob, 0.0))
         words = f"{100 * share:.3g} % ({number(log_prob)} nats)"
         # two tokens may read alike; the likelier one stands first
@@ -291,14 +204,9 @@ def _held(side: Divergence | None) -> dict[str, Held]:
     return held
 
 
-def _visible(token: str) -> str:
-    """A token with its blanks and line ends to be seen, between quotes."""
-    return repr(token)
-
-
 def parting_words(item: ItemOutcome) -> str | None:
     """What each said at the first token where the answers part; None where they do not, or it was not measured."""
-    reference, branch = divergence_of(item.reference), divergence_of(item.branch)
+    reference, branch = (details_of(side).divergence for side in (item.reference, item.branch))
     if reference is None or branch is None:
         return None
     place = f"The answers part at token {branch.position + 1}"

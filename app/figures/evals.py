@@ -29,7 +29,6 @@ GROUP_COLUMNS = (
     "recovery [95 %]",
     "lost",
     "gained",
-    "McNemar p",
     "answers changed",
     "items",
     "errored",

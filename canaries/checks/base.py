@@ -2,12 +2,14 @@
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
+
+from q36eval.canaries.details import Failure as Failure
 
 SHOWN_CHARACTERS = 80
 MAX_FAILURES = 50
@@ -23,27 +25,6 @@ class Outcome(StrEnum):
     WRONG = "wrong"
     UNREADABLE = "unreadable"
     """No check finds a fault, and one cannot tell what the answer says: neither right nor wrong."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """One thing wrong with an answer. `code` is what reports group by; `place` says where in the answer.
-
-    One that is `unreadable` is no fault: there the check cannot tell what the answer says, though a person might.
-    """
-
-    check: str
-    code: str
-    place: str
-    message: str
-    unreadable: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """A JSON object; `unreadable` stands in it where it is true."""
-        fields = asdict(self)
-        if not self.unreadable:
-            del fields["unreadable"]
-        return fields
 
 
 def outcome_of(failures: Iterable[Failure]) -> Outcome:

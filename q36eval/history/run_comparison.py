@@ -12,7 +12,6 @@ from q36eval.gate.report import CriterionResult
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History
 from q36eval.records import Answer, Direction, Interval, ItemOutcome, Measurement, ProbeName, Reason, Record
-from q36eval.stats import mcnemar
 
 TIED_TO_THE_REFERENCE = (ProbeName.WEIGHTS, ProbeName.KL, ProbeName.CANARIES)
 """Probes whose figures of a branch are other figures under another reference; an accuracy is the branch's own."""
@@ -122,15 +121,13 @@ class BetweenRuns(Record):
 class FlipCounts(Record):
     """Items of one probe that both runs scored, and how many of them flipped which way from A to B.
 
-    `p_value` is McNemar's, exact, for the eye only: it takes items as independent. `only_a` and `only_b` are items that
-    the other run did not score.
+    `only_a` and `only_b` are items that the other run did not score.
     """
 
     probe: ProbeName
     both: int
     lost: int
     gained: int
-    p_value: float
     only_a: int
     only_b: int
 
@@ -331,7 +328,6 @@ def flips_between(
                 both=len(both),
                 lost=ways.count("lost"),
                 gained=ways.count("gained"),
-                p_value=mcnemar(ways.count("lost"), ways.count("gained")),
                 only_a=len(scored[0]) - len(both),
                 only_b=len(scored[1]) - len(both),
             )

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from q36eval.gate.report import GateReport
-from q36eval.paired_figures import EffectiveLength, RecoveryAt, effective_length
+from q36eval.paired_figures import EffectiveLength, effective_length
 from q36eval.records import Interval, Measurement, ProbeName, Record
 from q36eval.reports.story import NOT_RIGHT, not_right_cell
 from q36eval.reports.text import number
-from q36eval.stats import mcnemar
 
 SUITE = "suite"
 DEFAULT_RECOVERY = 0.97
@@ -30,11 +29,6 @@ class GroupFigures:
     gained: int | None = None
     answers_changed: Measurement | None = None
     planned: int | None = None
-
-    @property
-    def mcnemar(self) -> float | None:
-        """Exact two-sided p-value that losses and gains are equally likely."""
-        return None if self.lost is None or self.gained is None else mcnemar(self.lost, self.gained)
 
 
 @dataclass(frozen=True)
@@ -87,7 +81,7 @@ class EvalsFigures:
 
     def groups_with_lengths(self) -> list[str]:
         """The groups whose items come at several lengths."""
-        return self._slices("effective_length")
+        return [group.name for group in self.groups() if self.lengths(group.name)]
 
     def lengths(self, group: str) -> list[LengthFigures]:
         """Each length of such a group, ascending."""
@@ -102,7 +96,8 @@ class EvalsFigures:
     def effective_length(self, group: str, at_least: float = DEFAULT_RECOVERY) -> EffectiveLength:
         """The longest length up to which that much is recovered."""
         lengths = self.lengths(group)
-        return effective_length({f.length: RecoveryAt(*_value_and_lower(f.recovery)) for f in lengths}, at_least)
+        kept = {each.length: (each.recovery.value, each.recovery.effect_interval.lower) for each in lengths}
+        return effective_length(kept, at_least)
 
     def _slices(self, metric: str) -> list[str]:
         return [name for measured, name in self._found if measured == metric]
@@ -121,10 +116,6 @@ class EvalsFigures:
     def _count(self, metric: str, name: str) -> int | None:
         measurement = self._found.get((metric, name))
         return None if measurement is None else int(measurement.value)
-
-
-def _value_and_lower(m: Measurement) -> tuple[float, float]:
-    return m.value, m.effect_interval.lower
 
 
 def percent(value: float | None) -> str:
@@ -182,7 +173,6 @@ def group_cells(group: GroupFigures) -> dict[str, str]:
         "recovery [95 %]": recovery_words(group.recovery),
         "lost": number(group.lost),
         "gained": number(group.gained),
-        "McNemar p": number(group.mcnemar),
         "answers changed": percent(None if changed is None else changed.value),
         "items": _used_words(group),
         "errored": str(group.accuracy.counts.errored),
@@ -201,13 +191,15 @@ def effective_words(length: EffectiveLength) -> str:
     rule = f"Effective length (recovery ≥ {percent(length.at_least)} at it and every shorter one)"
     if not length.measured:
         return f"{rule}: not measured."
-    shortest = min((*length.measured, *length.missing))
+    shortest = min((*length.measured, *length.not_measured))
     seen, shown = (
         f"below {shortest:,}" if length is None else f"{length:,}"
         for length in (length.by_value, length.by_lower_bound)
     )
     more = " (the longest measured)" if length.is_whole else ""
-    gap = f"; not measured at {', '.join(f'{length:,}' for length in length.missing)}" if length.missing else ""
+    gap = (
+        f"; not measured at {', '.join(f'{length:,}' for length in length.not_measured)}" if length.not_measured else ""
+    )
     return f"{rule}: {seen} tokens{more} by the estimates, {shown} by their lower bounds{gap}."
 
 
@@ -227,7 +219,6 @@ class EvalGroup(Record):
     reference_score: float | None
     items_lost: int | None
     items_gained: int | None
-    mcnemar_p: float | None
     answers_changed: float | None
     recovery: float | None
     recovery_interval: tuple[float, float] | None
@@ -236,40 +227,21 @@ class EvalGroup(Record):
     planned: int | None
 
 
-class EffectiveLengthFound(Record):
-    """The longest length in tokens up to which that much is recovered; None where not even the shortest is."""
-
-    at_least: float
-    by_value: int | None
-    by_lower_bound: int | None
-    measured: tuple[int, ...]
-    not_measured: tuple[int, ...]
-
-
 class EvalsSection(Record):
     """What accuracy alone hides of the evals, by group of tasks."""
 
     groups: dict[str, EvalGroup]
-    effective_length: dict[str, EffectiveLengthFound]
+    effective_length: dict[str, EffectiveLength]
 
 
 def evals_section(figures: EvalsFigures, at_least: Mapping[str, float] | float = DEFAULT_RECOVERY) -> EvalsSection:
-    """Recovery, flips, McNemar's p and counts by group, and effective lengths.
+    """Recovery, flips and counts by group, and effective lengths.
 
     `at_least` is what a length must recover to count, of all groups or by group.
     """
     return EvalsSection(
         groups={group.name: _eval_group(group) for group in figures.groups()},
-        effective_length={
-            name: EffectiveLengthFound(
-                at_least=length.at_least,
-                by_value=length.by_value,
-                by_lower_bound=length.by_lower_bound,
-                measured=length.measured,
-                not_measured=length.missing,
-            )
-            for name, length in effective_lengths(figures, at_least).items()
-        },
+        effective_length=effective_lengths(figures, at_least),
     )
 
 
@@ -281,7 +253,6 @@ def _eval_group(group: GroupFigures) -> EvalGroup:
         reference_score=group.accuracy.reference_value,
         items_lost=group.lost,
         items_gained=group.gained,
-        mcnemar_p=group.mcnemar,
         answers_changed=None if changed is None else changed.value,
         recovery=None if recovery is None else recovery.value,
         recovery_interval=bounds,

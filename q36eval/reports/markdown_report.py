@@ -17,7 +17,6 @@ EVALS_HEADER = (
     "recovery [95 %]",
     "lost",
     "gained",
-    "McNemar p",
     "answers changed",
     "items",
     "errored",

@@ -2,7 +2,7 @@
 
 `margin_test` and `summarize` choose by estimator among the families of tests, each in a module of its own: `_betting`
 (bounded means), `_scheduled` (the same in blocks, with a planned end), `_bootstrap` (unbounded means),
-`_ratio`, `_quantile`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
+`_ratio`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
 Evidence enters as `records.Clusters` and becomes a `_contrast`. A new estimator is one of `records.Estimator`, a module
 with its tests and interval, and its branch in `_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
 """
@@ -20,19 +20,18 @@ from q36eval.stats._margin import (
     MarginKind,
     MarginLike,
     MarginTest,
+    as_expected,
+    can_show,
     loss_limit,
     margin_test,
     why_not_measured,
 )
-from q36eval.stats._power import as_expected, can_show
 from q36eval.stats._proportion import (
     ShareBeyond,
     least_clusters,
-    mcnemar,
     proportion_interval,
     unseen_share,
 )
-from q36eval.stats._quantile import QuantileInference, quantile_clusters
 from q36eval.stats._scheduled import DEFAULT_SHARES, LookShares
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
@@ -49,7 +48,6 @@ __all__ = [
     "MarginLike",
     "MarginTest",
     "MeanInference",
-    "QuantileInference",
     "Resolution",
     "ShareBeyond",
     "as_expected",
@@ -59,11 +57,9 @@ __all__ = [
     "least_clusters",
     "loss_limit",
     "margin_test",
-    "mcnemar",
     "planned_clusters",
     "planned_largest",
     "proportion_interval",
-    "quantile_clusters",
     "resolved_early",
     "summarize",
     "unseen_share",

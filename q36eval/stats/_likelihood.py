@@ -72,11 +72,6 @@ def p_mean_at_least(contrast: Contrast, margin: float) -> float:
     return float(p_value(gains, counts)[0])
 
 
-def p_mean_at_most(contrast: Contrast, margin: float) -> float:
-    """p-value of H0: E[sum z] <= margin * E[units]; errored units count as `low`."""
-    return p_mean_at_least(contrast.negated(), -margin)
-
-
 def effective_clusters(units: float, squares: float) -> float:
     """Clusters of equal size that weigh as much: (sum u)^2 / sum u^2 (Kish, "Survey Sampling", 1965, section 8.2)."""
     return units**2 / squares if squares else 0.0

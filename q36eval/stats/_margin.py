@@ -1,8 +1,11 @@
 """Margin tests: is the loss convincingly inside, or convincingly outside, what a policy allows?"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from q36eval.records import Clusters, Direction, Estimator, Interval, Reason
 from q36eval.stats._betting import EVEN, FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
@@ -10,7 +13,6 @@ from q36eval.stats._contrast import Array, Columns, columns_of
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._proportion import ShareBeyond
-from q36eval.stats._quantile import QuantileInference
 from q36eval.stats._ratio import RatioInference
 from q36eval.stats._scheduled import (
     DEFAULT_SHARES,
@@ -20,7 +22,7 @@ from q36eval.stats._scheduled import (
     ScheduledMean,
     planned_evidence,
 )
-from q36eval.stats._summary import DEFAULT_LEVEL, summarize
+from q36eval.stats._summary import DEFAULT_LEVEL
 
 MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count", "max_share"]
 
@@ -32,7 +34,7 @@ MAX_UNREADABLE_SHARE = 0.02
 nobody can decide. Below it each is imputed at its worst for a PASS and at its best for a FAIL."""
 
 ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
-    "max_value": ("mean", "quantile", "maximum"),
+    "max_value": ("mean",),
     "max_increase": ("paired_mean", "paired_proportions"),
     "min_recovery": ("paired_mean", "ratio"),
     "min_retention": ("perplexity",),
@@ -140,8 +142,6 @@ def margin_test(
         return _recovery_test(clusters, margin, level, shares)
     if estimator == "paired_proportions":
         return _proportions_test(clusters, margin, direction, level, shares)
-    if estimator in ("quantile", "maximum"):
-        return _value_test(clusters, estimator, margin, level)
     return _mean_test(clusters, margin, direction, level, shares)
 
 
@@ -205,20 +205,6 @@ def _share_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
     beyond_share = ShareBeyond(clusters, estimator, beyond)
     p_pass, p_fail = beyond_share.p_at_least(margin.value), beyond_share.p_at_most(margin.value)
     return MarginTest(p_pass, p_fail, beyond_share.share, beyond_share.interval(level), margin.value)
-
-
-def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, level: float) -> MarginTest:
-    """Whether a value other than a plain mean lies inside `max_value`, by its own tests."""
-    value, _, _, interval = summarize(clusters, estimator, level)
-    limit = margin.value
-    p_pass, p_fail = 1.0, 1.0
-    if estimator == "maximum":
-        # one unit seen beyond the margin proves it; that none was seen proves nothing about the others
-        p_fail = 0.0 if value > limit else 1.0
-    else:
-        quantile = QuantileInference(clusters)
-        p_pass, p_fail = quantile.p_at_least(limit), quantile.p_at_most(limit)
-    return MarginTest(p_pass, p_fail, value, interval, limit)
 
 
 def _mean_test(
@@ -334,3 +320,26 @@ class _Shortfall:
         if upper:
             return high if high < LARGEST_RECOVERY else math.inf
         return low
+
+
+def as_expected(units: Sequence[int], score: float) -> Clusters:
+    """Clusters of `units` items each of which branch and reference get the share `score` right, spread evenly."""
+    right = np.diff(np.floor(score * np.cumsum([0, *units]) + 0.5))
+    sums = tuple(float(value) for value in np.minimum(right, units))
+    return Clusters(units=tuple(units), branch=sums, reference=sums, errored=(0,) * len(units), bounds=(0.0, 1.0))
+
+
+def can_show(
+    identical: Clusters,
+    margin: MarginLike,
+    *,
+    confidence: float,
+    direction: Direction,
+    estimator: Estimator = "paired_mean",
+) -> bool:
+    """Whether a branch that answers everything as the reference does would PASS: if not, no branch can.
+
+    `identical` are the clusters of the reference beside itself, or what is expected of them (`as_expected`). Exact.
+    """
+    test = margin_test(identical, estimator, margin, direction=direction, level=2 * confidence - 1)
+    return test.p_pass <= 1.0 - confidence

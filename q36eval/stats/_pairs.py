@@ -33,12 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, gammaln, xlog1py, xlogy
 
 from q36eval.records import Clusters, Interval
-from q36eval.stats import _likelihood
-from q36eval.stats._contrast import Array, Contrast
-
-MOST_PAIRS = 20_000
-"""So many take a second or two for an interval where two in five of them differ, a quarter of one where few do. Beyond
-them the empirical-likelihood test decides, which errs as promised long before (`_likelihood`)."""
+from q36eval.stats._contrast import Array
 
 NUISANCE = 1e-4
 
@@ -139,16 +134,11 @@ class ExactDifference:
 
 
 METHOD = "exact (unconditional)"
-ASYMPTOTIC_METHOD = "empirical likelihood"
-ASYMPTOTIC_STEPS = 40
 
 
 @dataclass(frozen=True)
 class PairedProportions:
     """Tests and bounds on the rate of `worse` less that of `better`, of `scored` pairs beside `errored` ones.
-
-    Exact up to `MOST_PAIRS`; of more, by empirical likelihood where the margin is expected in enough of them, which at
-    such numbers is any margin above 0.15 %, else exact all the same.
 
     Errored pairs are all worse where the difference is to lie below something, and all better where above: the best and
     the worst answers that they could have been.
@@ -170,7 +160,7 @@ class PairedProportions:
 
     def p_at_least(self, margin: float) -> float:
         """p-value of H0: difference >= margin. 1.0 where nothing was scored."""
-        return self._p_below(margin) if self.scored and margin == margin else 1.0
+        return self._exact.p_at_least(margin) if self.scored and margin == margin else 1.0
 
     def p_at_most(self, margin: float) -> float:
         """p-value of H0: difference <= margin. 1.0 where nothing was scored."""
@@ -182,36 +172,12 @@ class PairedProportions:
             nan = float("nan")
             return Interval(lower=nan, upper=nan, level=level, method="none: no finite evidence")
         alpha = (1.0 - level) / 2.0
-        lower, upper = -self.negated()._upper_bound(alpha), self._upper_bound(alpha)
-        return Interval(lower=lower, upper=upper, level=level, method=METHOD if self._few else ASYMPTOTIC_METHOD)
-
-    @property
-    def _few(self) -> bool:
-        return self.scored + self.errored <= MOST_PAIRS
-
-    def _p_below(self, margin: float) -> float:
-        if self._few or abs(margin) * (self.scored + self.errored) < _likelihood.LEAST_EXPECTED:
-            return self._exact.p_at_least(margin)
-        return _likelihood.p_mean_at_least(self._contrast, margin)
-
-    def _upper_bound(self, alpha: float) -> float:
-        if self._few:
-            return self._exact.upper_bound(alpha)
-        low, high = self._contrast.mean, 1.0
-        for _ in range(ASYMPTOTIC_STEPS):
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if self._p_below(middle) <= alpha else (middle, high)
-        return high
+        lower, upper = -self.negated()._exact.upper_bound(alpha), self._exact.upper_bound(alpha)
+        return Interval(lower=lower, upper=upper, level=level, method=METHOD)
 
     @cached_property
     def _exact(self) -> ExactDifference:
         return ExactDifference(self.worse + self.errored, self.better, self.scored + self.errored)
-
-    @cached_property
-    def _contrast(self) -> Contrast:
-        worse, equal = self.worse + self.errored, self.scored - self.worse - self.better
-        counts = np.array([worse, equal, self.better], dtype=np.float64)
-        return Contrast(np.array([1.0, 0.0, -1.0]), np.ones(3), np.zeros(3), counts, -1.0, 1.0)
 
 
 def pairs_of(clusters: Clusters) -> PairedProportions | str:

@@ -104,14 +104,3 @@ def proportion_interval(count: int, n: int, level: float = 0.95, *, errored: int
     lower = float(betaincinv(count, total - count + 1, alpha)) if count else 0.0
     upper = float(betaincinv(most + 1, total - most, 1.0 - alpha)) if most < total else 1.0
     return Interval(lower=lower, upper=upper, level=level, method="Clopper-Pearson")
-
-
-def mcnemar(lost: int, gained: int) -> float:
-    """Exact two-sided p-value of McNemar's test (Psychometrika 12 (1947), 153-157): are flips as likely either way?
-
-    `lost` items the reference has right and the branch wrong, `gained` the reverse; 1.0 without a flip. For the eye
-    only: it takes items as independent, and that it is large shows nothing.
-    """
-    from scipy.stats import binomtest  # half a second to import, which no other statistic needs
-
-    return float(binomtest(lost, lost + gained).pvalue) if lost + gained else 1.0

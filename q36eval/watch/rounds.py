@@ -15,6 +15,7 @@ from typing import Any
 from q36eval.canaries.answers import judged_answer
 from q36eval.canaries.cases import Case, cases_of, in_format
 from q36eval.canaries.checks import CHECKS_VERSION
+from q36eval.canaries.details import Details
 from q36eval.canaries.probe import rendered
 from q36eval.canaries.specification import CanarySpec, for_family, load_specs
 from q36eval.config import Family
@@ -167,8 +168,8 @@ class Rounds:
         tokens = len(said.token_ids or ()) or said.completion_tokens or 0
         answer = judged_answer(case, said.text, said.finish, tokens)
         lost = None if answer.score is None else answer.score < 1.0
-        failures = answer.detail.get("failures") or [{}]
-        reason = answer.error or answer.unreadable or str(failures[0].get("message", ""))
+        failures = Details.of(answer).failures
+        reason = answer.error or answer.unreadable or (failures[0].message if failures else "")
         result.items.append(Item(**common, lost=lost, reason=reason))
         if lost:
             result.outcomes.append(_outcome(one, answer))

@@ -336,7 +336,7 @@ class Watch:
         words = None
         if self.state.phase is Phase.CALIBRATING:
             words = f"the baseline is being made; {remaining} rounds of calibration remain"
-        measured, failures = verdicts.figures(state, result.items, result.unmeasured, threshold, words)
+        measured, failures = verdicts.figures(state, result.items, result.unmeasured, words)
         run = run.model_copy(update={"provenance": run.provenance | {"server": result.server}})
         lines = [verdicts.sentence(deployment.name, event) for event in events]
         whole = verdicts.finished(run, self._setting.policy, measured, failures, result.outcomes, lines, at)

@@ -12,10 +12,8 @@ from typing import Any
 from q36eval.gate import Circumstances, Policy, Stage, StageState, decide
 from q36eval.history import About, EventKind, RunEvent, RunRecord, RunState, WholeRun
 from q36eval.metrics import metric_of
-from q36eval.records import Counts, Interval, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.stats import DEFAULT_LEVEL
+from q36eval.records import Counts, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.watch.incidents import (
-    KL,
     PROMPTS,
     REQUIRED,
     SLICES,
@@ -23,7 +21,6 @@ from q36eval.watch.incidents import (
     Item,
     Phase,
     State,
-    evidence,
     is_watched,
     too_few_watched,
 )
@@ -97,7 +94,7 @@ def finished(
 
 
 def figures(
-    state: State, items: Sequence[Item], unmeasured: Mapping[str, str], threshold: float, calibrating: str | None
+    state: State, items: Sequence[Item], unmeasured: Mapping[str, str], calibrating: str | None
 ) -> tuple[list[Measurement], list[ProbeFailure]]:
     """What a measured round shows, in that state after it, and why what is missing is missing.
 
@@ -107,7 +104,6 @@ def figures(
     if calibrating is None:
         items = [item for item in items if is_watched(state, item)]
     measured, missing = list[Measurement](), dict[str, list[str]]()
-    shares = evidence(state, threshold)
     incident = state.incident
     for name in SLICES:
         known = [item for item in items if item.slice == name]
@@ -116,8 +112,6 @@ def figures(
         lost = sum(bool(item.lost) for item in scored)
         if known:
             measured.append(_metric("watch_lost").counted(lost, counts, name, note=_named(scored)))
-            if name in state.quiet:
-                measured.append(_derived("watch_evidence", shares[name], name, counts))
         why = unmeasured.get(name)
         if calibrating is not None:
             why = calibrating
@@ -134,10 +128,6 @@ def figures(
             missing.setdefault(why, []).append(name)
         elif known or confirmed:  # what is confirmed stands, whatever this round shows
             measured.append(_metric("watch_incidents").counted(int(confirmed), counts, name))
-    moved = [item.divergence for item in items if item.divergence is not None]
-    if moved:
-        counts = Counts(total=len(moved), scored=len(moved), errored=0)
-        measured.append(_derived("watch_divergence", sum(moved) / len(moved), KL, counts))
     reasons = (f"{', '.join(names)}: {why}" for why, names in missing.items())
     return measured, [ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped") for reason in reasons]
 
@@ -151,14 +141,6 @@ def sentence(deployment: str, event: Event) -> str:
 
 def _metric(name: str) -> Any:
     return metric_of(ProbeName.SERVED, name)
-
-
-def _derived(name: str, value: float, slice: str, counts: Counts) -> Measurement:
-    exact = Interval(lower=value, upper=value, level=DEFAULT_LEVEL, method="derived")
-    measurement: Measurement = _metric(name).measured(
-        slice, value=value, effect=value, effect_interval=exact, counts=counts
-    )
-    return measurement
 
 
 def _named(items: Sequence[Item]) -> str:

@@ -145,7 +145,6 @@ def test_json_holds_every_flip_with_prompt_answers_and_margins(run: Run) -> None
         "errored": 1,
         "planned": 500,
     }
-    assert mmlu["mcnemar_p"] == pytest.approx(0.625)
     assert mmlu["recovery_interval"] == ["NaN", "NaN"], "more than 1 % errored"
     assert body["evals"]["effective_length"]["ruler"]["by_value"] == 512
     assert body["evals"]["seconds"] == {"mmlu": 19.5, "suite": 19.5}
@@ -169,9 +168,7 @@ def test_reports_show_recovery_flips_and_counts_and_ask_what_the_policy_asks(run
         for recovery in (0.99, 0.8)
     )
     markdown = to_markdown(Document(strict, run[1], found))
-    assert (
-        "| mmlu | 92.3 % | 97.4 % | 94.7 % (1 of 40 items errored, more than 1%) | 3 | 1 | 0.625 | 10.3 %" in markdown
-    )
+    assert "| mmlu | 92.3 % | 97.4 % | 94.7 % (1 of 40 items errored, more than 1%) | 3 | 1 | 10.3 %" in markdown
     assert "| 39 of 500 | 1 |" in markdown
     assert "recovery ≥ 99.0 % at it and every shorter one): 512 tokens" in markdown
     assert "recovery ≥ 80.0 % at it and every shorter one): 16,384 tokens" in to_markdown(

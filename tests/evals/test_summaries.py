@@ -14,7 +14,9 @@ from q36eval.evals.figures import Plan
 from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.suite import TaskGroup, read_suite
 from q36eval.evals.summaries import measurements, suite_measurements
+from q36eval.paired_figures import EffectiveLength
 from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, PlannedClusters, ProbeName
+from q36eval.reports.evals_figures import EvalsFigures
 
 MMLU = TaskGroup(
     name="mmlu", task="", measure="accuracy", metric="acc", slice="mmlu", slice_fields=("subject",), subsets={"law": {}}
@@ -99,22 +101,23 @@ def test_a_changed_answer_counts_whether_right_or_wrong() -> None:
 
 @pytest.mark.long
 def test_ruler_is_sliced_by_kind_and_by_length_and_has_an_effective_length() -> None:
-    def at(kept: dict[int, float]) -> Measurement:
+    def at(kept: dict[int, float]) -> EffectiveLength:
         outcomes = [
             outcome(i, float(copy < 20 * kept[length]), 1.0, group="ruler", stratum=f"{kind}/{length}")
             for i, (kind, length, copy) in enumerate(product(("vt", "qa"), kept, range(20)))
         ]
-        found = by_key(measurements(RULER, outcomes))
+        measured = list(measurements(RULER, outcomes))
+        found = by_key(measured)
         names = [m.slice for m in found.values() if m.metric == "accuracy"]
         assert names == ["ruler", "ruler/qa", "ruler/vt", *(f"ruler/{length}" for length in sorted(kept))]
         assert found["recovery[ruler/256]"].value == pytest.approx(kept[256])
-        return found["effective_length[ruler]"]
+        return EvalsFigures(measured).effective_length("ruler")
 
-    assert at({1024: 1.0, 256: 1.0}).value == 1024
-    assert at({256: 1.0, 512: 0.95, 1024: 1.0}).value == 256
+    assert at({1024: 1.0, 256: 1.0}).by_value == 1024
+    assert at({256: 1.0, 512: 0.95, 1024: 1.0}).by_value == 256
     below = at({256: 0.95, 512: 1.0})
-    assert (below.value, below.effect_interval.lower) == (0, 0)
-    assert at({1024: 1.0, 256: 1.0}).effect_interval.lower == 0, "40 items do not show 97 %"
+    assert (below.by_value, below.by_lower_bound) == (None, None)
+    assert at({1024: 1.0, 256: 1.0}).by_lower_bound is None, "40 items do not show 97 %"
 
 
 @pytest.mark.parametrize("name", ["sandbox", "quick", "release", "extended"])
@@ -123,7 +126,9 @@ def test_ruler_of_every_shipped_suite_has_an_effective_length(name: str) -> None
     suite = read_suite(Path(q36eval.evals.__file__).parent / f"suites/{name}.yaml")
     group = next(group for group in suite.groups if group.name == "ruler")
     outcomes = [outcome(i, 1.0, 1.0, group="ruler", stratum=f"vt/{(4096, 8192)[i % 2]}") for i in range(20)]
-    assert by_key(measurements(group, outcomes))["effective_length[ruler]"].value == 8192
+    figures = EvalsFigures(list(measurements(group, outcomes)))
+    assert figures.groups_with_lengths() == ["ruler"]
+    assert figures.effective_length("ruler").by_value == 8192
 
 
 def document(
@@ -182,8 +187,8 @@ def test_degenerate_groups_are_measured_without_a_claim(
     assert recovery.value == pytest.approx(value, nan_ok=True)
     assert why in recovery.effect_interval.method
     lengths = [o.model_copy(update={"stratum": "vt/256", "group": "ruler"}) for o in outcomes]
-    effective = by_key(measurements(RULER, lengths))["effective_length[ruler]"]
-    assert effective.value == pytest.approx(256.0 if value == 1.0 else math.nan, nan_ok=True)
+    effective = EvalsFigures(list(measurements(RULER, lengths))).effective_length("ruler")
+    assert effective.by_value == (256 if value == 1.0 else None)
 
 
 def planned(group: str, items: int) -> list[PlannedItem]:

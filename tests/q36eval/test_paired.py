@@ -1,11 +1,11 @@
-"""Recovery, McNemar's test and the effective length against other ways to them."""
+"""Recovery and the effective length against other ways to them."""
 
 import math
 
 import numpy as np
 import pytest
 
-from q36eval.paired_figures import EffectiveLength, RecoveryAt, effective_length, recovery
+from q36eval.paired_figures import EffectiveLength, effective_length, recovery
 from q36eval.records import Clusters, Direction, Schedule
 from q36eval.stats import margin_test
 from tests.q36eval.stats.evidence import Margin, items
@@ -50,7 +50,7 @@ def test_recovery_of_what_cannot_be_judged_has_no_bounds() -> None:
 
 
 def effective(**values: tuple[float, float]) -> EffectiveLength:
-    return effective_length({int(name[1:]): RecoveryAt(*pair) for name, pair in values.items()}, 0.97)
+    return effective_length({int(name[1:]): pair for name, pair in values.items()}, 0.97)
 
 
 GOOD, SEEN, BAD, NONE = (1.0, 0.98), (0.99, 0.95), (0.9, 0.85), (math.nan, math.nan)
@@ -75,4 +75,4 @@ def test_a_length_counts_only_where_every_shorter_one_does(
 ) -> None:
     found = effective(**lengths)
     assert (found.by_value, found.by_lower_bound, found.is_whole) == (by_value, by_lower_bound, whole)
-    assert len(found.measured) + len(found.missing) == len(lengths)
+    assert len(found.measured) + len(found.not_measured) == len(lengths)

@@ -140,8 +140,8 @@ def flip_words(counts: FlipCounts) -> str:
     alone = [f"{n} by {name} alone" for n, name in ((counts.only_a, "A"), (counts.only_b, "B")) if n]
     if not counts.both:
         return f"{counts.probe}: no item was answered in both runs ({', '.join(alone)})."
-    more = f"; {', '.join(alone)}" if alone else ""
+    more = f" ({', '.join(alone)})" if alone else ""
     return (
         f"{counts.probe}: of {counts.both:,} items answered in both runs {counts.lost} lost and {counts.gained} gained "
-        f"from A to B (McNemar p = {counts.p_value:.2g}{more})."
+        f"from A to B{more}."
     )

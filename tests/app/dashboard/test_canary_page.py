@@ -47,7 +47,7 @@ def test_both_models_choices_are_side_by_side_and_what_was_said_is_marked() -> N
     assert branch == Held(pytest.approx(math.exp(-1.9)), "15 % (-1.9 nats)", said=False)
     assert found["' A'"].branch is None
     assert choices(outcomes()[0]) == []
-    odd = {"position": 0, "said": "b", "top": [["a", "x"], ["b", 0.3], ["c", "-Infinity"], 7]}
+    odd = {"position": 0, "said": "b", "top": [["a", "NaN"], ["b", 0.3], ["c", "-Infinity"]]}
     found = {choice.token: choice for choice in choices(item("d/1", answer(1.0, divergence=odd), answer(0.0)))}
     assert [found[token].reference.share for token in ("'b'", "'c'")] == [1.0, 0.0]
 

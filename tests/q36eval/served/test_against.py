@@ -132,29 +132,6 @@ def test_a_second_server_that_cannot_be_judged_does_not_pass(
     assert any(trouble.startswith("endpoints: ") for trouble in found.troubles)
 
 
-@pytest.mark.long
-def test_a_second_server_that_drafts_is_refused_where_it_was_said_to_draft_nothing(
-    server: Make, tmp_path: Path
-) -> None:
-    floor = alone(policy(), against=True, least_acceptance=0.1, second_drafts=False)
-    with chatting(server(draft_length=2)) as one, chatting(server(draft_length=2)) as other:
-        with raises(UsageError, "comparison-left-out"):
-            judged(one, tmp_path, PLAN, floor, against=other)
-        with chatting(server()) as silent:
-            found = judged(one, tmp_path / "silent", PLAN, floor, against=silent)
-    assert "served-drafts-against" not in found.verdicts
-    assert found.verdicts[CRITERION] is CriterionVerdict.PASS
-    (figure,) = [each for each in found.history.measurements(found.run.id) if each.metric == "rejected_drafts"]
-    assert "the second server shows no counters of drafts" in figure.note
-
-
-def test_that_the_second_server_drafts_nothing_is_said_of_two_servers_whose_drafts_are_judged(tmp_path: Path) -> None:
-    command = ("served", "--branch", "bf16", "--base-url", "http://127.0.0.1:9/v1", "--against-without-drafts")
-    done = commands.q36eval(*command, state=tmp_path)
-    assert done.returncode == 2
-    assert "--draft-acceptance" in done.stderr
-
-
 @pytest.mark.parametrize("spelt", ["{0}", "{0}/"])
 def test_the_same_address_twice_is_refused_before_a_run_is_begun(local: Engine, tmp_path: Path, spelt: str) -> None:
     with chatting(Chatting(local, max_logprobs=20)) as address:

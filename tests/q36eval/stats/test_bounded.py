@@ -54,13 +54,18 @@ def test_at_the_margin_false_passes_and_false_fails_stay_below_alpha() -> None:
 
 
 @pytest.mark.long
-def test_clusters_of_several_items_keep_coverage() -> None:
+@pytest.mark.parametrize("skewed", [False, True])
+def test_clusters_of_several_items_keep_coverage(skewed: bool) -> None:
+    """Items correlate within clusters, whose sizes differ a little; or whole clusters fail together, the worst case."""
     rng = np.random.default_rng(12)
     misses = 0
     for _ in range(400):
-        share = rng.beta(1, 9, 40)  # mean loss 0.1, correlated within clusters
-        size = rng.integers(1, 7, 40)
-        lost = rng.binomial(size, share)
+        if skewed:
+            size = np.minimum(rng.zipf(2.2, 120), 12)
+            lost = size * (rng.random(120) < 0.1)
+        else:
+            size = rng.integers(1, 7, 40)
+            lost = rng.binomial(size, rng.beta(1, 9, 40))  # mean loss 0.1
         interval = summarize(items(lost, units=size), "mean", level=0.9)[3]
         misses += not interval.lower <= 0.1 <= interval.upper
     assert misses / 400 <= 0.13  # 10 % promised, plus two standard errors
@@ -96,18 +101,6 @@ def test_what_only_large_clusters_lose_is_no_pass_at_the_margin() -> None:
         test = margin_test(items(kept, sizes, sizes), "paired_mean", limit, direction=Direction.HIGHER_IS_BETTER)
         passed += test.p_pass <= 0.025
     assert passed / 300 <= 0.043, "2.5 % promised, plus two standard errors"
-
-
-@pytest.mark.long
-def test_skewed_cluster_sizes_keep_coverage() -> None:
-    rng = np.random.default_rng(15)
-    misses = 0
-    for _ in range(300):
-        size = np.minimum(rng.zipf(2.2, 120), 12)
-        lost = size * (rng.random(120) < 0.1)  # whole clusters fail together, the worst case
-        interval = summarize(items(lost, units=size), "mean", level=0.9)[3]
-        misses += not interval.lower <= 0.1 <= interval.upper
-    assert misses / 300 <= 0.13  # 10 % promised, plus two standard errors
 
 
 @pytest.mark.long
@@ -160,15 +153,6 @@ def test_errored_items_count_worst_for_pass_and_best_for_fail() -> None:
     assert "5 of 400" in judged.not_measured.text
 
 
-def test_order_of_items_changes_no_bit() -> None:
-    rng = np.random.default_rng(14)
-    branch, reference = paired_draw(rng, 300, 0.05, 0.02)
-    order = rng.permutation(300)
-    assert summarize(items(branch, reference), "paired_mean") == summarize(
-        items(branch[order], reference[order]), "paired_mean"
-    )
-
-
 def test_degenerate_evidence_never_passes() -> None:
     higher = Direction.HIGHER_IS_BETTER
     for clusters in (
@@ -182,11 +166,6 @@ def test_degenerate_evidence_never_passes() -> None:
         assert judged.not_measured
     value, _, effect, interval = summarize(items([]), "mean")
     assert np.isnan([value, effect, interval.lower, interval.upper]).all()
-
-
-def test_a_margin_that_does_not_suit_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_value margin judges a mean"):
-        margin_test(items([1], [1]), "paired_mean", Limit("max_value", 1.0), direction=Direction.LOWER_IS_BETTER)
 
 
 def test_census_is_exact() -> None:

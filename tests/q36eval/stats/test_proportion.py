@@ -17,10 +17,6 @@ def test_it_is_clopper_and_pearsons(count: int, n: int) -> None:
         assert (found.level, found.method) == (level, "Clopper-Pearson")
 
 
-def test_none_of_200_is_no_proof_of_none() -> None:
-    assert proportion_interval(0, 200).upper == pytest.approx(1 - 0.025 ** (1 / 200))
-
-
 def test_errored_items_could_have_been_either() -> None:
     found = proportion_interval(3, 98, errored=2)
     assert found.lower == proportion_interval(3, 100).lower

@@ -2,13 +2,15 @@
 
 import dataclasses
 import math
+from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
 from q36eval.records import Clusters
-from q36eval.stats import _bootstrap, holm, margin_test, summarize
+from q36eval.stats import _bootstrap, holm, margin_test, resolved_early, summarize
 from q36eval.stats._contrast import sorted_contrast
 from tests.q36eval.stats.evidence import Margin as Limit
 from tests.q36eval.stats.evidence import bounds_that_decide, items
@@ -20,13 +22,16 @@ def documents(per_token, tokens, reference=None, errored=None) -> Clusters:
 
 
 @pytest.mark.long
-def test_each_bound_misses_about_what_it_promises_on_lognormal_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 1.2])
+def test_each_bound_misses_about_what_it_promises_on_lognormal_documents(
+    sigma: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)
     rng = np.random.default_rng(21)
     above = below = 0
     for seed in range(300):
         tokens = rng.integers(80, 240, 120).astype(float)
-        sums = rng.lognormal(-0.5, 1.0, 120) * tokens  # mean exactly 1 per token
+        sums = rng.lognormal(-(sigma**2) / 2, sigma, 120) * tokens  # mean exactly 1 per token
         studentised = _bootstrap.studentise(sorted_contrast(sums, tokens, np.zeros(120), -np.inf, np.inf), seed)
         lower, upper = studentised.bounds(0.025)
         above += upper < 1.0
@@ -152,6 +157,16 @@ def test_holm_matches_a_worked_example() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([math.nan, 0.01]) == pytest.approx([1.0, 0.02])
     assert holm([]) == []
+
+
+def test_what_is_resolved_early_stands_whatever_the_other_criteria_show() -> None:
+    def early(p_pass: float, p_fail: float) -> str:
+        return resolved_early(SimpleNamespace(p_pass=p_pass, p_fail=p_fail), 0.975, 0.025, 4)
+
+    assert [early(p, 1.0) for p in (0.025, 0.0251)] == ["pass", "open"]
+    assert [early(1.0, p) for p in (0.00625, 0.0063)] == ["fail", "open"]
+    assert max(holm([0.00625, *others])[0] for others in product([0.0, 0.001, 0.1, 1.0], repeat=3)) <= 0.025
+    assert holm([0.0063, 0.1, 0.1, 0.1])[0] > 0.025
 
 
 def test_a_value_known_to_be_at_least_zero_has_no_lower_bound_below_it() -> None:

@@ -117,7 +117,7 @@ def test_required_prompts_count_as_measured_where_they_are_watched_and_enough_ar
 ) -> None:
     state, _ = rounds(State(), range(24), lost=PROMPTS[:wrong])
     items = items_of(24, lost=PROMPTS[:wrong])  # asks the first six
-    measured, missing = figures(state, items, {}, THRESHOLD, None)
+    measured, missing = figures(state, items, {}, None)
     scored = {one.slice: one.counts.scored for one in measured if one.metric == "watch_incidents"}
     assert scored.get("required") == counted
     assert any("required" in failure.reason for failure in missing) == (counted is None)
