@@ -543,15 +543,6 @@ def _served() -> Iterator[Metric]:
         "rejects.",
         bounds=POSITIVE,
     )
-    yield Metric(
-        SERVED,
-        "rejected_drafts_by_prompt",
-        "draft tokens rejected of a prompt, against a second server",
-        "Mean over prompts of the share of draft tokens that is rejected; judged over a second server's for the same "
-        "prompts.",
-        estimator="paired_mean",
-        bounds=POSITIVE,
-    )
 
 
 def _watch() -> Iterator[Metric]:

@@ -56,13 +56,6 @@ def served(
             metavar="SHARE",
         ),
     ] = None,
-    against_without_drafts: Annotated[
-        bool,
-        typer.Option(
-            "--against-without-drafts",
-            help="The second server drafts nothing, so what it rejects is not compared.",
-        ),
-    ] = False,
     items: Annotated[int, typer.Option(help="Prompts of every comparison.", min=1, metavar="N")] = 64,
     concurrency: Annotated[int, typer.Option(help="Requests under way at once under load.", min=2, metavar="N")] = 64,
     pressure_tokens: Annotated[
@@ -86,12 +79,6 @@ def served(
         raise UsageError(
             "option-missing", "--difference names what is different about a second server; give its address: --against."
         )
-    if against_without_drafts and (against is None or draft_acceptance is None):
-        raise UsageError(
-            "option-missing",
-            "--against-without-drafts leaves out a comparison that --against and --draft-acceptance together ask for; "
-            "name both, or leave it out.",
-        )
     server = EngineOptions.read({"kind": "openai", "base_url": base_url, "served_model": served_model})
     check_engine(server)
     paths = Paths.default()
@@ -105,7 +92,6 @@ def served(
             load_policy(policy, chosen, paths),
             against=against is not None,
             least_acceptance=draft_acceptance,
-            second_drafts=not against_without_drafts,
         ),
         declared=declared_policy(chosen, paths),
         probes=(ProbeName.SERVED,),

@@ -40,19 +40,8 @@ SAME_START = (
 MAYBE_ONE = "neither tells whether these are two servers"
 
 
-REJECTED, BY_PROMPT = "rejected_drafts", "rejected_drafts_by_prompt"
-CRITERIA_OF_DRAFTS = {
-    REJECTED: ("served-drafts", "Server: draft tokens rejected"),
-    BY_PROMPT: ("served-drafts-against", "Server: draft tokens rejected, against the second server"),
-}
-MORE_REJECTED = Margin(
-    kind="max_increase",
-    value=0.05,
-    source="ours; at an acceptance of 80 % and three guesses, 5 % fewer cost 6 % of the tokens of each step",
-)
-"""What a server may reject more than the second one."""
 LEAST_DRAFTED = 16
-"""Draft tokens, or prompts of which both servers drafted some; 30 prompts are asked for besides."""
+"""Draft tokens; 30 prompts are asked for besides."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +97,6 @@ class ServedAlone:
             if request.against is not None:
                 other, second = _second(request, request.against)
                 request = _told_apart(request, endpoint, other)
-                self._check_drafts(other)
                 asked_for[SECOND_ENDPOINT] = second.model_dump(mode="json")
             made = self.history.get_run(self.run_id).provenance
             self.history.update_run(self.run_id, provenance=made | {ASKED: asked_for})
@@ -119,21 +107,6 @@ class ServedAlone:
                 other.close()
         self.timings[ProbeName.SERVED.value] = time.monotonic() - started
         self.stages.append(stage_of(figures))
-
-    def _check_drafts(self, other: Endpoint) -> None:
-        """Hold the second server to what was said of it.
-
-        Raises:
-            UsageError: its rejected drafts are not compared, and it drafts.
-        """
-        policy = self.request.policy
-        metrics = set() if policy is None else {criterion.metric for criterion in policy.criteria}
-        if REJECTED in metrics and BY_PROMPT not in metrics and other.draft_counts() is not None:
-            raise UsageError(
-                "comparison-left-out",
-                "The second server drafts (its counters say so), so what both reject can be compared: leave out "
-                "--against-without-drafts, or start it without drafts.",
-            )
 
 
 def measure_served_branch(request: ServedRequest, sink: Sink, progress: Progress) -> list[Measurement]:
@@ -286,15 +259,12 @@ def _told_apart(request: ServedRequest, endpoint: Endpoint, other: Endpoint) -> 
     return replace(request, plan=replace(request.plan, difference=difference))
 
 
-def alone(
-    policy: Policy, *, against: bool, least_acceptance: float | None = None, second_drafts: bool = True
-) -> Policy:
+def alone(policy: Policy, *, against: bool, least_acceptance: float | None = None) -> Policy:
     """The criteria of the probe `served` alone, by which an endpoint without a reference is judged.
 
     With a second endpoint what the two differ in is one more criterion, with the margin of concurrent requests.
-    With `least_acceptance` the share of draft tokens that is accepted is one too, and with both how much more the
-    first endpoint rejects, unless the second one is known to draft nothing: NOT MEASURED of a server that does not
-    tell. What serving adds to the branch as it is decoded here (`serving_kl`) is a gate's to judge, which has the
+    With `least_acceptance` the share of draft tokens that is accepted is one too: NOT MEASURED of a server that does
+    not tell. What serving adds to the branch as it is decoded here (`serving_kl`) is a gate's to judge, which has the
     branch here.
 
     Raises:
@@ -310,20 +280,12 @@ def alone(
         criteria.append(_between_endpoints(criteria))
     if least_acceptance is not None:
         floor = Margin(kind="max_value", value=1.0 - least_acceptance, source="the floor named by --draft-acceptance")
-        drafts = [_of_drafts(criteria[0], REJECTED, floor)]
-        if against and second_drafts:
-            drafts.append(_of_drafts(criteria[0], BY_PROMPT, MORE_REJECTED))
-        criteria += drafts
+        drafts = Criterion(
+            id="served-drafts", title="Server: draft tokens rejected", probe=ProbeName.SERVED, metric="rejected_drafts",
+            margin=floor, lanes=criteria[0].lanes, min_scored=LEAST_DRAFTED,
+        )  # fmt: skip
+        criteria.append(drafts)
     return policy.model_copy(update={"criteria": tuple(criteria)})
-
-
-def _of_drafts(like: Criterion, metric: str, margin: Margin) -> Criterion:
-    """A blocking criterion in the lanes of another."""
-    name, title = CRITERIA_OF_DRAFTS[metric]
-    return Criterion(
-        id=name, title=title, probe=ProbeName.SERVED, metric=metric, margin=margin, lanes=like.lanes,
-        min_scored=LEAST_DRAFTED,
-    )  # fmt: skip
 
 
 def _between_endpoints(criteria: list[Criterion]) -> Criterion:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from q36eval.engines.openai.endpoint import DraftCounts, Endpoint, fresh_salt
 from q36eval.metrics import metric_of
-from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName
+from q36eval.records import Clusters, Measurement, ProbeName
 from q36eval.served.comparison import sentences
 from q36eval.served.differentials import asked
 from q36eval.served.prompts import Prompt
@@ -43,7 +43,7 @@ def _drafted(endpoint: Endpoint, prompt: Prompt) -> "DraftCounts | str":
     return rose if 0 <= rose.accepted <= rose.drafted else "the server's counters of drafts contradict themselves"
 
 
-def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None, note: str = "") -> Measurement:
+def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None) -> Measurement:
     """The share of draft tokens that were rejected, of all that were drafted; a cluster is a prompt."""
     known = [row.counts for row in rows if isinstance(row.counts, DraftCounts)]
     clusters = Clusters(
@@ -61,43 +61,8 @@ def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None, n
             f"{_share(total)} of {len(known)} prompts asked alone",
             f"accepted by place: {places}" if places else "",
             f"{_share(under_load)} under mixed load" if under_load is not None else "",
-            note,
-            *_errors(rows),
+            *sorted({row.counts for row in rows if isinstance(row.counts, str)})[:1],
         ),
-    )
-
-
-def rejected_against(rows: Sequence[Drafted], others: Sequence[Drafted], how: str) -> Measurement:
-    """The mean over prompts of the share that was rejected, beside a second server's for the same prompts.
-
-    A prompt for which either server drafted nothing has no share, and says nothing.
-    """
-    pairs = [
-        (row, None if isinstance(row.counts, str) or isinstance(other.counts, str) else (row.counts, other.counts))
-        for row, other in zip(rows, others, strict=True)
-    ]
-    shares = [
-        (row.prompt, None if both is None else tuple(each.rejected / each.drafted for each in both))
-        for row, both in pairs
-        if both is None or all(each.drafted for each in both)
-    ]
-    clusters = Clusters(
-        units=tuple(int(both is not None) for _, both in shares),
-        branch=tuple(0.0 if both is None else both[0] for _, both in shares),
-        reference=tuple(0.0 if both is None else both[1] for _, both in shares),
-        errored=tuple(int(both is None) for _, both in shares),
-        names=tuple(name for name, _ in shares),
-    )
-    errored = sum(both is None for _, both in shares)
-    causes = {
-        name: count for name, count in (("nothing_drafted", len(rows) - len(shares)), ("errored", errored)) if count
-    }
-    able = FamilyCompetence(name="drafts", items=len(rows), informative=len(shares) - errored, causes=causes)
-    metric = metric_of(ProbeName.SERVED, "rejected_drafts_by_prompt")
-    return metric.summarized(
-        clusters,
-        competence=(able,),
-        note=sentences(how, *_errors((*rows, *others))),
     )
 
 
@@ -105,7 +70,3 @@ def _share(counts: DraftCounts) -> str:
     if not counts.drafted:
         return "nothing was drafted"
     return f"{counts.accepted:,} of {counts.drafted:,} draft tokens accepted ({counts.accepted / counts.drafted:.1%})"
-
-
-def _errors(rows: Sequence[Drafted]) -> list[str]:
-    return sorted({row.counts for row in rows if isinstance(row.counts, str)})[:1]

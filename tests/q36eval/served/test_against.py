@@ -92,29 +92,6 @@ def test_a_server_that_answers_otherwise_is_failed_by_the_criterion_of_the_two(s
     assert found.report.exit_code == 1
 
 
-@pytest.mark.parametrize(
-    ("second", "said"),
-    [
-        ({}, "of the second server, asked alike, 0 of 16 differ, and 0 when nothing is changed"),
-        pytest.param(  # it gives no log-probabilities
-            {"shape": "llama.cpp", "faults": Faults(crossed=True)},
-            "the second server, asked alike, could not be measured: ",
-            marks=pytest.mark.long,
-        ),
-        pytest.param({"faults": Faults(stumbling=True)}, "", marks=pytest.mark.long),
-    ],
-    ids=["right", "without log-probabilities", "fails attempts"],
-)
-def test_where_the_first_differs_the_second_is_asked_alike_and_takes_nothing_from_the_first(
-    server: Make, compared: Compare, second: dict[str, Any], said: str
-) -> None:
-    found = compared(server(faults=Faults(crossed=True)), server(**second), concurrency=16)
-    notes = {each.slice: each.note for each in found.history.measurements(found.run.id)}
-    assert said in notes["concurrency"]
-    assert "served-concurrency" in found.failed
-    assert "asked alike" not in notes["streaming"]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     "second",
@@ -130,29 +107,6 @@ def test_a_second_server_that_cannot_be_judged_does_not_pass(
     assert found.verdicts["served-concurrency"] is CriterionVerdict.PASS
     assert found.verdicts[CRITERION] is CriterionVerdict.NOT_MEASURED
     assert any(trouble.startswith("endpoints: ") for trouble in found.troubles)
-
-
-@pytest.mark.long
-def test_a_second_server_that_drafts_is_refused_where_it_was_said_to_draft_nothing(
-    server: Make, tmp_path: Path
-) -> None:
-    floor = alone(policy(), against=True, least_acceptance=0.1, second_drafts=False)
-    with chatting(server(draft_length=2)) as one, chatting(server(draft_length=2)) as other:
-        with raises(UsageError, "comparison-left-out"):
-            judged(one, tmp_path, PLAN, floor, against=other)
-        with chatting(server()) as silent:
-            found = judged(one, tmp_path / "silent", PLAN, floor, against=silent)
-    assert "served-drafts-against" not in found.verdicts
-    assert found.verdicts[CRITERION] is CriterionVerdict.PASS
-    (figure,) = [each for each in found.history.measurements(found.run.id) if each.metric == "rejected_drafts"]
-    assert "the second server shows no counters of drafts" in figure.note
-
-
-def test_that_the_second_server_drafts_nothing_is_said_of_two_servers_whose_drafts_are_judged(tmp_path: Path) -> None:
-    command = ("served", "--branch", "bf16", "--base-url", "http://127.0.0.1:9/v1", "--against-without-drafts")
-    done = commands.q36eval(*command, state=tmp_path)
-    assert done.returncode == 2
-    assert "--draft-acceptance" in done.stderr
 
 
 @pytest.mark.parametrize("spelt", ["{0}", "{0}/"])

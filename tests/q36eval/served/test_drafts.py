@@ -1,4 +1,4 @@
-"""What a server drafts and accepts, by its counters: counted by prompt, held to a floor or to a second server."""
+"""What a server drafts and accepts, by its counters: counted by prompt, held to a floor."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,7 +13,7 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import CriterionVerdict, decide
 from q36eval.records import Measurement
 from q36eval.run.served_lane import alone
-from q36eval.served.drafts import Drafted, drafted, rejected_against, rejected_measured
+from q36eval.served.drafts import Drafted, drafted, rejected_measured
 from q36eval.served.prompts import Prompts
 from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting, endpoint_of
@@ -52,10 +52,8 @@ def rows_of(local: Engine, known: dict[object, object], monkeypatch: pytest.Monk
     return asked
 
 
-def verdict_of(
-    figures: Sequence[Measurement], criterion: str, against: bool = False, floor: float = 0.1
-) -> CriterionVerdict:
-    report = decide(alone(few_prompts_policy(), against=against, least_acceptance=floor), figures)
+def verdict_of(figures: Sequence[Measurement], criterion: str, floor: float = 0.1) -> CriterionVerdict:
+    report = decide(alone(few_prompts_policy(), against=False, least_acceptance=floor), figures)
     return next(each.verdict for each in report.criteria if each.id == criterion)
 
 
@@ -88,31 +86,11 @@ def test_the_share_is_of_all_drafts_and_its_interval_of_prompts(rows_of: Any) ->
 
 
 @pytest.mark.long
-def test_a_second_server_is_paired_by_prompt(rows_of: Any) -> None:
-    rows, _ = rows_of(draft_length=2)
-    again, _ = rows_of(draft_length=2)
-    worse, _ = rows_of(draft_length=2, foresees=2)
-    same = rejected_against(rows, again, "a against b")
-    assert (same.value, same.effect) == (same.reference_value, 0)
-    assert verdict_of([same], "served-drafts-against", against=True) == "PASS"
-    other = rejected_against(worse, rows, "a against b")
-    assert other.effect > 0.1
-    assert verdict_of([other], "served-drafts-against", against=True) == "FAIL"
-
-
-@pytest.mark.long
 def test_a_server_that_does_not_draft_is_not_measured_and_asked_nothing(rows_of: Any) -> None:
     rows, _ = rows_of(count=2)
     assert [each.counts for each in rows] == ["the server did not tell its counters of drafts"] * 2
-    for name in ("served-drafts", "served-drafts-against"):
-        assert verdict_of([], name, against=True) == "NOT_MEASURED"
-    for policy in (alone(few_prompts_policy(), against=against) for against in (False, True)):
-        assert not [each.id for each in policy.criteria if "drafts" in each.id]
-
-
-def test_of_a_second_server_that_is_said_to_draft_nothing_no_drafts_are_compared() -> None:
-    policy = alone(few_prompts_policy(), against=True, least_acceptance=0.5, second_drafts=False)
-    assert [each.id for each in policy.criteria if "drafts" in each.id] == ["served-drafts"]
+    assert verdict_of([], "served-drafts") == "NOT_MEASURED"
+    assert not [each.id for each in alone(few_prompts_policy(), against=False).criteria if "drafts" in each.id]
 
 
 @pytest.mark.parametrize("how", [{"draft_length": 2}, {"others_rows": True}], ids=["drafts", "wrong"])
@@ -144,6 +122,3 @@ def test_prompts_without_an_answer_are_errored_and_those_without_a_draft_say_not
     measured = rejected_measured(rows, None)
     assert measured.value == pytest.approx(0.25)
     assert (measured.counts.scored, measured.counts.errored) == (8, 1)
-    pair = rejected_against(rows, [rows[0], rows[0], rows[0]], "x")
-    assert (pair.counts.scored, pair.counts.errored) == (1, 1)
-    assert pair.competence[0].causes == {"nothing_drafted": 1, "errored": 1}
