@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
+from q36eval.checkpoints import load_tokenizer
 from q36eval.checkpoints.draft import load_draft_head
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.reader import open_checkpoint
@@ -34,13 +34,13 @@ from q36eval.engines.head import Embeddings, Head
 from q36eval.engines.logits import OutputHead
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import rounded
-from q36eval.engines.opening import as_settings, identity_of, planned
+from q36eval.engines.opening import as_settings, class_of, identity_of, planned
 from q36eval.engines.resident import drafted
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.engines.worker_places import Place
 from q36eval.engines.workers.dispatch import Dispatch, FatalUnitError
 from q36eval.engines.workers.pool import Pool, pool_at
-from q36eval.engines.workers.worker import ALIKE, Opened, Replica, unpacked
+from q36eval.engines.workers.worker import Opened, Replica, unpacked
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -77,49 +77,32 @@ class WorkersEngine(Engine):
         """
         settings = as_settings(settings)
         place, theirs = Place.of(settings), _of_a_worker(settings)
-        here = theirs if _has_device(theirs.device) else replace(theirs, device="cpu")
         with opened_once():
             held = hold(settings.folder)
-            expected = identity_of(theirs) if here is theirs else None
+            expected = identity_of(theirs)
             # before workers plan by what memory it leaves them
-            head, tokenizer = Head.of(here), load_tokenizer(held)
+            head, tokenizer = Head.of(theirs), load_tokenizer(held)
             held.check(after_reading=True)
             pool = pool_at(place)
             replica = Replica(pool.new_number(), theirs, expected)
             opened = pool.open(replica)
             engine = cls(pool, replica, opened[0], theirs, head, tokenizer)
-            if expected is None:
-                _check_alike(opened, settings.folder)
-                engine._change(identity=opened[0].identity)
             engine._plan_alike([each.plan for each in opened if each.plan is not None])
             if engine.drafts:
                 engine._draft_head = load_draft_head(
-                    open_checkpoint(held), torch.device(here.device), torch.bfloat16, here.emulate_activations
+                    open_checkpoint(held), torch.device(theirs.device), torch.bfloat16, theirs.emulate_activations
                 )
-                engine._embeddings = Embeddings.of(here)
+                engine._embeddings = Embeddings.of(theirs)
         return engine
 
     @classmethod
     def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
-        """Of the engine alone; where this machine has no such device a worker says it, and its files are held to those
-        that are here.
-
-        Raises:
-            UsageError, CorruptCheckpointError: as the engine alone.
-            EngineError: there is no worker to ask.
-        """
-        settings = as_settings(settings)
-        theirs = _of_a_worker(settings)
-        if _has_device(theirs.device):
-            return identity_of(theirs)
-        identity = pool_at(Place.of(settings)).identify(theirs)
-        check_alike(identity, _with_files_here(identity, settings.folder))
-        return identity
+        """Of the engine alone; raises as that."""
+        return identity_of(_of_a_worker(as_settings(settings)))
 
     @classmethod
     def planned(cls, settings: EngineSettings) -> MemoryPlan | None:
-        theirs = _of_a_worker(settings)
-        return planned(theirs) if _has_device(theirs.device) else None
+        return planned(_of_a_worker(settings))
 
     _draft_head: Any = None
     _embeddings: Embeddings | None = None
@@ -142,8 +125,6 @@ class WorkersEngine(Engine):
     @property
     def options(self) -> frozenset[str]:  # type: ignore[override]
         """Those of the engine that is replicated."""
-        from q36eval.engines.opening import class_of
-
         options: frozenset[str] = class_of(self._settings.kind).options
         return options
 
@@ -270,49 +251,10 @@ def _of(request: Request, result: Result) -> Result:
     return replace(result, request=request)  # type: ignore[arg-type]
 
 
-def _check_alike(opened: Sequence[Opened], folder: Path) -> None:
-    """Where this machine has no such device: hold workers to each other, and to the files that are here.
-
-    Raises:
-        UsageError: names what differs.
-    """
-    first = opened[0].identity
-    for other in opened[1:]:
-        check_alike(other.identity, first)
-    check_alike(first, _with_files_here(first, folder))
-
-
-def _with_files_here(identity: DeploymentIdentity, folder: Path) -> DeploymentIdentity:
-    here = {
-        "checkpoint_sha256": checkpoint_sha256(folder),
-        "tokenizer_sha256": tokenizer_sha256(folder),
-        "chat_template_sha256": chat_template_sha256(folder),
-    }
-    return identity.model_copy(update=here)
-
-
 def _of_a_worker(settings: EngineSettings) -> EngineSettings:
     """As a worker opens it: on the first of the GPUs that it is given."""
     device = settings.device if settings.device == "cpu" else "cuda:0"
     return replace(settings, folder=settings.folder.resolve(), device=device, workers=None, ray=None)
-
-
-def _has_device(device: str) -> bool:
-    """Whether this machine has it."""
-    return device == "cpu" or torch.cuda.is_available()
-
-
-def check_alike(theirs: DeploymentIdentity, expected: DeploymentIdentity) -> None:
-    """Refuse workers of different deployments.
-
-    Raises:
-        UsageError: names the fields.
-    """
-    differing = theirs.differing_fields(expected)
-    if differing:
-        raise UsageError(
-            "workers-differ", f"The workers open different deployments: {', '.join(differing)} differ. {ALIKE}"
-        )
 
 
 @contextmanager

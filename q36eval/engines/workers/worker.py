@@ -27,7 +27,7 @@ from q36eval.engines.base import (
 from q36eval.engines.device_memory import OUT_OF_MEMORY
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import NUMERICS_VERSION
-from q36eval.engines.opening import identity_of, open_engine
+from q36eval.engines.opening import open_engine
 from q36eval.engines.out_of_memory import DOES_NOT_FIT
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
@@ -59,7 +59,7 @@ class Replica:
     number: int
     settings: EngineSettings
     identity: DeploymentIdentity | None = None
-    """What the opened engine must have; None while it is not known."""
+    """What the opened engine must have; None for a variant of one."""
     plan: MemoryPlan | None = None
     kv_scales: tuple[str | None, ...] = ()
     """The one value that `use_kv_scales` was given, if it was."""
@@ -84,12 +84,6 @@ class Opened:
     plan: MemoryPlan | None
     perturbations: tuple[tuple[Perturbation, bool], ...]
     """Each without its variant, and whether there is one."""
-
-
-ALIKE = (
-    "All nodes need the same files of the checkpoint, the same version of q36eval and of its libraries, and the same "
-    "kind of device."
-)
 
 
 @dataclass(frozen=True)
@@ -150,21 +144,6 @@ def broken_of(batches: Sequence[Sequence[Result]]) -> str | None:
     return None if of_memory else errors[0]
 
 
-def check_identity(own: DeploymentIdentity, expected: DeploymentIdentity) -> None:
-    """Refuse to compute for a deployment that is another one here.
-
-    Raises:
-        UsageError: names this node, and the fields that differ.
-    """
-    differing = own.differing_fields(expected)
-    if differing:
-        raise UsageError(
-            "workers-differ",
-            f"On node {socket.gethostname()} it is another deployment: {', '.join(differing)} differ from those where "
-            f"the command was given. {ALIKE}",
-        )
-
-
 class Worker:
     """Engines by number, each a replica of one that the command stands for.
 
@@ -181,10 +160,6 @@ class Worker:
     def facts(self) -> Facts:
         """Who answers."""
         return Facts.here()
-
-    def identify(self, settings: EngineSettings) -> DeploymentIdentity:
-        """What a deployment is where this worker is."""
-        return identity_of(settings)
 
     def open(self, replica: Replica) -> Opened:
         """Open an engine as the replica says, or change the open one to that.
@@ -255,9 +230,20 @@ class Worker:
 
 
 def _loaded(replica: Replica) -> Engine:
+    """The engine of a replica.
+
+    Raises:
+        UsageError: it is another deployment here; names this node, and the fields that differ.
+    """
     engine = open_engine(replica.settings)
-    if replica.identity is not None:
-        check_identity(engine.identity, replica.identity)
+    differing = [] if replica.identity is None else engine.identity.differing_fields(replica.identity)
+    if differing:
+        raise UsageError(
+            "workers-differ",
+            f"On node {socket.gethostname()} it is another deployment: {', '.join(differing)} differ from those where "
+            f"the command was given. All nodes need the same files of the checkpoint, the same version of q36eval and "
+            f"of its libraries, and the same kind of device.",
+        )
     return engine
 
 

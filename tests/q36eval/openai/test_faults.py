@@ -21,8 +21,8 @@ from q36eval.errors import EngineError, ExitCode
 from tests.q36eval.openai.server import SANDBOX, Handler, Served, serving
 from tests.raising import raises
 
-AT_ONCE = Limits(first_pause=0.0, longest_pause=0.0, opens_after=10**6, spare_requests=10**6)
-DRIPPING = Limits(first_pause=0.0, longest_pause=0.0, opens_after=10**6, spare_requests=10**6, answer=3.0, attempts=100)
+AT_ONCE = Limits(first_pause=0.0, longest_pause=0.0, spare_requests=10**6)
+DRIPPING = Limits(first_pause=0.0, longest_pause=0.0, spare_requests=10**6, answer=3.0, attempts=100)
 """An answer that is not whole in three seconds is asked for anew, and a machine under load may be slower than that."""
 OTHER_MODEL = "another model"
 BODY = {"model": "sandbox", "prompt": [1, 2, 3], "max_tokens": 1, "temperature": 0.0}
@@ -311,7 +311,7 @@ def test_a_server_that_wants_next_year_is_asked_before(fresh: Through) -> None:
 
 def test_pauses_grow_to_a_limit_and_are_drawn(fresh: Through) -> None:
     fresh.trouble.fault, fresh.trouble.times, fresh.trouble.retry_after = "500", 40, "soon"
-    client, waits = client_of(fresh, Limits(attempts=41, opens_after=10**6, longest_pause=4.0))
+    client, waits = client_of(fresh, Limits(attempts=41, longest_pause=4.0))
     assert asked_once(client) == "sandbox"
     assert all(0.0 <= seconds <= min(4.0, 0.5 * 2.0**attempt) for attempt, seconds in enumerate(waits))
     assert len(set(waits)) == 40
@@ -320,7 +320,7 @@ def test_pauses_grow_to_a_limit_and_are_drawn(fresh: Through) -> None:
 
 def test_nobody_waits_for_ever_for_a_server_that_is_gone() -> None:
     waits = list[float]()
-    client = Client(Address("http://127.0.0.1:9/v1"), Limits(attempts=50, opens_after=3, give_up=0.0), waits.append)
+    client = Client(Address("http://127.0.0.1:9/v1"), Limits(attempts=50, give_up=0.0), waits.append)
     with raises(EngineError, "server-given-up", "http://127.0.0.1:9/v1"):
         asked_once(client)
     assert len(waits) == 1
@@ -396,39 +396,6 @@ def test_a_connection_that_was_ended_between_two_requests_is_no_fault_of_the_ser
     # the second went over the ended connection; so did the third, and its second attempt over one that never answered
     assert seen == [0, 0, 1, 2]
     assert client.unsound_last.startswith("RemoteProtocol")
-
-
-@pytest.mark.long
-def test_an_open_breaker_lets_one_request_at_a_time_try(fresh: Through) -> None:
-    """Of many threads whose server is gone; once it answers, all go on."""
-    fresh.trouble.fault, fresh.trouble.times = "500", 60
-    client, _ = client_of(fresh, Limits(attempts=100, opens_after=4, spare_requests=10**6))
-    under_way, most, tries, lock = 0, 0, 0, threading.Lock()
-    content_of, admitted_by, mine = client._content, client._admitted, threading.local()
-
-    def admitted() -> bool:
-        was_open = client._failures >= 4  # before it asked: others that it let in may have failed since
-        is_trial = admitted_by()
-        mine.counted = was_open and client._failures >= 4
-        return is_trial
-
-    def watched(*arguments: Any) -> bytes:
-        nonlocal under_way, most, tries
-        counted = mine.counted
-        with lock:
-            under_way += counted
-            tries += counted
-            most = max(most, under_way)
-        try:
-            return content_of(*arguments)
-        finally:
-            with lock:
-                under_way -= counted
-
-    client._admitted, client._content = admitted, watched  # type: ignore[method-assign]
-    assert list(in_flight(lambda _: asked_once(client), range(16), 8)) == ["sandbox"] * 16
-    assert most == 1
-    assert tries > 60 // 2
 
 
 # -- many under way

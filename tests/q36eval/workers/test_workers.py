@@ -19,11 +19,8 @@ from q36eval.engines import (
     GenerationRequest,
     Scored,
     ScoreRequest,
-    identity_of,
     open_engine,
-    planned,
 )
-from q36eval.engines.workers import engine as engines
 from q36eval.engines.workers import pool as pools
 from q36eval.engines.workers.engine import WorkersEngine, in_units
 from q36eval.engines.workers.worker import Replica
@@ -199,22 +196,6 @@ def test_another_checkpoint_under_the_same_path_is_refused_with_the_node(two: Wo
     number = two._pool.new_number()
     with raises(UsageError, "workers-differ", "On node", "checkpoint_sha256"):
         two._pool.open(Replica(number, EngineSettings(SANDBOX), expected))
-
-
-def test_a_machine_without_the_device_asks_a_worker_what_the_deployment_is(
-    alone: Engine, two: WorkersEngine, monkeypatch: pytest.MonkeyPatch, texts: list[ScoreRequest]
-) -> None:
-    """As where only the cluster has GPUs: workers are held to each other, and their files to those that are here."""
-    monkeypatch.setattr(engines, "_has_device", lambda device: False)
-    assert identity_of(TWO) == alone.identity
-    assert planned(TWO) is None
-    other = open_engine(TWO)
-    assert other.identity == alone.identity
-    assert same(states(list(other.score(texts[:2]))), states(list(alone.score(texts[:2]))))
-    monkeypatch.setattr(engines, "checkpoint_sha256", lambda folder: "0" * 64)
-    for opens in (identity_of, open_engine):
-        with raises(UsageError, "workers-differ", "checkpoint_sha256"):
-            opens(TWO)
 
 
 STRANGER = """
