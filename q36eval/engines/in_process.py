@@ -122,7 +122,7 @@ class InProcessEngine(ResidentEngine):
                 engine = LayerByLayerEngine(
                     loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows
                 )
-            engine.draft_head, engine.draft_fault = _draft_head(loaded, settings)
+            engine.draft_head = _draft_head(loaded, settings)
             held.check(after_reading=True)  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
@@ -213,13 +213,12 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
     return loaded, load_tokenizer(held)
 
 
-def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> tuple[Any, str | None]:
-    """The draft head and what is wrong with it: one that cannot be loaded leaves the model what it is."""
-    try:
+def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> Any:
+    """The draft head; None where there is none, or one that cannot be loaded: that leaves the model what it is."""
+    with suppress(UsageError, CorruptCheckpointError):
         device = torch.device(settings.device)
-        return load_draft_head(loaded.checkpoint, device, torch.bfloat16, settings.emulate_activations), None
-    except (UsageError, CorruptCheckpointError) as error:
-        return None, str(error)
+        return load_draft_head(loaded.checkpoint, device, torch.bfloat16, settings.emulate_activations)
+    return None
 
 
 def _check_values(settings: EngineSettings) -> None:

@@ -18,8 +18,8 @@ from q36eval.checkpoints.placements import LAYERS
 from q36eval.checkpoints.stored_groups import give_back_pinned
 from q36eval.checkpoints.weight_slots import StoredLayers
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
+from q36eval.engines.batches import shared_out
 from q36eval.engines.device_memory import costs_of, pinned_bytes
-from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment, check_layers_alone
 from q36eval.engines.memory_plan import Costs, Room, rounded_down
 from q36eval.engines.perturbation import of_batches

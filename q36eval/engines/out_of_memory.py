@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from q36eval.engines.base import failed
-from q36eval.engines.batches import RequestT
+from q36eval.engines.batches import RequestT, ResultT
 from q36eval.engines.device_memory import is_out_of_memory
-from q36eval.engines.forks import ResultT
 
 DOES_NOT_FIT = "do not fit into the memory that the weights leave"
 

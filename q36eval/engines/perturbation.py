@@ -15,7 +15,7 @@ from transformers import DynamicCache
 
 from q36eval.checkpoints.architecture import base_of
 from q36eval.engines.base import Engine, Perturbation, Scored, ScoreRequest
-from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length
+from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length, in_order
 from q36eval.engines.decoding import fast_steps
 from q36eval.engines.forks import in_forks
 from q36eval.engines.numerics import rounded
@@ -114,16 +114,11 @@ class InOtherCompany(ResidentEngine):
     """Batches of half the size, of requests as unlike in length as they come (by content, not by length)."""
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        batch: list[ScoreRequest] = []
-        for request in sorted(requests, key=lambda request: (request.group, request.key)):
+        def is_full(batch: list[ScoreRequest], request: ScoreRequest) -> bool:
             width = max(len(other.token_ids) for other in [*batch, request])
-            full = (len(batch) + 1) * width > SCORE_BATCH_TOKENS // 2
-            if batch and (full or batch[0].group != request.group):
-                yield batch
-                batch = []
-            batch.append(request)
-        if batch:
-            yield batch
+            return (len(batch) + 1) * width > SCORE_BATCH_TOKENS // 2
+
+        return in_order(sorted(requests, key=lambda request: (request.group, request.key)), is_full)
 
 
 class Decoded(ResidentEngine):

@@ -2,7 +2,7 @@
 
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -17,13 +17,10 @@ from q36eval.engines import cpu_products
 from q36eval.engines.abilities import Abilities
 from q36eval.engines.answer_endings import end_ids, finished, padding_id
 from q36eval.engines.base import (
-    Batch,
     Divided,
-    Engine,
     Generated,
     GenerationRequest,
     Request,
-    Result,
     Scored,
     ScoreRequest,
     failed,
@@ -31,14 +28,16 @@ from q36eval.engines.base import (
 )
 from q36eval.engines.batches import (
     MAX_SPREAD,
+    BatchedEngine,
     RequestT,
+    ResultT,
     generation_batches,
     scoring_batches,
-    with_news,
+    shared_out,
 )
 from q36eval.engines.decoding import decode
 from q36eval.engines.device_memory import costs_of, is_out_of_memory, room_of
-from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
+from q36eval.engines.forks import Stopwatch, in_forks, timed, usable_workers
 from q36eval.engines.logits import OutputHead, OwnHead
 from q36eval.engines.memory_plan import CHUNK_TOKENS, Costs, MemoryPlan, Room, plan_memory
 from q36eval.engines.out_of_memory import in_parts
@@ -62,7 +61,7 @@ NOT_RECORDED_SAID = "Decoding steps could not be recorded on this GPU; each take
 OUT_OF_MEMORY_SAID = "A batch ran out of memory; it is computed in parts, and so are others that do."
 
 
-class ResidentEngine(Engine):
+class ResidentEngine(BatchedEngine):
     """Scores and generates with a model in this process.
 
     Batches are formed from the whole request list by length, so the same list gives the same batches, hence bitwise
@@ -96,8 +95,6 @@ class ResidentEngine(Engine):
 
     draft_head: Any = None
     """The checkpoint's `DraftHead`, where it ships one."""
-    draft_fault: str | None = None
-    """Why one that it ships is not used."""
 
     @property
     def drafts(self) -> bool:  # type: ignore[override]
@@ -158,48 +155,18 @@ class ResidentEngine(Engine):
             )
         return self.head.plain
 
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        """Final hidden states of every request, in batches of similar length, right-padded."""
-        usable, refused = parted(self._separate(requests), self._unusable)
-        yield from (each for each in refused if each.request.key not in known)
-        for results in self._computed_scores(with_news(self._score_batches(usable), known)):
-            yield from new_results(results, known)
-
-    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        """Continuations, in left-padded batches of similar prompt length.
-
-        Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
-        """
-        usable, refused = parted(self._separate(requests), self._unusable)
-        yield from (each for each in refused if each.request.key not in known)
-        for results in self._computed_answers(with_news(self._answer_batches(usable), known)):
-            yield from new_results(results, known)
-
     def divided(self, requests: Sequence[Request]) -> Divided:
+        """Batches of similar length: of texts right-padded, of prompts left-padded."""
         usable, refused = parted(self._separate(requests), self._unusable)
         scores = len(requests) > 0 and isinstance(requests[0], ScoreRequest)
         return Divided([*(self._score_batches(usable) if scores else self._answer_batches(usable))], refused)
 
-    def computed(self, batches: Iterable[Batch]) -> Iterator[list[Result]]:
-        batches = list(batches)
-        scores = [[each for each in batch if isinstance(each, ScoreRequest)] for batch in batches]
-        prompts = [[each for each in batch if isinstance(each, GenerationRequest)] for batch in batches]
-        for results in self._computed_scores(filter(None, scores)):
-            yield [*results]
-        for answers in self._computed_answers(filter(None, prompts)):
-            yield [*answers]
-
-    def _computed_scores(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[list[Scored]]:
+    def computed(self, batches: Sequence[Any]) -> Iterator[list[Any]]:
         # anew for every call: between two of them, another model may lend this one its parts
         self._last_prefix = LastPrefix(self._model, self._chunk)
-        for batch, results in self._scored_batches(batches):
-            if isinstance(results, Exception):
-                results = [failed(request, f"engine: {results}") for request in batch]
-            yield results
-
-    def _computed_answers(self, batches: Iterable[list[GenerationRequest]]) -> Iterator[list[Generated]]:
-        self._last_prefix = LastPrefix(self._model, self._chunk)
-        for batch, results in self._computed(self._generate_batch, batches):
+        scores = len(batches) > 0 and isinstance(batches[0][0], ScoreRequest)
+        outcomes = self._scored_batches(batches) if scores else self._computed(self._generate_batch, batches)
+        for batch, results in outcomes:
             if isinstance(results, Exception):
                 results = [failed(request, f"engine: {results}") for request in batch]
             yield results

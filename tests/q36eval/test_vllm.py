@@ -37,7 +37,6 @@ from q36eval.engines.vllm.engine import (
     WINDOW_ANSWERS,
     WINDOW_PROMPT_TOKENS,
     VLLMEngine,
-    _InWindows,
     one_by_one,
     other_company,
     windows_of_answers,
@@ -302,7 +301,7 @@ class Computing:
 def test_a_window_is_computed_while_the_one_before_is_read(tmp_path: Path) -> None:
     worker, requests = Computing(tmp_path), [ScoreRequest(str(n), (n, 8, 9, 10), first=2) for n in (1, 2, 3)]
     engine = VLLMEngine(worker, 100, Head(OutputHead(torch.zeros(1, 1)), None), None, [0], None)  # type: ignore[arg-type]
-    results = {scored.request.key: scored for scored in _InWindows(engine, one_by_one).score(requests)}
+    results = {scored.request.key: scored for scored in engine.in_windows(one_by_one).score(requests)}
     asked = ["asked 1", "computed 1", "asked 2", "read 1", "computed 2", "asked 3", "computed 3", "read 3"]
     assert worker.done == asked
     assert results["2"].hidden_states is None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from q36eval.engines.base import Scored, ScoreRequest
-from q36eval.engines.forks import shared_out
+from q36eval.engines.batches import shared_out
 from q36eval.engines.vllm.process import AskError, WorkerProcess
 
 _numbers = count()

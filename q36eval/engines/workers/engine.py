@@ -1,11 +1,11 @@
 """The engine in front of workers: it plans by one of them, has all of them compute, and applies the head itself."""
 
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,13 @@ from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.engines.base import (
     Batch,
     Divided,
-    Engine,
     EngineSettings,
-    Generated,
-    GenerationRequest,
     Perturbation,
     Request,
     Result,
-    Scored,
-    ScoreRequest,
     failed,
 )
-from q36eval.engines.forks import new_results
+from q36eval.engines.batches import BatchedEngine
 from q36eval.engines.head import Embeddings, Head
 from q36eval.engines.logits import OutputHead
 from q36eval.engines.memory_plan import MemoryPlan
@@ -50,7 +45,7 @@ LAYERS_REFUSED = (
 )
 
 
-class WorkersEngine(Engine):
+class WorkersEngine(BatchedEngine):
     """Replicas of one deployment."""
 
     def __init__(
@@ -146,42 +141,25 @@ class WorkersEngine(Engine):
     def splits(self) -> int:
         return self._splits
 
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        for result in self._evaluated(requests, known):
-            assert isinstance(result, Scored), "it is what was asked for"
-            yield result
-
-    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        for result in self._evaluated(requests, known):
-            assert isinstance(result, Generated), "it is what was asked for"
-            yield result
-
     def divided(self, requests: Sequence[Request]) -> Divided:
         division = self._pool.divide(self._replica, requests)
         refused = [_of(requests[place], result) for place, result in division.refused]
         return Divided([[requests[place] for place in batch] for batch in division.batches], refused)
 
-    def _evaluated(self, requests: Sequence[Request], known: Collection[str]) -> Iterator[Result]:
-        if all(request.key in known for request in requests):
-            return
-        divided = self.divided(requests)
-        yield from (each for each in divided.refused if each.request.key not in known)
-        batches = [batch for batch in divided.batches if any(request.key not in known for request in batch)]
+    def computed(self, batches: Sequence[Batch]) -> Iterator[list[Any]]:
         units = [[batches[place] for place in unit] for unit in in_units(batches)]
         with _one_thread(self._opened.one_thread):
             for unit, outcome in Dispatch(self._pool, self._replica, units).outcomes():
                 self._tell_of_losses()
                 if isinstance(outcome, FatalUnitError):
-                    for request in chain.from_iterable(unit):
-                        if request.key not in known:
-                            # another attempt would cost as many workers again
-                            yield failed(request, f"engine: {outcome}", permanent=True)
+                    # another attempt would cost as many workers again
+                    lost = partial(failed, reason=f"engine: {outcome}", permanent=True)
+                    yield from ([lost(request) for request in batch] for batch in unit)
                     continue
                 self._splits = max(self._splits, outcome.splits)
                 for sentence in outcome.said:
                     self.notify_once(sentence)
-                for results in unpacked(outcome, unit, self.device):
-                    yield from new_results(results, known)  # type: ignore[type-var]
+                yield from unpacked(outcome, unit, self.device)
 
     def _tell_of_losses(self) -> None:
         lost = self._pool.losses - self._losses

@@ -24,6 +24,7 @@ from q36eval.engines.base import (
     ScoreRequest,
     Scores,
 )
+from q36eval.engines.batches import BatchedEngine
 from q36eval.engines.device_memory import OUT_OF_MEMORY
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import NUMERICS_VERSION
@@ -206,7 +207,7 @@ class Worker:
     def divide(self, number: int, requests: Sequence[Request]) -> Division:
         """The batches of a list that holds known requests too."""
         with self._busy:
-            divided = self._engines[number].divided(requests)
+            divided = self._batched(number).divided(requests)
         places = {id(request): place for place, request in enumerate(requests)}
         batches = tuple(tuple(places[id(request)] for request in batch) for batch in divided.batches)
         return Division(batches, tuple((places[id(result.request)], result) for result in divided.refused))
@@ -215,13 +216,18 @@ class Worker:
         """The results of some batches of a division."""
         with self._busy:
             self._in_threads()
-            engine = self._engines[number]
+            engine = self._batched(number)
             results = list(engine.computed(batches))
             said = tuple(self._said[number])
             self._said[number].clear()
             splits = engine.splits
         sent = tuple(tuple(packed(result) for result in batch) for batch in results)
         return Computed(sent, said, splits, broken_of(results))
+
+    def _batched(self, number: int) -> BatchedEngine:
+        engine = self._engines[number]
+        assert isinstance(engine, BatchedEngine), "as every kind is that has the option workers"
+        return engine
 
     def _in_threads(self) -> None:
         """How many threads torch takes is said in each of a process's threads."""
