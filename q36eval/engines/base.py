@@ -509,11 +509,6 @@ class Engine(ABC):
         """
         raise EngineError("engine-cannot", f"The engine {self.identity.engine} has no choice of KV-cache scales.")
 
-    @property
-    def splits(self) -> int:
-        """How often a batch or a pass that ran out of memory was made smaller."""
-        return 0
-
     def keep_in(self, folder: Path | None, advanced: Callable[[int, int], None]) -> None:  # noqa: B027 - most keep nothing
         """Receive a folder for long computations to be resumed from (None: they begin anew), and whom to tell how many
         steps of how many are done."""

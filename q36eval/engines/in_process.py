@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,7 +38,6 @@ from q36eval.engines.device_memory import costs_on, room_before
 from q36eval.engines.layer_by_layer import LayerByLayerEngine
 from q36eval.engines.memory_plan import MemoryPlan, plan_memory
 from q36eval.engines.numerics import NUMERICS_VERSION
-from q36eval.engines.opening import as_settings
 from q36eval.engines.perturbation import perturbations
 from q36eval.engines.qwen3_5_moe import fused_layers
 from q36eval.engines.resident import ResidentEngine, workers_of
@@ -94,7 +92,7 @@ class InProcessEngine(ResidentEngine):
     options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "placement", "workers", "ray", *TRACED})
 
     @classmethod
-    def load(cls, settings: EngineSettings | Path) -> ResidentEngine:
+    def load(cls, settings: EngineSettings) -> ResidentEngine:
         """Decode the checkpoint strictly and wrap it.
 
         Raises:
@@ -104,7 +102,6 @@ class InProcessEngine(ResidentEngine):
             EngineError: it does not fit into memory, or a file cannot be read.
             ChangedError: a file changed while it was loaded.
         """
-        settings = as_settings(settings)
         _check_values(settings)
         _check_kernels(settings.device)
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
@@ -152,13 +149,12 @@ class InProcessEngine(ResidentEngine):
         return plan_memory(costs, room, settings.batch_rows)
 
     @classmethod
-    def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
+    def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
         """From the files, the settings and the version of our numbers.
 
         Raises:
             UsageError: a KV cache or an engine's fusing that is not emulated.
         """
-        settings = as_settings(settings)
         _check_values(settings)
         folder, device, kv_cache_dtype = hold(settings.folder), settings.device, settings.kv_cache_dtype
         if kv_cache_dtype is None:

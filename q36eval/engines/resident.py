@@ -36,11 +36,10 @@ from q36eval.engines.batches import (
     shared_out,
 )
 from q36eval.engines.decoding import decode
-from q36eval.engines.device_memory import costs_of, is_out_of_memory, room_of
+from q36eval.engines.device_memory import DOES_NOT_FIT, costs_of, is_out_of_memory, room_of
 from q36eval.engines.forks import Stopwatch, in_forks, timed, usable_workers
 from q36eval.engines.logits import OutputHead, OwnHead
 from q36eval.engines.memory_plan import CHUNK_TOKENS, Costs, MemoryPlan, Room, plan_memory
-from q36eval.engines.out_of_memory import in_parts
 from q36eval.engines.passes import read, remember
 from q36eval.engines.qwen3_5_moe import fused_layers
 from q36eval.engines.qwen3_5_moe.steps import StepMemory
@@ -219,33 +218,39 @@ class ResidentEngine(BatchedEngine):
         return self.device.type == "cpu" and self.weight_bytes <= FORKED_WEIGHT_BYTES
 
     def _in_parts(
-        self,
-        call: Callable[[list[RequestT]], list[ResultT]],
-        batch: list[RequestT],
+        self, call: Callable[[list[RequestT]], list[ResultT]], batch: list[RequestT], halvings: int = 0
     ) -> list[ResultT]:
-        def smaller(request: RequestT, halvings: int) -> bool:
-            width = len(request.token_ids)
-            return width > CHUNK_TOKENS and (halvings == 1 or self.plan.chunk(1, width, halvings - 1) > CHUNK_TOKENS)
+        """The results of `call` of a batch; where memory runs out, of its halves, and so on down to one row.
 
-        earlier = False  # whether steps had memory before the attempt: what it took itself it would take again
+        A row that is too much alone is computed in passes that are halved. What fits in no way is an error, with the
+        reason. Memory that earlier batches left is given back first: then the whole may fit.
 
-        def computed(part: list[RequestT], halvings: int) -> list[ResultT]:
-            nonlocal earlier
-            earlier = self._step_memory is not None and self._step_memory.bytes > 0
-            self._halvings = halvings
-            try:
-                return call(part)
-            finally:
-                self._halvings = 0
-
-        def given_back() -> bool:
-            self._let_go()
-            if not earlier:
-                with self._splits.get_lock():
-                    self._splits.value += 1
-            return earlier
-
-        return in_parts(computed, batch, smaller=smaller, given_back=given_back)
+        Raises:
+            Exception: what `call` raises for other reasons.
+        """
+        # what the attempt itself takes for steps it would take again
+        earlier = self._step_memory is not None and self._step_memory.bytes > 0
+        self._halvings = halvings
+        try:
+            return call(batch)
+        except Exception as error:  # its frames hold tensors, and are let go here
+            if not is_out_of_memory(error):
+                raise
+        finally:
+            self._halvings = 0
+        self._let_go()
+        if earlier:
+            return self._in_parts(call, batch, halvings)
+        with self._splits.get_lock():
+            self._splits.value += 1
+        width = len(batch[0].token_ids)
+        if len(batch) > 1:
+            middle = (len(batch) + 1) // 2
+            halves = (self._in_parts(call, half) for half in (batch[:middle], batch[middle:]))
+            return [result for half in halves for result in half]
+        if width > CHUNK_TOKENS and (halvings == 0 or self.plan.chunk(1, width, halvings) > CHUNK_TOKENS):
+            return self._in_parts(call, batch, halvings + 1)
+        return [failed(batch[0], f"{width:,} tokens {DOES_NOT_FIT}")]
 
     @property
     def splits(self) -> int:

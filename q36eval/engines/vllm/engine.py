@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -40,7 +39,6 @@ from q36eval.engines.batches import BatchedEngine, batches_by_length, in_order, 
 from q36eval.engines.head import Head
 from q36eval.engines.logits import OutputHead
 from q36eval.engines.numerics import NUMERICS_VERSION
-from q36eval.engines.opening import as_settings
 from q36eval.engines.vllm.environment import Environment, environment
 from q36eval.engines.vllm.process import AskError, WorkerProcess
 from q36eval.engines.vllm.self_test import check_states
@@ -99,7 +97,7 @@ class VLLMEngine(BatchedEngine):
         _check_known(_own_arguments(options), environment(options.engine_python))
 
     @classmethod
-    def load(cls, settings: EngineSettings | Path) -> "VLLMEngine":
+    def load(cls, settings: EngineSettings) -> "VLLMEngine":
         """Start vLLM on the checkpoint, and hold the states that it gives to its own log-probabilities.
 
         Raises:
@@ -107,7 +105,6 @@ class VLLMEngine(BatchedEngine):
             CorruptCheckpointError: the head's weights are not what the checkpoint says.
             EngineError: vLLM does not load the checkpoint, or its states are not those of its answers.
         """
-        settings = as_settings(settings)
         there = environment(settings.engine_python)
         with opened_once():
             held = hold(settings.folder)
@@ -126,13 +123,12 @@ class VLLMEngine(BatchedEngine):
         return engine
 
     @classmethod
-    def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
+    def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
         """From the files, the environment's versions and the settings.
 
         Raises:
             UsageError: no environment, or a value that an option does not have.
         """
-        settings = as_settings(settings)
         there = environment(settings.engine_python)
         folder, kv_cache_dtype = hold(settings.folder), settings.kv_cache_dtype
         if kv_cache_dtype is None:

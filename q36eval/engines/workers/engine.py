@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ from q36eval.engines.head import Embeddings, Head
 from q36eval.engines.logits import OutputHead
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import rounded
-from q36eval.engines.opening import as_settings, class_of, identity_of, planned
+from q36eval.engines.opening import class_of, identity_of, planned
 from q36eval.engines.resident import drafted
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.engines.worker_places import Place
@@ -57,20 +56,18 @@ class WorkersEngine(BatchedEngine):
         self.generates, self.scores, self.deterministic = opened.generates, opened.scores, opened.deterministic
         self.ignores_activation_quantization, self.drafts = opened.ignores_activation_quantization, opened.drafts
         self._plan = opened.plan
-        self._splits = 0
         self._losses = pool.losses
         self._rounds_logits = False
         weakref.finalize(self, pool.close, replica.number)
 
     @classmethod
-    def load(cls, settings: EngineSettings | Path) -> "WorkersEngine":
+    def load(cls, settings: EngineSettings) -> "WorkersEngine":
         """Open the deployment in every worker, and its head here.
 
         Raises:
             UsageError, CorruptCheckpointError, EngineError: as the engine alone, said by whichever worker; or workers
                 that cannot be had, or that have another deployment than this machine.
         """
-        settings = as_settings(settings)
         place, theirs = Place.of(settings), _of_a_worker(settings)
         with opened_once():
             held = hold(settings.folder)
@@ -91,9 +88,9 @@ class WorkersEngine(BatchedEngine):
         return engine
 
     @classmethod
-    def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
+    def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
         """Of the engine alone; raises as that."""
-        return identity_of(_of_a_worker(as_settings(settings)))
+        return identity_of(_of_a_worker(settings))
 
     @classmethod
     def planned(cls, settings: EngineSettings) -> MemoryPlan | None:
@@ -137,10 +134,6 @@ class WorkersEngine(BatchedEngine):
     def batches(self) -> MemoryPlan | None:
         return self._plan
 
-    @property
-    def splits(self) -> int:
-        return self._splits
-
     def divided(self, requests: Sequence[Request]) -> Divided:
         division = self._pool.divide(self._replica, requests)
         refused = [_of(requests[place], result) for place, result in division.refused]
@@ -156,7 +149,6 @@ class WorkersEngine(BatchedEngine):
                     lost = partial(failed, reason=f"engine: {outcome}", permanent=True)
                     yield from ([lost(request) for request in batch] for batch in unit)
                     continue
-                self._splits = max(self._splits, outcome.splits)
                 for sentence in outcome.said:
                     self.notify_once(sentence)
                 yield from unpacked(outcome, unit, self.device)

@@ -25,11 +25,10 @@ from q36eval.engines.base import (
     Scores,
 )
 from q36eval.engines.batches import BatchedEngine
-from q36eval.engines.device_memory import OUT_OF_MEMORY
+from q36eval.engines.device_memory import DOES_NOT_FIT, OUT_OF_MEMORY
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.opening import open_engine
-from q36eval.engines.out_of_memory import DOES_NOT_FIT
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -104,11 +103,10 @@ _NO_SCORE, _NO_PROMPT = ScoreRequest("", (0, 0)), GenerationRequest("", (0,), 0)
 
 @dataclass(frozen=True)
 class Computed:
-    """A unit's results, what the engine wants said, and how often it ran out of memory so far."""
+    """A unit's results, and what the engine wants said."""
 
     results: tuple[tuple[Packed, ...], ...]
     said: tuple[str, ...]
-    splits: int
     broken: str | None = None
     """The error of all results, where another worker might have computed them: this one's device may be at fault."""
 
@@ -220,9 +218,8 @@ class Worker:
             results = list(engine.computed(batches))
             said = tuple(self._said[number])
             self._said[number].clear()
-            splits = engine.splits
         sent = tuple(tuple(packed(result) for result in batch) for batch in results)
-        return Computed(sent, said, splits, broken_of(results))
+        return Computed(sent, said, broken_of(results))
 
     def _batched(self, number: int) -> BatchedEngine:
         engine = self._engines[number]

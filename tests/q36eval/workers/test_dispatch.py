@@ -17,7 +17,7 @@ from q36eval.engines.workers.worker import Computed, Facts, Replica, broken_of
 from q36eval.errors import EngineError
 from tests.raising import raises
 
-SENT = Computed((), (), 0)
+SENT = Computed((), ())
 REPLICA = Replica(1, EngineSettings(Path("branch")))
 Answer = Computed | Exception
 
@@ -131,7 +131,7 @@ def test_a_work_that_nobody_can_be_given_ends_with_a_sentence(monkeypatch: pytes
         outcomes(Workers(1, lambda call: SENT), 2)
 
 
-BROKEN = Computed((), (), 0, broken="engine: an illegal memory access")
+BROKEN = Computed((), (), broken="engine: an illegal memory access")
 
 
 def test_a_worker_whose_engine_is_gone_is_replaced_and_no_item_is_an_error() -> None:
