@@ -40,11 +40,18 @@ from q36eval.engines.device_memory import DOES_NOT_FIT, costs_of, is_out_of_memo
 from q36eval.engines.forks import Stopwatch, in_forks, timed, usable_workers
 from q36eval.engines.logits import OutputHead, OwnHead
 from q36eval.engines.memory_plan import CHUNK_TOKENS, Costs, MemoryPlan, Room, plan_memory
-from q36eval.engines.passes import read, remember
 from q36eval.engines.qwen3_5_moe import fused_layers
 from q36eval.engines.qwen3_5_moe.steps import StepMemory
 from q36eval.engines.sampling import Sampler
-from q36eval.engines.shared_prefix import LastPrefix, can_be_lent, common_prefix, prefix_answered_after, score_after
+from q36eval.engines.shared_prefix import (
+    LastPrefix,
+    can_be_lent,
+    common_prefix,
+    prefix_answered_after,
+    read,
+    remember,
+    score_after,
+)
 from q36eval.errors import EngineError
 from q36eval.records import DeploymentIdentity
 

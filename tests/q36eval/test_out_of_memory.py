@@ -13,9 +13,9 @@ import torch
 from q36eval.engines import EngineSettings, logits, open_engine, resident
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.memory_plan import MemoryPlan
-from q36eval.engines.passes import spans
 from q36eval.engines.qwen3_5_moe.steps import StepMemory
 from q36eval.engines.resident import OUT_OF_MEMORY_SAID, ResidentEngine
+from q36eval.engines.shared_prefix import spans
 from tests.q36eval.scoring import states_of
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"

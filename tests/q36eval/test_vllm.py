@@ -503,9 +503,6 @@ def test_states_are_held_to_the_engines_own_log_probabilities() -> None:
             check_states(altered(engine, alter), right)
     with raises(EngineError, "values-not-finite"):
         check_states(altered(engine, lambda rows: rows * float("nan")), right)
-    at_first_wrong = iter([lambda rows: rows.flip(0)] * 3)  # as kernels that were tried out in place: one text a call
-    with raises(EngineError, "hidden-states-wrong", "0.0"):
-        check_states(altered(engine, lambda rows: next(at_first_wrong, lambda same: same)(rows)), right)
 
 
 @pytest.mark.skipif(not (LONG and os.environ.get(PYTHON_VARIABLE)), reason="needs vLLM (long profile)")

@@ -4,7 +4,6 @@ import copy
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, ClassVar
 
@@ -305,11 +304,9 @@ def _check_known(own: Mapping[str, Any], there: Environment) -> None:
         return
     described = EngineOptions.described()
     names = sorted(described[name].name for name in VLLMEngine.options if described[name].flag is None)
-    near = get_close_matches(unknown[0], {*names, *there.arguments}, n=3)
-    similar = f" (similar: {', '.join(near)})" if near else ""
     raise UsageError(
         "engine-arg-unknown",
-        f"There is no {ENGINE_ARG} {unknown[0]}{similar}; NAME is one of "
+        f"There is no {ENGINE_ARG} {unknown[0]}; NAME is one of "
         f"{', '.join(names)}, or an argument of {there.distribution} {there.version}: "
         f"{', '.join(sorted(there.arguments))}.",
     )
