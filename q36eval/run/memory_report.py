@@ -66,6 +66,5 @@ def plan_document(plan: MemoryPlan) -> Mapping[str, Any]:
         "prompt_tokens": plan.prompt_tokens,
         "rows": plan.rows,
         "rows_limited_to_bytes": plan.cache_bytes,
-        "longest_row": plan.longest_row,
         "smaller_for_lack_of_memory": plan.short,
     }

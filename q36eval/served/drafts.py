@@ -54,12 +54,10 @@ def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None) -
     )
     metric = metric_of(ProbeName.SERVED, "rejected_drafts")
     total = sum(known, DraftCounts())
-    places = ", ".join(f"{count / total.drafts:.1%}" for count in total.by_place) if total.drafts else ""
     return metric.summarized(
         clusters,
         note=sentences(
             f"{_share(total)} of {len(known)} prompts asked alone",
-            f"accepted by place: {places}" if places else "",
             f"{_share(under_load)} under mixed load" if under_load is not None else "",
             *sorted({row.counts for row in rows if isinstance(row.counts, str)})[:1],
         ),
