@@ -20,7 +20,8 @@ from q36eval.engines.decoding import fast_steps
 from q36eval.engines.forks import in_forks
 from q36eval.engines.numerics import rounded
 from q36eval.engines.qwen3_5_moe.fused_layers import plain_layers
-from q36eval.engines.resident import FORKED_WEIGHT_BYTES, ResidentEngine
+from q36eval.engines.resident import FORKED_WEIGHT_BYTES, ResidentEngine, right_padded
+from q36eval.engines.shared_prefix import scored_after
 
 SHIFT = 33
 """Tokens of padding before the longest row: half a chunk of the DeltaNet kernels (64) and odd, so chunks shift too."""
@@ -129,24 +130,16 @@ class Decoded(ResidentEngine):
 
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
-        lengths = [len(request.token_ids) for request in batch]
-        ids = torch.zeros(len(batch), max(lengths), dtype=torch.long)
-        for row, request in enumerate(batch):
-            ids[row, : lengths[row]] = torch.tensor(request.token_ids)
-        ids = ids.to(self.device)
+        ids = right_padded(batch).to(self.device)
         cache = DynamicCache(config=self._model.config)
         with fast_steps(self.device):
             steps = [
                 base_of(self._model)(
                     input_ids=ids[:, at : at + 1], past_key_values=cache, use_cache=True
                 ).last_hidden_state
-                for at in range(max(lengths) - 1)
+                for at in range(ids.shape[1] - 1)
             ]
-        hidden = torch.cat(steps, dim=1)
-        return [
-            Scored(request, hidden[row, request.first - 1 : lengths[row] - 1].clone())
-            for row, request in enumerate(batch)
-        ]
+        return scored_after((), batch, torch.cat(steps, dim=1))
 
 
 class RoundedLogits(ResidentEngine):

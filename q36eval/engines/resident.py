@@ -51,6 +51,7 @@ from q36eval.engines.shared_prefix import (
     read,
     remember,
     score_after,
+    scored_after,
 )
 from q36eval.errors import EngineError
 from q36eval.records import DeploymentIdentity
@@ -318,7 +319,7 @@ class ResidentEngine(BatchedEngine):
         if prefix:
             return score_after(self._model, prefix, batch, self._last_prefix)
         ids = right_padded(batch).to(self.device)
-        return scored(batch, read(self._model, ids, self._chunk(*ids.shape)))
+        return scored_after((), batch, read(self._model, ids, self._chunk(*ids.shape)))
 
     @torch.inference_mode()
     def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
@@ -370,14 +371,6 @@ def right_padded(batch: Sequence[ScoreRequest]) -> torch.Tensor:
     for row, request in enumerate(batch):
         ids[row, : len(request.token_ids)] = torch.tensor(request.token_ids)
     return ids
-
-
-def scored(batch: Sequence[ScoreRequest], hidden: torch.Tensor) -> list[Scored]:
-    """The results of a batch from the `hidden` states [R, W, H] of its `right_padded` rows."""
-    return [
-        Scored(request, hidden[row, request.first - 1 : len(request.token_ids) - 1].clone())
-        for row, request in enumerate(batch)
-    ]
 
 
 def _sampler_of(request: GenerationRequest) -> Sampler | None:

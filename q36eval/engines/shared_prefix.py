@@ -124,7 +124,7 @@ def rest_of(prefix: tuple[int, ...], batch: Sequence[ScoreRequest]) -> Tensor:
 
 
 def scored_after(prefix: tuple[int, ...], batch: Sequence[ScoreRequest], hidden: Tensor) -> list[Scored]:
-    """The results of a batch from the `hidden` states [R, W, H] of `rest_of` it."""
+    """The results of a batch from the `hidden` states [R, W, H] of its rows after `prefix`."""
     return [
         Scored(request, hidden[row, request.first - 1 - len(prefix) : len(request.token_ids) - 1 - len(prefix)].clone())
         for row, request in enumerate(batch)

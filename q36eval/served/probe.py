@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Protocol
 
 from q36eval.config import Family
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
+from q36eval.probes import Progress
 from q36eval.records import Measurement, ProbeFailure, ProbeName
 from q36eval.served.chat import (
     ask_chat,
@@ -40,13 +40,6 @@ Figure = Measurement | ProbeFailure
 UNSOUND_SHARE = 0.01
 """Of a part's requests at most so many may need another attempt because the server failed, or answered what is no
 answer. What is asked again until it is right would hide the very faults that are looked for."""
-
-
-class Progress(Protocol):
-    """What is told of how far it is."""
-
-    def stage(self, title: str, total: int) -> None: ...
-    def advance(self) -> None: ...
 
 
 class _Asking:

@@ -20,7 +20,6 @@ from q36eval.engines.base import (
     EngineSettings,
     Perturbation,
     Request,
-    Result,
     failed,
 )
 from q36eval.engines.batches import BatchedEngine
@@ -136,7 +135,7 @@ class WorkersEngine(BatchedEngine):
 
     def divided(self, requests: Sequence[Request]) -> Divided:
         division = self._pool.divide(self._replica, requests)
-        refused = [_of(requests[place], result) for place, result in division.refused]
+        refused = [replace(result, request=requests[place]) for place, result in division.refused]  # type: ignore[arg-type]
         return Divided([[requests[place] for place in batch] for batch in division.batches], refused)
 
     def computed(self, batches: Sequence[Batch]) -> Iterator[list[Any]]:
@@ -215,10 +214,6 @@ def _shared(batch: Batch) -> tuple[str, tuple[int, ...]] | None:
     """The group and the prefix that all rows of a batch may be computed after."""
     prefix = common_prefix(batch)
     return (batch[0].group, prefix) if prefix else None
-
-
-def _of(request: Request, result: Result) -> Result:
-    return replace(result, request=request)  # type: ignore[arg-type]
 
 
 def _of_a_worker(settings: EngineSettings) -> EngineSettings:

@@ -396,20 +396,15 @@ def _environment(*, local: bool) -> Iterator[None]:
     before = dict(os.environ)
     without = {name: value for name, value in before.items() if name not in NOT_FOR_RAY}
     wanted = local_environment(before) if local else without | FIXED_ENVIRONMENT
-    changed = [name for name in {*before, *wanted} if before.get(name) != wanted.get(name)]
-    _set_environment(changed, wanted)
+    for name in before.keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update(wanted)
     try:
         yield
-    finally:
-        _set_environment(changed, before)  # Ray set some of its own meanwhile
-
-
-def _set_environment(names: Sequence[str], values: Mapping[str, str]) -> None:
-    for name in names:
-        if name in values:
-            os.environ[name] = values[name]
-        else:
+    finally:  # what Ray set of its own meanwhile stays
+        for name in wanted.keys() - before.keys():
             os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextmanager
