@@ -313,19 +313,6 @@ def test_a_window_is_computed_while_the_one_before_is_read(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir()), "what was read is gone"
 
 
-def test_a_window_that_a_worker_gets_is_the_one_that_the_engine_alone_has(tmp_path: Path) -> None:
-    requests = [ScoreRequest(str(n), (n,) * 100) for n in range(20)]
-    alone, shared = Computing(tmp_path), Computing(tmp_path)
-    engine = VLLMEngine(alone, 200, Head(OutputHead(torch.zeros(1, 1)), None), None, [0], None, 800)  # type: ignore[arg-type]
-    assert len(list(engine.score(requests))) == 20
-    worker = VLLMEngine(shared, 200, Head(OutputHead(torch.zeros(1, 1)), None), None, [0], None, 800)  # type: ignore[arg-type]
-    batches = worker.divided(requests).batches
-    for at in (slice(0, 1), slice(1, None)):
-        for batch, results in zip(batches[at], worker.computed(batches[at]), strict=True):
-            assert [each.request for each in results] == list(batch)
-    assert shared.windows == alone.windows == [8, 8, 4]
-
-
 class Runner:
     """As much of vLLM's model runner as states are taken from: three requests, two steps of chunked prefill."""
 

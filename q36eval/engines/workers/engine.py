@@ -55,6 +55,7 @@ class WorkersEngine(BatchedEngine):
         self.generates, self.scores, self.deterministic = opened.generates, opened.scores, opened.deterministic
         self.ignores_activation_quantization, self.drafts = opened.ignores_activation_quantization, opened.drafts
         self._plan = opened.plan
+        self.options = class_of(settings.kind).options  # type: ignore[misc]  # those of the engine that is replicated
         self._losses = pool.losses
         self._rounds_logits = False
         weakref.finalize(self, pool.close, replica.number)
@@ -114,12 +115,6 @@ class WorkersEngine(BatchedEngine):
         self._pool.open(self._replica)
 
     @property
-    def options(self) -> frozenset[str]:  # type: ignore[override]
-        """Those of the engine that is replicated."""
-        options: frozenset[str] = class_of(self._settings.kind).options
-        return options
-
-    @property
     def spread(self) -> dict[str, Any]:  # type: ignore[override]
         """How many workers there are, where, and how many were lost."""
         nodes = sorted(member.facts.node for member in self._pool.members if member.facts is not None)
@@ -139,7 +134,7 @@ class WorkersEngine(BatchedEngine):
         return Divided([[requests[place] for place in batch] for batch in division.batches], refused)
 
     def computed(self, batches: Sequence[Batch]) -> Iterator[list[Any]]:
-        units = [[batches[place] for place in unit] for unit in in_units(batches)]
+        units = list(in_units(batches))
         with _one_thread(self._opened.one_thread):
             for unit, outcome in Dispatch(self._pool, self._replica, units).outcomes():
                 self._tell_of_losses()
@@ -202,18 +197,12 @@ UNIT_BATCHES = 4
 alone. That a prefix is computed by several workers changes nothing: its tokens and passes are the same."""
 
 
-def in_units(batches: Sequence[Batch]) -> Iterator[list[int]]:
-    """Places of the batches that go together, in order."""
-    for shared, members in groupby(range(len(batches)), key=lambda place: _shared(batches[place])):
-        places = list(members)
-        size = UNIT_BATCHES if shared else 1
-        yield from (places[at : at + size] for at in range(0, len(places), size))
-
-
-def _shared(batch: Batch) -> tuple[str, tuple[int, ...]] | None:
-    """The group and the prefix that all rows of a batch may be computed after."""
-    prefix = common_prefix(batch)
-    return (batch[0].group, prefix) if prefix else None
+def in_units(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
+    """The batches that go together, in order."""
+    for (_, prefix), members in groupby(batches, key=lambda batch: (batch[0].group, common_prefix(batch))):
+        alike = list(members)
+        size = UNIT_BATCHES if prefix else 1
+        yield from (alike[at : at + size] for at in range(0, len(alike), size))
 
 
 def _of_a_worker(settings: EngineSettings) -> EngineSettings:
