@@ -16,7 +16,7 @@ from q36eval.served.chat import (
     prompts_measured,
     streams_measured,
 )
-from q36eval.served.comparison import measured_differences
+from q36eval.served.comparison import cut_in_half, greedy_measured, measured_differences
 from q36eval.served.declared_server import PARTS, Plan
 from q36eval.served.differentials import (
     Alone,
@@ -32,7 +32,6 @@ from q36eval.served.differentials import (
     streaming,
 )
 from q36eval.served.drafts import drafted, rejected_measured
-from q36eval.served.greedy_check import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompts
 
 Figure = Measurement | ProbeFailure

@@ -128,8 +128,7 @@ class Endpoint:
 
     def fits(self, prompt: int, budget: int) -> bool:
         """Whether so many tokens and so many more fit its context."""
-        context = self.server.model.max_model_len
-        return context is None or prompt + budget <= context
+        return self.server.fits(prompt + budget)
 
     # -- raw completions
 

@@ -351,9 +351,9 @@ class OpenAIEngine(Engine):
             yield from held
 
     def _unusable(self, length: int, budget: int) -> str | None:
-        context = self._server.model.max_model_len
-        if context is None or length + budget <= context:
+        if self._server.fits(length + budget):
             return None
+        context = self._server.model.max_model_len
         return f"{length} tokens and {budget} more do not fit the server's context of {context}"
 
 

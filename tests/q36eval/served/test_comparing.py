@@ -14,11 +14,12 @@ from q36eval.served.comparison import (
     MOVED_NATS,
     NEAR_TIE_NATS,
     Compared,
+    cut_in_half,
     difference,
+    greedy_measured,
     measured_differences,
 )
 from q36eval.served.differentials import CannotBeMeasuredError, told_apart
-from q36eval.served.greedy_check import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompt
 
 POLICY = read_policy(Path(__file__).parents[3] / "data" / "policies" / "served.yaml")
