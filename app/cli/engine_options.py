@@ -88,8 +88,7 @@ def check_engine(options: EngineOptions) -> None:
     Raises:
         UsageError: names it.
     """
-    # a cluster may have GPUs where this machine has none
-    if options.workers is None or (options.ray is None and options.device in WORKERS_OWN):
+    if options.workers is None or options.device in WORKERS_OWN:
         check_device(options.device)
     if options != EngineOptions(device=options.device):  # the engine's import takes seconds
         check_options(options)

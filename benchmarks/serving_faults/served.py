@@ -12,10 +12,9 @@ from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Measurement
 from q36eval.served.chat import ask_chat, completions_streamed, parser_measured, prompts_measured, streams_measured
-from q36eval.served.comparison import measured_differences
+from q36eval.served.comparison import cut_in_half, greedy_measured, measured_differences
 from q36eval.served.declared_server import Plan
 from q36eval.served.differentials import Alone, answers, cache_hit, concurrency, streaming
-from q36eval.served.greedy_check import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompts
 
 CONCURRENCY = 16

@@ -21,8 +21,7 @@ dtype and on whatever device the engine computes: row t predicts `token_ids[firs
 through the deployment's own head to float32, accumulated in float32, its inputs quantized where the deployment does so.
 `output_head` is that head, decoded, or an `EngineError` where it alone does not give the logits. `scores` says
 so where an engine has no states: `likeliest` gives the log-probabilities that it has, and what needs all is left out.
-A request says how much of its rows is read (`likeliest`, `whole`), so that the rest need not be had where it costs, and
-which tokens of each row are wanted where few can be had (`named`).
+A request says how much of its rows is read (`likeliest`, `whole`), so that the rest need not be had where it costs.
 
 **Answers.** `generate` continues each request to the end of turn, a stop string or its budget. At temperature 0 it
 takes the likeliest token; else it draws from numbers that follow from the request's seed and key alone.

@@ -4,9 +4,8 @@ The contract in words stands in the docstring of `q36eval.engines`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from q36eval.engines.logits import OutputHead
     from q36eval.engines.memory_plan import MemoryPlan
-
-    """Token ids [T, K]: of each of T rows K tokens."""
 
 IN_PROCESS = "in-process"
 
@@ -346,10 +343,6 @@ class Divided:
     refused: Sequence[Result] = ()
 
 
-BLOCK = 64
-"""Requests that are handed together to an engine that forms no batches of its own accord."""
-
-
 @dataclass(frozen=True)
 class Perturbation:
     """Another way to compute what a deployment computes, which ought to change no answer: for the noise floor.
@@ -447,24 +440,6 @@ class Engine(ABC):
         """What it computes together, and where its memory goes; None where it does not plan that."""
         return None
 
-    def divided(self, requests: Sequence[Request]) -> Divided:
-        """The batches of `score` or `generate` of these requests, all of one kind, known ones included, in order.
-
-        They follow from the list alone, and a batch has the same numbers whichever engine of this deployment computes
-        it: so several may share the work. Where an engine forms no batches they are blocks of the list.
-        """
-        groups = (list(members) for _, members in groupby(requests, key=lambda request: request.group))
-        return Divided([group[at : at + BLOCK] for group in groups for at in range(0, len(group), BLOCK)])
-
-    def computed(self, batches: Iterable[Batch]) -> Iterator[list[Result]]:
-        """The results of each batch of `divided`, in order, each result in the place of its request."""
-        for batch in batches:
-            scored = self.score([each for each in batch if isinstance(each, ScoreRequest)])
-            generated = self.generate([each for each in batch if isinstance(each, GenerationRequest)])
-            results: dict[str, Result] = {each.request.key: each for each in scored}
-            results |= {each.request.key: each for each in generated}
-            yield [results[each.key] for each in batch]
-
     @abstractmethod
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         """A result for every request whose key is not `known`, in any order."""
@@ -523,11 +498,6 @@ class Engine(ABC):
             EngineError: it has no choice of them.
         """
         raise EngineError("engine-cannot", f"The engine {self.identity.engine} has no choice of KV-cache scales.")
-
-    @property
-    def splits(self) -> int:
-        """How often a batch or a pass that ran out of memory was made smaller."""
-        return 0
 
     def keep_in(self, folder: Path | None, advanced: Callable[[int, int], None]) -> None:  # noqa: B027 - most keep nothing
         """Receive a folder for long computations to be resumed from (None: they begin anew), and whom to tell how many

@@ -1,12 +1,14 @@
 """Which requests are computed together: similar length, one group, and a shared prefix where that pays."""
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from q36eval.engines.base import GenerationRequest, ScoreRequest
+from q36eval.engines.base import Batch, Divided, Engine, Generated, GenerationRequest, Request, Scored, ScoreRequest
 from q36eval.engines.memory_plan import (
     ATTENDED_TOKENS,
     CHUNK_TOKENS,
@@ -16,6 +18,7 @@ from q36eval.engines.memory_plan import (
 )
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
+ResultT = TypeVar("ResultT", Scored, Generated)
 
 RowsOf = Callable[[int, int], int]
 """How many rows a batch may have whose prompts and answers have at most so many tokens."""
@@ -128,16 +131,26 @@ def batches_by_length(
         longer = 0 if rows_of is None else -(-_budget(request) // SHORT_BUDGET) - 1
         return max(0, longer).bit_length()
 
-    ordered = sorted(requests, key=lambda r: (r.group, -lasting(r), -len(r.token_ids), r.token_ids, r.key))
-    batch: list[RequestT] = []
-    for request in ordered:
-        width = len(batch[0].token_ids) if batch else len(request.token_ids)
-        full = (len(batch) + 1) * width > max_tokens or len(batch) == max_rows
-        if batch and rows_of is not None:
-            full = full or len(batch) >= rows_of(width, max(_budget(request), *map(_budget, batch)))
+    def is_full(batch: list[RequestT], request: RequestT) -> bool:
+        width = len(batch[0].token_ids)
+        if (len(batch) + 1) * width > max_tokens or len(batch) == max_rows:
+            return True
+        if rows_of is not None and len(batch) >= rows_of(width, max(_budget(request), *map(_budget, batch))):
+            return True
         apart = max_spread is not None and width - len(request.token_ids) > max_spread
-        apart = apart or (bool(batch) and lasting(batch[0]) != lasting(request))
-        if batch and (full or apart or batch[0].group != request.group):
+        return apart or lasting(batch[0]) != lasting(request)
+
+    ordered = sorted(requests, key=lambda r: (r.group, -lasting(r), -len(r.token_ids), r.token_ids, r.key))
+    return in_order(ordered, is_full)
+
+
+def in_order(
+    requests: Iterable[RequestT], is_full: Callable[[list[RequestT], RequestT], bool]
+) -> Iterator[list[RequestT]]:
+    """Batches of one group each of the requests as they come; a batch ends where it `is_full` for the next one."""
+    batch: list[RequestT] = []
+    for request in requests:
+        if batch and (batch[0].group != request.group or is_full(batch, request)):
             yield batch
             batch = []
         batch.append(request)
@@ -171,6 +184,56 @@ def _chunk_chain(sequence: Sequence[int]) -> list[int]:
     return list(accumulate(chunks, lambda before, chunk: hash((before, chunk)), initial=0))[1:]
 
 
-def with_news(batches: Iterable[list[RequestT]], known: Collection[str]) -> Iterator[list[RequestT]]:
+def with_news(batches: Iterable[Batch], known: Collection[str]) -> Iterator[Any]:
     """The batches that hold a request whose key is not `known`: each is computed whole, or not at all."""
     return (batch for batch in batches if any(request.key not in known for request in batch))
+
+
+class BatchedEngine(Engine):
+    """One that forms its batches from the whole list of requests, so that several may share the work."""
+
+    @abstractmethod
+    def divided(self, requests: Sequence[Request]) -> Divided:
+        """The batches of `score` or `generate` of these requests, all of one kind, known ones included, in order.
+
+        They follow from the list alone, and a batch has the same numbers whichever engine of this deployment computes
+        it.
+        """
+
+    @abstractmethod
+    def computed(self, batches: Sequence[Batch]) -> Iterator[list[Any]]:
+        """The results of each batch of `divided`, in order, each result in the place of its request."""
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        return self._evaluated(requests, known)
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        return self._evaluated(requests, known)
+
+    def _evaluated(self, requests: Sequence[Request], known: Collection[str]) -> Iterator[Any]:
+        if all(request.key in known for request in requests):
+            return
+        divided = self.divided(requests)
+        yield from (each for each in divided.refused if each.request.key not in known)
+        for results in self.computed([*with_news(divided.batches, known)]):
+            yield from new_results(results, known)
+
+
+def shared_out(results: list[ResultT], seconds: float) -> list[ResultT]:
+    """The results with their part of a batch's `seconds`, by the tokens each read and answered."""
+    tokens = [_tokens(result) for result in results]
+    return [replace(result, seconds=seconds * n / sum(tokens)) for result, n in zip(results, tokens, strict=True)]
+
+
+def new_results(results: list[ResultT], known: Collection[str]) -> Iterator[ResultT]:
+    """The results of a batch that are not `known`; the first of them tells what the others' repetition took."""
+    repeated = sum(result.seconds for result in results if result.request.key in known)
+    for result in results:
+        if result.request.key not in known:
+            yield replace(result, repeated_seconds=repeated) if repeated else result
+            repeated = 0.0
+
+
+def _tokens(result: Scored | Generated) -> int:
+    read = len(result.request.token_ids)
+    return read + len(result.token_ids) if isinstance(result, Generated) else read

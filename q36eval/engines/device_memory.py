@@ -125,6 +125,10 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", 
 """Words of errors that libraries raise as plain ones."""
 
 
+DOES_NOT_FIT = "do not fit into the memory that the weights leave"
+"""Words of our own error for a row that is too much in the smallest passes."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether there was not memory enough, on whatever device."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):

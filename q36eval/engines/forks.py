@@ -13,22 +13,19 @@ import pickle
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from q36eval.engines.base import Generated, Scored
-from q36eval.engines.batches import RequestT
+from q36eval.engines.batches import RequestT, ResultT, shared_out
 from q36eval.interrupts import held_back, left_to_the_parent
 from q36eval.memory import available_bytes
 
 T = TypeVar("T")
 R = TypeVar("R")
-ResultT = TypeVar("ResultT", Scored, Generated)
 
 MAX_WORKERS = 8
 BYTES_PER_WORKER = 3 * 2**29
@@ -197,23 +194,3 @@ def timed(call: Callable[[list[RequestT]], list[ResultT]], batch: list[RequestT]
     results = call(batch)
     watch.stop()
     return shared_out(results, watch.seconds())
-
-
-def shared_out(results: list[ResultT], seconds: float) -> list[ResultT]:
-    """The results with their part of a batch's `seconds`, by the tokens each read and answered."""
-    tokens = [_tokens(result) for result in results]
-    return [replace(result, seconds=seconds * n / sum(tokens)) for result, n in zip(results, tokens, strict=True)]
-
-
-def new_results(results: list[ResultT], known: Collection[str]) -> Iterator[ResultT]:
-    """The results of a batch that are not `known`; the first of them tells what the others' repetition took."""
-    repeated = sum(result.seconds for result in results if result.request.key in known)
-    for result in results:
-        if result.request.key not in known:
-            yield replace(result, repeated_seconds=repeated) if repeated else result
-            repeated = 0.0
-
-
-def _tokens(result: Scored | Generated) -> int:
-    read = len(result.request.token_ids)
-    return read + len(result.token_ids) if isinstance(result, Generated) else read

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,7 +37,6 @@ from q36eval.engines.device_memory import costs_on, room_before
 from q36eval.engines.layer_by_layer import LayerByLayerEngine
 from q36eval.engines.memory_plan import MemoryPlan, plan_memory
 from q36eval.engines.numerics import NUMERICS_VERSION
-from q36eval.engines.opening import as_settings
 from q36eval.engines.perturbation import perturbations
 from q36eval.engines.qwen3_5_moe import fused_layers
 from q36eval.engines.resident import ResidentEngine, workers_of
@@ -93,7 +91,7 @@ class InProcessEngine(ResidentEngine):
     options = frozenset({"device", "emulate_activations", "kv_cache_dtype", "placement", "workers", "ray", *TRACED})
 
     @classmethod
-    def load(cls, settings: EngineSettings | Path) -> ResidentEngine:
+    def load(cls, settings: EngineSettings) -> ResidentEngine:
         """Decode the checkpoint strictly and wrap it.
 
         Raises:
@@ -103,7 +101,6 @@ class InProcessEngine(ResidentEngine):
             EngineError: it does not fit into memory, or a file cannot be read.
             ChangedError: a file changed while it was loaded.
         """
-        settings = as_settings(settings)
         _check_values(settings)
         _check_kernels(settings.device)
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
@@ -121,7 +118,7 @@ class InProcessEngine(ResidentEngine):
                 engine = LayerByLayerEngine(
                     loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows
                 )
-            engine.draft_head, engine.draft_fault = _draft_head(loaded, settings)
+            engine.draft_head = _draft_head(loaded, settings)
             held.check()  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
@@ -151,13 +148,12 @@ class InProcessEngine(ResidentEngine):
         return plan_memory(costs, room, settings.batch_rows)
 
     @classmethod
-    def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
+    def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
         """From the files, the settings and the version of our numbers.
 
         Raises:
             UsageError: a KV cache that is not emulated.
         """
-        settings = as_settings(settings)
         _check_values(settings)
         folder, device, kv_cache_dtype = hold(settings.folder), settings.device, settings.kv_cache_dtype
         if kv_cache_dtype is None:
@@ -211,13 +207,12 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
     return loaded, load_tokenizer(held)
 
 
-def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> tuple[Any, str | None]:
-    """The draft head and what is wrong with it: one that cannot be loaded leaves the model what it is."""
-    try:
+def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> Any:
+    """The draft head; None where there is none, or one that cannot be loaded: that leaves the model what it is."""
+    with suppress(UsageError, CorruptCheckpointError):
         device = torch.device(settings.device)
-        return load_draft_head(loaded.checkpoint, device, torch.bfloat16, settings.emulate_activations), None
-    except (UsageError, CorruptCheckpointError) as error:
-        return None, str(error)
+        return load_draft_head(loaded.checkpoint, device, torch.bfloat16, settings.emulate_activations)
+    return None
 
 
 def _check_values(settings: EngineSettings) -> None:

@@ -18,12 +18,12 @@ from q36eval.checkpoints.placements import LAYERS
 from q36eval.checkpoints.stored_groups import give_back_pinned
 from q36eval.checkpoints.weight_slots import StoredLayers
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
+from q36eval.engines.batches import shared_out
 from q36eval.engines.device_memory import costs_of, pinned_bytes
-from q36eval.engines.forks import shared_out
 from q36eval.engines.layer_pass import Advanced, LayerPass, Segment, check_layers_alone
 from q36eval.engines.memory_plan import Costs, Room, rounded_down
 from q36eval.engines.perturbation import of_batches
-from q36eval.engines.resident import ResidentEngine, right_padded, scored
+from q36eval.engines.resident import ResidentEngine, right_padded
 from q36eval.engines.shared_prefix import common_prefix, rest_of, scored_after
 from q36eval.memory import available_bytes
 from q36eval.records import DeploymentIdentity
@@ -120,7 +120,7 @@ class LayerByLayerEngine(ResidentEngine):
                 yield batch, RuntimeError(layer_pass.errors[place])
                 continue
             hidden = layer_pass.hidden_states[place]
-            results = scored_after(prefix, batch, hidden) if prefix else scored(batch, hidden)
+            results = scored_after(prefix, batch, hidden)
             yield batch, shared_out(results, seconds * segments[place].ids.numel() / tokens)
         layer_pass.forget()
 

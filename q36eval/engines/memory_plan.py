@@ -302,17 +302,6 @@ class MemoryPlan:
         there = max(0, room.total - room.weights - room.decoded)
         return None if room.host or needed <= there else (needed, there)
 
-    @property
-    def longest_row(self) -> int | None:
-        """Tokens of the longest row, in whole chunks, that there is memory for; None on a CPU."""
-        if self.room.host:
-            return None
-        shortest, longest = 0, 2**20 // CHUNK_TOKENS
-        while shortest < longest:
-            middle = (shortest + longest + 1) // 2
-            shortest, longest = (shortest, middle - 1) if self.lacking(middle * CHUNK_TOKENS) else (middle, longest)
-        return shortest * CHUNK_TOKENS
-
 
 def plan_memory(costs: Costs, room: Room, rows: int | None = None) -> MemoryPlan:
     """The batches that there is room for; `rows` is the most answers that a person wants generated together."""

@@ -46,13 +46,13 @@ def open_engine(settings: EngineSettings | Path) -> Engine:
         CorruptCheckpointError: the checkpoint is not what it says it is.
         EngineError: the engine could not be opened.
     """
-    settings = as_settings(settings)
+    settings = EngineSettings(settings) if isinstance(settings, Path) else settings
     return _opened_by(settings).load(settings)
 
 
 def identity_of(settings: EngineSettings | Path) -> DeploymentIdentity:
     """The identity that `open_engine` would give, without loading any weights; raises as it does."""
-    settings = as_settings(settings)
+    settings = EngineSettings(settings) if isinstance(settings, Path) else settings
     return _opened_by(settings).identity_of(settings)
 
 
@@ -87,11 +87,6 @@ def as_reference(options: EngineOptions, by: str | None = None) -> EngineOptions
 def opens_checkpoints(options: EngineOptions) -> bool:
     """Whether an engine of these options opens any checkpoint, the reference too."""
     return _engine_class(options).opens_checkpoints
-
-
-def as_settings(settings: EngineSettings | Path) -> EngineSettings:
-    """A folder alone stands for the default options."""
-    return EngineSettings(settings) if isinstance(settings, Path) else settings
 
 
 def check_options(options: EngineOptions) -> None:

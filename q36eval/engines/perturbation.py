@@ -15,12 +15,13 @@ from transformers import DynamicCache
 
 from q36eval.checkpoints.architecture import base_of
 from q36eval.engines.base import Engine, Perturbation, Scored, ScoreRequest
-from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length
+from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length, in_order
 from q36eval.engines.decoding import fast_steps
 from q36eval.engines.forks import in_forks
 from q36eval.engines.numerics import rounded
 from q36eval.engines.qwen3_5_moe.fused_layers import plain_layers
-from q36eval.engines.resident import FORKED_WEIGHT_BYTES, ResidentEngine
+from q36eval.engines.resident import FORKED_WEIGHT_BYTES, ResidentEngine, right_padded
+from q36eval.engines.shared_prefix import scored_after
 
 SHIFT = 33
 """Tokens of padding before the longest row: half a chunk of the DeltaNet kernels (64) and odd, so chunks shift too."""
@@ -114,16 +115,11 @@ class InOtherCompany(ResidentEngine):
     """Batches of half the size, of requests as unlike in length as they come (by content, not by length)."""
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        batch: list[ScoreRequest] = []
-        for request in sorted(requests, key=lambda request: (request.group, request.key)):
+        def is_full(batch: list[ScoreRequest], request: ScoreRequest) -> bool:
             width = max(len(other.token_ids) for other in [*batch, request])
-            full = (len(batch) + 1) * width > SCORE_BATCH_TOKENS // 2
-            if batch and (full or batch[0].group != request.group):
-                yield batch
-                batch = []
-            batch.append(request)
-        if batch:
-            yield batch
+            return (len(batch) + 1) * width > SCORE_BATCH_TOKENS // 2
+
+        return in_order(sorted(requests, key=lambda request: (request.group, request.key)), is_full)
 
 
 class Decoded(ResidentEngine):
@@ -134,24 +130,16 @@ class Decoded(ResidentEngine):
 
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
-        lengths = [len(request.token_ids) for request in batch]
-        ids = torch.zeros(len(batch), max(lengths), dtype=torch.long)
-        for row, request in enumerate(batch):
-            ids[row, : lengths[row]] = torch.tensor(request.token_ids)
-        ids = ids.to(self.device)
+        ids = right_padded(batch).to(self.device)
         cache = DynamicCache(config=self._model.config)
         with fast_steps(self.device):
             steps = [
                 base_of(self._model)(
                     input_ids=ids[:, at : at + 1], past_key_values=cache, use_cache=True
                 ).last_hidden_state
-                for at in range(max(lengths) - 1)
+                for at in range(ids.shape[1] - 1)
             ]
-        hidden = torch.cat(steps, dim=1)
-        return [
-            Scored(request, hidden[row, request.first - 1 : lengths[row] - 1].clone())
-            for row, request in enumerate(batch)
-        ]
+        return scored_after((), batch, torch.cat(steps, dim=1))
 
 
 class RoundedLogits(ResidentEngine):

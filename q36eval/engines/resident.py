@@ -2,7 +2,7 @@
 
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -17,13 +17,10 @@ from q36eval.engines import cpu_products
 from q36eval.engines.abilities import Abilities
 from q36eval.engines.answer_endings import end_ids, finished, padding_id
 from q36eval.engines.base import (
-    Batch,
     Divided,
-    Engine,
     Generated,
     GenerationRequest,
     Request,
-    Result,
     Scored,
     ScoreRequest,
     failed,
@@ -31,22 +28,31 @@ from q36eval.engines.base import (
 )
 from q36eval.engines.batches import (
     MAX_SPREAD,
+    BatchedEngine,
     RequestT,
+    ResultT,
     generation_batches,
     scoring_batches,
-    with_news,
+    shared_out,
 )
 from q36eval.engines.decoding import decode
-from q36eval.engines.device_memory import costs_of, is_out_of_memory, room_of
-from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
+from q36eval.engines.device_memory import DOES_NOT_FIT, costs_of, is_out_of_memory, room_of
+from q36eval.engines.forks import Stopwatch, in_forks, timed, usable_workers
 from q36eval.engines.logits import OutputHead, OwnHead
 from q36eval.engines.memory_plan import CHUNK_TOKENS, Costs, MemoryPlan, Room, plan_memory
-from q36eval.engines.out_of_memory import in_parts
-from q36eval.engines.passes import read, remember
 from q36eval.engines.qwen3_5_moe import fused_layers
 from q36eval.engines.qwen3_5_moe.steps import StepMemory
 from q36eval.engines.sampling import Sampler
-from q36eval.engines.shared_prefix import LastPrefix, can_be_lent, common_prefix, prefix_answered_after, score_after
+from q36eval.engines.shared_prefix import (
+    LastPrefix,
+    can_be_lent,
+    common_prefix,
+    prefix_answered_after,
+    read,
+    remember,
+    score_after,
+    scored_after,
+)
 from q36eval.errors import EngineError
 from q36eval.records import DeploymentIdentity
 
@@ -62,7 +68,7 @@ NOT_RECORDED_SAID = "Decoding steps could not be recorded on this GPU; each take
 OUT_OF_MEMORY_SAID = "A batch ran out of memory; it is computed in parts, and so are others that do."
 
 
-class ResidentEngine(Engine):
+class ResidentEngine(BatchedEngine):
     """Scores and generates with a model in this process.
 
     Batches are formed from the whole request list by length, so the same list gives the same batches, hence bitwise
@@ -96,8 +102,6 @@ class ResidentEngine(Engine):
 
     draft_head: Any = None
     """The checkpoint's `DraftHead`, where it ships one."""
-    draft_fault: str | None = None
-    """Why one that it ships is not used."""
 
     @property
     def drafts(self) -> bool:  # type: ignore[override]
@@ -158,48 +162,18 @@ class ResidentEngine(Engine):
             )
         return self.head.plain
 
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        """Final hidden states of every request, in batches of similar length, right-padded."""
-        usable, refused = parted(self._separate(requests), self._unusable)
-        yield from (each for each in refused if each.request.key not in known)
-        for results in self._computed_scores(with_news(self._score_batches(usable), known)):
-            yield from new_results(results, known)
-
-    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        """Continuations, in left-padded batches of similar prompt length.
-
-        Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
-        """
-        usable, refused = parted(self._separate(requests), self._unusable)
-        yield from (each for each in refused if each.request.key not in known)
-        for results in self._computed_answers(with_news(self._answer_batches(usable), known)):
-            yield from new_results(results, known)
-
     def divided(self, requests: Sequence[Request]) -> Divided:
+        """Batches of similar length: of texts right-padded, of prompts left-padded."""
         usable, refused = parted(self._separate(requests), self._unusable)
         scores = len(requests) > 0 and isinstance(requests[0], ScoreRequest)
         return Divided([*(self._score_batches(usable) if scores else self._answer_batches(usable))], refused)
 
-    def computed(self, batches: Iterable[Batch]) -> Iterator[list[Result]]:
-        batches = list(batches)
-        scores = [[each for each in batch if isinstance(each, ScoreRequest)] for batch in batches]
-        prompts = [[each for each in batch if isinstance(each, GenerationRequest)] for batch in batches]
-        for results in self._computed_scores(filter(None, scores)):
-            yield [*results]
-        for answers in self._computed_answers(filter(None, prompts)):
-            yield [*answers]
-
-    def _computed_scores(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[list[Scored]]:
+    def computed(self, batches: Sequence[Any]) -> Iterator[list[Any]]:
         # anew for every call: between two of them, another model may lend this one its parts
         self._last_prefix = LastPrefix(self._model, self._chunk)
-        for batch, results in self._scored_batches(batches):
-            if isinstance(results, Exception):
-                results = [failed(request, f"engine: {results}") for request in batch]
-            yield results
-
-    def _computed_answers(self, batches: Iterable[list[GenerationRequest]]) -> Iterator[list[Generated]]:
-        self._last_prefix = LastPrefix(self._model, self._chunk)
-        for batch, results in self._computed(self._generate_batch, batches):
+        scores = len(batches) > 0 and isinstance(batches[0][0], ScoreRequest)
+        outcomes = self._scored_batches(batches) if scores else self._computed(self._generate_batch, batches)
+        for batch, results in outcomes:
             if isinstance(results, Exception):
                 results = [failed(request, f"engine: {results}") for request in batch]
             yield results
@@ -252,33 +226,39 @@ class ResidentEngine(Engine):
         return self.device.type == "cpu" and self.weight_bytes <= FORKED_WEIGHT_BYTES
 
     def _in_parts(
-        self,
-        call: Callable[[list[RequestT]], list[ResultT]],
-        batch: list[RequestT],
+        self, call: Callable[[list[RequestT]], list[ResultT]], batch: list[RequestT], halvings: int = 0
     ) -> list[ResultT]:
-        def smaller(request: RequestT, halvings: int) -> bool:
-            width = len(request.token_ids)
-            return width > CHUNK_TOKENS and (halvings == 1 or self.plan.chunk(1, width, halvings - 1) > CHUNK_TOKENS)
+        """The results of `call` of a batch; where memory runs out, of its halves, and so on down to one row.
 
-        earlier = False  # whether steps had memory before the attempt: what it took itself it would take again
+        A row that is too much alone is computed in passes that are halved. What fits in no way is an error, with the
+        reason. Memory that earlier batches left is given back first: then the whole may fit.
 
-        def computed(part: list[RequestT], halvings: int) -> list[ResultT]:
-            nonlocal earlier
-            earlier = self._step_memory is not None and self._step_memory.bytes > 0
-            self._halvings = halvings
-            try:
-                return call(part)
-            finally:
-                self._halvings = 0
-
-        def given_back() -> bool:
-            self._let_go()
-            if not earlier:
-                with self._splits.get_lock():
-                    self._splits.value += 1
-            return earlier
-
-        return in_parts(computed, batch, smaller=smaller, given_back=given_back)
+        Raises:
+            Exception: what `call` raises for other reasons.
+        """
+        # what the attempt itself takes for steps it would take again
+        earlier = self._step_memory is not None and self._step_memory.bytes > 0
+        self._halvings = halvings
+        try:
+            return call(batch)
+        except Exception as error:  # its frames hold tensors, and are let go here
+            if not is_out_of_memory(error):
+                raise
+        finally:
+            self._halvings = 0
+        self._let_go()
+        if earlier:
+            return self._in_parts(call, batch, halvings)
+        with self._splits.get_lock():
+            self._splits.value += 1
+        width = len(batch[0].token_ids)
+        if len(batch) > 1:
+            middle = (len(batch) + 1) // 2
+            halves = (self._in_parts(call, half) for half in (batch[:middle], batch[middle:]))
+            return [result for half in halves for result in half]
+        if width > CHUNK_TOKENS and (halvings == 0 or self.plan.chunk(1, width, halvings) > CHUNK_TOKENS):
+            return self._in_parts(call, batch, halvings + 1)
+        return [failed(batch[0], f"{width:,} tokens {DOES_NOT_FIT}")]
 
     @property
     def splits(self) -> int:
@@ -339,7 +319,7 @@ class ResidentEngine(Engine):
         if prefix:
             return score_after(self._model, prefix, batch, self._last_prefix)
         ids = right_padded(batch).to(self.device)
-        return scored(batch, read(self._model, ids, self._chunk(*ids.shape)))
+        return scored_after((), batch, read(self._model, ids, self._chunk(*ids.shape)))
 
     @torch.inference_mode()
     def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
@@ -391,14 +371,6 @@ def right_padded(batch: Sequence[ScoreRequest]) -> torch.Tensor:
     for row, request in enumerate(batch):
         ids[row, : len(request.token_ids)] = torch.tensor(request.token_ids)
     return ids
-
-
-def scored(batch: Sequence[ScoreRequest], hidden: torch.Tensor) -> list[Scored]:
-    """The results of a batch from the `hidden` states [R, W, H] of its `right_padded` rows."""
-    return [
-        Scored(request, hidden[row, request.first - 1 : len(request.token_ids) - 1].clone())
-        for row, request in enumerate(batch)
-    ]
 
 
 def _sampler_of(request: GenerationRequest) -> Sampler | None:

@@ -1,4 +1,8 @@
-"""A prefix that many rows share, computed once: what its layers remember, lent or copied to every row of a batch.
+"""Long rows read in several passes; a prefix that many rows share, computed once and lent to every row of a batch.
+
+A pass goes on from what the layers remember of those before, and ends with a whole chunk of Gated DeltaNet, so that the
+chunks of the next one are where they were. Keys and values are read from a cache instead of from the pass itself, under
+a mask: sums of another order, and so are the last digits.
 
 Attention layers remember keys and values (as a KV cache holds them: quantized where the deployment's is), Gated
 DeltaNet layers a recurrent state and the last inputs of their convolution. Rows that are scored only read
@@ -6,19 +10,56 @@ these; rows that are continued token by token have copies of their own.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, cat
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, LinearAttentionLayer
 
+from q36eval.checkpoints.architecture import base_of
 from q36eval.engines.base import GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import MAX_SPREAD, prefix_of
-from q36eval.engines.passes import read, remember
 
 Chunk = Callable[[int, int], int]
 """Of so many rows of so many tokens, the tokens of each that go through the model at a time."""
+
+
+def spans(width: int, chunk: int) -> Iterator[slice]:
+    """The columns of each pass over `width` columns, `chunk` at a time.
+
+    A last one alone goes with those before it: transformers takes one token for a step of decoding, by other kernels.
+    """
+    begin = 0
+    while begin < width:
+        end = width if width - begin <= chunk + 1 else begin + chunk
+        yield slice(begin, end)
+        begin = end
+
+
+def read(model: Any, ids: Tensor, chunk: int, cache: Any = None) -> Tensor:
+    """Final hidden states [R, W, H] of the token ids [R, W], whose rows begin together.
+
+    `cache` remembers what stands before them, and then them too; without one nothing stands before them.
+    """
+    if cache is None and chunk >= ids.shape[1]:
+        states: Tensor = base_of(model)(input_ids=ids, use_cache=False).last_hidden_state
+        return states
+    return cat(list(_passes(model, ids, chunk, cache)), dim=1)
+
+
+def remember(model: Any, ids: Tensor, chunk: int, cache: Any = None) -> Any:
+    """As `read`; returns what the layers remember of it all, for whoever goes on from there."""
+    cache = DynamicCache(config=model.config) if cache is None else cache
+    for _ in _passes(model, ids, chunk, cache):
+        pass
+    return cache
+
+
+def _passes(model: Any, ids: Tensor, chunk: int, cache: Any) -> Iterator[Tensor]:
+    cache = DynamicCache(config=model.config) if cache is None else cache
+    for span in spans(ids.shape[1], chunk):
+        yield base_of(model)(input_ids=ids[:, span], past_key_values=cache, use_cache=True).last_hidden_state
 
 
 def can_be_lent(model: Any) -> bool:
@@ -83,7 +124,7 @@ def rest_of(prefix: tuple[int, ...], batch: Sequence[ScoreRequest]) -> Tensor:
 
 
 def scored_after(prefix: tuple[int, ...], batch: Sequence[ScoreRequest], hidden: Tensor) -> list[Scored]:
-    """The results of a batch from the `hidden` states [R, W, H] of `rest_of` it."""
+    """The results of a batch from the `hidden` states [R, W, H] of its rows after `prefix`."""
     return [
         Scored(request, hidden[row, request.first - 1 - len(prefix) : len(request.token_ids) - 1 - len(prefix)].clone())
         for row, request in enumerate(batch)

@@ -22,7 +22,7 @@ from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeF
 from q36eval.run.capture import PASSES, ReferenceAnswers
 from q36eval.run.floor import FloorKeeper
 from q36eval.run.items import SECOND, Work
-from q36eval.run.memory_report import BATCHES, batches_line, limits, other_batches, split_line
+from q36eval.run.memory_report import BATCHES, batches_line, limits, other_batches
 from q36eval.run.preflight import problems_after_capture, problems_of_plan, refuse
 from q36eval.run.progress import note
 from q36eval.run.reference import Loader, Reference
@@ -401,8 +401,6 @@ class Running:
             if reference.load is not None:
                 reference.load.forget()
             reference.mark_used()
-        if splits := self._branch().splits:
-            self._told(split_line(splits))
         self._keep_reference_answers()
         self.stages += evaluated.stages
         self.timings[SET_UP] += evaluated.seconds.pop("reference") + (0.0 if asked is None else asked.seconds)

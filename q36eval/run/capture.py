@@ -15,7 +15,7 @@ from q36eval.probes import Digest, Probe, Progress, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, cannot_write, captures_in
 from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_up, refuse_unanswerable, second_items
-from q36eval.run.memory_report import batches_line, split_line
+from q36eval.run.memory_report import batches_line
 
 PASSES = "passes"
 """The folder beside captures from which long computations of an engine are resumed."""
@@ -204,8 +204,6 @@ def capture_reference(
         progress.advance()
     for work in works:
         _capture_second(engine, work, captures[work.probe.name], progress)
-    if engine.splits:
-        progress.note(split_line(engine.splits))
 
 
 def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Progress) -> None:

@@ -36,12 +36,6 @@ def limits(plan: MemoryPlan) -> str:
     return f"{plan.score_tokens:,} tokens scored, {plan.prompt_tokens:,} read and {plan.rows} answers at a time"
 
 
-def split_line(splits: int) -> str:
-    """What is said in the end where batches ran out of memory."""
-    times = "once" if splits == 1 else f"{splits:,} times"
-    return f"Memory ran out {times}, and what it ran out on was computed in smaller parts; no request was lost by it."
-
-
 def other_batches(begun: str, now: str) -> str:
     """What is said where a resumed run's batches are others than those it was begun with."""
     return f"The run was begun with {begun}; from here on it has {now}, so last digits of numbers may differ."
@@ -72,6 +66,5 @@ def plan_document(plan: MemoryPlan) -> Mapping[str, Any]:
         "prompt_tokens": plan.prompt_tokens,
         "rows": plan.rows,
         "rows_limited_to_bytes": plan.cache_bytes,
-        "longest_row": plan.longest_row,
         "smaller_for_lack_of_memory": plan.short,
     }

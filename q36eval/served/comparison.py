@@ -10,13 +10,15 @@ changed answer differs from the baseline is held against the share whose repeate
 (`stats._pairs`). Of an endpoint that rarely repeats itself nothing can be said: its items are not informative.
 """
 
+import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from q36eval.engines.openai.endpoint import Continuation
 from q36eval.metrics import metric_of
 from q36eval.records import Clusters, Counts, FamilyCompetence, Measurement, ProbeName
+from q36eval.served.prompts import Prompt
 
 NEAR_TIE_NATS = 0.25
 """Two tokens this close on both sides are a tie that rounding decides; two engines of one model move less."""
@@ -148,3 +150,42 @@ def sentences(*parts: str) -> str:
 def by_class(classes: Sequence[str | None]) -> dict[str, int]:
     """How many are of each class; those of none are not counted."""
     return dict(sorted(Counter(each for each in classes if each is not None).items()))
+
+
+def cut_in_half(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The first half of each prompt's tokens, and no turn that would end the question."""
+    return [replace(prompt, token_ids=prompt.token_ids[: max(1, len(prompt.token_ids) // 2)]) for prompt in prompts]
+
+
+def _tells(row: Mapping[int, float]) -> bool:
+    """Whether a place's log-probabilities say which token is likelier than another."""
+    return len(row) > 1 and all(map(math.isfinite, row.values()))
+
+
+def greedy_measured(prompts: Sequence[Prompt], greedy: "Mapping[str, Continuation | str]") -> Measurement:
+    """Answers with a token that is less likely than another by more than a near tie.
+
+    A temperature or a penalty that replaces what a request says changes few answers of a sure model. So prompts are cut
+    in the middle, where many tokens could follow, and each generated token is held to the server's own
+    log-probabilities. vLLM gives those before temperature and penalties; a server that gives them after its penalties
+    hides these.
+    """
+    faults, scored = [], 0
+    for prompt in prompts:
+        answer = greedy[prompt.name]
+        if isinstance(answer, str) or not answer.log_probs:
+            continue
+        chosen = answer.token_ids or answer.row_ids
+        if not chosen:
+            continue
+        rows = answer.log_probs[: len(chosen)]
+        if len(rows) < len(chosen) or not all(_tells(row) for row in rows):
+            continue
+        scored += 1
+        for place, (token, row) in enumerate(zip(chosen, answer.log_probs, strict=False)):
+            behind = max(row.values()) - row[token] if token in row else float("inf")
+            if behind > NEAR_TIE_NATS:
+                faults.append(f"{prompt.name}: token {place} is {behind:.2f} nats less likely than another")
+                break
+    counts = Counts(total=len(prompts), scored=scored, errored=len(prompts) - scored)
+    return counted_faults("greedy_faults", "all", faults, counts, "sampler")

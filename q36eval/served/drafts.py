@@ -54,14 +54,12 @@ def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None) -
     )
     metric = metric_of(ProbeName.SERVED, "rejected_drafts")
     total = sum(known, DraftCounts())
-    places = ", ".join(f"{count / total.drafts:.1%}" for count in total.by_place) if total.drafts else ""
     return metric.summarized(
         clusters,
         note=sentences(
             f"{_share(total)} of {len(known)} prompts asked alone",
-            f"accepted by place: {places}" if places else "",
             f"{_share(under_load)} under mixed load" if under_load is not None else "",
-            *_errors(rows),
+            *sorted({row.counts for row in rows if isinstance(row.counts, str)})[:1],
         ),
     )
 
@@ -70,7 +68,3 @@ def _share(counts: DraftCounts) -> str:
     if not counts.drafted:
         return "nothing was drafted"
     return f"{counts.accepted:,} of {counts.drafted:,} draft tokens accepted ({counts.accepted / counts.drafted:.1%})"
-
-
-def _errors(rows: Sequence[Drafted]) -> list[str]:
-    return sorted({row.counts for row in rows if isinstance(row.counts, str)})[:1]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Protocol
 
 from q36eval.config import Family
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
+from q36eval.probes import Progress
 from q36eval.records import Measurement, ProbeFailure, ProbeName
 from q36eval.served.chat import (
     ask_chat,
@@ -16,7 +16,7 @@ from q36eval.served.chat import (
     prompts_measured,
     streams_measured,
 )
-from q36eval.served.comparison import measured_differences
+from q36eval.served.comparison import cut_in_half, greedy_measured, measured_differences
 from q36eval.served.declared_server import PARTS, Plan
 from q36eval.served.differentials import (
     Alone,
@@ -42,30 +42,16 @@ UNSOUND_SHARE = 0.01
 answer. What is asked again until it is right would hide the very faults that are looked for."""
 
 
-class Progress(Protocol):
-    """What is told of how far it is."""
-
-    def stage(self, title: str, total: int) -> None: ...
-    def advance(self) -> None: ...
-
-
 class _Asking:
     """One run: the server that is judged, the second one beside it, and how both are asked."""
 
-    def __init__(self, endpoint: Endpoint, other: Endpoint | None, prompts: Prompts, plan: Plan, progress: Progress):
-        self._endpoint, self._other, self._progress = endpoint, other, progress
-        self._prompts, self._plan = prompts, plan
-        self._alone = dict[Endpoint, Alone]()
-
-    def alone(self, server: Endpoint) -> Alone:
-        """The prompts asked one by one at that server, once."""
-        if server not in self._alone:
-            self._alone[server] = Alone.of(server, self._prompts, self._plan)
-        return self._alone[server]
+    def __init__(self, endpoint: Endpoint, other: Endpoint | None, progress: Progress) -> None:
+        self._endpoint, self._progress = endpoint, progress
+        self._servers = [endpoint] if other is None else [endpoint, other]
 
     def attempts(self) -> tuple[int, int]:
         """Of both endpoints together: how often they were asked, and how often without a usable answer."""
-        told = [each.attempts() for each in self._servers()]
+        told = [each.attempts() for each in self._servers]
         return sum(sent for sent, _ in told), sum(unsound for _, unsound in told)
 
     def unless_unsound(self, part: str, begun: tuple[int, int], figures: Iterable[Figure]) -> Iterator[Figure]:
@@ -75,49 +61,24 @@ class _Asking:
             yield from figures
             return
         reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
-        last = next((each.last_unsound for each in self._servers() if each.last_unsound), "")
+        last = next((each.last_unsound for each in self._servers if each.last_unsound), "")
         reason += f"; the last: {last}" if last else ""
         yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
 
-    def difference(self, part: str, ask: Callable[[Endpoint], Found], *, alike: bool = True) -> Iterator[Figure]:
-        """One differential; where something differs the second server is asked `alike`, which tells whether it comes of
-        what is different about that one."""
+    def difference(self, part: str, ask: Callable[[], Found]) -> Iterator[Figure]:
+        """One differential."""
         self._progress.stage(PARTS[part], 1)
         begun = self.attempts()
         try:
-            found = ask(self._endpoint)
+            found = ask()
             self._endpoint.confirm()
         except CannotBeMeasuredError as error:
             yield ProbeFailure(probe=ProbeName.SERVED, reason=f"{part}: {error}", kind="skipped")
             return
         except EngineError as error:
             raise EngineError(error.code, f"While it was asked for {PARTS[part]}: {error}") from error
-
-        def figure() -> Iterator[Figure]:
-            beside = self._beside(found, ask) if alike else ""
-            yield measured_differences(part, found.compared, f"{found.how}{beside}")
-
-        yield from self.unless_unsound(part, begun, figure())
+        yield from self.unless_unsound(part, begun, [measured_differences(part, found.compared, found.how)])
         self._progress.advance()
-
-    def _servers(self) -> list[Endpoint]:
-        return [self._endpoint] if self._other is None else [self._endpoint, self._other]
-
-    def _beside(self, found: Found, ask: Callable[[Endpoint], Found]) -> str:
-        """Where something differs: what the second server gives when asked alike, in words. It is told, and not judged,
-        so that what goes wrong there takes nothing from the first one's figure."""
-        if self._other is None or all(each.changed is None for each in found.compared):
-            return ""
-        try:
-            answered = [each for each in ask(self._other).compared if each.error is None]
-        except (CannotBeMeasuredError, EngineError) as error:
-            return f"; the second server, asked alike, could not be measured: {error}"
-        if not answered:
-            return "; the second server, asked alike, answered nothing"
-        differ = sum(each.changed is not None for each in answered)
-        anyway = sum(each.repeated is not None for each in answered)
-        words = f"{differ} of {len(answered)} differ, and {anyway} when nothing is changed"
-        return f"; of the second server, asked alike, {words}"
 
 
 def measure_served(
@@ -130,9 +91,9 @@ def measure_served(
     """
     prompts = Prompts(endpoint.tokenizer, family)
     with_tools = prompts.with_tools(plan.items)  # where there are too few, that is said before anything is asked
-    run = _Asking(endpoint, other, prompts, plan, progress)
+    run = _Asking(endpoint, other, progress)
     progress.stage("asking alone", 1)
-    alone = run.alone(endpoint)
+    alone = Alone.of(endpoint, prompts, plan)
     progress.advance()
     progress.stage(PARTS["greedy"], 1)
     halves = cut_in_half(alone.prompts)
@@ -141,19 +102,19 @@ def measure_served(
     begun = run.attempts()
     streams = answers(endpoint, alone.prompts, stream=True)
     streamed = completions_streamed(alone.prompts, alone.baseline, streams)
-    compared = run.difference("streaming", lambda _: streaming(alone, streams), alike=False)
+    compared = run.difference("streaming", lambda: streaming(alone, streams))
     yield from run.unless_unsound("streaming", begun, chain(compared, [streamed]))
     if other is not None:  # before it is asked anything else
 
-        def of_both(at: Endpoint) -> Found:
-            found = endpoints(at, other, alone, plan)
+        def of_both() -> Found:
+            found = endpoints(endpoint, other, alone, plan)
             other.confirm()
             return found
 
-        yield from run.difference("endpoints", of_both, alike=False)
-    yield from run.difference("concurrency", lambda at: concurrency(at, run.alone(at), plan))
+        yield from run.difference("endpoints", of_both)
+    yield from run.difference("concurrency", lambda: concurrency(endpoint, alone, plan))
     before_load = endpoint.draft_counts()
-    yield from run.difference("load", lambda at: after_load(at, prompts, run.alone(at), plan))
+    yield from run.difference("load", lambda: after_load(endpoint, prompts, alone, plan))
     after = endpoint.draft_counts()
     if before_load is not None and after is not None:
         progress.stage(PARTS["drafts"], 1)
@@ -169,6 +130,6 @@ def measure_served(
     of_all = [prompts_measured(asked), streams_measured(asked), *parser_measured(asked), calls_measured(asked)]
     yield from run.unless_unsound("chat", begun, of_all)
     progress.advance()
-    yield from run.difference("cache-hit", lambda at: cache_hit(at, prompts, plan))
-    yield from run.difference("conversation", lambda at: conversation(at, prompts, plan))
-    yield from run.difference("eviction", lambda at: eviction(at, prompts, plan))
+    yield from run.difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan))
+    yield from run.difference("conversation", lambda: conversation(endpoint, prompts, plan))
+    yield from run.difference("eviction", lambda: eviction(endpoint, prompts, plan))

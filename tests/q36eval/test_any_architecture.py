@@ -14,20 +14,11 @@ from q36eval.engines.layer_pass import LayerPass, Segment, check_layers_alone
 from q36eval.engines.parts import parts_of
 from q36eval.engines.resident import ResidentEngine
 from q36eval.errors import UsageError
-from q36eval.records import DeploymentIdentity
 from tests.q36eval.checkpoints.architectures import NAMES, saved, tiny_model
+from tests.q36eval.test_references import IDENTITY
 from tests.raising import raises
 
 STOP = 2
-IDENTITY = DeploymentIdentity(
-    checkpoint_sha256="0" * 64,
-    tokenizer_sha256="0" * 64,
-    chat_template_sha256="0" * 64,
-    engine="in-process",
-    engine_version="x",
-    settings={"device": "cpu"},
-    kv_cache_dtype="auto",
-)
 
 
 class Numbers:

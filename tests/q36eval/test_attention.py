@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
 from q36eval.checkpoints import load_model
-from q36eval.engines.passes import read, remember
 from q36eval.engines.qwen3_5_moe import attention
 from q36eval.engines.qwen3_5_moe.attention import SeenFromEnd, seen_from_end
+from q36eval.engines.shared_prefix import read, remember
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 reads_on_a_cpu = pytest.mark.skipif(

@@ -163,26 +163,6 @@ def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(
         assert min(layers_read(reads)) == 0
 
 
-def test_states_are_written_without_a_copy_of_them_all(tmp_path: Path) -> None:
-    """They take up to half of the free memory: as much again, and the process is killed."""
-    engine: Any = open_engine(LAYERED)
-    segments = [layer_pass.Segment(torch.zeros(1, 2**17, dtype=torch.long)) for _ in range(2)]
-    one = layer_pass.LayerPass(engine.model, engine._layers, segments, folder=tmp_path)
-    size = engine.model.config.hidden_size
-    one.hidden_states = [torch.ones(1, 2**17, size, dtype=torch.bfloat16) for _ in segments]
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before, peak = (_resident(name) for name in ("VmRSS", "VmHWM"))
-    assert one._file is not None
-    one._keep(one._file, 1)
-    assert one._file.stat().st_size > 2**18 * size * 2
-    assert _resident("VmHWM") - max(before, peak) < 2**17 * size  # half of one segment
-
-
-def _resident(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
-
-
 def test_what_nobody_went_on_with_for_a_week_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
     for name, age_s in (("old", layer_pass.ABANDONED_S + 60), ("new", layer_pass.ABANDONED_S - 3600)):
@@ -243,34 +223,6 @@ def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.long
-def test_what_cannot_be_copied_ahead_is_copied_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of one shape: the states of one are never those of the batch before, whichever copy has no room."""
-    rng = random.Random(5)
-    asked = [
-        ScoreRequest(f"document/{n}", tuple(rng.choices(range(2, 900), k=96)), 1, f"group/{n // 2}") for n in range(6)
-    ]
-    own, copied = layer_pass._Copies.to_device, 0
-    failing = 0
-
-    def to_device(self: Any, states: torch.Tensor) -> torch.Tensor:
-        nonlocal copied
-        copied += 1
-        if copied == failing:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return own(self, states)
-
-    monkeypatch.setattr(layer_pass._Copies, "to_device", to_device)
-    settings = EngineSettings(SANDBOX / "bf16", placement="layers", batch_rows=2)
-    expected = states_of(open_engine(settings), asked)
-    every = copied
-    assert every >= 12
-    for number in (1, 2, 3, every // 2, every - 1, every):
-        copied, failing = 0, number
-        found = states_of(open_engine(settings), asked)
-        assert all(torch.equal(found[key], each) for key, each in expected.items())
-
-
-@pytest.mark.long
 def test_a_killed_pass_of_several_goes_on_where_a_little_less_memory_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
 ) -> None:
@@ -292,17 +244,11 @@ def test_a_killed_pass_of_several_goes_on_where_a_little_less_memory_is_free(
     assert {reads[name] for name in layers} == {max(reads.values()) - 1}, "the first pass began anew"
 
 
-def test_it_generates_nothing_and_says_so() -> None:
-    engine = open_engine(LAYERED)
+def test_a_prefix_is_computed_once_a_layer_and_nothing_is_generated() -> None:
+    engine: Any = open_engine(LAYERED)
     asked = [GenerationRequest("one", (5, 6, 7), 4), GenerationRequest("two", (5, 6), 4)]
     (answer,) = engine.generate(asked, known={"two"})
-    assert not engine.generates
-    assert answer.permanent
-    assert "generates no answers" in str(answer.error)
-
-
-def test_a_prefix_is_computed_once_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = open_engine(LAYERED)
+    assert (engine.generates, answer.finish_reason, answer.permanent) == (False, "error", True)
     widths: list[tuple[int, int]] = []
     layer = engine.model.model.layers[0]
     layer.register_forward_pre_hook(lambda m, a, k: widths.append(tuple(a[0].shape[:2])), with_kwargs=True)

@@ -7,7 +7,7 @@ import torch
 from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.weights import index_weights
-from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines import identity_of
 from q36eval.engines.numerics import NUMERICS_VERSION
 from tests.assets.numerics import (
     BF16,
@@ -77,6 +77,6 @@ def test_the_version_is_the_whole_of_what_an_identity_says_of_our_code() -> None
     """A comment makes no other deployment, another version does."""
     if not (BF16 / "model.safetensors").exists():
         pytest.skip("no trained weights in this checkout")
-    settings = InProcessEngine.identity_of(BF16).settings
+    settings = identity_of(BF16).settings
     assert settings["numerics"] == str(NUMERICS_VERSION)
     assert "code" not in settings

@@ -13,9 +13,9 @@ import torch
 from q36eval.engines import EngineSettings, logits, open_engine, resident
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.memory_plan import MemoryPlan
-from q36eval.engines.passes import spans
 from q36eval.engines.qwen3_5_moe.steps import StepMemory
-from q36eval.engines.resident import NOT_RECORDED_SAID, OUT_OF_MEMORY_SAID, ResidentEngine
+from q36eval.engines.resident import OUT_OF_MEMORY_SAID, ResidentEngine
+from q36eval.engines.shared_prefix import spans
 from tests.q36eval.scoring import states_of
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
@@ -163,18 +163,6 @@ def test_what_earlier_batches_left_is_given_back_before_a_batch_is_made_smaller(
     assert attempts[:2] == [9, 9]
     assert engine.splits == 0
     assert ids(again) == ids(whole)
-
-
-def test_steps_that_cannot_be_recorded_are_told_once(engine: ResidentEngine) -> None:
-    said: list[str] = []
-    engine.report_to(said.append)
-    engine._step_memory = StepMemory(engine.model)
-    engine._step_memory.not_recorded = "RuntimeError: operation not permitted\nwhen stream is capturing"
-    answered(engine, questions()[:2])
-    answered(engine, questions()[2:4])
-    assert len(said) == 1
-    assert said[0].startswith(f"{NOT_RECORDED_SAID}: RuntimeError: operation not permitted")
-    assert "\n" not in said[0]
 
 
 @pytest.mark.long

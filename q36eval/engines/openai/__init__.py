@@ -2,5 +2,5 @@
 
 `client` asks, waits and asks again; `answers` holds every answer to what was asked; `flavour` tells which program
 answers; `capabilities` tries what it can do; `deployment` is one server as it was opened; `in_flight` keeps so many
-requests under way; `scatter` looks whether answers depend on that; `engine` is the engine.
+requests under way; `engine` is the engine.
 """

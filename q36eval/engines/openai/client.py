@@ -1,4 +1,4 @@
-"""Asks a server over HTTP: timeouts, retries with jitter, a circuit breaker, budgets. An answer counts once it is read.
+"""Asks a server over HTTP: timeouts, retries with jitter, budgets. An answer counts once it is read.
 
 What asks again can do no harm: a request changes nothing at the server, and exactly one answer of it is handed out.
 """
@@ -126,15 +126,12 @@ class Limits:
     longest_pause: float = 30.0
     longest_wait: float = 300.0
     """Of what a server asks for with Retry-After."""
-    opens_after: int = 8
-    """So many failures in a row open the breaker: then one request at a time tries whether the server is back."""
     give_up: float = 600.0
     """Without a single answer."""
     answer_bytes: int = 2**31
     """Of any answer, however much was requested (`expected_bytes` bounds each by what was)."""
     spare_requests: int = 1000
     """In all three times as many requests may be made as answers came, and so many more."""
-    total: float = 7 * 86400.0
 
 
 PAGE_BYTES = 2**24
@@ -191,8 +188,8 @@ class Client:
         headers = {} if address.key is None else {"Authorization": f"Bearer {address.key}"}
         connections = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._http = httpx.Client(timeout=timeout, headers=headers, limits=connections)
-        self._lock, self._trial = threading.Lock(), threading.Lock()
-        self._began = self._last_answer = time.monotonic()
+        self._lock = threading.Lock()
+        self._last_answer = time.monotonic()
         self._failures = self._sent = self._answered = 0
         self.unsound, self.unsound_last = 0, ""
         """Attempts that ended with an error of the server's own, or with an answer that is none: asked again, they show
@@ -248,7 +245,7 @@ class Client:
     ) -> ValueT:
         last, most = "", attempts or self._limits.attempts
         for attempt in range(most):
-            alone = self._admitted()
+            self._count_attempt()
             wait: float | None = None
             try:
                 content = self._content(method, url, body)
@@ -272,9 +269,6 @@ class Client:
             else:
                 self._succeeded()
                 return value
-            finally:
-                if alone:
-                    self._trial.release()
             if attempt + 1 < most:
                 self._pause(self._until_next(attempt, wait))
         raise NoAnswerError(f"no usable answer in {most} attempts; the last: {last}")
@@ -286,35 +280,25 @@ class Client:
             jitter = self._jitter.uniform(0.0, min(self._limits.longest_pause, self._limits.first_pause * 2.0**attempt))
         return jitter + min(wanted or 0.0, self._limits.longest_wait)
 
-    def _admitted(self) -> bool:
-        """Whether the request about to be made is the breaker's trial; returns once one may be made.
+    def _count_attempt(self) -> None:
+        """Another request is about to be made.
 
         Raises:
             EngineError: nothing was answered for too long, or a budget is spent.
         """
         with self._lock:
-            is_open = self._failures >= self._limits.opens_after
-        if is_open:
-            self._trial.acquire()
-        now = time.monotonic()
-        with self._lock:
             self._sent += 1
-            silent, sent, answered = now - self._last_answer, self._sent, self._answered
+            silent, sent, answered = time.monotonic() - self._last_answer, self._sent, self._answered
             failures = self._failures
-        spent = None
         if failures and silent > self._limits.give_up:
             spent = f"has given no usable answer for {silent:.0f} s"
         elif sent > 3 * answered + self._limits.spare_requests:
             spent = f"took {sent:,} requests for {answered:,} answers"
-        elif now - self._began > self._limits.total:
-            spent = f"has been asked for {(now - self._began) / 3600:.0f} hours"
-        if spent is not None:
-            if is_open:
-                self._trial.release()
-            raise EngineError(
-                "server-given-up", f"The server {self.address.base} {spent}; nothing more is requested of it."
-            )
-        return is_open
+        else:
+            return
+        raise EngineError(
+            "server-given-up", f"The server {self.address.base} {spent}; nothing more is requested of it."
+        )
 
     def _failed(self, *, counts: bool = True, unsound: str) -> None:
         """`unsound` says what came where an answer should have; empty where the server only asked for patience."""

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 COUNTERS = {
     "queries": "vllm:prefix_cache_queries_total",
@@ -23,8 +22,6 @@ DRAFTS = {
     "accepted": "vllm:spec_decode_num_accepted_tokens_total",
 }
 """Counters of speculative decoding; a vLLM that does none has no such line."""
-ACCEPTED_BY_PLACE = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-ACCEPTED_AT = ACCEPTED_BY_PLACE + r'\{[^}]*position="(\d+)"'
 
 
 @dataclass(frozen=True)
@@ -40,15 +37,11 @@ class CacheState:
 
 @dataclass(frozen=True)
 class DraftCounts:
-    """Counters of speculative decoding: how often it drafted, how many tokens, and how many of these were accepted.
-
-    `by_place` is how many were accepted as the first, the second and so on of a draft; () where that is not told.
-    """
+    """Counters of speculative decoding: how often it drafted, how many tokens, and how many of these were accepted."""
 
     drafts: int = 0
     drafted: int = 0
     accepted: int = 0
-    by_place: tuple[int, ...] = ()
 
     @property
     def rejected(self) -> int:
@@ -57,19 +50,10 @@ class DraftCounts:
 
     def since(self, before: "DraftCounts") -> "DraftCounts":
         """What they rose by."""
-        return self._with(before, -1)
+        return DraftCounts(self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted)
 
     def __add__(self, other: "DraftCounts") -> "DraftCounts":
-        return self._with(other, 1)
-
-    def _with(self, other: "DraftCounts", sign: int) -> "DraftCounts":
-        places = zip_longest(self.by_place, other.by_place, fillvalue=0)
-        return DraftCounts(
-            self.drafts + sign * other.drafts,
-            self.drafted + sign * other.drafted,
-            self.accepted + sign * other.accepted,
-            tuple(one + sign * two for one, two in places),
-        )
+        return DraftCounts(self.drafts + other.drafts, self.drafted + other.drafted, self.accepted + other.accepted)
 
 
 def cache_state_of(lines: Sequence[str]) -> CacheState | None:
@@ -96,10 +80,7 @@ def draft_counts_of(lines: Sequence[str]) -> DraftCounts | None:
     sums = _sums(lines, DRAFTS)
     if sums is None:
         return None
-    places = sorted({int(each) for line in lines for each in re.findall(ACCEPTED_AT, line)})
-    at_places = _sums(lines, {str(at): f'{ACCEPTED_BY_PLACE}{{[^}}]*position="{at}"' for at in places})
-    by_place = () if at_places is None else tuple(int(at_places[str(at)]) for at in places)
-    return DraftCounts(**{name: int(total) for name, total in sums.items()}, by_place=by_place)
+    return DraftCounts(**{name: int(total) for name, total in sums.items()})
 
 
 def _sums(lines: Sequence[str], names: Mapping[str, str]) -> dict[str, float] | None:

@@ -128,8 +128,7 @@ class Endpoint:
 
     def fits(self, prompt: int, budget: int) -> bool:
         """Whether so many tokens and so many more fit its context."""
-        context = self.server.model.max_model_len
-        return context is None or prompt + budget <= context
+        return self.server.fits(prompt + budget)
 
     # -- raw completions
 
@@ -194,9 +193,6 @@ class Endpoint:
             completion_tokens=used[-1].completion_tokens if used else None,
         )
 
-    def _before_end(self, ids: Sequence[int]) -> tuple[int, ...]:
-        return tuple(ids[: next((at for at, token in enumerate(ids) if token in self._stop_ids), len(ids))])
-
     def _without_end(self, text: str) -> str:
         """The text without the end-of-turn mark, which some servers send and others leave out."""
         for token in self._stop_ids:
@@ -207,7 +203,9 @@ class Endpoint:
         """What the model wrote, before any parser, by the tokens that the server returns; None without them."""
         if message.token_ids is None:
             return None
-        return str(self.tokenizer.decode(list(self._before_end(message.token_ids)), skip_special_tokens=False))
+        ids = message.token_ids
+        before_end = ids[: next((at for at, token in enumerate(ids) if token in self._stop_ids), len(ids))]
+        return str(self.tokenizer.decode(list(before_end), skip_special_tokens=False))
 
     # -- chat
 

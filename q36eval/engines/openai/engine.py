@@ -43,7 +43,6 @@ from q36eval.engines.openai.client import Address, Limits, MalformedError, NoAns
 from q36eval.engines.openai.concurrency import AHEAD, in_flight
 from q36eval.engines.openai.deployment import CONCURRENCY, Opened, confirm, identity_at, opened
 from q36eval.engines.openai.flavour import SGLANG, UNKNOWN, VLLM
-from q36eval.engines.openai.scatter import scatter_of
 from q36eval.engines.openai.sglang import likeliest_rows, scoring_body
 from q36eval.errors import CorruptCheckpointError, EngineError
 from q36eval.records import DeploymentIdentity
@@ -109,11 +108,6 @@ class OpenAIEngine(Engine):
         there = opened(settings, cls.limits)
         there.client.close()
         return identity_at(there, settings)
-
-    def report_to(self, notify: Callable[[str], None]) -> None:
-        """Say at once whether its answers depend on how many are requested together."""
-        super().report_to(notify)
-        self.notify(str(scatter_of(self, self._concurrency)))
 
     # -- scores
 
@@ -357,9 +351,9 @@ class OpenAIEngine(Engine):
             yield from held
 
     def _unusable(self, length: int, budget: int) -> str | None:
-        context = self._server.model.max_model_len
-        if context is None or length + budget <= context:
+        if self._server.fits(length + budget):
             return None
+        context = self._server.model.max_model_len
         return f"{length} tokens and {budget} more do not fit the server's context of {context}"
 
 

@@ -25,6 +25,10 @@ class Server:
     started: str | None
     """When its process began, where it tells."""
 
+    def fits(self, tokens: int) -> bool:
+        """Whether so many tokens fit its context, as far as it tells."""
+        return self.model.max_model_len is None or tokens <= self.model.max_model_len
+
 
 def server_of(client: Client, served_model: str | None) -> Server:
     """The server behind a client, and the model of that name; the only one where none is named.

@@ -7,19 +7,26 @@ tried first (`capabilities.tried`).
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import torch
+from pydantic import BeforeValidator, StrictInt
 
 from q36eval.engines.openai.answers import ALIGNED_NATS, Answered, packed_row, read_as
 from q36eval.engines.openai.client import MalformedError
 
+Entry = Annotated[
+    tuple[float | None, StrictInt], BeforeValidator(lambda entry: entry[:2] if isinstance(entry, list) else entry)
+]
+"""A log-probability and its token's id; the text after them is not read."""
+PlaceT = TypeVar("PlaceT")
+
 
 class _Meta(Answered):
     prompt_tokens: int
-    input_token_logprobs: list[Any] | None = None
-    input_top_logprobs: list[Any] | None = None
-    output_top_logprobs: list[Any] | None = None
+    input_token_logprobs: list[Entry] | None = None
+    input_top_logprobs: list[list[Entry] | None] | None = None
+    output_top_logprobs: list[list[Entry]] | None = None
 
 
 class _Scored(Answered):
@@ -46,25 +53,21 @@ def likeliest_rows(content: Any, prompt: Sequence[int], first: int, vocabulary: 
     Raises:
         MalformedError: it is an answer to another prompt, of other positions, or gives no distributions.
     """
-    own = _own(content, prompt, first)
+    meta, count = _meta(content, prompt), len(prompt) - first
+    own, tops = _last(meta.input_token_logprobs, count), _last(meta.input_top_logprobs, count)
+    if [token for _, token in own] != list(prompt[first:]):
+        raise MalformedError("the log-probabilities are those of other tokens than the prompt's")
     rows = []
-    for (token, value), entry in zip(own, _positions(content, "input_top_logprobs", len(own)), strict=True):
+    for one, top in zip(own, tops, strict=True):
+        entry = _by_id(top or [])
+        ((token, value),) = _by_id([one]).items()
         if len(entry) != top_k:
             raise MalformedError(f"a position has {len(entry)} likeliest tokens, where {top_k} were requested")
-        listed = _with_own(entry, token, value)
+        if abs(entry.get(token, value) - value) > ALIGNED_NATS:  # one of the two lists is of another position
+            raise MalformedError("a position's likeliest tokens give the prompt's own another probability than it has")
+        listed = entry | {token: value}
         rows.append(packed_row([*listed], [*listed.values()], vocabulary, top_k))
     return torch.stack(rows)
-
-
-def _with_own(entry: dict[int, float], token: int, value: float) -> dict[int, float]:
-    """A position's tokens and the prompt's own, of which both lists say the same where both have it.
-
-    Raises:
-        MalformedError: they do not: one of them is of another position.
-    """
-    if abs(entry.get(token, value) - value) > ALIGNED_NATS:
-        raise MalformedError("the likeliest tokens of a position give the prompt's own another probability than it has")
-    return entry | {token: value}
 
 
 def generated_row(content: Any, prompt: Sequence[int], vocabulary: int, top_k: int) -> torch.Tensor:
@@ -87,43 +90,16 @@ def _meta(content: Any, prompt: Sequence[int]) -> _Meta:
     return meta
 
 
-def _own(content: Any, prompt: Sequence[int], first: int) -> list[tuple[int, float]]:
-    """Each token of `prompt[first:]` and its log-probability: that they are the prompt's shows that none is shifted."""
-    given = _meta(content, prompt).input_token_logprobs
-    if given is None or len(given) != len(prompt) - first + 1:
-        count = "no" if given is None else len(given)
-        raise MalformedError(f"the answer has {count} positions, where {len(prompt) - first + 1} were requested")
-    own = [_entry(each) for each in given[1:]]
-    if [token for token, _ in own] != list(prompt[first:]):
-        raise MalformedError("the log-probabilities are those of other tokens than the prompt's")
-    return own
-
-
-def _positions(content: Any, name: str, count: int) -> list[dict[int, float]]:
-    """The last `count` positions of a list of `meta_info`, by id."""
-    given = getattr(read_as(_Scored, content).meta_info, name)
+def _last(given: list[PlaceT] | None, count: int) -> list[PlaceT]:
+    """The last `count` positions of a list that has one more, of which nothing is known."""
     if given is None or len(given) != count + 1:
-        raise MalformedError(
-            f"{name} has {'no' if given is None else len(given)} positions, and should have {count + 1}"
-        )
-    return [_by_id(each) for each in given[1:]]
+        told = "no" if given is None else len(given)
+        raise MalformedError(f"the answer has {told} positions, where {count + 1} were requested")
+    return given[1:]
 
 
-def _by_id(position: Any) -> dict[int, float]:
-    if not isinstance(position, list):
-        raise MalformedError("a position has no log-probabilities")
-    entries = [_entry(each) for each in position]
-    by_id = dict(entries)
+def _by_id(entries: Sequence[Entry]) -> dict[int, float]:
+    by_id = {token: value for value, token in entries if value is not None}
     if len(by_id) != len(entries):
-        raise MalformedError("a position has the log-probability of a token twice")
+        raise MalformedError("a position has the log-probability of a token twice, or none of one")
     return by_id
-
-
-def _entry(entry: Any) -> tuple[int, float]:
-    try:
-        value, token = entry[0], entry[1]
-        if isinstance(token, bool) or not isinstance(token, int):
-            raise TypeError
-        return token, float(value)
-    except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise MalformedError("a log-probability cannot be read") from error

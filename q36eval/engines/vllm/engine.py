@@ -1,10 +1,10 @@
 """The engine `vllm`: scored by the final hidden states that vLLM computes, answered as vLLM answers."""
 
+import copy
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -24,24 +24,20 @@ from q36eval.engines.answer_endings import configured_end, end_ids, engine_seed,
 from q36eval.engines.base import (
     ENGINE_ARG,
     Divided,
-    Engine,
     EngineOptions,
     EngineSettings,
     Generated,
     GenerationRequest,
     Perturbation,
     Request,
-    Scored,
     ScoreRequest,
     failed,
     parted,
 )
-from q36eval.engines.batches import batches_by_length, with_news
-from q36eval.engines.forks import new_results, shared_out
+from q36eval.engines.batches import BatchedEngine, batches_by_length, in_order, shared_out
 from q36eval.engines.head import Head
 from q36eval.engines.logits import OutputHead
 from q36eval.engines.numerics import NUMERICS_VERSION
-from q36eval.engines.opening import as_settings
 from q36eval.engines.vllm.environment import Environment, environment
 from q36eval.engines.vllm.process import AskError, WorkerProcess
 from q36eval.engines.vllm.self_test import check_states
@@ -65,7 +61,10 @@ RESERVED = frozenset({"model", "tokenizer", "worker_extension_cls", "generation_
 """What an engine argument may not say: an answer would be another deployment's, or states would be missing."""
 
 
-class VLLMEngine(Engine):
+Windows = Callable[[list[ScoreRequest]], Iterator[list[ScoreRequest]]]
+
+
+class VLLMEngine(BatchedEngine):
     """A checkpoint that vLLM has open in another process."""
 
     options: ClassVar[frozenset[str]] = frozenset(
@@ -82,7 +81,8 @@ class VLLMEngine(Engine):
         identity: DeploymentIdentity,
         window_tokens: int = WINDOW_TOKENS,
     ) -> None:
-        self._worker, self._context, self._head, self._window_tokens = worker, context, head, window_tokens
+        self._worker, self._context, self._head = worker, context, head
+        self._windows_of_texts: Windows = partial(batches_by_length, max_tokens=window_tokens)
         self.tokenizer, self._stop_ids, self.identity = tokenizer, tuple(stop_ids), identity
         self.device = head.device
 
@@ -96,7 +96,7 @@ class VLLMEngine(Engine):
         _check_known(_own_arguments(options), environment(options.engine_python))
 
     @classmethod
-    def load(cls, settings: EngineSettings | Path) -> "VLLMEngine":
+    def load(cls, settings: EngineSettings) -> "VLLMEngine":
         """Start vLLM on the checkpoint, and hold the states that it gives to its own log-probabilities.
 
         Raises:
@@ -104,7 +104,6 @@ class VLLMEngine(Engine):
             CorruptCheckpointError: the head's weights are not what the checkpoint says.
             EngineError: vLLM does not load the checkpoint, or its states are not those of its answers.
         """
-        settings = as_settings(settings)
         there = environment(settings.engine_python)
         with opened_once():
             held = hold(settings.folder)
@@ -123,13 +122,12 @@ class VLLMEngine(Engine):
         return engine
 
     @classmethod
-    def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
+    def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
         """From the files, the environment's versions and the settings.
 
         Raises:
             UsageError: no environment, or a value that an option does not have.
         """
-        settings = as_settings(settings)
         there = environment(settings.engine_python)
         folder, kv_cache_dtype = hold(settings.folder), settings.kv_cache_dtype
         if kv_cache_dtype is None:
@@ -164,36 +162,28 @@ class VLLMEngine(Engine):
     def output_head(self) -> OutputHead:
         return self._head.plain()
 
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        fitting, refused = parted(requests, self._too_long)
-        yield from (each for each in refused if each.request.key not in known)
-        under_way: ScoringWindow | None = None
-        try:
-            for window in with_news(self._windows_of_texts(fitting), known):
-                # asked once the one before is computed, whose states are then read and used meanwhile
-                before, under_way = under_way, ScoringWindow(self._worker, window)
-                if before is not None:
-                    yield from new_results(before.results(self.device), known)
-            if under_way is not None:
-                yield from new_results(under_way.results(self.device), known)
-        finally:
-            if under_way is not None:  # whoever stops in the middle leaves a window behind
-                under_way.forget()
-
-    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        fitting, refused = parted(requests, self._too_long)
-        yield from (each for each in refused if each.request.key not in known)
-        for window in with_news(windows_of_answers(fitting), known):
-            yield from new_results(self._answer_window(window), known)
-
     def divided(self, requests: Sequence[Request]) -> Divided:
         """The windows; each is the same window where it is handed over alone."""
         fitting, refused = parted(requests, self._too_long)
         scores = len(requests) > 0 and isinstance(requests[0], ScoreRequest)
         return Divided([*(self._windows_of_texts(fitting) if scores else windows_of_answers(fitting))], refused)
 
-    def _windows_of_texts(self, fitting: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        return batches_by_length(fitting, self._window_tokens)
+    def computed(self, batches: Sequence[Any]) -> Iterator[list[Any]]:
+        if batches and isinstance(batches[0][0], GenerationRequest):
+            yield from map(self._answer_window, batches)
+            return
+        under_way: ScoringWindow | None = None
+        try:
+            for window in batches:
+                # asked once the one before is computed, whose states are then read and used meanwhile
+                before, under_way = under_way, ScoringWindow(self._worker, window)
+                if before is not None:
+                    yield before.results(self.device)
+            if under_way is not None:
+                yield under_way.results(self.device)
+        finally:
+            if under_way is not None:  # whoever stops in the middle leaves a window behind
+                under_way.forget()
 
     def _too_long(self, request: Request) -> str | None:
         budget = request.max_new_tokens if isinstance(request, GenerationRequest) else 0
@@ -233,22 +223,15 @@ class VLLMEngine(Engine):
 
     def perturbations(self) -> Sequence[Perturbation]:
         return (
-            Perturbation("batch-of-one", "every document alone", lambda: _InWindows(self, one_by_one)),
-            Perturbation("another-batch", "batches of other size and company", lambda: _InWindows(self, other_company)),
+            Perturbation("batch-of-one", "every document alone", lambda: self.in_windows(one_by_one)),
+            Perturbation("another-batch", "batches of other size and company", lambda: self.in_windows(other_company)),
         )
 
-
-class _InWindows(VLLMEngine):
-    """The same process, asked in other windows."""
-
-    def __init__(
-        self, engine: VLLMEngine, windows_of: Callable[[list[ScoreRequest]], Iterator[list[ScoreRequest]]]
-    ) -> None:
-        self.__dict__ |= engine.__dict__
-        self._windows_of = windows_of
-
-    def _windows_of_texts(self, fitting: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        return self._windows_of(fitting)
+    def in_windows(self, windows_of: "Windows") -> "VLLMEngine":
+        """The same process, asked in other windows."""
+        variant = copy.copy(self)
+        variant._windows_of_texts = windows_of
+        return variant
 
 
 def one_by_one(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
@@ -259,28 +242,21 @@ def one_by_one(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
 def other_company(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
     """Half as many tokens at once, in an order that follows from keys and not from lengths."""
     ordered = sorted(requests, key=lambda request: (request.group, request.key))
-    for group in dict.fromkeys(request.group for request in ordered):
-        window: list[ScoreRequest] = []
-        for request in (each for each in ordered if each.group == group):
-            if window and sum(len(each.token_ids) for each in [*window, request]) > CPU_WINDOW_TOKENS // 2:
-                yield window
-                window = []
-            window.append(request)
-        yield window
+    return in_order(ordered, lambda window, one: _length(window) + len(one.token_ids) > CPU_WINDOW_TOKENS // 2)
 
 
 def windows_of_answers(requests: Sequence[GenerationRequest]) -> Iterator[list[GenerationRequest]]:
     """Of one group each and in order, as many as are handed over at once."""
-    for group in dict.fromkeys(request.group for request in requests):
-        window: list[GenerationRequest] = []
-        tokens = 0
-        for request in (each for each in requests if each.group == group):
-            tokens += len(request.token_ids)
-            if window and (len(window) == WINDOW_ANSWERS or tokens > WINDOW_PROMPT_TOKENS):
-                yield window
-                window, tokens = [], len(request.token_ids)
-            window.append(request)
-        yield window
+    groups = {group: at for at, group in enumerate(dict.fromkeys(request.group for request in requests))}
+
+    def is_full(window: list[GenerationRequest], request: GenerationRequest) -> bool:
+        return len(window) == WINDOW_ANSWERS or _length(window) + len(request.token_ids) > WINDOW_PROMPT_TOKENS
+
+    return in_order(sorted(requests, key=lambda request: groups[request.group]), is_full)
+
+
+def _length(window: Sequence[Request]) -> int:
+    return sum(len(request.token_ids) for request in window)
 
 
 def _arguments(settings: EngineSettings, there: Environment) -> dict[str, Any]:
@@ -328,11 +304,9 @@ def _check_known(own: Mapping[str, Any], there: Environment) -> None:
         return
     described = EngineOptions.described()
     names = sorted(described[name].name for name in VLLMEngine.options if described[name].flag is None)
-    near = get_close_matches(unknown[0], {*names, *there.arguments}, n=3)
-    similar = f" (similar: {', '.join(near)})" if near else ""
     raise UsageError(
         "engine-arg-unknown",
-        f"There is no {ENGINE_ARG} {unknown[0]}{similar}; NAME is one of "
+        f"There is no {ENGINE_ARG} {unknown[0]}; NAME is one of "
         f"{', '.join(names)}, or an argument of {there.distribution} {there.version}: "
         f"{', '.join(sorted(there.arguments))}.",
     )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from q36eval.engines.base import Scored, ScoreRequest
-from q36eval.engines.forks import shared_out
+from q36eval.engines.batches import shared_out
 from q36eval.engines.vllm.process import AskError, WorkerProcess
 
 _numbers = count()
@@ -26,13 +26,9 @@ class ScoringWindow:
         what = f"it scored {len(requests)} texts of up to {longest} tokens, among them {requests[-1].key}"
         self._asked = worker.begin("score", what, prompts=self._prompts, path=str(self._path))
 
-    def wait(self) -> None:
-        """Until vLLM has computed it."""
-        self._asked.wait()
-
     def forget(self) -> None:
         """Nobody wants it: once it is computed, remove its states."""
-        self.wait()
+        self._asked.wait()
         with suppress(FileNotFoundError):
             self._path.unlink()
 

@@ -1,7 +1,7 @@
 """Replicas of an engine as Ray actors, which share its work: on the GPUs of a machine, or on those of a cluster.
 
-An engine says how it would divide a list of requests (`Engine.divided`), and each worker computes whole batches of that
-division, as the engine alone would (`Engine.computed`). So no number depends on how many workers there are, which of
+An engine says how it would divide a list of requests (`BatchedEngine.divided`), and each worker computes whole batches
+of that division, as the engine alone would (`computed`). So no number depends on how many workers there are, which of
 them computed what, or whether one was lost meanwhile. Replicas are independent: a model that is spread over several
 GPUs is spread by the engine itself (vLLM's tensor parallelism), inside one worker.
 

@@ -1,46 +1,39 @@
 """The engine in front of workers: it plans by one of them, has all of them compute, and applies the head itself."""
 
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby
-from pathlib import Path
+from itertools import groupby
 from typing import Any
 
 import torch
 
-from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
+from q36eval.checkpoints import load_tokenizer
 from q36eval.checkpoints.draft import load_draft_head
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.engines.base import (
     Batch,
     Divided,
-    Engine,
     EngineSettings,
-    Generated,
-    GenerationRequest,
     Perturbation,
     Request,
-    Result,
-    Scored,
-    ScoreRequest,
     failed,
 )
-from q36eval.engines.forks import new_results
+from q36eval.engines.batches import BatchedEngine
 from q36eval.engines.head import Embeddings, Head
 from q36eval.engines.logits import OutputHead
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import rounded
-from q36eval.engines.opening import as_settings, identity_of, planned
+from q36eval.engines.opening import class_of, identity_of, planned
 from q36eval.engines.resident import drafted
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.engines.worker_places import Place
 from q36eval.engines.workers.dispatch import Dispatch, FatalUnitError
 from q36eval.engines.workers.pool import Pool, pool_at
-from q36eval.engines.workers.worker import ALIKE, Opened, Replica, unpacked
+from q36eval.engines.workers.worker import Opened, Replica, unpacked
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -50,7 +43,7 @@ LAYERS_REFUSED = (
 )
 
 
-class WorkersEngine(Engine):
+class WorkersEngine(BatchedEngine):
     """Replicas of one deployment."""
 
     def __init__(
@@ -62,64 +55,46 @@ class WorkersEngine(Engine):
         self.generates, self.scores, self.deterministic = opened.generates, opened.scores, opened.deterministic
         self.ignores_activation_quantization, self.drafts = opened.ignores_activation_quantization, opened.drafts
         self._plan = opened.plan
-        self._splits = 0
+        self.options = class_of(settings.kind).options  # type: ignore[misc]  # those of the engine that is replicated
         self._losses = pool.losses
         self._rounds_logits = False
         weakref.finalize(self, pool.close, replica.number)
 
     @classmethod
-    def load(cls, settings: EngineSettings | Path) -> "WorkersEngine":
+    def load(cls, settings: EngineSettings) -> "WorkersEngine":
         """Open the deployment in every worker, and its head here.
 
         Raises:
             UsageError, CorruptCheckpointError, EngineError: as the engine alone, said by whichever worker; or workers
                 that cannot be had, or that have another deployment than this machine.
         """
-        settings = as_settings(settings)
         place, theirs = Place.of(settings), _of_a_worker(settings)
-        here = theirs if _has_device(theirs.device) else replace(theirs, device="cpu")
         with opened_once():
             held = hold(settings.folder)
-            expected = identity_of(theirs) if here is theirs else None
+            expected = identity_of(theirs)
             # before workers plan by what memory it leaves them
-            head, tokenizer = Head.of(here), load_tokenizer(held)
+            head, tokenizer = Head.of(theirs), load_tokenizer(held)
             held.check()
             pool = pool_at(place)
             replica = Replica(pool.new_number(), theirs, expected)
             opened = pool.open(replica)
             engine = cls(pool, replica, opened[0], theirs, head, tokenizer)
-            if expected is None:
-                _check_alike(opened, settings.folder)
-                engine._change(identity=opened[0].identity)
             engine._plan_alike([each.plan for each in opened if each.plan is not None])
             if engine.drafts:
                 engine._draft_head = load_draft_head(
-                    open_checkpoint(held), torch.device(here.device), torch.bfloat16, here.emulate_activations
+                    open_checkpoint(held), torch.device(theirs.device), torch.bfloat16, theirs.emulate_activations
                 )
-                engine._embeddings = Embeddings.of(here)
+                engine._embeddings = Embeddings.of(theirs)
         return engine
 
     @classmethod
-    def identity_of(cls, settings: EngineSettings | Path) -> DeploymentIdentity:
-        """Of the engine alone; where this machine has no such device a worker says it, and its files are held to those
-        that are here.
-
-        Raises:
-            UsageError, CorruptCheckpointError: as the engine alone.
-            EngineError: there is no worker to ask.
-        """
-        settings = as_settings(settings)
-        theirs = _of_a_worker(settings)
-        if _has_device(theirs.device):
-            return identity_of(theirs)
-        identity = pool_at(Place.of(settings)).identify(theirs)
-        check_alike(identity, _with_files_here(identity, settings.folder))
-        return identity
+    def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
+        """Of the engine alone; raises as that."""
+        return identity_of(_of_a_worker(settings))
 
     @classmethod
     def planned(cls, settings: EngineSettings) -> MemoryPlan | None:
-        theirs = _of_a_worker(settings)
-        return planned(theirs) if _has_device(theirs.device) else None
+        return planned(_of_a_worker(settings))
 
     _draft_head: Any = None
     _embeddings: Embeddings | None = None
@@ -140,14 +115,6 @@ class WorkersEngine(Engine):
         self._pool.open(self._replica)
 
     @property
-    def options(self) -> frozenset[str]:  # type: ignore[override]
-        """Those of the engine that is replicated."""
-        from q36eval.engines.opening import class_of
-
-        options: frozenset[str] = class_of(self._settings.kind).options
-        return options
-
-    @property
     def spread(self) -> dict[str, Any]:  # type: ignore[override]
         """How many workers there are, where, and how many were lost."""
         nodes = sorted(member.facts.node for member in self._pool.members if member.facts is not None)
@@ -161,46 +128,24 @@ class WorkersEngine(Engine):
     def batches(self) -> MemoryPlan | None:
         return self._plan
 
-    @property
-    def splits(self) -> int:
-        return self._splits
-
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        for result in self._evaluated(requests, known):
-            assert isinstance(result, Scored), "it is what was asked for"
-            yield result
-
-    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        for result in self._evaluated(requests, known):
-            assert isinstance(result, Generated), "it is what was asked for"
-            yield result
-
     def divided(self, requests: Sequence[Request]) -> Divided:
         division = self._pool.divide(self._replica, requests)
-        refused = [_of(requests[place], result) for place, result in division.refused]
+        refused = [replace(result, request=requests[place]) for place, result in division.refused]  # type: ignore[arg-type]
         return Divided([[requests[place] for place in batch] for batch in division.batches], refused)
 
-    def _evaluated(self, requests: Sequence[Request], known: Collection[str]) -> Iterator[Result]:
-        if all(request.key in known for request in requests):
-            return
-        divided = self.divided(requests)
-        yield from (each for each in divided.refused if each.request.key not in known)
-        batches = [batch for batch in divided.batches if any(request.key not in known for request in batch)]
-        units = [[batches[place] for place in unit] for unit in in_units(batches)]
+    def computed(self, batches: Sequence[Batch]) -> Iterator[list[Any]]:
+        units = list(in_units(batches))
         with _one_thread(self._opened.one_thread):
             for unit, outcome in Dispatch(self._pool, self._replica, units).outcomes():
                 self._tell_of_losses()
                 if isinstance(outcome, FatalUnitError):
-                    for request in chain.from_iterable(unit):
-                        if request.key not in known:
-                            # another attempt would cost as many workers again
-                            yield failed(request, f"engine: {outcome}", permanent=True)
+                    # another attempt would cost as many workers again
+                    lost = partial(failed, reason=f"engine: {outcome}", permanent=True)
+                    yield from ([lost(request) for request in batch] for batch in unit)
                     continue
-                self._splits = max(self._splits, outcome.splits)
                 for sentence in outcome.said:
                     self.notify_once(sentence)
-                for results in unpacked(outcome, unit, self.device):
-                    yield from new_results(results, known)  # type: ignore[type-var]
+                yield from unpacked(outcome, unit, self.device)
 
     def _tell_of_losses(self) -> None:
         lost = self._pool.losses - self._losses
@@ -252,67 +197,18 @@ UNIT_BATCHES = 4
 alone. That a prefix is computed by several workers changes nothing: its tokens and passes are the same."""
 
 
-def in_units(batches: Sequence[Batch]) -> Iterator[list[int]]:
-    """Places of the batches that go together, in order."""
-    for shared, members in groupby(range(len(batches)), key=lambda place: _shared(batches[place])):
-        places = list(members)
-        size = UNIT_BATCHES if shared else 1
-        yield from (places[at : at + size] for at in range(0, len(places), size))
-
-
-def _shared(batch: Batch) -> tuple[str, tuple[int, ...]] | None:
-    """The group and the prefix that all rows of a batch may be computed after."""
-    prefix = common_prefix(batch)
-    return (batch[0].group, prefix) if prefix else None
-
-
-def _of(request: Request, result: Result) -> Result:
-    return replace(result, request=request)  # type: ignore[arg-type]
-
-
-def _check_alike(opened: Sequence[Opened], folder: Path) -> None:
-    """Where this machine has no such device: hold workers to each other, and to the files that are here.
-
-    Raises:
-        UsageError: names what differs.
-    """
-    first = opened[0].identity
-    for other in opened[1:]:
-        check_alike(other.identity, first)
-    check_alike(first, _with_files_here(first, folder))
-
-
-def _with_files_here(identity: DeploymentIdentity, folder: Path) -> DeploymentIdentity:
-    here = {
-        "checkpoint_sha256": checkpoint_sha256(folder),
-        "tokenizer_sha256": tokenizer_sha256(folder),
-        "chat_template_sha256": chat_template_sha256(folder),
-    }
-    return identity.model_copy(update=here)
+def in_units(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
+    """The batches that go together, in order."""
+    for (_, prefix), members in groupby(batches, key=lambda batch: (batch[0].group, common_prefix(batch))):
+        alike = list(members)
+        size = UNIT_BATCHES if prefix else 1
+        yield from (alike[at : at + size] for at in range(0, len(alike), size))
 
 
 def _of_a_worker(settings: EngineSettings) -> EngineSettings:
     """As a worker opens it: on the first of the GPUs that it is given."""
     device = settings.device if settings.device == "cpu" else "cuda:0"
     return replace(settings, folder=settings.folder.resolve(), device=device, workers=None, ray=None)
-
-
-def _has_device(device: str) -> bool:
-    """Whether this machine has it."""
-    return device == "cpu" or torch.cuda.is_available()
-
-
-def check_alike(theirs: DeploymentIdentity, expected: DeploymentIdentity) -> None:
-    """Refuse workers of different deployments.
-
-    Raises:
-        UsageError: names the fields.
-    """
-    differing = theirs.differing_fields(expected)
-    if differing:
-        raise UsageError(
-            "workers-differ", f"The workers open different deployments: {', '.join(differing)} differ. {ALIKE}"
-        )
 
 
 @contextmanager

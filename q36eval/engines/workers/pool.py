@@ -7,28 +7,23 @@ import secrets
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from q36eval.engines.base import EngineSettings, Request
+from q36eval.engines.base import Request
 from q36eval.engines.worker_places import Place
 from q36eval.engines.workers.worker import Division, Facts, Opened, Replica, Worker
 from q36eval.errors import EngineError, Q36Error, UsageError
-from q36eval.memory import available_bytes
-from q36eval.records import DeploymentIdentity
 
 PLACED_WITHIN_S = 300.0
 """A worker that Ray has not placed and started by then has no place."""
 REACHED_WITHIN_S = 10.0
 REPLACEMENTS_IN_A_ROW = 3
 """Workers in one place that may fail in their set-up or die idle, none having computed anything; then it is empty."""
-OBJECT_STORE_BYTES = 2 * 2**30
-"""Of a local cluster's shared memory: what workers have computed and nobody has taken (see `dispatch.WINDOW`)."""
-SMALLEST_STORE_BYTES = 128 * 2**20
 SPARE = 2
 """Cores that a local cluster counts for each worker, whatever the machine has: one that takes the place of a lost one
 need not wait until that one's core counts as free."""
@@ -105,7 +100,8 @@ class Pool:
         """
         answers: list[Opened] = []
         while not answers:
-            for member, call in [(each, each.actor.open.remote(replica)) for each in self._placed()]:
+            placed = [member for member in self.members if member.facts is not None] or self.members
+            for member, call in [(each, each.actor.open.remote(replica)) for each in placed]:
                 if member.facts is None and not self.ready([call], PLACED_WITHIN_S):
                     self.leave_out(member)
                     continue
@@ -198,16 +194,6 @@ class Pool:
         except ray.exceptions.RayError as error:  # no room in memory or on the disk, above all
             raise EngineError("ray-failed", f"Ray cannot hand over a result: {_first_line(error)}.") from error
 
-    def identify(self, settings: EngineSettings) -> DeploymentIdentity:
-        """What a deployment is where a worker is.
-
-        Raises:
-            Q36Error: it is none.
-        """
-        identity = self._whichever(self._placed, "identify", settings)
-        assert isinstance(identity, DeploymentIdentity)
-        return identity
-
     def divide(self, replica: Replica, requests: Sequence[Request]) -> Division:
         """The batches of requests, by a worker; each would form the same.
 
@@ -216,26 +202,19 @@ class Pool:
         """
         import ray
 
-        def opened() -> list[Member]:
-            if not any(member.has(replica) for member in self.members):
-                self.open(replica)
-            return [member for member in self.members if member.has(replica)]
-
-        division = self._whichever(opened, "divide", replica.number, ray.put(list(requests)))
-        assert isinstance(division, Division)
-        return division
-
-    def _placed(self) -> list[Member]:
-        """The workers that have answered; where none has, all of them."""
-        return [member for member in self.members if member.facts is not None] or self.members
-
-    def _whichever(self, members: Callable[[], list[Member]], method: str, *values: Any) -> Any:
+        listed = ray.put(list(requests))
         while True:
-            member = members()[0]
+            member = next((each for each in self.members if each.has(replica)), None)
+            if member is None:
+                self.open(replica)
+                continue
             try:
-                return self.value(getattr(member.actor, method).remote(*values))
+                division = self.value(member.actor.divide.remote(replica.number, listed))
             except LostError as error:
                 self.lost(member, str(error))
+                continue
+            assert isinstance(division, Division)
+            return division
 
     def end(self) -> None:
         """Kill all workers."""
@@ -336,7 +315,6 @@ def _connect(place: Place) -> None:
                     address="local",
                     num_cpus=SPARE * place.workers,
                     include_dashboard=False,
-                    object_store_memory=_store_bytes(),
                     **quiet,
                 )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -381,15 +359,6 @@ def _reach(address: str) -> None:
         socket.create_connection((host, int(port)), REACHED_WITHIN_S).close()
 
 
-def _store_bytes() -> int:
-    """What the object store of this machine may take: bounded by what is free, and in the shared memory."""
-    free = available_bytes()
-    with suppress(OSError, AttributeError):
-        shared = os.statvfs("/dev/shm")
-        free = min(free, shared.f_bavail * shared.f_frsize * 4)
-    return max(SMALLEST_STORE_BYTES, min(OBJECT_STORE_BYTES, free // 8))
-
-
 def _has() -> str:
     import ray
 
@@ -427,20 +396,15 @@ def _environment(*, local: bool) -> Iterator[None]:
     before = dict(os.environ)
     without = {name: value for name, value in before.items() if name not in NOT_FOR_RAY}
     wanted = local_environment(before) if local else without | FIXED_ENVIRONMENT
-    changed = [name for name in {*before, *wanted} if before.get(name) != wanted.get(name)]
-    _set_environment(changed, wanted)
+    for name in before.keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update(wanted)
     try:
         yield
-    finally:
-        _set_environment(changed, before)  # Ray set some of its own meanwhile
-
-
-def _set_environment(names: Sequence[str], values: Mapping[str, str]) -> None:
-    for name in names:
-        if name in values:
-            os.environ[name] = values[name]
-        else:
+    finally:  # what Ray set of its own meanwhile stays
+        for name in wanted.keys() - before.keys():
             os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextmanager

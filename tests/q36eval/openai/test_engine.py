@@ -3,7 +3,6 @@
 import json
 import shutil
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import torch
 from q36eval.engines import (
     Engine,
     EngineSettings,
-    Generated,
     GenerationRequest,
     ScoreRequest,
     identity_of,
@@ -177,24 +175,3 @@ def test_address_and_key_come_from_the_environment_and_the_key_is_not_shown(monk
     address = Address.named(None)
     assert (address.base, address.root, address.key) == ("http://host:1/v1", "http://host:1", "s3cret")
     assert "s3cret" not in repr(address)
-
-
-@pytest.mark.long
-def test_it_is_said_whether_answers_depend_on_how_many_are_requested_at_once(
-    settings: EngineSettings, served: Served
-) -> None:
-    engine = open_engine(replace(settings, batch_rows=8))
-    said: list[str] = []
-    engine.report_to(said.append)
-    assert said == ["Of 8 greedy answers, 8 at once, the server gives all alone too."]
-    generate, numbers = served.generate, count(1)
-
-    def scattering(request: GenerationRequest) -> Generated:
-        number = next(numbers)
-        answer = generate(request)
-        # of the last eight, which are asked at once, three
-        return replace(answer, token_ids=(*answer.token_ids[1:], 7)) if number in (6, 8, 12) else answer
-
-    served.generate = scattering  # type: ignore[method-assign]
-    engine.report_to(said.append)
-    assert "8 at once, the server gives 3 otherwise than alone" in said[1]

@@ -21,8 +21,8 @@ from q36eval.errors import EngineError, ExitCode
 from tests.q36eval.openai.server import SANDBOX, Handler, Served, serving
 from tests.raising import raises
 
-AT_ONCE = Limits(first_pause=0.0, longest_pause=0.0, opens_after=10**6, spare_requests=10**6)
-DRIPPING = Limits(first_pause=0.0, longest_pause=0.0, opens_after=10**6, spare_requests=10**6, answer=3.0, attempts=100)
+AT_ONCE = Limits(first_pause=0.0, longest_pause=0.0, spare_requests=10**6)
+DRIPPING = Limits(first_pause=0.0, longest_pause=0.0, spare_requests=10**6, answer=3.0, attempts=100)
 """An answer that is not whole in three seconds is asked for anew, and a machine under load may be slower than that."""
 OTHER_MODEL = "another model"
 BODY = {"model": "sandbox", "prompt": [1, 2, 3], "max_tokens": 1, "temperature": 0.0}
@@ -131,8 +131,8 @@ class Faulty(Handler):
         self.fault = self.trouble.fault_of(self.path, body)
         if self.fault == "dropped":
             self.close_connection = True
-        elif self.fault == "401":
-            self._send(401, {"error": f"no such key: {self.headers['Authorization']}"})
+        elif self.fault in ("401", "403"):
+            self._send(int(self.fault), {"error": f"no such key: {self.headers['Authorization']}"})
         elif self.fault in ("429", "500", "503"):
             self._send(int(self.fault), {"error": {"message": "try later"}})
         else:
@@ -293,34 +293,31 @@ def asked_once(client: Client) -> Any:
     return client.post(f"{client.address.base}/completions", BODY, lambda content: content["model"])
 
 
-def test_a_server_is_asked_again_when_it_says(fresh: Through) -> None:
-    fresh.trouble.fault, fresh.trouble.times, fresh.trouble.retry_after = "429", 3, "7"
-    client, waits = client_of(fresh, Limits())
+@pytest.mark.parametrize(
+    ("fault", "retry_after", "limits", "wanted"),
+    [
+        ("429", "7", Limits(attempts=4), 7.0),
+        ("503", "Sun, 01 Jan 2090 00:00:00 GMT", Limits(attempts=2, longest_wait=20.0, first_pause=0.0), 20.0),
+        ("500", "soon", Limits(attempts=41, longest_pause=4.0), 0.0),
+    ],
+)
+def test_pauses_are_what_the_server_wants_and_drawn_ones_that_grow_to_a_limit(
+    fresh: Through, fault: str, retry_after: str, limits: Limits, wanted: float
+) -> None:
+    fresh.trouble.fault, fresh.trouble.times, fresh.trouble.retry_after = fault, limits.attempts - 1, retry_after
+    client, waits = client_of(fresh, limits)
     assert asked_once(client) == "sandbox"
-    assert len(waits) == 3
-    for attempt, seconds in enumerate(waits):
-        assert 7.0 <= seconds <= 7.0 + 0.5 * 2**attempt
-
-
-def test_a_server_that_wants_next_year_is_asked_before(fresh: Through) -> None:
-    fresh.trouble.fault, fresh.trouble.retry_after = "503", "Sun, 01 Jan 2090 00:00:00 GMT"
-    client, waits = client_of(fresh, Limits(longest_wait=20.0, first_pause=0.0))
-    assert asked_once(client) == "sandbox"
-    assert waits == [20.0]
-
-
-def test_pauses_grow_to_a_limit_and_are_drawn(fresh: Through) -> None:
-    fresh.trouble.fault, fresh.trouble.times, fresh.trouble.retry_after = "500", 40, "soon"
-    client, waits = client_of(fresh, Limits(attempts=41, opens_after=10**6, longest_pause=4.0))
-    assert asked_once(client) == "sandbox"
-    assert all(0.0 <= seconds <= min(4.0, 0.5 * 2.0**attempt) for attempt, seconds in enumerate(waits))
-    assert len(set(waits)) == 40
-    assert max(waits) > 2.0  # of 37 draws from [0, 4]
+    drawn = [seconds - wanted for seconds in waits]
+    most = [min(limits.longest_pause, limits.first_pause * 2.0**attempt) for attempt in range(limits.attempts - 1)]
+    assert all(0.0 <= seconds <= bound for seconds, bound in zip(drawn, most, strict=True))
+    if len(drawn) == 40:  # of 37 draws from [0, 4]
+        assert len(set(drawn)) == 40
+        assert max(drawn) > 2.0
 
 
 def test_nobody_waits_for_ever_for_a_server_that_is_gone() -> None:
     waits = list[float]()
-    client = Client(Address("http://127.0.0.1:9/v1"), Limits(attempts=50, opens_after=3, give_up=0.0), waits.append)
+    client = Client(Address("http://127.0.0.1:9/v1"), Limits(attempts=50, give_up=0.0), waits.append)
     with raises(EngineError, "server-given-up", "http://127.0.0.1:9/v1"):
         asked_once(client)
     assert len(waits) == 1
@@ -334,8 +331,9 @@ def test_requests_have_a_budget(fresh: Through) -> None:
     assert len(waits) == 5
 
 
-def test_a_refused_key_ends_it_and_is_not_repeated(fresh: Through) -> None:
-    fresh.trouble.fault, fresh.trouble.times = "401", 10**6
+@pytest.mark.parametrize("status", ["401", "403"])
+def test_a_refused_key_ends_it_and_is_not_repeated(fresh: Through, status: str) -> None:
+    fresh.trouble.fault, fresh.trouble.times = status, 10**6
     client, waits = client_of(fresh, Limits(), "s3cret-key")
     with raises(EngineError, "server-refused") as caught:
         asked_once(client)
@@ -396,39 +394,6 @@ def test_a_connection_that_was_ended_between_two_requests_is_no_fault_of_the_ser
     # the second went over the ended connection; so did the third, and its second attempt over one that never answered
     assert seen == [0, 0, 1, 2]
     assert client.unsound_last.startswith("RemoteProtocol")
-
-
-@pytest.mark.long
-def test_an_open_breaker_lets_one_request_at_a_time_try(fresh: Through) -> None:
-    """Of many threads whose server is gone; once it answers, all go on."""
-    fresh.trouble.fault, fresh.trouble.times = "500", 60
-    client, _ = client_of(fresh, Limits(attempts=100, opens_after=4, spare_requests=10**6))
-    under_way, most, tries, lock = 0, 0, 0, threading.Lock()
-    content_of, admitted_by, mine = client._content, client._admitted, threading.local()
-
-    def admitted() -> bool:
-        was_open = client._failures >= 4  # before it asked: others that it let in may have failed since
-        is_trial = admitted_by()
-        mine.counted = was_open and client._failures >= 4
-        return is_trial
-
-    def watched(*arguments: Any) -> bytes:
-        nonlocal under_way, most, tries
-        counted = mine.counted
-        with lock:
-            under_way += counted
-            tries += counted
-            most = max(most, under_way)
-        try:
-            return content_of(*arguments)
-        finally:
-            with lock:
-                under_way -= counted
-
-    client._admitted, client._content = admitted, watched  # type: ignore[method-assign]
-    assert list(in_flight(lambda _: asked_once(client), range(16), 8)) == ["sandbox"] * 16
-    assert most == 1
-    assert tries > 60 // 2
 
 
 # -- many under way

@@ -113,11 +113,6 @@ def told(**meta: Any) -> dict[str, Any]:
     return {"meta_info": good | meta}
 
 
-def test_an_answer_is_read_by_positions() -> None:
-    rows = likeliest_rows(told(), (7, 8, 9), 1, 12, 1)
-    assert rows.tolist()[1] == [3, 9, -0.5, -2.0]
-
-
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
@@ -125,20 +120,19 @@ def test_an_answer_is_read_by_positions() -> None:
         ({"input_token_logprobs": None}, "has no positions"),
         ({"input_token_logprobs": [[None, 7, None], [-1.0, 8, None]]}, "has 2 positions"),
         ({"input_token_logprobs": [[None, 7, None], [-1.0, 9, None], [-2.0, 8, None]]}, "other tokens than the prompt"),
-        ({"input_token_logprobs": [[None, 7, None], [None, 8, None], [-2.0, 9, None]]}, "cannot be read"),
+        ({"input_token_logprobs": [[None, 7, None], [None, 8, None], [-2.0, 9, None]]}, "or none of one"),
         ({"input_top_logprobs": None}, "has no positions"),
+        ({"input_top_logprobs": [None, [["x", 8]], [[-0.5, 3]]]}, "is wrong"),
+        ({"input_top_logprobs": [None, [[-1.0, True]], [[-0.5, 3]]]}, "is wrong"),
+        ({"input_top_logprobs": [None, [8], [[-0.5, 3]]]}, "is wrong"),
         ({"input_top_logprobs": [None, [], [[-0.5, 3]]]}, "has 0 likeliest tokens"),
-        ({"input_top_logprobs": [None, None, None]}, "has no log-probabilities"),
+        ({"input_top_logprobs": [None, None, None]}, "has 0 likeliest tokens"),
         ({"input_top_logprobs": [None, [[-1.0, 8], [-1.0, 8]], [[-0.5, 3]]]}, "token twice"),
         ({"input_top_logprobs": [None, [[-1.0, 8]], [[0.0, 3]]]}, "add up to"),
+        ({"input_top_logprobs": [None, [[-3.0, 8]], [[-0.5, 3]]]}, "another probability than it has"),
     ],
 )
 def test_an_answer_that_does_not_fit_is_none(meta: dict[str, Any], said: str) -> None:
+    assert likeliest_rows(told(), (7, 8, 9), 1, 12, 1).tolist()[1] == [3, 9, -0.5, -2.0]
     with pytest.raises(MalformedError, match=said):
         likeliest_rows(told(**meta), (7, 8, 9), 1, 12, 1)
-
-
-def test_a_list_of_another_position_is_seen_by_the_texts_own_token() -> None:
-    shifted = [None, [[-3.0, 8, None]], [[-0.5, 3, None]]]
-    with pytest.raises(MalformedError, match="another probability than it has"):
-        likeliest_rows(told(input_top_logprobs=shifted), (7, 8, 9), 1, 12, 1)

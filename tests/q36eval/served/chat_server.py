@@ -94,8 +94,7 @@ class Chatting(Served):
     foresees: int = 6
     """Of ten tokens, by their ids, so many are such as the draft foresees."""
     drafts: int = 0
-    accepted: list[int] = field(default_factory=list)
-    """By place in a draft."""
+    accepted: int = 0
     by_rule: bool = False
     """Whether answers follow from a hash of the prompt in place of the model, which takes no time: where only the
     server is looked at, any model will do whose answers differ wherever the prompts that it read do."""
@@ -129,12 +128,11 @@ class Chatting(Served):
         """Count what speculative decoding would draft of an answer, and have accepted."""
         at = 0
         with self.queue_lock:
-            self.accepted = self.accepted or [0] * self.draft_length
             while at < len(tokens):
                 following = tokens[at + 1 : at + 1 + self.draft_length]
                 good = next((n for n, token in enumerate(following) if token % 10 >= self.foresees), len(following))
                 self.drafts += 1
-                self.accepted = [count + (place < good) for place, count in enumerate(self.accepted)]
+                self.accepted += good
                 at += 1 + good
 
     def _blocks(self) -> int:
@@ -213,12 +211,8 @@ class ChatHandler(Handler):
         ]
         if served.draft_length:
             counters = {"drafts": served.drafts, "draft_tokens": served.drafts * served.draft_length}
-            counters["accepted_tokens"] = sum(served.accepted)
+            counters["accepted_tokens"] = served.accepted
             lines += [f'vllm:spec_decode_num_{name}_total{{engine="0"}} {n:.1f}' for name, n in counters.items()]
-            lines += [
-                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{place}"}} {n:.1f}'
-                for place, n in enumerate(served.accepted)
-            ]
         self._send(200, ("\n".join(lines) + "\n").encode())
 
     @override

@@ -64,6 +64,8 @@ def message(
 )
 def test_each_fault_has_its_kind(raw: str, served: Message, thinking: bool, kinds: set[str]) -> None:
     assert set(parser_faults(raw, served, TOOLS, thinking=thinking)) == kinds
+    marks = ["</think>", "<tool_call>", "</tool_call>"]  # special tokens, and not left out
+    assert set(parser_faults(raw, served, TOOLS, thinking=thinking, special=marks)) == kinds
 
 
 IMAGE = "<|image_pad|>"
@@ -84,11 +86,6 @@ IMAGE = "<|image_pad|>"
 def test_what_a_server_never_sends_is_no_fault_of_its_parser(raw: str, content: str, kinds: set[str]) -> None:
     served = Message(content, None, (), "length")
     assert set(parser_faults(raw, served, TOOLS, thinking=False, special=[IMAGE])) == kinds
-
-
-def test_special_tokens_that_say_where_thoughts_and_calls_are_are_not_left_out() -> None:
-    lost = Message(None, None, (), "stop")
-    assert parser_faults(RAW, lost, TOOLS, thinking=True, special=["</think>", "<tool_call>", "</tool_call>"])
 
 
 @pytest.mark.parametrize("raw", ["Přemýšlím a nekončím", f"Dobře.\n</think>\n\n{CALL[:-30]}"])
@@ -118,11 +115,8 @@ def case(name: str | None = "book", arguments: dict[str, Any] | None = None) -> 
 def test_calls_are_classified(wanted: Case, calls: list[tuple[str, str]], expected: str | None) -> None:
     served = Message(None, None, tuple(calls), "tool_calls")
     assert call_class(wanted, served_calls(served)) == expected
-
-
-def test_raw_calls_are_classified_alike() -> None:
     assert call_class(case(), raw_calls(RAW, TOOLS, thinking=True)) is None
-    assert call_class(case(), raw_calls(f"{RAW[:-20]}", TOOLS, thinking=True)) == "InvalidJson"
+    assert call_class(case(), raw_calls(RAW[:-20], TOOLS, thinking=True)) == "InvalidJson"
 
 
 def test_a_stream_is_put_together_as_a_client_does() -> None:
@@ -140,9 +134,6 @@ def test_a_stream_is_put_together_as_a_client_does() -> None:
     assert (streamed.reasoning, streamed.calls, streamed.finish) == (one.reasoning, one.calls, one.finish)
     assert (streamed.content or "", one.content or "") == ("", "")
     assert json.loads(one.calls[0][1] or "") == json.loads(ARGUMENTS)
-
-
-@pytest.mark.parametrize("events", [[], [{"model": "m", "choices": []}]])
-def test_a_stream_without_a_message_is_no_answer(events: list[Any]) -> None:
-    with pytest.raises(MalformedError):
-        streamed_message(events)
+    for none in ([], [{"model": "m", "choices": []}]):
+        with pytest.raises(MalformedError):
+            streamed_message(none)

@@ -38,13 +38,10 @@ class Busy:
         self.queries += len(ids)
         self.hits += 592 if (ids, salt) in self.seen else 0
         self.seen.add((ids, salt))
-        ours = DraftCounts(4, 8, 6, (4, 2))
-        self.drafts = DraftCounts(
-            *(getattr(self.drafts, n) + getattr(ours, n) for n in ("drafts", "drafted", "accepted"))
-        )
+        self.drafts += DraftCounts(4, 8, 6)
         if self.others and self.asked % 30 == 1:
             self.queries, self.hits = self.queries + 600, self.hits + 48
-            self.drafts = DraftCounts(self.drafts.drafts + 90, self.drafts.drafted + 180, self.drafts.accepted + 1)
+            self.drafts += DraftCounts(90, 180, 1)
         return Continuation("a", (5,), "stop")
 
 

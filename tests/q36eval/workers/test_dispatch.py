@@ -17,7 +17,7 @@ from q36eval.engines.workers.worker import Computed, Facts, Replica, broken_of
 from q36eval.errors import EngineError
 from tests.raising import raises
 
-SENT = Computed((), (), 0)
+SENT = Computed((), ())
 REPLICA = Replica(1, EngineSettings(Path("branch")))
 Answer = Computed | Exception
 
@@ -131,15 +131,19 @@ def test_a_work_that_nobody_can_be_given_ends_with_a_sentence(monkeypatch: pytes
         outcomes(Workers(1, lambda call: SENT), 2)
 
 
-BROKEN = Computed((), (), 0, broken="engine: an illegal memory access")
+BROKEN = Computed((), (), broken="engine: an illegal memory access")
 
 
-def test_a_worker_whose_engine_is_gone_is_replaced_and_no_item_is_an_error() -> None:
+GONE = EngineError("engine-died", "vLLM ended while it answered 200 prompts")
+
+
+@pytest.mark.parametrize(("fails", "at_work"), [(GONE, True), (BROKEN, False)], ids=["gone", "all errors"])
+def test_a_worker_whose_engine_fails_is_replaced_and_no_item_is_an_error(fails: Answer, at_work: bool) -> None:
     """It answers at once, so that it would be given most of the work."""
-    gone = EngineError("engine-died", "vLLM ended while it answered 200 prompts")
-    workers = Workers(2, lambda call: gone if call[0] == 1 else SENT, max, replaced=True)
+    workers = Workers(2, lambda call: fails if call[0] == 1 else SENT, max, replaced=True)
     assert outcomes(workers, 30) == [(n, SENT) for n in range(30)]
-    assert workers.lost_workers == [(1, str(gone), True)]
+    reason = fails.broken if isinstance(fails, Computed) else str(fails)
+    assert workers.lost_workers == [(1, reason, at_work)]
 
 
 def test_an_engine_that_fails_everywhere_ends_the_work_as_it_would_alone() -> None:
@@ -148,13 +152,6 @@ def test_an_engine_that_fails_everywhere_ends_the_work_as_it_would_alone() -> No
         outcomes(workers, 30)
     assert not isinstance(raised.value, FatalUnitError)
     assert len(workers.lost_workers) == KILLS - 1
-
-
-def test_what_one_worker_fails_at_and_another_computes_is_the_fault_of_the_first() -> None:
-    workers = Workers(3, lambda call: BROKEN if call[0] == 2 else SENT, max)
-    assert outcomes(workers, 30) == [(n, SENT) for n in range(30)]
-    assert workers.lost_workers == [(2, BROKEN.broken, False)]
-    assert len({call for member in workers.members for call in member.actor.asked}) == 30
 
 
 def test_what_fails_in_every_process_is_an_error_as_with_the_engine_alone() -> None:

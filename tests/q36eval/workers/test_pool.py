@@ -86,13 +86,6 @@ def test_a_worker_that_died_idle_does_not_end_what_is_set_up_next(pool: Callable
     assert scripts.losses == 1
 
 
-def test_the_only_worker_that_died_idle_is_answered_for_by_the_one_in_its_place(pool: Callable[..., Scripts]) -> None:
-    new = Scripted()
-    scripts = pool(Scripted(lives=False), others=[new])
-    assert len(scripts.open(REPLICA)) == 1
-    assert new.told == [REPLICA]
-
-
 def test_a_set_up_that_every_worker_dies_of_ends_with_the_reason(pool: Callable[..., Scripts]) -> None:
     others = [Scripted(lives=False) for _ in range(2 * REPLACEMENTS_IN_A_ROW)]
     scripts = pool(*[Scripted(lives=False) for _ in range(2)], others=others)
@@ -119,14 +112,6 @@ def test_a_replacement_with_other_code_is_not_given_work(pool: Callable[..., Scr
     assert not scripts.members[0].has(REPLICA)
     dispatch._take_back()
     assert scripts.members[0].has(REPLICA)
-
-
-def test_replacements_with_other_code_alone_leave_no_worker(pool: Callable[..., Scripts]) -> None:
-    older = [Scripted(facts_=replace(HERE, numerics=-1)) for _ in range(REPLACEMENTS_IN_A_ROW)]
-    scripts = pool(Scripted(), others=older)
-    scripts.lost(scripts.members[0], "killed")
-    with raises(EngineError, "workers-lost", "NUMERICS_VERSION"):
-        list(no_work(scripts).outcomes())
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -2,7 +2,7 @@
 
 vLLM calls `register` once in each of its processes (entry point group `vllm.general_plugins`). Nothing here imports
 q36eval, whose environment is another one. `worker` is the program that q36eval starts and speaks to; `capture` takes
-final hidden states; `architectures`, `block_head` and `drafts` let vLLM load what it does not load by itself.
+final hidden states; `patches` lets vLLM load what it does not load by itself.
 """
 
 PROTOCOL = 3
@@ -11,9 +11,7 @@ PROTOCOL = 3
 
 def register() -> None:
     """Called by vLLM, in every process, before a model is loaded."""
-    from .architectures import register_text_only
-    from .block_head import load_block_scaled_heads
-    from .drafts import draft_for_text_only
+    from .patches import draft_for_text_only, load_block_scaled_heads, register_text_only
 
     register_text_only()
     draft_for_text_only()

@@ -158,21 +158,6 @@ class HiddenStates:
         width, dtype = self._q36eval_kind
         return {"width": width, "dtype": dtype, "prompts": {each.sha256: [each.begin, each.length] for each in whole}}
 
-    def q36eval_describe(self) -> "dict[str, str]":
-        """What computes there: the model's class, and by kind of module the class of its quantization's kernel."""
-        model = self.model_runner.model  # type: ignore[attr-defined]
-        model = model.unwrap() if hasattr(model, "unwrap") else model
-        described = {"model": type(model).__name__}
-        for name, module in model.named_modules():
-            method = getattr(module, "quant_method", None)
-            kind = name.rsplit(".", 1)[-1]
-            if method is None or kind in described:
-                continue
-            scheme = getattr(module, "scheme", None)
-            parts = (method, scheme, getattr(scheme, "kernel", None) or getattr(scheme, "fp8_linear", None))
-            described[kind] = " ".join(type(part).__name__ for part in parts if part is not None)
-        return described
-
 
 def _write_at(file: int, rows: torch.Tensor, offset: int) -> None:
     """All bytes: one call of the system may take fewer."""

