@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 LEAST_DOCUMENTS = 20
 Direction = Literal["restored", "alone"]
+Kind = Literal["class", "layers"]
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """Modules that are blamed together. `kind` is `class`, `layers` or `cell` (a class within some layers)."""
+    """Modules that are blamed together: a class of tensors, or a run of layers."""
 
     name: str
-    kind: Literal["class", "layers", "cell"]
+    kind: Kind
     modules: tuple[str, ...]
 
 
@@ -45,28 +46,13 @@ class Blame(Record):
     """
 
     suspect: str
-    kind: Literal["class", "layers", "cell"]
+    kind: Kind
     direction: Direction
     modules: int
     nats: float
     nats_interval: Interval
     share: float
     share_interval: Interval
-    clusters: Clusters
-
-
-class AsServed(Record):
-    """The branch's KL as an engine is known to compute it, where `weights` of it get other scales than their own.
-
-    `extra` is what that adds to the branch's KL as it is stored, in nats/token, paired and clustered by document.
-    """
-
-    engine: str
-    weights: int
-    kl: float
-    kl_interval: Interval
-    extra: float
-    extra_interval: Interval
     clusters: Clusters
 
 
@@ -81,12 +67,10 @@ class Attribution(Record):
     identical: tuple[str, ...]
     """Classes of tensors in which branch and reference compute alike; their share is zero by definition."""
     blames: tuple[Blame, ...]
-    as_served: AsServed | None = None
-    """None where all members of a module have one global scale."""
 
 
-def suspects(parts: Sequence["Part"], bands: int, *, grid: bool) -> list[Suspect]:
-    """By class, by band of layers and, with `grid`, by both; only of `parts`, those that differ.
+def suspects(parts: Sequence["Part"], bands: int) -> list[Suspect]:
+    """By class, then by band of layers; only of `parts`, those that differ.
 
     Raises:
         UsageError: no part differs, so there is nothing to blame.
@@ -97,17 +81,16 @@ def suspects(parts: Sequence["Part"], bands: int, *, grid: bool) -> list[Suspect
             "The branch computes exactly what the reference computes; there is nothing to attribute.",
         )
     band_of = _bands(sorted({part.layer for part in parts if part.layer is not None}), bands)
-    groups: dict[tuple[str, str], list[str]] = {}
+    classes: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
     for part in parts:
-        groups.setdefault(("class", part.tensor_class), []).append(part.module)
-        if part.layer is None:
-            continue
-        band = band_of[part.layer]
-        groups.setdefault(("layers", band), []).append(part.module)
-        if grid:
-            groups.setdefault(("cell", f"{part.tensor_class}, {band}"), []).append(part.module)
-    order: tuple[Literal["class", "layers", "cell"], ...] = ("class", "layers", "cell")
-    return [Suspect(name, kind, tuple(m)) for kind in order for (k, name), m in groups.items() if k == kind]
+        classes.setdefault(part.tensor_class, []).append(part.module)
+        if part.layer is not None:
+            layers.setdefault(band_of[part.layer], []).append(part.module)
+    return [
+        *(Suspect(name, "class", tuple(modules)) for name, modules in classes.items()),
+        *(Suspect(name, "layers", tuple(modules)) for name, modules in layers.items()),
+    ]
 
 
 def _bands(layers: Sequence[int], count: int) -> dict[int, str]:
@@ -247,24 +230,6 @@ def blame(
         share=share,
         share_interval=share_interval,
         clusters=clusters,
-    )
-
-
-def as_served(
-    engine: str, weights: int, units: Sequence[int], total: Sequence[float], served: Sequence[float]
-) -> AsServed:
-    """The figures of the pass as that engine computes; `total` and `served` are KL sums per document."""
-    paired = kl_clusters(units, served, total)
-    _, _, kl, kl_interval = summarize(kl_clusters(units, served), "mean")
-    _, _, extra, extra_interval = summarize(paired, "paired_mean")
-    return AsServed(
-        engine=engine,
-        weights=weights,
-        kl=kl,
-        kl_interval=kl_interval,
-        extra=extra,
-        extra_interval=extra_interval,
-        clusters=paired,
     )
 
 

@@ -40,20 +40,6 @@ class LayerError(BaseModel):
     clusters: Clusters
 
 
-class KnownFault(BaseModel):
-    """What an engine is known to make of `weights` of a checkpoint, and whether that is what it adds.
-
-    `rest` is KL(branch decoded so || branch as served); `is_it` says that the served branch is nearer to the branch
-    decoded so than to the branch decoded as it is stored, by the 95 % interval of the paired difference.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    weights: int
-    rest: LayerError
-    is_it: bool
-
-
 class ServingError(BaseModel):
     """The divergences, and how much more the engine costs than the checkpoint (paired by document).
 
@@ -74,8 +60,6 @@ class ServingError(BaseModel):
     excess_interval: Interval
     paired: Clusters
     arithmetic: Arithmetic
-    known: KnownFault | None = None
-    """Where the engine is known to compute this checkpoint from other scales than its own."""
 
     @property
     def at_fault(self) -> Fault:
@@ -159,12 +143,8 @@ def serving_error(
     whole: Sequence[float],
     floor: Sequence[float] | None,
     arithmetic: Arithmetic,
-    known: tuple[int, Sequence[float]] | None = None,
 ) -> ServingError:
-    """The figures of KL sums per document, each in the order of `chosen.documents`.
-
-    `known` is of how many weights the engine is known to take other scales, and KL(branch decoded so || as served).
-    """
+    """The figures of KL sums per document, each in the order of `chosen.documents`."""
     paired = kl_clusters(chosen.units, serving, checkpoint)
     _, _, excess, excess_interval = summarize(paired, "paired_mean")
     return ServingError(
@@ -179,12 +159,7 @@ def serving_error(
         excess_interval=excess_interval,
         paired=paired,
         arithmetic=arithmetic,
-        known=None if known is None else _known(chosen, *known, serving),
     )
-
-
-def _known(chosen: Sample, weights: int, rest: Sequence[float], serving: Sequence[float]) -> KnownFault:
-    return KnownFault(weights=weights, rest=_layer(chosen, rest), is_it=nearer(chosen, rest, serving) < 0)
 
 
 def nearer(chosen: Sample, one: Sequence[float], other: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from q36eval.gate.fault_layer import ARITHMETICS, CONCLUSIONS
-from q36eval.kl.serving_error import KnownFault, LayerError, ServingError
+from q36eval.kl.serving_error import LayerError, ServingError
 
 
 def print_serving_error(error: ServingError, title: str) -> None:
@@ -18,25 +18,13 @@ def print_serving_error(error: ServingError, title: str) -> None:
         table.add_row(Text(name), Text(f"{layer.kl:.3g}" if layer else "not measured"), Text(bounds))
     console.print(table)
     console.print(Text(CONCLUSIONS[error.at_fault]))
-    if error.known is not None:
-        console.print(Text(_of_known(error.engine, error.known)))
     console.print(Text(ARITHMETICS[error.arithmetic]))
 
 
-def _of_known(engine: str, known: KnownFault) -> str:
-    faulty = f"{engine} is known to compute {known.weights:,} of its weights from other scales than their own"
-    source = "(docs/servability.md)"
-    if known.is_it:
-        return f"{faulty} {source}, and does: beside that it adds {known.rest.kl:.3g} nats/token."
-    return f"{faulty} {source}; that this one does is not seen."
-
-
 def _rows(error: ServingError) -> list[tuple[str, LayerError | None]]:
-    beside = f"engine beside what is known: the branch decoded so against {error.engine}"
     return [
         ("checkpoint: reference against the branch decoded here", error.checkpoint),
         (f"engine: the branch decoded here against {error.engine}", error.serving),
-        *([] if error.known is None else [(beside, error.known.rest)]),
         (f"both: reference against the branch by {error.engine}", error.whole),
         (f"floor: reference here against the reference by {error.engine}", error.floor),
     ]

@@ -5,24 +5,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.inspection.configuration import NO_PART_OF_THE_COMPUTATION
 from q36eval.checkpoints.open_checkpoints import opened_once
-from q36eval.checkpoints.served_arithmetic import ENGINE, changes_as_served
-from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, as_reference, open_engine
 from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.history import History
 from q36eval.kl.attribution import (
-    AsServed,
     Attribution,
     Blame,
     Direction,
     Sample,
     Suspect,
-    as_served,
     blame,
     divergences,
     hidden_states,
@@ -54,7 +49,6 @@ class Plan:
     documents: Sequence[CorpusDocument]
     budget: int
     bands: int
-    grid: bool = False
     engine: EngineOptions = field(default_factory=EngineOptions)
 
 
@@ -81,9 +75,8 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
     _check_comparable(reference, branch)
     parts = parts_of(reference)
     guilty = [part for part in parts if differs(reference, branch, part.module)]
-    listed = suspects(guilty, plan.bands, grid=plan.grid)
-    changed = _changed_weights(plan)
-    passes = 2 + len(DIRECTIONS) * len(listed) + (1 if changed else 0)
+    listed = suspects(guilty, plan.bands)
+    passes = 2 + len(DIRECTIONS) * len(listed)
     chosen = sample(plan.documents, reference.tokenizer, passes, plan.budget)
     progress.stage("scoring the variants", passes)
     states, head = hidden_states(reference, chosen.requests), reference.output_head().to("cpu")
@@ -102,20 +95,7 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
         for suspect, sums in zip(listed, variants[direction], strict=True)
     ]
     identical = {part.tensor_class for part in parts} - {part.tensor_class for part in guilty}
-    found = _whole(chosen, total, blames, sorted(identical), passes)
-    if not changed:
-        return found
-    del reference, branch  # one model at a time, whatever the device holds
-    served = divergences(_load_branch(plan, plan.engine.device, ENGINE), chosen, states, head)
-    progress.advance()
-    return found.model_copy(update={"as_served": as_served(ENGINE, changed, chosen.units, total, served)})
-
-
-def _changed_weights(plan: Plan) -> int:
-    """How many weights of the branch get other scales than their own from that engine on one GPU."""
-    if plan.engine.as_served is not None:
-        return 0  # that is what is attributed
-    return len(changes_as_served(index_weights(open_checkpoint(plan.branch)).weights, ENGINE))
+    return _whole(chosen, total, blames, sorted(identical), passes)
 
 
 def _variant(
@@ -146,9 +126,8 @@ def _load_reference(plan: Plan, device: str) -> Engine:
         raise UsageError(error.code, f"The reference cannot be used: {error}") from error
 
 
-def _load_branch(plan: Plan, device: str, served_by: str | None = None) -> Engine:
-    options = replace(plan.engine, device=device, as_served=served_by or plan.engine.as_served)
-    return open_engine(options.of(plan.branch))
+def _load_branch(plan: Plan, device: str) -> Engine:
+    return open_engine(replace(plan.engine, device=device).of(plan.branch))
 
 
 def _check_comparable(reference: Engine, branch: Engine) -> None:
@@ -191,8 +170,6 @@ def record(
 ) -> str:
     """Write every figure to history as a run of its own; returns the run's id."""
     figures = [_measurement(blamed) for blamed in attribution.blames]
-    if attribution.as_served is not None:
-        figures.append(_served_measurement(attribution.as_served))
     return keep_figures(figures, family, branch, {"attribute": suite_sha256}, history, paths)
 
 
@@ -239,20 +216,4 @@ def _measurement(blamed: Blame) -> Measurement:
         counts=Counts(total=tokens, scored=tokens, errored=0),
         clusters=blamed.clusters,
         note=f"share {blamed.share:.1%} [{blamed.share_interval.lower:.1%}, {blamed.share_interval.upper:.1%}]",
-    )
-
-
-def _served_measurement(served: AsServed) -> Measurement:
-    """`attributed_kl[as-served/vllm]`: what the engine's fusing adds."""
-    tokens = sum(served.clusters.units)
-    return METRICS[ProbeName.KL, "attributed_kl"].measured(
-        f"as-served/{served.engine}",
-        estimator="paired_mean",
-        value=served.kl,
-        reference_value=served.kl - served.extra,
-        effect=served.extra,
-        effect_interval=served.extra_interval,
-        counts=Counts(total=tokens, scored=tokens, errored=0),
-        clusters=served.clusters,
-        note=f"{served.weights:,} weights by another global scale than their own",
     )

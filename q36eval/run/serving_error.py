@@ -1,6 +1,5 @@
 """The checkpoint's error and the engine's, put together: three deployments of the same texts, one after the other."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -8,15 +7,11 @@ from pathlib import Path
 
 import torch
 
-from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.gpu import give_back
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
-from q36eval.checkpoints.served_arithmetic import ENGINE, changes_as_served
-from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, EngineSettings, as_reference, open_engine, opens_checkpoints
 from q36eval.engines.head import Head
-from q36eval.engines.worker_places import gpus_of
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate.fault_layer import EXCESS, SERVING, Arithmetic
 from q36eval.history import History
@@ -36,7 +31,7 @@ from q36eval.probes import Progress
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.run.attribution import keep_figures
 
-WHOLE, KNOWN = "whole", "known, "
+WHOLE = "whole"
 LAYERS = ("checkpoint", "serving", WHOLE, "floor")
 
 
@@ -89,9 +84,7 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
     first = open_engine(weight_only.of(plan.branch))
     quantizes_inputs = first.ignores_activation_quantization
     emulated = quantizes_inputs and not plan.weights_only
-    known_as = _known_as(plan.engine)
-    known = changes_as_served(index_weights(open_checkpoint(plan.branch)).weights, known_as)
-    passes = 3 + has_floor + emulated + (1 + emulated if known else 0)
+    passes = 3 + has_floor + emulated
     progress.stage("scoring the same texts by every deployment", passes)
     chosen = sample(plan.documents, first.tokenizer, passes, plan.budget)
     decoded = {"weight-only": _Measured.of(first, weight_only.of(plan.branch), chosen).side}
@@ -102,27 +95,19 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         as_stored = replace(weight_only, emulate_activations=True)
         decoded["emulated"] = _opened(plan.branch, as_stored, chosen).side
         progress.advance()
-    as_known: dict[str, Side] = {}
-    for name in decoded if known else ():
-        decoding = replace(weight_only, as_served=known_as, emulate_activations=name == "emulated")
-        as_known[KNOWN + name] = _opened(plan.branch, decoding, chosen).side
-        progress.advance()
     try:
         reference = _opened(plan.reference, here, chosen)
     except CorruptCheckpointError as error:
         raise UsageError(error.code, f"The reference cannot be used: {error}") from error
     progress.advance()
-    sides = {**decoded, **as_known, WHOLE: reference.side}
+    sides = {**decoded, WHOLE: reference.side}
     if has_floor:
         sums, served, floor = _sums_of_opened(plan, chosen, sides, progress)
     else:  # of a server no answer is held
         (sums, served), floor = divergence_sums_from(chosen, sides, open_engine(plan.engine.of(plan.branch))), None
         progress.advance()
     whole, serving = sums.pop(WHOLE), {name: sums[name] for name in decoded}
-    with_fault = {name: sums[KNOWN + name] for name in decoded} if known else serving
-    # of a branch served with a fault that is larger than what inputs lose, only those that have it too say which it is
-    nearest = min((serving, with_fault), key=lambda sides: min(map(sum, sides.values())))
-    arithmetic = arithmetic_of(chosen, nearest, quantizes_inputs=quantizes_inputs)
+    arithmetic = arithmetic_of(chosen, serving, quantizes_inputs=quantizes_inputs)
     judged = judged_side(arithmetic, decoded)
     told = serving_error(
         plan.engine.kind,
@@ -132,21 +117,8 @@ def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
         whole=whole,
         floor=floor,
         arithmetic=arithmetic,
-        known=(len(known), with_fault[judged]) if known else None,
     )
     return Told(told, served, reference.identity)
-
-
-def _known_as(engine: EngineOptions) -> str | None:
-    """As what the branch is decoded where what that engine makes of checkpoints is known; None of other engines.
-
-    GPUs that hold whole experts each (expert parallel) split no expert's rows.
-    """
-    if engine.kind != ENGINE:
-        return None
-    whole = any(re.fullmatch(r"enable.expert.parallel=true", each, re.IGNORECASE) for each in engine.engine_arguments)
-    gpus = gpus_of(engine)
-    return ENGINE if whole or not 1 <= gpus < 100 else f"{ENGINE}:{gpus}"
 
 
 def judged_side(arithmetic: Arithmetic, decoded: Iterable[str]) -> str:

@@ -72,40 +72,6 @@ def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folde
 
 
 @pytest.mark.long
-def test_what_an_engine_makes_of_different_global_scales_is_measured_beside_the_branch(
-    bf16: Any, tmp_path: Path
-) -> None:
-    """Against a checkpoint that stores what the engine reads: the gate's global scale, local ones that do not fit."""
-    from q36eval.app.cli.progress import ConsoleProgress
-    from q36eval.engines import open_engine
-    from q36eval.run.attribution import Plan, attribute
-    from tests.q36eval.checkpoints.inspection.damage import edit_tensors, rescale
-
-    def engines(tensors: dict[str, torch.Tensor]) -> None:
-        for name in (f"{module}.weight_global_scale" for module in ups):
-            tensors[name] = tensors[name] / 0.5
-
-    ups = [f"model.layers.{WORST_LAYER}.mlp.experts.{expert}.up_proj" for expert in range(6)]
-    folder, read = (Path(shutil.copytree(folder_of("main"), tmp_path / name)) for name in ("branch", "read"))
-    documents = load_corpus(CORPUS)[::6][:22]
-    plan = Plan(branch=folder, reference=SANDBOX, documents=documents, budget=1_000_000, bands=1)
-    with ConsoleProgress() as progress:
-        assert attribute(plan, progress).as_served is None
-        for module in ups:
-            edit_tensors(folder, rescale(module, 0.5))
-            edit_tensors(read, rescale(module, 0.5))
-        edit_tensors(read, engines)
-        found = attribute(plan, progress)
-    served = found.as_served
-    assert (served.engine, served.weights) == ("vllm", 6)
-    assert served.extra_interval.lower > 0
-    assert served.kl == pytest.approx(found.kl + served.extra)
-    chosen = sample(documents, bf16.tokenizer, 1, 1_000_000)
-    sums = divergences(open_engine(read), chosen, hidden_states(bf16, chosen.requests), bf16.output_head())
-    assert served.kl == pytest.approx(sum(sums) / sum(chosen.units), rel=1e-9)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("declared", ["bf16", "nvfp4-modelopt"])
 def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, declared: str, tmp_path: Path) -> None:
     """The reference has none: restoring the guilty parts heals all, and they alone are all of the branch's KL."""
@@ -158,21 +124,19 @@ def test_shares_cover_what_they_promise() -> None:
     assert 0.918 <= covered / runs <= 0.964
 
 
-def test_suspects_are_classes_then_bands_then_cells() -> None:
+def test_suspects_are_classes_then_bands() -> None:
     parts = [Part(f"model.layers.{n}.mlp.experts", "routed experts", n) for n in range(5)]
     parts.append(Part("lm_head", "lm_head", None))
-    found = suspects(parts, 2, grid=True)
+    found = suspects(parts, 2)
     assert [(s.kind, s.name) for s in found] == [
         ("class", "routed experts"),
         ("class", "lm_head"),
         ("layers", "layers 0-1"),
         ("layers", "layers 2-4"),
-        ("cell", "routed experts, layers 0-1"),
-        ("cell", "routed experts, layers 2-4"),
     ]
     assert found[1] == Suspect("lm_head", "class", ("lm_head",))
     with raises(UsageError, "nothing-to-attribute"):
-        suspects([], 2, grid=False)
+        suspects([], 2)
 
 
 class Words:

@@ -4,7 +4,6 @@ The engine is the in-process one, but for noise of a stated size; the branch is 
 """
 
 import json
-import shutil
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -27,7 +26,6 @@ from q36eval.run import serving_error
 from q36eval.run.serving_error import ServingPlan, tell_apart
 from tests.branches import folder_of
 from tests.commands import q36eval
-from tests.q36eval.checkpoints.inspection.damage import edit_tensors, rescale
 from tests.raising import raises
 
 pytestmark = pytest.mark.long
@@ -72,15 +70,6 @@ class Unquantizing(Noisy):
     def load(cls, settings: EngineSettings | Path) -> "InProcessEngine":
         assert isinstance(settings, EngineSettings)
         return super().load(replace(settings, emulate_activations=False))
-
-
-class Reordering(Noisy):
-    """Takes other scales than those that are stored, as vLLM does of experts in integers."""
-
-    @classmethod
-    def load(cls, settings: EngineSettings | Path) -> "InProcessEngine":
-        assert isinstance(settings, EngineSettings)
-        return super().load(replace(settings, as_served="vllm"))
 
 
 class Broken(Noisy):
@@ -165,34 +154,6 @@ def test_an_engine_that_leaves_inputs_as_they_are_is_held_to_the_branch_decoded_
     assert said.checkpoint.kl == error.checkpoint.kl
 
 
-@pytest.mark.parametrize(("engine", "is_it"), [(Reordering, True), (Quiet, False)])
-def test_a_fault_that_is_known_is_named_where_it_is_what_the_engine_adds(
-    engine: type[Noisy], is_it: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(KINDS, "vllm", Kind(f"{__name__}:{engine.__name__}", reference="in-process"))
-    error = tell_apart(plan(folder_of("gptq-int4"), "vllm"), Progress()).error
-    assert error.known is not None
-    assert (error.known.weights, error.known.is_it) == (72, is_it)
-    one, other = (error.known.rest, error.serving) if is_it else (error.serving, error.known.rest)
-    assert one.kl == 0.0 < other.kl
-    assert error.at_fault == ("engine" if is_it else "checkpoint")
-    assert tell_apart(plan(folder_of("main"), "vllm"), Progress()).error.known is None
-
-
-def test_a_known_fault_is_told_by_the_arithmetic_that_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One global scale of modules whose inputs are quantized: decoded with their quantization too."""
-    folder = Path(shutil.copytree(folder_of("main"), tmp_path / "rescaled"))
-    for expert in range(6):
-        edit_tensors(folder, rescale(f"model.layers.3.mlp.experts.{expert}.up_proj", 0.5))
-    monkeypatch.setitem(KINDS, "vllm", Kind(f"{__name__}:{Reordering.__name__}", reference="in-process"))
-    error = tell_apart(plan(folder, "vllm"), Progress()).error
-    assert error.arithmetic == "emulated"
-    assert error.known is not None
-    assert (error.known.weights, error.known.is_it, error.known.rest.kl) == (6, True, 0.0)
-
-
 def test_each_engine_opens_when_the_models_before_are_gone_and_no_head_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """At full shape there is room for one model alone, and none for heads beside vLLM."""
     events: list[str] = []
@@ -248,4 +209,3 @@ def test_the_command_prints_every_layer_and_keeps_them(tmp_path: Path) -> None:
     kept = {each.key: each.value for each in History.open(tmp_path / "history.sqlite").measurements(body["run"])}
     assert kept["kl.attributed_kl[quiet/whole]"] == pytest.approx(body["whole"]["kl"])
     assert len(kept) == 5
-    assert q36eval(*command, "--grid", state=tmp_path).returncode == 2
