@@ -23,11 +23,7 @@ class FrozenFile(BaseModel):
 
 
 class Source(BaseModel):
-    """Where frozen rows come from: a split of a dataset at one commit. `features` is its schema.
-
-    The commit is what the cache's folder is called, which says nothing of the rows in it: only a pinned hash of them
-    does.
-    """
+    """Where frozen rows come from: a split of a dataset at one commit. `features` is its schema."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,16 +33,7 @@ class Source(BaseModel):
     revision: str = Field(pattern=r"^[0-9a-f]{40}$")
     licence: str
     rows: int = Field(ge=0)
-    rows_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """Of all its rows as JSON Lines, also where only some are kept or others are made of them."""
-    verified: bool = False
-    """Whether that hash was pinned when they were frozen."""
     features: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def part(self) -> str:
-        """What of the repository it is, as pins call it: `configuration/split`."""
-        return f"{self.config or 'default'}/{self.split}"
 
 
 class FrozenTask(BaseModel):

@@ -53,11 +53,6 @@ class EvalsProbe(Probe):
         self.skipped = self._loaded.skipped
         self.measured_on = self._loaded.measured_on
 
-    @property
-    def unverified(self) -> Sequence[str]:
-        """Repositories of frozen items whose rows no pinned hash vouches for."""
-        return self._loaded.unverified
-
     def check_tokenizer(self, tokenizer_sha256: str) -> None:
         """Refuse to ask documents that were cut to length for another tokenizer.
 

@@ -21,8 +21,6 @@ class PlannedDataset(HubDataset):
 
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     licence: Annotated[str, Field(min_length=1)]
-    rows_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Of all rows of the split as a manifest states it; rows whose hash is not pinned are frozen as unverified."""
     max_documents: Annotated[int, Field(ge=1)]
     """Before they are cut into pieces; said of every split, so that a corpus' size is known before it is there."""
 
@@ -53,8 +51,7 @@ class CorpusPlan(BaseModel):
     @property
     def sha256(self) -> str:
         """Content hash of what the frozen texts depend on."""
-        content = self.model_dump(mode="json", exclude={"on_policy": True, "datasets": {"__all__": {"rows_sha256"}}})
-        return json_sha256(content)
+        return json_sha256(self.model_dump(mode="json", exclude={"on_policy"}))
 
     @property
     def most_clusters(self) -> int:

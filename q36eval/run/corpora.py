@@ -12,8 +12,8 @@ from q36eval.checkpoints import load_tokenizer, tokenizer_sha256
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.evals.freezing.hub import Hub
 from q36eval.evals.freezing.suite import check_replaceable, staging
-from q36eval.evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
-from q36eval.evals.suite import HubSource, unverified
+from q36eval.evals.frozen import Manifest, frozen_files, read_manifest, verify, write_manifest
+from q36eval.evals.suite import HubSource
 from q36eval.examples import draw
 from q36eval.files import canonical_json
 from q36eval.kl.corpus import CorpusDocument, check_documents
@@ -40,7 +40,7 @@ def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = la
     if plan is None:
         return None
     check_replaceable(target, plan.name)
-    hub = Hub(_known(plan))
+    hub = Hub({each.name: HubSource(revision=each.revision, licence=each.licence) for each in plan.datasets})
     documents = [*_generated(plan, tokenizer)]  # first, since a checkpoint without a template is reported at once
     for dataset in plan.datasets:
         documents += _of_dataset(dataset, hub)
@@ -55,9 +55,8 @@ def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = la
             "tokenizer_sha256": tokenizer_sha256(tokenizer),
             "datasets": version("datasets"),
         }
-        sources: tuple[Source, ...] = hub.sources
         manifest = Manifest(
-            name=plan.name, seed=plan.seed, made_from=made_from, sources=sources, files=frozen_files(folder)
+            name=plan.name, seed=plan.seed, made_from=made_from, sources=hub.sources, files=frozen_files(folder)
         )
         write_manifest(folder, manifest)
     notify(", ".join(f"{name}: {count}" for name, count in counts(documents).items()))
@@ -83,29 +82,6 @@ def verified(suite: str, folder: Path) -> Manifest:
             "frozen-data-outdated", f"{folder} was not frozen from the plan of {plan.name} as it is now; run: {freeze}."
         )
     return verify(folder)
-
-
-def unverified_texts(suite: str, folder: Path | None) -> tuple[str, ...]:
-    """The repositories whose frozen texts no pinned hash vouches for; none where the suite freezes none.
-
-    Raises:
-        UsageError: the manifest cannot be read, or texts are not those that are pinned.
-    """
-    plan = plan_of(suite)
-    return () if plan is None or folder is None else unverified(read_manifest(folder).sources, _known(plan))
-
-
-def _known(plan: CorpusPlan) -> dict[str, HubSource]:
-    """What the plan says of each repository, of which it may read several splits."""
-    pins: dict[str, dict[str, str]] = {}
-    for dataset in plan.datasets:
-        own = pins.setdefault(dataset.name, {})
-        if dataset.rows_sha256 is not None:
-            own[f"{dataset.config or 'default'}/{dataset.split}"] = dataset.rows_sha256
-    return {
-        dataset.name: HubSource(revision=dataset.revision, licence=dataset.licence, rows_sha256=pins[dataset.name])
-        for dataset in plan.datasets
-    }
 
 
 def counts(documents: Sequence[CorpusDocument]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from q36eval.kl.corpus_plan import plan_of
 from q36eval.kl.generators.conversations import dialogues, prompts
 from q36eval.kl.on_policy import OnPolicySettings
 from q36eval.kl.planning import refuse_reserved_slices
-from q36eval.run.corpora import counts, freeze_corpus, unverified_texts
+from q36eval.run.corpora import counts, freeze_corpus
 from q36eval.run.declared_figures import Subject, declared_for
 from q36eval.run.materials import corpus_of, on_policy_prompts
 from tests.evals.hub_mirror import cache, use_cache
@@ -74,26 +74,6 @@ def frozen(suite: str, data: Paths) -> Path:
     folder = data.data / "corpus" / suite
     assert freeze_corpus(suite, TOKENIZER, folder) is not None
     return folder
-
-
-@pytest.mark.long
-def test_texts_are_unverified_until_their_rows_are_pinned(data: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = frozen("quick", data)
-    assert "openai/gsm8k" in unverified_texts("quick", folder)
-    assert unverified_texts("sandbox", data.data / "corpus/sandbox") == (), "it ships whole, and is of nobody else"
-    plan = plan_of("quick")
-    assert plan is not None
-    (found,) = [s for s in json.loads((folder / "manifest.json").read_text())["sources"] if "gsm8k" in s["repository"]]
-    datasets = [
-        dataset.model_copy(update={"rows_sha256": found["rows_sha256"]}) if "gsm8k" in dataset.name else dataset
-        for dataset in plan.datasets
-    ]
-    pinned = plan.model_copy(update={"datasets": tuple(datasets)})
-    assert pinned.sha256 == plan.sha256, "frozen texts are good under a plan that knows more of them"
-    monkeypatch.setattr("q36eval.run.corpora.plan_of", lambda _: pinned)
-    told = unverified_texts("quick", folder)
-    assert "openai/gsm8k" not in told
-    assert "facebook/belebele" in told
 
 
 @pytest.mark.long

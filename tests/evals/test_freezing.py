@@ -317,39 +317,6 @@ def test_another_commit_than_the_pinned_one_is_refused(filled_cache: Path, tmp_p
 
 
 @pytest.mark.long
-def test_rows_that_no_pinned_hash_vouches_for_are_unverified(filled_cache: Path, tmp_path: Path) -> None:
-    """The mirror's rows are ours, and lie in a folder that is called as MMLU's own commit."""
-    revision = "c30699e8356da336a370243923dbaf21066bb9fe"
-    group = GROUPS["mmlu"] | {"tasks": ["mmlu_anatomy"], "dataset": "cais/mmlu"}
-
-    def suite_with(pins: dict[str, str]) -> Path:
-        source = {"revision": revision, "licence": "MIT"} | ({"rows_sha256": pins} if pins else {})
-        return written(tmp_path, {"mmlu": group}, sources={"cais/mmlu": source})
-
-    manifest = freeze_suite(suite_with({}), TOKENIZER)
-    found = {source.part: source.rows_sha256 for source in manifest.sources}
-    assert set(found) == {"anatomy/test", "anatomy/dev"}
-    assert not any(source.verified for source in manifest.sources)
-    loaded = LoadedSuite(suite_with({}))
-    assert loaded.unverified == ("cais/mmlu",)
-    assert loaded.measured_on["mmlu"].revision is None, "a folder's name is no commit"
-
-    partly = LoadedSuite(suite_with({"anatomy/dev": found["anatomy/dev"]}))
-    assert partly.unverified == ("cais/mmlu (1 of 2 splits)",)
-    assert partly.sha256 == loaded.sha256, "what is known of the rows changes nothing that is asked"
-
-    whole = LoadedSuite(suite_with(found))
-    assert whole.unverified == ()
-    assert whole.measured_on["mmlu"].revision == revision
-    assert all(source.verified for source in freeze_suite(suite_with(found), TOKENIZER).sources)
-
-    other = suite_with(found | {"anatomy/dev": "0" * 64})
-    for refused in (lambda: LoadedSuite(other), lambda: freeze_suite(other, TOKENIZER)):
-        with raises(UsageError, "dataset-rows-differ", "cais/mmlu anatomy/dev"):
-            refused()
-
-
-@pytest.mark.long
 def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tmp_path: Path) -> None:
     path = written(tmp_path, {"mmlu": GROUPS["mmlu"]})
     freeze_suite(path, TOKENIZER)
