@@ -47,20 +47,6 @@ class FrozenTask(BaseModel):
     features: dict[str, Any] = Field(default_factory=dict)
 
 
-class ClusterCounts(BaseModel):
-    """How many items, in how many clusters of items that are right or wrong together, the largest of so many.
-
-    `effective_clusters` are so many of equal size as weigh as much (Kish, "Survey Sampling", 1965, section 8.2).
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    items: int = Field(ge=0)
-    clusters: int = Field(ge=0)
-    effective_clusters: float = Field(ge=0)
-    largest: int = Field(ge=0)
-
-
 class Manifest(BaseModel):
     """What a frozen folder holds and what it was made from; `files` maps relative POSIX paths."""
 
@@ -72,8 +58,6 @@ class Manifest(BaseModel):
     sources: tuple[Source, ...] = ()
     tasks: dict[str, tuple[FrozenTask, ...]] = Field(default_factory=dict)
     """Group of a suite -> its tasks by lm-eval's names."""
-    clusters: dict[str, dict[str, ClusterCounts]] = Field(default_factory=dict)
-    """Group whose items were drawn here -> its tasks, one entry a length -> their clusters; "all" are those of all."""
     files: dict[str, FrozenFile]
 
     @property
