@@ -81,48 +81,6 @@ def check_documents(documents: Sequence[CorpusDocument], where: str) -> None:
             )
 
 
-def joined(documents: Sequence[CorpusDocument], characters: int) -> list[CorpusDocument]:
-    """Long documents of short ones: those of a slice joined by an empty line, in order, until they have as many
-    characters. What is left at the end of a slice is added to the last of it.
-
-    Documents of one cluster are kept together, so that what is made of them is a cluster of its own.
-
-    Raises:
-        UsageError: a cluster has documents in two slices.
-    """
-    places: dict[str, str] = {}
-    for document in documents:
-        if document.cluster is not None and places.setdefault(document.cluster, document.slice) != document.slice:
-            raise UsageError(
-                "corpus-cluster-invalid",
-                f"The cluster {document.cluster!r} has documents in the slices {places[document.cluster]!r} and "
-                f"{document.slice!r}, so they cannot be joined; leave joined_characters out, "
-                f"or name one slice for all.",
-            )
-    slices: dict[str, dict[str, list[CorpusDocument]]] = {}
-    for document in documents:
-        slices.setdefault(document.slice, {}).setdefault(document.cluster or document.id, []).append(document)
-    whole: list[list[CorpusDocument]] = []
-    for clusters in slices.values():
-        parts: list[list[CorpusDocument]] = [[]]
-        for members in clusters.values():
-            if sum(len(document.text) for document in parts[-1]) >= characters:
-                parts.append([])
-            parts[-1] += members
-        if len(parts) > 1 and sum(len(document.text) for document in parts[-1]) < characters:
-            rest = parts.pop()
-            parts[-1] += rest
-        whole += parts
-    return [
-        CorpusDocument(
-            id=part[0].id if len(part) == 1 else f"{part[0].id} and {len(part) - 1} more",
-            slice=part[0].slice,
-            text="\n\n".join(document.text for document in part),
-        )
-        for part in whole
-    ]
-
-
 class _Keyed(Protocol):
     @property
     def key(self) -> str: ...

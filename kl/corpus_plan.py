@@ -16,15 +16,6 @@ SHARED = {"extended": "release"}
 """Suites that measure the KL on another's corpus."""
 
 
-class PlannedDataset(HubDataset):
-    """A split at a commit, under a licence that lets anyone take it."""
-
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-    licence: Annotated[str, Field(min_length=1)]
-    max_documents: Annotated[int, Field(ge=1)]
-    """Before they are cut into pieces; said of every split, so that a corpus' size is known before it is there."""
-
-
 class Generated(BaseModel):
     """How many documents our own generators write of each kind."""
 
@@ -45,7 +36,7 @@ class CorpusPlan(BaseModel):
     name: Annotated[str, Field(min_length=1)]
     seed: int
     on_policy: OnPolicySettings = OnPolicySettings()
-    datasets: tuple[PlannedDataset, ...] = ()
+    datasets: tuple[HubDataset, ...] = ()
     generated: Generated = Generated()
 
     @property

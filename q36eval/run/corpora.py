@@ -17,10 +17,10 @@ from q36eval.evals.suite import HubSource
 from q36eval.examples import draw
 from q36eval.files import canonical_json
 from q36eval.kl.corpus import CorpusDocument, check_documents
-from q36eval.kl.corpus_plan import CorpusPlan, PlannedDataset, plan_of
+from q36eval.kl.corpus_plan import CorpusPlan, plan_of
 from q36eval.kl.generators import json_documents
 from q36eval.kl.generators.conversations import dialogues
-from q36eval.kl.hub_datasets import documents_of
+from q36eval.kl.hub_datasets import HubDataset, documents_of
 
 JSON_TOKENS = (110, 260)
 """As long as the sandbox's documents."""
@@ -94,7 +94,7 @@ def counts(documents: Sequence[CorpusDocument]) -> dict[str, int]:
     return counts | dict(sorted(Counter(document.slice for document in documents).items()))
 
 
-def _of_dataset(dataset: PlannedDataset, hub: Hub) -> list[CorpusDocument]:
+def _of_dataset(dataset: HubDataset, hub: Hub) -> list[CorpusDocument]:
     rows = hub.read(dataset.name, dataset.config, dataset.split).rows
     columns: Mapping[str, list[Any]] = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     return documents_of(dataset, columns)
