@@ -1,6 +1,5 @@
 """Measurements of the KL probe that need every token: a quantile, the worst, and groups of tokens across documents."""
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,12 +31,6 @@ CENSUS = Figure(METRICS[ProbeName.KL, NON_FINITE], "finite")
 """Of a group, so that a state or a cache that overflows is seen where it does; over everything it is a document's."""
 
 FIRST_POSITIONS = 64
-ENTROPY_EDGES = (0.01, 0.1, 0.5, 1.0, 2.0)
-"""Bounds in nats between buckets of the reference's confidence, from certain to undecided.
-
-Confidence is the entropy of the reference's own distribution and not the probability of the label, which says how
-predictable the corpus is and not how sure the reference was.
-"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +88,7 @@ class Tokens:
         )
 
 
-FIGURES_READ = ("forward_kl", "reverse_kl", "reference_entropy", "reference_logprob", "branch_logprob", "top1_agrees")
+FIGURES_READ = ("forward_kl", "reverse_kl", "reference_logprob", "branch_logprob", "top1_agrees")
 
 
 def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tuple[Figure, str]]:
@@ -131,14 +124,11 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
 
 
 def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Slice names (`kind=json`, `position=64-127`, `entropy=0.1-0.5`) with the tokens [T] in each that holds any."""
+    """Slice names (`kind=json`, `position=64-127`) with the tokens [T] in each that holds any."""
     for kind, number in sorted((kind, number) for number, kind in enumerate(tokens.kinds)):
         yield f"kind={kind}", tokens.kind == number
     for name, first, last in position_ranges(int(tokens.position.max())):
         yield name, (tokens.position >= first) & (tokens.position <= last)
-    entropy = tokens.figures["reference_entropy"]
-    for name, low, high in entropy_ranges():
-        yield name, (entropy >= low) & (entropy < high)
 
 
 def position_ranges(greatest: int) -> Iterator[tuple[str, int, int]]:
@@ -148,12 +138,6 @@ def position_ranges(greatest: int) -> Iterator[tuple[str, int, int]]:
         last = FIRST_POSITIONS - 1 if first == 0 else 2 * first - 1
         yield f"position={first}-{last}", first, last
         first = last + 1
-
-
-def entropy_ranges() -> Iterator[tuple[str, float, float]]:
-    """The name of each group by the reference's entropy, with its bounds in nats: from the lower to below the upper."""
-    for low, high in itertools.pairwise((0.0, *ENTROPY_EDGES, math.inf)):
-        yield (f"entropy={low:g}-{high:g}" if math.isfinite(high) else f"entropy={low:g}+"), low, high
 
 
 def _mean_of_group(tokens: Tokens, figure: Figure, name: str, members: NDArray[np.bool_]) -> Measurement | None:

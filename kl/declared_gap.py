@@ -27,10 +27,7 @@ class Held:
 def declared_figures(
     slices: Mapping[str, Held], groups: Mapping[str, Held], everything: Held
 ) -> Iterator[DeclaredFigure]:
-    """Every figure over documents of these slices, whose tokens are of these groups (`kl.breakdown.groups`).
-
-    A group by the reference's entropy holds tokens only where the reference was as sure as that.
-    """
+    """Every figure over documents of these slices, whose tokens are of these groups (`kl.breakdown.groups`)."""
     yield METRICS[ProbeName.KL, NON_FINITE].declared(items=everything.tokens)
     held = {ALL: everything, **slices, **groups}
     for figure, name in (*document_figures(slices), *token_figures(slices, groups)):

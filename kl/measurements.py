@@ -40,7 +40,7 @@ FIGURES = (KL, _figure("reverse_kl_divergence", "reverse_kl"), TOP1, PERPLEXITY)
 """Of everything and of each slice."""
 
 GROUP_FIGURES = (KL, TOP1, PERPLEXITY)
-"""By kind of token, position and the reference's entropy."""
+"""By kind of token and by position."""
 
 DOCUMENT_TAIL = _figure("kl_document_max", KL.column)
 """Of each cluster its worst document's mean KL, by which the share of clusters beyond a threshold is judged."""

@@ -87,8 +87,8 @@ class Planned:
 def refuse_reserved_slices(documents: Iterable[CorpusDocument]) -> None:
     """Refuse documents whose slice bears the name of other figures: theirs would stand in the place of those.
 
-    `all` is every token, `kind=...`, `position=...` and `entropy=...` are groups across documents, and what begins with
-    `on_policy/` are sampled answers.
+    `all` is every token, `kind=...` and `position=...` are groups across documents, and what begins with `on_policy/`
+    are sampled answers.
 
     Raises:
         UsageError: names the first such document and its slice.

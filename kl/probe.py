@@ -13,7 +13,7 @@ from q36eval.engines.base import Engine
 from q36eval.engines.logits import OutputHead
 from q36eval.files import json_sha256
 from q36eval.kl.acceptance import acceptance_sums
-from q36eval.kl.breakdown import Tokens, entropy_ranges, position_ranges, token_measurements
+from q36eval.kl.breakdown import Tokens, position_ranges, token_measurements
 from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
 from q36eval.kl.declared_gap import Held, declared_figures
 from q36eval.kl.divergence import TokenFigures
@@ -115,8 +115,7 @@ class KLProbe(Probe):
     def declared(self) -> tuple[DeclaredFigure, ...]:
         """What will be measured, slice by slice and group by group, with the tokens and clusters of each.
 
-        Of a group by the reference's entropy only its answers tell, and before `plan` of those by position; the kinds
-        are then those of the texts.
+        Before `plan` no groups by position but the first are known, and the kinds are those of the texts.
         """
         slices = {source.slice: self._held(source.slice) for source in self._documents.values()}
         return tuple(declared_figures(slices, self._groups(), self._held(None)))
@@ -136,7 +135,7 @@ class KLProbe(Probe):
             texts = [source.text for source in self._documents.values()]
             kinds, greatest = {int(kind) for text in texts for kind in np.unique(character_kinds(text))}, 0
         names = [f"kind={name}" for name in sorted(KINDS[kind] for kind in kinds)]
-        names += [name for name, *_ in (*position_ranges(greatest), *entropy_ranges())]
+        names += [name for name, *_ in position_ranges(greatest)]
         return dict.fromkeys(names, Held())
 
     def shared_tensors(self, engine: Engine) -> dict[str, torch.Tensor]:

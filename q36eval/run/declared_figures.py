@@ -41,8 +41,8 @@ LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 NAMED = 12
 """At most this many slices of a metric are named in a sentence, the likeliest first."""
 
-GROUPED_BY_TEXTS = ("position=", "entropy=")
-"""Beginnings of the names of groups of tokens of which only the texts, and the reference, tell which there are."""
+GROUPED_BY_TEXTS = "position="
+"""Beginning of the names of groups of tokens of which only the texts tell which there are."""
 
 
 @dataclass(frozen=True)
