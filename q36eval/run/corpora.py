@@ -1,6 +1,5 @@
 """Freezes the corpus that a shipped suite brings: texts of the hub's datasets, and documents of our own."""
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -14,16 +13,10 @@ from q36eval.evals.freezing.hub import Hub
 from q36eval.evals.freezing.suite import check_replaceable, staging
 from q36eval.evals.frozen import Manifest, frozen_files, read_manifest, verify, write_manifest
 from q36eval.evals.suite import HubSource
-from q36eval.examples import draw
 from q36eval.files import canonical_json
 from q36eval.kl.corpus import CorpusDocument, check_documents
-from q36eval.kl.corpus_plan import CorpusPlan, plan_of
-from q36eval.kl.generators import json_documents
-from q36eval.kl.generators.conversations import dialogues
+from q36eval.kl.corpus_plan import CorpusPlan, generated, plan_of
 from q36eval.kl.hub_datasets import HubDataset, documents_of
-
-JSON_TOKENS = (110, 260)
-"""As long as the sandbox's documents."""
 
 Notify = Callable[[str], None]
 
@@ -101,18 +94,17 @@ def _of_dataset(dataset: HubDataset, hub: Hub) -> list[CorpusDocument]:
 
 
 def _generated(plan: CorpusPlan, tokenizer: Path) -> Iterator[CorpusDocument]:
-    rng, texts = random.Random(f"{plan.seed}/json"), dict[str, None]()
-    while len(texts) < plan.generated.json_documents:
-        texts[draw(lambda rng: json_documents.document(rng, rng.randint(*JSON_TOKENS)), rng, "test").answer] = None
-    for number, text in enumerate(texts):
-        yield CorpusDocument(id=f"json-{number:03d}", slice="json", text=text)
+    for number, row in enumerate(generated("json", plan.generated.json_documents)):
+        yield CorpusDocument(id=f"json-{number:03d}", slice="json", text=row["text"])
     if not plan.generated.tool_dialogue:
         return
     written = _template_of(tokenizer)
-    for number, (name, messages, tools) in enumerate(dialogues(plan.generated.tool_dialogue, plan.seed)):
-        text = written(messages, tools)
+    for number, row in enumerate(generated("tool_dialogue", plan.generated.tool_dialogue)):
         yield CorpusDocument(
-            id=f"tool_dialogue-{number:03d}", slice="tool_dialogue", text=text, cluster=f"tool_dialogue/{name}"
+            id=f"tool_dialogue-{number:03d}",
+            slice="tool_dialogue",
+            text=written(row["messages"], row["tools"]),
+            cluster=f"tool_dialogue/{row['template']}",
         )
 
 

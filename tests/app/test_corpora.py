@@ -10,8 +10,7 @@ from transformers import AutoTokenizer
 from q36eval.chat import rendered_chat
 from q36eval.config import Paths
 from q36eval.errors import UsageError
-from q36eval.kl.corpus_plan import plan_of
-from q36eval.kl.generators.conversations import dialogues, prompts
+from q36eval.kl.corpus_plan import generated, plan_of
 from q36eval.kl.on_policy import OnPolicySettings
 from q36eval.kl.planning import refuse_reserved_slices
 from q36eval.run.corpora import counts, freeze_corpus
@@ -145,10 +144,8 @@ def test_a_dataset_that_cannot_be_had_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("template", [None, STRICT], ids=["sandbox", "strict"])
-def test_the_release_prompts_are_what_their_templates_give_and_a_template_renders_them(template: Path | None) -> None:
+def test_a_template_renders_the_release_prompts_and_the_tool_dialogues(template: Path | None) -> None:
     paths = Paths(ROOT, ROOT)
-    lines = [json.loads(line) for line in (paths.data / "prompts/release.jsonl").read_text("utf-8").splitlines()]
-    assert lines == list(prompts())
     asked = [p for p in on_policy_prompts(OnPolicySettings(prompts="release", per_canary=0), paths)]
     assert len(asked) >= 200
     assert {p.slice for p in asked} == {"on_policy/chat", "on_policy/tools", "on_policy/reasoning"}
@@ -156,7 +153,8 @@ def test_the_release_prompts_are_what_their_templates_give_and_a_template_render
     tokenizer: Any = AutoTokenizer.from_pretrained(TOKENIZER, local_files_only=True)
     if template is not None:
         tokenizer.chat_template = template.read_text(encoding="utf-8")
-    for _, messages, tools in dialogues(80, 1):
+    for row in generated("tool_dialogue", 120):
+        messages, tools = row["messages"], row["tools"]
         whole = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, enable_thinking=False)
         assert all(message["content"] in whole for message in messages)
     for prompt in asked:
