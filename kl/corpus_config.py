@@ -20,12 +20,6 @@ class JsonLinesSource(_Written):
 
     path: Path
     slice: Annotated[str, Field(min_length=1)] | None = None
-    column: str = "text"
-    cluster: Annotated[str, Field(min_length=1)] | None = None
-    """The field that names what a document shares with others, if not `cluster`; some line must have it.
-
-    A line without it is a cluster of its own.
-    """
 
 
 class TextSource(_Written):
@@ -77,9 +71,8 @@ def load_configured_corpus(path: Path, config: CorpusConfig) -> list[CorpusDocum
     folder = path.parent
     documents: list[CorpusDocument] = []
     for lines in config.json_lines:
-        # files of one name in several folders, or two columns of one file, are no duplicates
-        called = lines.path.as_posix() + ("" if lines.column == "text" else f"#{lines.column}")
-        documents += read_json_lines(folder / lines.path, lines.slice, lines.column, called, lines.cluster)
+        # files of one name in several folders are no duplicates
+        documents += read_json_lines(folder / lines.path, lines.slice, lines.path.as_posix())
     for source in config.texts:
         documents += _read_texts(folder, source)
     check_documents(documents, str(path))

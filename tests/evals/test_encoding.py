@@ -1,7 +1,6 @@
 """What the token ids of a suite take: RULER to 128k is hundreds of millions of them."""
 
 import tracemalloc
-from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,37 +47,6 @@ def test_texts_that_are_encoded_together_are_those_encoded_alone(
     together.read_together(instances)
     assert len(together._known) > 10
     assert [together.encode("k", [each]) for each in instances] == [alone.encode("k", [each]) for each in instances]
-
-
-@pytest.mark.parametrize("how", ["cut", "none", "own"])
-def test_a_tokenizer_whose_batches_may_be_others_is_asked_text_by_text(
-    tokenizer: Any, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that cuts them, one that has none, and one that prepares texts in a way of its own."""
-    monkeypatch.setattr(encoding, "WORTH_TOGETHER", 1)
-    kind = type(tokenizer)
-
-    def cutting(texts: list[str], add_special_tokens: bool) -> list[Any]:
-        found = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
-        return [SimpleNamespace(ids=each.ids[:3]) for each in found]
-
-    def encode(self: Any, text: str, **settings: Any) -> Any:
-        return kind.encode(self, text.replace("Krátký", "Dlouhý"), **settings)
-
-    members: dict[str, Any] = {
-        "cut": {"backend_tokenizer": SimpleNamespace(encode_batch=cutting)},
-        "none": {"backend_tokenizer": None},
-        "own": {"encode": encode},
-    }[how]
-    other = copy(tokenizer)
-    other.__class__ = type("Other", (kind,), members)
-    instances = asked(tokenizer)
-    together = Encoder(other, 2048)
-    together.read_together(instances)
-    assert not together._known
-    assert [together.encode("k", [each]) for each in instances] == [
-        Encoder(other, 2048).encode("k", [each]) for each in instances
-    ]
 
 
 def test_an_answer_is_read_from_the_likeliest_tokens_as_from_all_or_not_at_all() -> None:

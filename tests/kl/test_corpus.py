@@ -35,36 +35,32 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "notes" / "deep" / "b.txt").write_text("kůň", encoding="utf-8")
     (tmp_path / "notes" / "c.md").write_text("another kind", encoding="utf-8")
     (tmp_path / "own.jsonl").write_text(lines({"id": 1, "slice": "s", "text": "one"}, {"slice": "t", "text": "two"}))
-    (tmp_path / "other.jsonl").write_text(lines({"body": "three"}))
+    (tmp_path / "other.jsonl").write_text(lines({"text": "three"}))
     return tmp_path
 
 
 def test_files_and_folders(folder: Path) -> None:
     found = written(
         folder,
-        "json_lines: [{path: own.jsonl}, {path: other.jsonl, slice: o, column: body}]\n"
+        "json_lines: [{path: own.jsonl}, {path: other.jsonl, slice: o}]\n"
         "texts: [{path: notes, slice: n}, {path: notes/c.md, slice: md}]\n",
     )
     assert [(d.id, d.slice, d.text) for d in found] == [
         ("1", "s", "one"),
         ("own.jsonl:2", "t", "two"),
-        ("other.jsonl#body:1", "o", "three"),
+        ("other.jsonl:1", "o", "three"),
         ("notes/a.txt", "n", "Příliš žluťoučký"),
         ("notes/deep/b.txt", "n", "kůň"),
         ("notes/c.md", "md", "another kind"),
     ]
 
 
-def test_files_of_one_name_and_columns_of_one_file_are_other_documents(folder: Path) -> None:
+def test_files_of_one_name_are_other_documents(folder: Path) -> None:
     for name in ("a", "b"):
         (folder / name).mkdir()
-        (folder / name / "data.jsonl").write_text(lines({"text": f"one {name}", "more": f"two {name}"}))
-    found = written(
-        folder,
-        "json_lines: [{path: a/data.jsonl, slice: x}, {path: a/data.jsonl, slice: x, column: more},\n"
-        "             {path: b/data.jsonl, slice: x}]\n",
-    )
-    assert [d.id for d in found] == ["a/data.jsonl:1", "a/data.jsonl#more:1", "b/data.jsonl:1"]
+        (folder / name / "data.jsonl").write_text(lines({"text": f"one {name}"}))
+    found = written(folder, "json_lines: [{path: a/data.jsonl, slice: x}, {path: b/data.jsonl, slice: x}]\n")
+    assert [d.id for d in found] == ["a/data.jsonl:1", "b/data.jsonl:1"]
 
 
 @pytest.mark.parametrize(
@@ -76,17 +72,15 @@ def test_files_of_one_name_and_columns_of_one_file_are_other_documents(folder: P
         ("json_lines: [{path: broken.jsonl}]", "document-malformed", ["broken.jsonl:2"]),
         ("json_lines: [{path: number.jsonl}]", "document-malformed", ["number.jsonl:1", "'text'"]),
         ("json_lines: [{path: surrogate.jsonl}]", "document-malformed", ["surrogate.jsonl:1"]),
-        ("json_lines: [{path: other.jsonl}]", "corpus-field-missing", ["other.jsonl:1", "'text'"]),
-        ("json_lines: [{path: other.jsonl, column: body}]", "corpus-field-missing", ["other.jsonl:1", "'slice'"]),
+        ("json_lines: [{path: body.jsonl}]", "corpus-field-missing", ["body.jsonl:1", "'text'"]),
+        ("json_lines: [{path: other.jsonl}]", "corpus-field-missing", ["other.jsonl:1", "'slice'"]),
         ("json_lines: [{path: own.jsonl}, {path: own.jsonl}]", "document-duplicate", ["id '1'"]),
         (
             "json_lines: [{path: own.jsonl}, {path: copy.jsonl, slice: x}]",
             "document-duplicate",
             ["'1'", "copy.jsonl:1"],
         ),
-        ("json_lines: [{path: mixed.jsonl}]", "corpus-cluster-invalid", ["mixed.jsonl:2", "7", "'cluster'"]),
-        ("json_lines: [{path: mixed.jsonl, cluster: book}]", "corpus-cluster-invalid", ["mixed.jsonl:1", "'book'"]),
-        ("json_lines: [{path: own.jsonl, cluster: book}]", "corpus-field-missing", ["own.jsonl", "'book'"]),
+        ("json_lines: [{path: mixed.jsonl}]", "corpus-cluster-invalid", ["mixed.jsonl:1", "7", "'cluster'"]),
         ("texts: [{path: notes, slice: n, pattern: '*.rst'}]", "corpus-empty", ["notes", "'*.rst'"]),
         ("texts: [{path: gone.txt, slice: n}]", "file-unreadable", ["gone.txt"]),
         ("context: 64\noverlap: 64", "file-invalid", ["overlap of 64"]),
@@ -98,8 +92,8 @@ def test_bad_input_is_refused(folder: Path, config: str, code: str, values: list
     (folder / "number.jsonl").write_text('{"slice": "s", "text": null}')
     (folder / "surrogate.jsonl").write_text('{"slice": "s", "text": "\\ud800"}')
     (folder / "copy.jsonl").write_text(lines({"text": "one"}))
-    mixed = {"slice": "s", "text": "x", "cluster": "a", "book": "  "}, {"slice": "s", "text": "y", "cluster": 7}
-    (folder / "mixed.jsonl").write_text(lines(*mixed))
+    (folder / "mixed.jsonl").write_text(lines({"slice": "s", "text": "y", "cluster": 7}))
+    (folder / "body.jsonl").write_text(lines({"body": "three"}))
     with raises(UsageError, code, *values):
         written(folder, config)
 
