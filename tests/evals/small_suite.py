@@ -1,17 +1,11 @@
 """A few items of every group of the sandbox suite, as a suite of their own."""
 
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
 
-from q36eval.engines import Engine
 from q36eval.evals.frozen import write_frozen
-from q36eval.probes import Captures, Probe, Progress
-from q36eval.references import Capture
-from q36eval.run.capture import captured
-from q36eval.run.items import Work
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
@@ -36,12 +30,3 @@ def write_small_suite(folder: Path, counts: dict[str, int], **settings: object) 
     path = folder / "suite.yaml"
     path.write_text(yaml.safe_dump(suite | {"groups": kept}), encoding="utf-8")
     return path
-
-
-def captures_in(place: Path, reference: Engine) -> Callable[[Sequence[Work]], Captures]:
-    """Gives what the reference answers, captured below `place`."""
-
-    def open_capture(probe: Probe) -> Capture:
-        return Capture(place, reference.identity, probe.name, probe.suite_sha256)
-
-    return lambda works: captured(works, open_capture, lambda: reference, Progress())

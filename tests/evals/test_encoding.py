@@ -1,11 +1,13 @@
 """What the token ids of a suite take: RULER to 128k is hundreds of millions of them."""
 
+import copy
 import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from q36eval.evals import encoding
 from q36eval.evals.encoding import Encoder, NotAmongLikeliestError, _read, _read_likeliest
@@ -41,11 +43,17 @@ def asked(tokenizer: Any) -> list[Any]:
 def test_texts_that_are_encoded_together_are_those_encoded_alone(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By a tokenizer that begins texts with a token of its own."""
     monkeypatch.setattr(encoding, "WORTH_TOGETHER", 1)
+    tokenizer = copy.deepcopy(tokenizer)
+    first = [("<|im_start|>", tokenizer.convert_tokens_to_ids("<|im_start|>"))]
+    template = TemplateProcessing(single="<|im_start|> $A", pair=None, special_tokens=first)
+    tokenizer.backend_tokenizer.post_processor = template
     instances = asked(tokenizer)
     alone, together = Encoder(tokenizer, 2048), Encoder(tokenizer, 2048)
     together.read_together(instances)
     assert len(together._known) > 10
+    assert {ids[:1] == [first[0][1]] for ids in together._known.values()} == {True, False}
     assert [together.encode("k", [each]) for each in instances] == [alone.encode("k", [each]) for each in instances]
 
 

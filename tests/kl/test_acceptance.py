@@ -74,32 +74,10 @@ def figures(branch: Path, reference: Path, texts: Sequence[CorpusDocument] | Non
 
 
 @pytest.mark.long
-def test_both_sides_are_paired_by_source_with_interval_and_counts(tmp_path: Path) -> None:
-    reference = with_head(tmp_path / "reference", head_tensors(256))
-    other = with_head(tmp_path / "other", head_tensors(256, seed=9))
-    same, changed = figures(reference, reference), figures(other, reference)
-    for guess in range(1, GUESSES + 1):
-        key = f"draft_acceptance[guess={guess}]"
-        alike, apart = same[key], changed[key]
-        assert alike.value == alike.reference_value
-        assert alike.effect == 0.0
-        assert alike.effect_interval is not None
-        assert apart.reference_value == alike.value
-        assert apart.value != apart.reference_value
-        assert apart.counts.scored == alike.counts.scored > 0
-        assert len(apart.clusters.units) == len(TEXTS)
-    # the text model is the same one: nothing else moves
-    assert {k: m.value for k, m in same.items() if "draft" not in k} == {
-        k: m.value for k, m in changed.items() if "draft" not in k
-    }
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("side", ["branch", "reference", "neither"])
+@pytest.mark.parametrize("side", ["branch", "reference"])
 def test_where_a_side_has_no_head_nothing_is_claimed(tmp_path: Path, side: str) -> None:
     whole = with_head(tmp_path / "whole", head_tensors(256))
-    branch = SANDBOX if side in ("branch", "neither") else whole
-    reference = SANDBOX if side in ("reference", "neither") else whole
+    branch, reference = (SANDBOX, whole) if side == "branch" else (whole, SANDBOX)
     assert not any("draft" in key for key in figures(branch, reference))
 
 
@@ -162,7 +140,9 @@ def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path:
     assert "the reference solves" in judged.reason
     for key in (f"draft_acceptance[guess={guess}]" for guess in (1, 2)):
         print(key, whole[key].value, broken[key].value, broken[key].effect_interval)
-        assert whole[key].value > 0.3
+        assert whole[key].value == whole[key].reference_value == broken[key].reference_value > 0.3
+        assert whole[key].effect == 0.0
+        assert broken[key].counts.scored == whole[key].counts.scored
         assert broken[key].value < 0.1
         judged = broken[key].effect_interval
         assert judged.upper < -0.1
