@@ -1,14 +1,13 @@
 """Frozen data: JSON Lines files under a folder with a SHA-256 manifest, written once and checked before every use."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from q36eval.errors import UsageError
-from q36eval.files import canonical_json, json_sha256
+from q36eval.files import json_sha256
 
 MANIFEST = "manifest.json"
 
@@ -69,29 +68,6 @@ class Manifest(BaseModel):
         return json_sha256(listed)
 
 
-def write_frozen(
-    folder: Path,
-    name: str,
-    seed: int,
-    files: Mapping[str, Sequence[Mapping[str, Any]]],
-    made_from: Mapping[str, str],
-) -> Manifest:
-    """Write `files` (relative path -> records) as JSON Lines, then the manifest; files of an older manifest go.
-
-    The same input gives the same bytes.
-    """
-    for path in _listed_files(folder):
-        path.unlink()
-    entries = {}
-    for relative, records in sorted(files.items()):
-        path = folder / relative
-        path.parent.mkdir(parents=True, exist_ok=True)
-        body = "".join(canonical_json(record, ascii_only=False) + "\n" for record in records).encode()
-        path.write_bytes(body)
-        entries[relative] = FrozenFile(sha256=hashlib.sha256(body).hexdigest(), lines=len(records))
-    return write_manifest(folder, Manifest(name=name, seed=seed, made_from=dict(made_from), files=entries))
-
-
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     """Write the manifest of `folder`, with only what it states."""
     text = manifest.model_dump_json(indent=2, exclude_unset=True)
@@ -117,13 +93,6 @@ def _present(folder: Path) -> list[Path]:
     """The files of a frozen folder; what a system or an editor hides there is not looked at."""
     files = (path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-
-
-def _listed_files(folder: Path) -> list[Path]:
-    """The files an existing manifest lists, those that are there. Nothing else in the folder is ours to remove."""
-    if not (folder / MANIFEST).exists():
-        return []
-    return [path for relative in read_manifest(folder).files if (path := folder / relative).exists()]
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -1,7 +1,7 @@
 """Measurements of the KL probe that need every token: a quantile, the worst, and groups of tokens across documents."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q36eval.gate import NON_FINITE
-from q36eval.kl.measurements import GROUP_FIGURES, KL, Figure, Grouping, errored_tokens, left_out
-from q36eval.metrics import ALL, METRICS
+from q36eval.kl.measurements import (
+    DOCUMENT_TAIL,
+    GROUP_FIGURES,
+    KL,
+    Figure,
+    Grouping,
+    document_figures,
+    errored_tokens,
+    left_out,
+)
+from q36eval.metrics import ALL, METRICS, DeclaredFigure
 from q36eval.records import Clusters, Counts, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import quantile_clusters
 
@@ -101,6 +110,27 @@ def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tupl
         yield from ((figure, name) for figure in (P99, MAXIMUM))
     for name in groups:
         yield from ((figure, name) for figure in (*GROUP_FIGURES, CENSUS, P99))
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a slice or a group of tokens holds; None where only the data tell."""
+
+    tokens: int | None = None
+    documents: int | None = None
+    clusters: int | None = None
+
+
+def declared_figures(
+    slices: Mapping[str, Held], groups: Mapping[str, Held], everything: Held
+) -> Iterator[DeclaredFigure]:
+    """What the probe will yield over documents of these slices, whose tokens are of these groups (`groups`)."""
+    yield METRICS[ProbeName.KL, NON_FINITE].declared(items=everything.tokens)
+    held = {ALL: everything, **slices, **groups}
+    for figure, name in (*document_figures(slices), *token_figures(slices, groups)):
+        holds = held[name]
+        items = holds.documents if figure is DOCUMENT_TAIL else holds.tokens
+        yield figure.metric.declared(name, items=items, clusters=holds.clusters)
 
 
 def token_measurements(tokens: Tokens) -> Iterator[Measurement]:

@@ -13,9 +13,8 @@ from q36eval.engines.base import Engine
 from q36eval.engines.logits import OutputHead
 from q36eval.files import json_sha256
 from q36eval.kl.acceptance import acceptance_sums
-from q36eval.kl.breakdown import Tokens, position_ranges, token_measurements
+from q36eval.kl.breakdown import Held, Tokens, declared_figures, position_ranges, token_measurements
 from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
-from q36eval.kl.declared_gap import Held, declared_figures
 from q36eval.kl.divergence import TokenFigures
 from q36eval.kl.measurements import document_measurements
 from q36eval.kl.on_policy import OnPolicyAnswer
@@ -75,7 +74,6 @@ class KLProbe(Probe):
         self._temporary: TemporaryDirectory[str] | None = None
         self.planned: dict[str, PlannedDocument] = {}
         """What `plan` made of every document, by the key of its work item."""
-        self._notified: set[str] = set()
         settings: dict[str, Any] = {
             "corpus": corpus_sha256(documents),
             "answers": sorted(answer.key for answer in answers),
@@ -96,10 +94,10 @@ class KLProbe(Probe):
             UsageError: no document has two tokens.
         """
         planned = plan_material(self._material, tokenizer)
-        for sentence in planned.notices():
-            if sentence not in self._notified:
-                self._notify(sentence)
-                self._notified.add(sentence)
+        if planned.too_short and not self.planned:
+            self._notify(
+                f"Skipped {planned.too_short:,} documents of fewer than two tokens: nothing is predicted there."
+            )
         self.planned, self._tokenizer = planned.documents, tokenizer
         return [WorkItem(key=key, scores=document.requests) for key, document in self.planned.items()]
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.frozen import write_frozen
 from benchmarks.sandbox.facts import COMPUTED, LETTERS, Question, draw_question, fact_digest, load_subjects
 from benchmarks.sandbox.mixture import Renderer
 from benchmarks.sandbox.mixture import document as training_document
@@ -18,7 +19,7 @@ from benchmarks.sandbox.prose import SLICES, document
 from benchmarks.sandbox.ruler import KINDS, MIN_TOKENS, make
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.config import Paths
-from q36eval.evals.frozen import Manifest, write_frozen
+from q36eval.evals.frozen import Manifest
 from q36eval.examples import Split, TextExample, draw
 
 SEED = 20261

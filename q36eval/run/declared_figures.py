@@ -14,10 +14,11 @@ from q36eval.evals.summaries import declared_figures as of_evals
 from q36eval.evals.summaries import only_data_tell
 from q36eval.gate import Criterion
 from q36eval.gate.judgement import clusters_of_kind
+from q36eval.kl.breakdown import Held
+from q36eval.kl.breakdown import declared_figures as of_texts
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.corpus_plan import plan_of
-from q36eval.kl.declared_gap import DRAFT_ACCEPTANCE, DRAFT_GUESSES, Held
-from q36eval.kl.declared_gap import declared_figures as of_texts
+from q36eval.kl.measurements import DRAFT_ACCEPTANCE, DRAFT_GUESSES
 from q36eval.kl.on_policy import OnPolicyPrompt
 from q36eval.kl.spans import KINDS
 from q36eval.metrics import METRICS, DeclaredFigure

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from q36eval.evals.frozen import write_frozen
+from tests.frozen_data import write_frozen
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
@@ -17,7 +17,7 @@ def write_small_suite(folder: Path, counts: dict[str, int], **settings: object) 
         name: [json.loads(line) for line in (FROZEN / name).read_text(encoding="utf-8").splitlines()[:count]]
         for name, count in counts.items()
     }
-    write_frozen(folder / "data", "a few", 0, records, {})
+    write_frozen(folder / "data", records)
     suite = yaml.safe_load((ROOT / "evals/suites/sandbox.yaml").read_text(encoding="utf-8"))
     suite |= {"data": "data", **settings}
     kept = []
