@@ -64,7 +64,6 @@ class Encoder:
         self._max_length = max_length
         self._same: dict[int, int] = {}
         self._known: dict[str, list[int]] = {}
-        self._context: tuple[str, list[int]] | None = None
         self._eos = tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=False)
         has_bos = tokenizer.bos_token_id is not None
         self._prefix = int(tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id)
@@ -127,19 +126,13 @@ class Encoder:
         # RULER at 128k is hundreds of millions of tokens: one object a vocabulary entry, not 28 bytes a token
         return [self._same.setdefault(token, token) for token in (self._encode(text) if ids is None else ids)]
 
-    def _context_ids(self, text: str) -> list[int]:
-        """The same of a context, which the choices of a question have in common."""
-        if self._context is None or self._context[0] != text:
-            self._context = text, self._ids(text)
-        return self._context[1]
-
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """`TemplateLM.loglikelihood` and `_encode_pair`: spaces at the context's end go to the continuation."""
         if context == "":
             ids = list(self._tokenizer.encode(continuation, add_special_tokens=False))
             return ([self._prefix], ids) if self._prefix != ids[0] else (ids[:1], ids[1:])
         context, continuation = _parted(context, continuation)
-        whole, start = self._ids(context + continuation), self._context_ids(context)
+        whole, start = self._ids(context + continuation), self._ids(context)
         return start, whole[len(start) :]
 
     def _windows(self, text: str) -> list[tuple[list[int], list[int]]]:

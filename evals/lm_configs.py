@@ -55,18 +55,13 @@ def read_config(task: NamedTask) -> dict[str, Any]:
     """
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    path = task_root() / task.config
+    path, config = task_root() / task.config, _unresolved(task)
     try:
-        config = dict(load_yaml(path, resolve_func=False))
         if config.pop("custom_dataset", None) is None:
             with quiet():
                 config = dict(load_yaml(path))
         else:
             config = _resolved(config, str(task_root()))
-    except FileNotFoundError as error:
-        raise UsageError(
-            "task-file-missing", f"lm-eval has no task file {path} any more; freeze the data anew."
-        ) from error
     except ImportError as error:
         missing = error.name or str(error)
         raise UsageError(
@@ -85,21 +80,24 @@ def read_config(task: NamedTask) -> dict[str, Any]:
 
 def runs_programs(task: NamedTask) -> bool:
     """Whether lm-eval says that scoring this task runs what the model wrote."""
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    try:
-        return bool(load_yaml(task_root() / task.config, resolve_func=False).get("unsafe_code"))
-    except FileNotFoundError as error:
-        raise UsageError(
-            "task-file-missing", f"lm-eval has no task file {task.config} any more; freeze the data anew."
-        ) from error
+    return bool(_unresolved(task).get("unsafe_code"))
 
 
 def generates_data(task: NamedTask) -> bool:
     """Whether lm-eval makes the documents of this task when it loads it."""
+    return "custom_dataset" in _unresolved(task)
+
+
+def _unresolved(task: NamedTask) -> dict[str, Any]:
+    """The configuration of a task with functions as paths."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    return "custom_dataset" in load_yaml(task_root() / task.config, resolve_func=False)
+    try:
+        return dict(load_yaml(task_root() / task.config, resolve_func=False))
+    except FileNotFoundError as error:
+        raise UsageError(
+            "task-file-missing", f"lm-eval has no task file {task.config} any more; freeze the data anew."
+        ) from error
 
 
 def _expand(name: str) -> Iterator[NamedTask]:
