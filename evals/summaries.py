@@ -44,8 +44,6 @@ def suite_measurements(
     outcomes: Sequence[ItemOutcome],
     planned: Sequence[PlannedItem] = (),
     known: Known | None = None,
-    *,
-    partial: bool = False,
 ) -> Iterator[Measurement]:
     """Every group, then all right-or-wrong items together where several groups have some.
 
@@ -58,7 +56,7 @@ def suite_measurements(
     for group in groups:
         own_outcomes = by_group[group.name]
         own = [item for item in planned if item.group == group.name]
-        yield from measurements(group, own_outcomes, Plan(own, known, partial, estimate_weights(own_outcomes, own)))
+        yield from measurements(group, own_outcomes, Plan(own, known, estimate_weights(own_outcomes, own)))
         if own_outcomes and group.measure == "accuracy" and own:
             yield items_planned(group.slice, len(own), own_outcomes)
     judged = [group.name for group in groups if group.measure == "accuracy" and by_group[group.name]]
@@ -68,7 +66,7 @@ def suite_measurements(
         weights: dict[str, float] = {}
         for name in judged:
             weights |= estimate_weights(by_group[name], [item for item in every if item.group == name]) or {}
-        plan = Plan(every, None if known is None else merged(every, known), partial, weights or None)
+        plan = Plan(every, None if known is None else merged(every, known), weights or None)
         yield from accuracy(SUITE, together, plan, in_blocks=False)
         yield from hidden_changes(SUITE, together, plan)
 
